@@ -1,0 +1,249 @@
+"""What may be said to the journal actor, the one writer of `<home>/data`.
+
+Everything answered here is on disk (fdatasync) before the answer is sent, except where `durable=False` is said.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import attrs
+
+from actors import Reply
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Metadata, OutboundMessage
+
+
+class StorageError(Exception):
+    """The disk refused (full, read-only, gone). Nothing of the request was kept; it may be tried again."""
+
+
+# ------------------------------------------------------------------ inbox
+
+
+@attrs.frozen
+class Item:
+    """One accepted message, as the Main Agent takes it.
+
+    n: its number in the inbox, growing over restarts. attempt: 1 for the first time this process hands it out.
+    """
+
+    n: int
+    message: InboundMessage
+    attempt: int = 1
+
+
+@attrs.frozen
+class Accepted:
+    """The message is on disk. duplicate: the id was known, nothing was added (it may be done already)."""
+
+    n: int
+    duplicate: bool
+
+
+@attrs.frozen
+class Overloaded:
+    """Not accepted: `waiting` messages are waiting already."""
+
+    waiting: int
+
+
+@attrs.frozen
+class Accept:
+    """Take responsibility for a message. lane: "main" in order, or "control", which passes the queue (/stop …)."""
+
+    reply: Reply[Accepted | Overloaded]
+    message: InboundMessage
+    lane: str = "main"
+
+
+@attrs.frozen
+class NextItem:
+    """The oldest item of the lane that is not done; the answer comes when there is one.
+
+    Asking again without Done gives the same item again, with attempt + 1.
+    """
+
+    reply: Reply[Item]
+    lane: str = "main"
+
+
+@attrs.frozen
+class Done:
+    """The item needs no more work. Not durable at once: the session tells at a restart what was done."""
+
+    n: int
+
+
+@attrs.frozen
+class Waiting:
+    """How many accepted items are not done, all lanes."""
+
+    reply: Reply[int]
+
+
+# ------------------------------------------------------------------ addresses
+
+
+@attrs.frozen
+class Connected:
+    """A client for this address, or a bridge for the whole type (channel_id None), is there. Kept in memory only."""
+
+    type: str
+    channel_id: str | None
+
+
+@attrs.frozen
+class Disconnected:
+    """The counterpart of Connected; each Connected wants exactly one."""
+
+    type: str
+    channel_id: str | None
+
+
+@attrs.frozen
+class Unroutable:
+    """No address fits (interfaces 8.2). known: addresses that would, newest first, at most 20."""
+
+    reason: str
+    known: tuple[Address, ...]
+
+
+# ------------------------------------------------------------------ outbox
+
+
+@attrs.frozen
+class Post:
+    """One reply to be delivered. key: idempotency key (session + tool call id): posted once, however often asked.
+
+    channel_id, channel_type, reply_to: as the model gave them; resolved by the rules of interfaces 8.2.
+    source: the channel of the message being answered.
+    """
+
+    key: str
+    text: str
+    channel_id: str
+    source: ChannelInfo
+    channel_type: str | None = None
+    reply_to: str | None = None
+    metadata: Metadata = attrs.field(factory=dict)
+
+
+PostResult: TypeAlias = OutboundMessage | Unroutable
+
+
+@attrs.frozen
+class Commit:
+    """Appends, then posts, as one durable step, in this order: an append is on disk before any post of it is.
+
+    appends: (path below data/, bytes ending in a newline). posts: replies to put in the outbox.
+    The answer has one result for each post. durable=False: written with the next durable commit or within 50 ms.
+    On StorageError nothing was kept, neither appends nor posts.
+    """
+
+    reply: Reply[tuple[PostResult, ...]]
+    appends: tuple[tuple[str, bytes], ...] = ()
+    posts: tuple[Post, ...] = ()
+    durable: bool = True
+
+
+@attrs.frozen
+class Posted:
+    """What became of these idempotency keys: the stored reply, or None where nothing is known."""
+
+    reply: Reply[tuple[OutboundMessage | None, ...]]
+    keys: tuple[str, ...]
+
+
+@attrs.frozen
+class NextReplies:
+    """Replies to be handed to the adapters, oldest first; the answer comes when there are some (at most 100).
+
+    handed: the highest `position` of the answer before, which is thereby confirmed; 0 at first. What was
+    not confirmed is given again (to a restarted switchboard).
+    """
+
+    reply: Reply[tuple[Outgoing, ...]]
+    handed: int = 0
+
+
+@attrs.frozen
+class Outgoing:
+    """A reply on its way to an adapter. position grows by 1 for every reply of this process."""
+
+    position: int
+    message: OutboundMessage
+
+
+@attrs.frozen
+class Unacknowledged:
+    """Replies to an address (or, with channel_id None, to a whole type) that nobody acknowledged, above `after`.
+
+    after: seq by channel_id, what the client says it has (`lastSeq`, `lastSeqs`); it counts as acknowledged.
+    The answer is in seq order per address, at most `limit`.
+    """
+
+    reply: Reply[tuple[OutboundMessage, ...]]
+    type: str
+    channel_id: str | None
+    after: tuple[tuple[str, int], ...] = ()
+    limit: int = 200
+
+
+@attrs.frozen
+class Acknowledge:
+    """The client has everything up to and including seq. Not durable at once; beyond the last assigned is ignored."""
+
+    address: Address
+    seq: int
+
+
+@attrs.frozen
+class LastSeq:
+    """The last seq assigned to an address, 0 if none."""
+
+    reply: Reply[int]
+    address: Address
+
+
+# ------------------------------------------------------------------ whole files
+
+
+@attrs.frozen
+class ReplaceFile:
+    """Make `path` (below data/) hold exactly `content`, atomically: temporary file, fsync, rename, fsync of the folder."""
+
+    reply: Reply[None]
+    path: str
+    content: bytes
+
+
+@attrs.frozen
+class Archive:
+    """Rename `path` to `YYYY-MM-DD-HHMMSS.jsonl` beside it (-2, -3 … if taken), then create it with `content`.
+
+    `at` is the wall-clock time in ms since the epoch, UTC. The answer is the archive's file name.
+    A crash in between leaves either the old state or the new one, or the archive and no file, which reads as empty.
+    """
+
+    reply: Reply[str]
+    path: str
+    content: bytes
+    at: int
+
+
+JournalMessage: TypeAlias = (
+    Accept
+    | NextItem
+    | Done
+    | Waiting
+    | Connected
+    | Disconnected
+    | Commit
+    | Posted
+    | NextReplies
+    | Unacknowledged
+    | Acknowledge
+    | LastSeq
+    | ReplaceFile
+    | Archive
+)
