@@ -1,0 +1,93 @@
+"""One line of a session file (interfaces section 5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import attrs
+
+from pegasus.messages import Json, Metadata
+from pegasus.models.base import ToolCall
+
+Role = Literal["user", "assistant", "tool", "system"]
+_ROLES: frozenset[str] = frozenset(get_args(Role))
+
+
+@attrs.frozen(eq=False)
+class Entry:
+    """What was said, thought, called or returned. ts: wall clock, ms since the epoch.
+
+    metadata of a user entry: "item" (its number in the inbox); of an assistant entry: "thinking", "thinkingOf", "usage",
+    "stopReason"; of a tool entry: "error" (true if the call failed); of any: "type" (a note of ours).
+    """
+
+    ts: int
+    role: Role
+    content: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str | None = None
+    metadata: Metadata = attrs.field(factory=dict)
+
+    @property
+    def item(self) -> int | None:
+        """The inbox number of the message that this user entry holds."""
+        n = self.metadata.get("item")
+        return n if isinstance(n, int) and self.role == "user" else None
+
+    @property
+    def failed(self) -> bool:
+        """Whether this is the result of a call that failed or was cancelled."""
+        return self.metadata.get("error") is True
+
+
+class BadEntry(ValueError):
+    """A line that is JSON, but no session entry; says what is wrong."""
+
+
+def encode(entry: Entry) -> bytes:
+    """The entry as one JSON line with its newline; what is empty is absent."""
+    line: dict[str, Json] = {"ts": entry.ts, "role": entry.role}
+    if entry.content:
+        line["content"] = entry.content
+    if entry.calls:
+        line["toolCalls"] = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in entry.calls]
+    if entry.call_id is not None:
+        line["toolCallId"] = entry.call_id
+    if entry.metadata:
+        line["metadata"] = entry.metadata
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(value: object) -> Entry:
+    """The entry of a parsed line. Raises BadEntry. Unknown keys are ignored, so that newer files can be read."""
+    if not isinstance(value, Mapping):
+        raise BadEntry(f"an object is wanted, found {type(value).__name__}")
+    role = value.get("role")
+    if role not in _ROLES:
+        raise BadEntry(f"unknown role {role!r}")
+    ts, content, metadata = value.get("ts", 0), value.get("content", ""), value.get("metadata", {})
+    call_id = value.get("toolCallId")
+    if not isinstance(ts, int | float) or not isinstance(content, str) or not isinstance(metadata, Mapping):
+        raise BadEntry("ts must be a number, content a string, metadata an object")
+    if (role == "tool") != isinstance(call_id, str):
+        raise BadEntry("toolCallId belongs to role tool, and only there")
+    calls = value.get("toolCalls", [])
+    if not isinstance(calls, list):
+        raise BadEntry("toolCalls must be a list")
+    return Entry(int(ts), role, content, tuple(_decode_call(c) for c in calls), call_id, metadata)
+
+
+def _decode_call(value: Any) -> ToolCall:
+    if not isinstance(value, Mapping):
+        raise BadEntry("a tool call must be an object")
+    call_id, name, arguments = value.get("id"), value.get("name"), value.get("arguments", {})
+    if isinstance(arguments, str):  # as other programs wrote it
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            arguments = {}
+    if not isinstance(call_id, str) or not isinstance(name, str) or not isinstance(arguments, Mapping):
+        raise BadEntry("a tool call needs id, name and an arguments object")
+    return ToolCall(call_id, name, arguments)

@@ -1,0 +1,66 @@
+"""Where the work on a queue item stands, read from the session alone: nothing else has to survive a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import attrs
+
+from pegasus.main_agent.entry import Entry
+
+OUTWARD = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
+"""Tools whose success leads to no further thought (seed 000; trap T22)."""
+
+
+class Next(Enum):
+    """What an item needs next."""
+
+    RECORD = "its message is not in the session yet"
+    THINK = "a thought"
+    NOTHING = "it is done"
+
+
+@attrs.frozen
+class Progress:
+    """next: what to do; thoughts: how many were made about the item; replied: whether one of them spoke."""
+
+    next: Next
+    thoughts: int = 0
+    replied: bool = False
+
+
+def progress_of(entries: Sequence[Entry], n: int) -> Progress:
+    """Where item n stands. entries must be repaired. Items are worked on one after another, so all behind it is its own."""
+    start = _start_of(entries, n)
+    if start is None:
+        return Progress(Next.NOTHING if _closed_through(entries) >= n else Next.RECORD)
+    thoughts, replied, pending = 0, False, True
+    calls: dict[str, str] = {}
+    for entry in entries[start + 1 :]:
+        if entry.item is not None:
+            return Progress(Next.NOTHING, thoughts, replied)
+        if entry.metadata.get("ends") is True:
+            return Progress(Next.NOTHING, thoughts, replied)
+        if entry.role == "assistant":
+            thoughts, pending = thoughts + 1, False
+            calls = {call.id: call.name for call in entry.calls}
+        elif entry.role == "tool":
+            name = calls.get(entry.call_id or "", "")
+            outward = name in OUTWARD
+            replied = replied or (name == "reply" and not entry.failed)
+            pending = pending or entry.failed or not outward
+    return Progress(Next.THINK if pending else Next.NOTHING, thoughts, replied)
+
+
+def _start_of(entries: Sequence[Entry], n: int) -> int | None:
+    return next((i for i in range(len(entries) - 1, -1, -1) if entries[i].item == n), None)
+
+
+def _closed_through(entries: Sequence[Entry]) -> int:
+    """The highest item that a line at the head of the session declares done (after /new)."""
+    for entry in entries[:2]:
+        through = entry.metadata.get("doneThrough")
+        if isinstance(through, int):
+            return through
+    return 0
