@@ -209,6 +209,14 @@ class LastSeq:
 
 
 @attrs.frozen
+class ReadFile:
+    """The whole of `path` (below data/), with everything said before in it; b"" if there is no such file."""
+
+    reply: Reply[bytes]
+    path: str
+
+
+@attrs.frozen
 class ReplaceFile:
     """Make `path` (below data/) hold exactly `content`, atomically: temporary file, fsync, rename, fsync of the folder."""
 
@@ -244,6 +252,7 @@ JournalMessage: TypeAlias = (
     | Unacknowledged
     | Acknowledge
     | LastSeq
+    | ReadFile
     | ReplaceFile
     | Archive
 )
