@@ -2,3 +2,22 @@
 
 Queue and think loop, session (log, repair, projection), commands, and the tools that only it has.
 """
+
+from pegasus.main_agent.actor import main_agent
+from pegasus.main_agent.commands import CONTROL, command_of
+from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
+from pegasus.main_agent.speaking import REPLY
+from pegasus.main_agent.thinking import Mind
+
+__all__ = [
+    "CONTROL",
+    "REPLY",
+    "AgentStatus",
+    "Ended",
+    "GetStatus",
+    "MainAgentMessage",
+    "Mind",
+    "Stop",
+    "command_of",
+    "main_agent",
+]

@@ -38,29 +38,28 @@ def progress_of(entries: Sequence[Entry], n: int) -> Progress:
     thoughts, replied, pending = 0, False, True
     calls: dict[str, str] = {}
     for entry in entries[start + 1 :]:
-        if entry.item is not None:
-            return Progress(Next.NOTHING, thoughts, replied)
-        if entry.metadata.get("ends") is True:
+        if entry.item is not None or entry.metadata.get("ends") is True:
             return Progress(Next.NOTHING, thoughts, replied)
         if entry.role == "assistant":
             thoughts, pending = thoughts + 1, False
             calls = {call.id: call.name for call in entry.calls}
         elif entry.role == "tool":
             name = calls.get(entry.call_id or "", "")
-            outward = name in OUTWARD
             replied = replied or (name == "reply" and not entry.failed)
-            pending = pending or entry.failed or not outward
+            pending = pending or entry.failed or name not in OUTWARD
     return Progress(Next.THINK if pending else Next.NOTHING, thoughts, replied)
 
 
 def _start_of(entries: Sequence[Entry], n: int) -> int | None:
-    return next((i for i in range(len(entries) - 1, -1, -1) if entries[i].item == n), None)
+    """Where the item's user entry is. Numbers grow, so the search ends at a smaller one: constant cost for a new item."""
+    for i in range(len(entries) - 1, -1, -1):
+        item = entries[i].item
+        if item is not None and item <= n:
+            return i if item == n else None
+    return None
 
 
 def _closed_through(entries: Sequence[Entry]) -> int:
     """The highest item that a line at the head of the session declares done (after /new)."""
-    for entry in entries[:2]:
-        through = entry.metadata.get("doneThrough")
-        if isinstance(through, int):
-            return through
-    return 0
+    through = entries[0].metadata.get("doneThrough") if entries else None
+    return through if isinstance(through, int) else 0

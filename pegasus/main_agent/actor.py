@@ -1,0 +1,189 @@
+"""The Main Agent as an actor: takes queue items from the journal, one at a time, and hears /stop while it thinks.
+
+Three things run side by side: the main lane (items in order), the control lane (commands that pass the queue) and the mailbox. A crash
+of any of them ends all; the supervisor starts the actor again, which reads its session and takes up the item it was at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import attrs
+import trio
+
+from actors import ActorError, Inbox, Ref
+from pegasus.main_agent.commands import HELP, command_of, status_text, stop_text
+from pegasus.main_agent.entry import Entry
+from pegasus.main_agent.loading import load_session
+from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
+from pegasus.main_agent.session import Session, until_written
+from pegasus.main_agent.speaking import answer_to
+from pegasus.main_agent.thinking import Mind, apologise, close_open_calls, work_on
+from pegasus.messages import Typing
+from pegasus.observe import get_logger
+from pegasus.storage.messages import Commit, Done, Item, JournalMessage, NextItem, Waiting
+
+_log = get_logger("main_agent")
+
+MAX_ATTEMPTS = 3
+"""How often an item may crash the Main Agent before it is set aside (issue "The spine", 2)."""
+
+
+async def main_agent(
+    inbox: Inbox[MainAgentMessage],
+    journal: Ref[JournalMessage],
+    mind: Mind,
+    *,
+    path: str = "main/current.jsonl",
+    announce: Ref[Typing] | None = None,
+) -> None:
+    """Run the agent of one session. announce: who is told when it starts and ends thinking about a message.
+
+    Cancelled or stopped: the running model call ends at once; its item is taken up again at the next start.
+    """
+    session = await load_session(path, journal, mind.clock)
+    agent = _Agent(session, journal, mind, announce, started=trio.current_time())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(agent.main_lane)
+        nursery.start_soon(agent.control_lane)
+        async for message in inbox:
+            match message:
+                case GetStatus(reply):
+                    reply.send(agent.status())
+                case Stop(reply, by):
+                    nursery.start_soon(agent.answer_stop, reply.send, by)
+        nursery.cancel_scope.cancel()
+
+
+@attrs.frozen(eq=False)
+class _Running:
+    """The item being worked on. ended is set when nothing of it runs any more."""
+
+    item: Item
+    since: float
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+
+@attrs.define(eq=False)
+class _Agent:
+    session: Session
+    journal: Ref[JournalMessage]
+    mind: Mind
+    announce: Ref[Typing] | None
+    started: float
+    turns: int = 0
+    running: _Running | None = None
+    stopped_by: str = ""
+
+    # ---------------------------------------------------------------- main lane
+
+    async def main_lane(self) -> None:
+        while True:
+            item = await self.journal.ask(NextItem, "main")
+            running = self.running = _Running(item, trio.current_time())
+            self._typing(item, active=True)
+            try:
+                with running.scope:
+                    await self._handle(item)
+                if running.scope.cancelled_caught:
+                    await close_open_calls(self.session, item, self.mind.clock(), self.stopped_by)
+                await self.journal.tell(Done(item.n))
+                self.turns += 1
+            finally:
+                self.running = None
+                running.ended.set()
+                self._typing(item, active=False)
+
+    async def _handle(self, item: Item) -> None:
+        if item.attempt > MAX_ATTEMPTS:
+            _log.error("set a message aside: it failed too often", item=item.n, attempts=item.attempt - 1)
+            text = (
+                f"Sorry, something in me failed {MAX_ATTEMPTS} times over your message, so I have set it aside. "
+                "It is kept, and the details are in my log."
+            )
+            await apologise(item, self.session, self.mind.clock(), text)
+        elif command_of(item.message.text) == "/new":
+            await self._new(item)
+        else:
+            await work_on(item, self.session, self.mind)
+
+    async def _new(self, item: Item) -> None:
+        """Archive the session and say so. Taken up after a crash in between, it finds a session that is empty or begun."""
+        now = self.mind.clock()
+        text = "This is a fresh conversation."
+        if self.session.entries and self.session.entries[0].metadata.get("doneThrough") != item.n:
+            opening = partial(_opening, now, item.n)
+            name = await self.session.archive(opening, now)
+            text += f" The one before is kept in {name}."
+        await self._answer(item, text, "new")
+
+    # ---------------------------------------------------------------- control lane
+
+    async def control_lane(self) -> None:
+        while True:
+            item = await self.journal.ask(NextItem, "control")
+            if item.attempt <= MAX_ATTEMPTS:
+                await self._answer(item, await self._command(item), "command")
+            await self.journal.tell(Done(item.n))
+
+    async def _command(self, item: Item) -> str:
+        match command_of(item.message.text):
+            case "/stop":
+                ended = await self.stop(f"the user ({item.message.channel.type})")
+                return stop_text(ended, await self._waiting())
+            case "/status":
+                return status_text(self.status(), await self._waiting(), trio.current_time() - self.started)
+            case _:
+                return HELP
+
+    async def _answer(self, item: Item, text: str, purpose: str) -> None:
+        post = answer_to(item, text, purpose)
+        await until_written(lambda: self.journal.ask(Commit, (), (post,)), "a command's answer")
+
+    async def _waiting(self) -> int:
+        """Messages in the queue, without the command that asks and without the one being worked on."""
+        return max(0, await self.journal.ask(Waiting) - 1 - (self.running is not None))
+
+    # ---------------------------------------------------------------- stop and status
+
+    async def answer_stop(self, send: Callable[[tuple[Ended, ...]], None], by: str) -> None:
+        send(await self.stop(by))
+
+    async def stop(self, by: str) -> tuple[Ended, ...]:
+        """End the running thought; returns when nothing of it runs any more."""
+        running = self.running
+        if running is None:
+            return ()
+        ended = Ended("thought", _excerpt(running.item), trio.current_time() - running.since)
+        self.stopped_by = by
+        running.scope.cancel()
+        await running.ended.wait()
+        return (ended,)
+
+    def status(self) -> AgentStatus:
+        running = self.running
+        return AgentStatus(
+            model=self.mind.model.name,
+            entries=len(self.session.entries),
+            turns=self.turns,
+            thinking_about=_excerpt(running.item) if running else None,
+            thinking_for=trio.current_time() - running.since if running else 0.0,
+        )
+
+    def _typing(self, item: Item, *, active: bool) -> None:
+        if self.announce is not None:
+            with suppress(ActorError):  # nobody is there to show it; it is never stored
+                self.announce.tell_nowait(Typing(item.message.channel, active))
+
+
+def _opening(now: int, through: int, archived: str) -> Entry:
+    text = f"(A new conversation begins. The one before is archived as {archived}.)"
+    return Entry(now, "system", text, metadata={"type": "new", "previousSession": archived, "doneThrough": through})
+
+
+def _excerpt(item: Item, limit: int = 60) -> str:
+    text = " ".join(item.message.text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,59 @@
+"""Loading a session at start: read, set torn lines aside, repair in place, write the outcome back (seed 000 "Startup Recovery")."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from actors import Ref
+from pegasus.main_agent.entry import BadEntry, Entry, decode, encode
+from pegasus.main_agent.repair import OpenCall, open_calls, repair
+from pegasus.main_agent.session import Session, until_written
+from pegasus.main_agent.speaking import post_key, reply_result
+from pegasus.messages import OutboundMessage
+from pegasus.observe import get_logger
+from pegasus.storage import ReadLines, read_lines
+from pegasus.storage.messages import JournalMessage, Posted, ReadFile, ReplaceFile
+
+_log = get_logger("session")
+
+
+async def load_session(path: str, journal: Ref[JournalMessage], clock: Callable[[], int]) -> Session:
+    """The session in `path` below data/, well-formed again; a missing file is an empty session.
+
+    Raises StorageError if the file cannot be read.
+    """
+    content = await journal.ask(ReadFile, path)
+    lines = read_lines(content)
+    entries, bad = _decode_all(lines)
+    opened = open_calls(entries)
+    replies = [made for made in opened if made.call.name == "reply"]
+    stored = await journal.ask(Posted, tuple(post_key(made.item, made.call.id) for made in replies)) if replies else ()
+    effects = {made.call.id: message for made, message in zip(replies, stored, strict=True) if message is not None}
+
+    def recorded(made: OpenCall) -> str | None:
+        message = effects.get(made.call.id)
+        return reply_result(message) if isinstance(message, OutboundMessage) else None
+
+    repaired = repair(entries, recorded, clock())
+    for note in (*bad, *repaired.notes):
+        _log.warning("repaired the session", path=path, what=note)
+    if repaired.notes or bad:
+        # Bad lines go to a file of their own: they may hold something that a person can still read.
+        if bad:
+            aside = b"".join(line.raw + b"\n" for line in lines.bad)
+            await until_written(lambda: journal.ask(ReplaceFile, f"{path}.bad-{clock()}", aside), path)
+        whole = b"".join(map(encode, repaired.entries))
+        await until_written(lambda: journal.ask(ReplaceFile, path, whole), path)
+    return Session(path, repaired.entries, journal)
+
+
+def _decode_all(lines: ReadLines) -> tuple[list[Entry], list[str]]:
+    entries: list[Entry] = []
+    notes = [f"line {line.number}: {line.problem}" for line in lines.bad]
+    for number, value in lines.good:
+        try:
+            entries.append(decode(value))
+        except BadEntry as error:
+            notes.append(f"line {number}: {error} ({json.dumps(value)[:80]})")
+    return entries, notes

@@ -1,0 +1,112 @@
+"""The session: an append-only log on disk and the same in memory, with its projection for the providers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import attrs
+import trio
+
+from actors import Answer, Ref
+from pegasus.main_agent.entry import Entry, encode
+from pegasus.main_agent.projection import Projection
+from pegasus.main_agent.repair import unique_ids
+from pegasus.models.base import ToolCall
+from pegasus.observe import get_logger
+from pegasus.storage.messages import Archive, Commit, JournalMessage, Post, PostResult, ReplaceFile, StorageError
+
+_log = get_logger("session")
+_T = TypeVar("_T")
+
+RETRY_FIRST = 0.5
+RETRY_LIMIT = 15.0
+"""Seconds between two tries to write while the disk refuses."""
+
+
+async def until_written(write: Callable[[], Awaitable[_T]], what: str) -> _T:
+    """Call `write` until the disk takes it, with growing pauses; a call itself is never interrupted, a pause may be."""
+    pause = RETRY_FIRST
+    while True:
+        try:
+            with trio.CancelScope(shield=True):
+                return await write()
+        except StorageError as error:
+            _log.error("the disk refuses, will try again", what=what, error=str(error), seconds=pause)
+        await trio.sleep(pause)
+        pause = min(pause * 2, RETRY_LIMIT)
+
+
+class Session:
+    """One conversation, `path` below data/. What is in memory is what the file will hold; see `loading` for the start."""
+
+    def __init__(self, path: str, entries: Sequence[Entry], journal: Ref[JournalMessage]) -> None:
+        self.path = path
+        self._journal = journal
+        self._unconfirmed: list[Answer[tuple[PostResult, ...]]] = []
+        self._damaged = False
+        self._start(entries)
+
+    def _start(self, entries: Sequence[Entry]) -> None:
+        self.entries: list[Entry] = list(entries)
+        self.projection = Projection(entries)
+        self._used_ids = {call.id for entry in entries for call in entry.calls}
+
+    def own_ids(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+        """The calls with ids that are unique in this session."""
+        ids = unique_ids([call.id for call in calls], self._used_ids)
+        return tuple(call if call.id == i else attrs.evolve(call, id=i) for call, i in zip(calls, ids, strict=True))
+
+    async def add(self, *entries: Entry) -> None:
+        """Append without waiting for the disk: for what a restart can derive again (user lines, tool results)."""
+        lines = b"".join(map(encode, entries))
+        with trio.CancelScope(shield=True):
+            self._unconfirmed.append(await self._journal.request(Commit, ((self.path, lines),), (), False))
+        self._remember(entries)
+
+    async def commit(self, entries: Sequence[Entry], posts: tuple[Post, ...] = ()) -> tuple[PostResult, ...]:
+        """Append, then post, durably: on return all of it is on disk. While the disk refuses, tries again.
+
+        Cancelled while it waits for the disk to recover: nothing of it has happened. Else it is not interrupted.
+        """
+        lines = b"".join(map(encode, entries))
+        appends = ((self.path, lines),) if lines else ()
+
+        async def write() -> tuple[PostResult, ...]:
+            results = await self._journal.ask(Commit, appends, posts)
+            self._remember(entries)
+            await self._confirm()
+            return results
+
+        return await until_written(write, self.path)
+
+    async def archive(self, opening: Callable[[str], Entry], at: int) -> str:
+        """Put the session aside and begin a new one with `opening(archive's name)`; gives that name. at: wall clock, ms."""
+        # The name is the journal's choice, so the first line is written in a second step; without it the session is just empty.
+        name = await until_written(lambda: self._journal.ask(Archive, self.path, b"", at), self.path)
+        self._unconfirmed.clear()
+        self._damaged = False
+        self._start(())
+        await self.commit((opening(name),))
+        return name
+
+    def _remember(self, entries: Sequence[Entry]) -> None:
+        self.entries.extend(entries)
+        for entry in entries:
+            self.projection.append(entry)
+
+    async def _confirm(self) -> None:
+        """Look at what became of earlier lines (the journal works in order, so all of them are answered by now)."""
+        answers, self._unconfirmed = self._unconfirmed, []
+        for answer in answers:
+            try:
+                await answer.get()
+            except StorageError:
+                self._damaged = True
+        if self._damaged:
+            content = b"".join(map(encode, self.entries))
+            try:
+                await self._journal.ask(ReplaceFile, self.path, content)
+                self._damaged = False
+            except StorageError as error:
+                _log.error("a session file misses lines, will be rewritten", path=self.path, error=str(error))

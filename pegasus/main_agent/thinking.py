@@ -1,0 +1,179 @@
+"""The think loop: what one queue item makes the agent think and do, until there is nothing more to think about it.
+
+A thought is one model call. Its turn (monologue and calls) is on disk before any of its calls acts. Outward calls that succeed lead
+to no further thought; information, and every failure, does (seed 000; traps T18, T22, T23).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+
+from pegasus.main_agent.entry import Entry
+from pegasus.main_agent.progress import OUTWARD, Next, progress_of
+from pegasus.main_agent.sanitize import user_content
+from pegasus.main_agent.session import Session
+from pegasus.main_agent.speaking import REPLY, Unspeakable, answer_to, failure_result, post_of, result_of
+from pegasus.messages import Json, Media
+from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse, ToolCall
+from pegasus.observe import get_logger
+from pegasus.storage.messages import Item, Post, PostResult
+from pegasus.tools import Tool, run_tool
+
+_log = get_logger("main_agent")
+
+
+@attrs.frozen(eq=False)
+class Mind:
+    """What stays the same over all thoughts: the prompt, the model, the tools, the limits. clock: wall clock, ms."""
+
+    system: str
+    model: LanguageModel
+    tools: Mapping[str, Tool]
+    clock: Callable[[], int]
+    max_thoughts: int = 20
+    tool_timeout: float = 60.0
+
+    def request(self, session: Session) -> ModelRequest:
+        """The next call: the whole session as turns, behind a prompt and tools that never change (prefix caching)."""
+        specs = (REPLY, *(tool.spec for tool in self.tools.values()))
+        return ModelRequest(self.system, tuple(session.projection.turns), specs)
+
+
+async def work_on(item: Item, session: Session, mind: Mind) -> None:
+    """Do all that the item still needs; what was done before a crash is not done again.
+
+    Cancelled: what had been said and done stays; `close_open_calls` then makes the session well-formed.
+    """
+    progress = progress_of(session.entries, item.n)
+    if progress.next is Next.RECORD:
+        await session.add(_user_entry(item, mind.clock()))
+    elif progress.next is Next.NOTHING:
+        return
+    thoughts, replied = progress.thoughts, progress.replied
+    while True:
+        if thoughts >= mind.max_thoughts:
+            await _give_up(item, session, mind, thoughts, replied=replied)
+            return
+        try:
+            response = await mind.model.generate(mind.request(session))
+        except ModelError as error:
+            await apologise(item, session, mind.clock(), _model_failure(error))
+            return
+        thoughts += 1
+        again, spoke = await _act(item, response, session, mind)
+        replied = replied or spoke
+        if not again:
+            return
+
+
+async def _act(item: Item, response: ModelResponse, session: Session, mind: Mind) -> tuple[bool, bool]:
+    """Record the thought, carry out its calls in order. Gives: whether another thought is due, whether it spoke."""
+    calls = session.own_ids(response.calls)
+    posts = {call.id: post_of(call, item) for call in calls if call.name == REPLY.name}
+    wanted = tuple(post for post in posts.values() if isinstance(post, Post))
+    turn = Entry(mind.clock(), "assistant", response.text, calls, metadata=_turn_metadata(response))
+    results = await session.commit((turn,), wanted)
+    posted = dict(zip((post.key for post in wanted), results, strict=True))
+    again = spoke = False
+    for call in calls:
+        content, failed = await _carry_out(call, posts.get(call.id), posted, mind)
+        metadata: dict[str, Json] = {"error": True} if failed else {}
+        await session.add(Entry(mind.clock(), "tool", content, call_id=call.id, metadata=metadata))
+        again = again or failed or call.name not in OUTWARD
+        spoke = spoke or (call.name == REPLY.name and not failed)
+    return again, spoke
+
+
+async def _carry_out(
+    call: ToolCall, post: Post | Unspeakable | None, posted: Mapping[str, PostResult], mind: Mind
+) -> tuple[str, bool]:
+    if isinstance(post, Post):
+        return result_of(posted[post.key])
+    if isinstance(post, Unspeakable):
+        return failure_result(post), True
+    if call.error is not None:
+        return f"Error: {call.error}", True
+    tool = mind.tools.get(call.name)
+    if tool is None:
+        known = ", ".join((REPLY.name, *mind.tools))
+        return f"Error: there is no tool {call.name!r} here. There are: {known}", True
+    outcome = await run_tool(tool, call.arguments, mind.tool_timeout)
+    return outcome.content, outcome.failed
+
+
+async def apologise(item: Item, session: Session, now: int, text: str) -> None:
+    """Tell the sender honestly that nothing will come of the message, and end the item."""
+    note = Entry(now, "assistant", f"(I told the user: {text})", metadata={"type": "apology", "ends": True})
+    entries = (note,)
+    if progress_of(session.entries, item.n).next is Next.RECORD:
+        entries = (Entry(now, "user", "(a message that could not be taken up)", metadata={"item": item.n}), note)
+    await session.commit(entries, (answer_to(item, text, "apology"),))
+
+
+async def close_open_calls(session: Session, item: Item, now: int, by: str) -> None:
+    """After a thought was cut short by `by`: give the calls without a result one, and note the end of the item."""
+    answered: set[str] = set()
+    closing: list[Entry] = []
+    for entry in reversed(session.entries):
+        if entry.item is not None:
+            break
+        if entry.role == "tool":
+            answered.add(entry.call_id or "")
+        for call in entry.calls:
+            if call.id not in answered:
+                content = f'{{"cancelled":true,"reason":"stopped by {by}"}}'
+                closing.append(Entry(now, "tool", content, call_id=call.id, metadata={"error": True}))
+    note = Entry(
+        now, "system", f"(Work on the message above was stopped by {by}.)", metadata={"type": "stopped", "ends": True}
+    )
+    recorded = progress_of(session.entries, item.n).next is not Next.RECORD
+    await session.commit((*closing, note) if recorded else ())
+
+
+async def _give_up(item: Item, session: Session, mind: Mind, thoughts: int, *, replied: bool) -> None:
+    _log.warning("too many thoughts about one message", item=item.n, thoughts=thoughts)
+    text = f"I thought {thoughts} times about your message without coming to an end, so I stopped there."
+    if replied:
+        note = f"({thoughts} thoughts about one message: stopped here.)"
+        await session.commit((Entry(mind.clock(), "assistant", note, metadata={"type": "limit", "ends": True}),))
+    else:
+        await apologise(item, session, mind.clock(), text)
+
+
+def _user_entry(item: Item, now: int) -> Entry:
+    message = item.message
+    content = user_content(message.text, message.channel, tuple(map(_attachment, message.media)))
+    return Entry(now, "user", content, metadata={"item": item.n, "messageId": message.id})
+
+
+def _attachment(media: Media) -> str:
+    return f"(attached: {media.name}, {media.mime}, {len(media.data) * 3 // 4:,} bytes; this version cannot open it)"
+
+
+def _turn_metadata(response: ModelResponse) -> dict[str, Json]:
+    usage = response.usage
+    metadata: dict[str, Json] = {
+        "usage": {"promptTokens": usage.prompt_tokens, "completionTokens": usage.completion_tokens},
+        "stopReason": response.stop_reason,
+    }
+    if response.thinking:
+        metadata |= {"thinking": list(response.thinking), "thinkingOf": response.thinking_of}
+    return metadata
+
+
+_HINTS: Mapping[str, str] = {
+    "auth": "The key for the model is missing or wrong; whoever runs me can set it.",
+    "request": "Sending the same again will not help; /new begins a fresh conversation.",
+}
+
+
+def _model_failure(error: ModelError) -> str:
+    hint = _HINTS.get(error.kind, "Please send it again in a while.")
+    return f"Sorry, I could not think about your message: {error}. {hint}"
+
+
+def names(tools: Sequence[Tool]) -> Mapping[str, Tool]:
+    """The tools by their names."""
+    return {tool.spec.name: tool for tool in tools}

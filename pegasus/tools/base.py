@@ -1,0 +1,92 @@
+"""A tool, and the one way it is run: arguments checked, under a deadline, every failure a result the model can read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import attrs
+import trio
+
+from pegasus.messages import Json, Metadata
+from pegasus.models.base import ToolSpec
+
+
+class ToolError(Exception):
+    """The tool could not do it; the text tells the model why and what would work."""
+
+
+@attrs.frozen(eq=False)
+class Tool:
+    """spec: what the model sees; its parameters are also what arguments are checked against."""
+
+    spec: ToolSpec
+    run: Callable[[Metadata], Awaitable[Json]]
+
+
+@attrs.frozen
+class ToolOutcome:
+    """content: JSON of the result, or `Error: …`. failed: whether the call failed."""
+
+    content: str
+    failed: bool
+
+
+def failure(message: str) -> ToolOutcome:
+    """The outcome of a call that failed."""
+    return ToolOutcome(f"Error: {message}", failed=True)
+
+
+async def run_tool(tool: Tool, arguments: Metadata, timeout: float) -> ToolOutcome:
+    """Run once, for at most `timeout` seconds, after which the tool is cancelled (trap T27). Raises nothing but Cancelled."""
+    problem = check_arguments(tool.spec.parameters, arguments)
+    if problem is not None:
+        return failure(problem)
+    try:
+        with trio.fail_after(timeout):
+            result = await tool.run(arguments)
+    except trio.TooSlowError:
+        return failure(f"{tool.spec.name} was ended: it took longer than {timeout:g} s")
+    except ToolError as error:
+        return failure(str(error))
+    except Exception as error:  # a broken tool must not end the thought
+        return failure(f"{tool.spec.name} failed: {type(error).__name__}: {error}")
+    return ToolOutcome(json.dumps(result, ensure_ascii=False, separators=(",", ":")), failed=False)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (Mapping,),
+    "array": (list, tuple),
+}
+
+
+def check_arguments(schema: Metadata, arguments: Metadata) -> str | None:
+    """What is wrong with the arguments, in words for the model, or None.
+
+    Understands the part of JSON Schema that our tools use: type, properties, required, enum.
+    """
+    properties: Any = schema.get("properties", {})
+    required: Any = schema.get("required", [])
+    problems = [f"{name} is required" for name in required if arguments.get(name) is None]
+    for name, value in arguments.items():
+        if name not in properties:
+            problems.append(f"{name} is not a parameter (there are: {', '.join(properties) or 'none'})")
+        elif value is not None and (problem := _check_value(properties[name], value)):
+            problems.append(f"{name} {problem}")
+    return "; ".join(problems) or None
+
+
+def _check_value(schema: Mapping[str, Any], value: Json) -> str | None:
+    wanted = schema.get("type")
+    if wanted in _TYPES and (
+        not isinstance(value, _TYPES[wanted]) or (isinstance(value, bool) and wanted in ("integer", "number"))
+    ):
+        return f"must be of type {wanted}, found {type(value).__name__}"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"must be one of {', '.join(map(str, schema['enum']))}, found {value!r}"
+    return None
