@@ -1,0 +1,191 @@
+"""The one converter between values (attrs classes, snake_case) and what stands on the wire and in files (JSON objects, camelCase)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, TypeVar, get_origin
+
+import attrs
+from cattrs import ClassValidationError, Converter, IterableValidationError
+from cattrs.cols import homogenous_tuple_structure_factory
+from cattrs.errors import AttributeValidationNote, IterableValidationNote
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+from pegasus.messages import Json
+
+T = TypeVar("T")
+_Structure = Callable[[Any, Any], Any]
+
+DEEPEST = 64
+"""Levels that free-form JSON (metadata) may nest: far below the recursion limit of whoever writes it out again."""
+
+
+class WireError(ValueError):
+    """A mapping does not fit the class. path: the bad field as it stands on the wire, "" for the whole."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+        self.path = path
+        self.problem = problem
+
+
+def to_wire(value: attrs.AttrsInstance) -> dict[str, Json]:
+    """An attrs value as a JSON object; fields that hold their default are absent.
+
+    Free-form mappings are handed on as they are, not copied.
+    """
+    wire: dict[str, Json] = _unstructure_hook(type(value))(value)
+    return wire
+
+
+def from_wire(mapping: object, cls: type[T]) -> T:
+    """A value from a parsed JSON object; keys that `cls` does not know are ignored.
+
+    Nothing is coerced: "5" is no number and 5 no string. Raises WireError that names the first bad field.
+    """
+    try:
+        wanted: Any = cls
+        value: T = _structure_hook(wanted)(mapping, cls)
+    except (ClassValidationError, IterableValidationError, _Misfit) as error:
+        raise WireError(*_first_problem(error)) from None
+    return value
+
+
+def camel(name: str) -> str:
+    """`channel_id` → `channelId`."""
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+def kind(value: object) -> str:
+    """What JSON calls a parsed value, for messages to people."""
+    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return "an object" if isinstance(value, Mapping) else names.get(type(value), type(value).__name__)
+
+
+# ------------------------------------------------------------------ the converter
+
+
+class _Misfit(ValueError):
+    """A value is not of the kind that is wanted here; cattrs notes on it where that was."""
+
+
+@cache
+def _converter() -> Converter:
+    converter = Converter(omit_if_default=True)
+    for cls, allowed, words in _SCALARS:
+        converter.register_structure_hook(cls, _scalar(cls, allowed, words))
+    converter.register_structure_hook_func(_is_json_object, _json_object)
+    converter.register_unstructure_hook_func(_is_json_object, lambda value: value)
+    converter.register_structure_hook_factory(attrs.has, _class_structure)
+    converter.register_unstructure_hook_factory(attrs.has, _class_unstructure)
+    converter.register_structure_hook_factory(_is_tuple, _tuple_structure)
+    return converter
+
+
+@cache
+def _structure_hook(cls: type[Any]) -> _Structure:
+    return _converter().get_structure_hook(cls)
+
+
+@cache
+def _unstructure_hook(cls: type[Any]) -> Callable[[Any], Any]:
+    return _converter().get_unstructure_hook(cls)
+
+
+_SCALARS: tuple[tuple[type, tuple[type, ...], str], ...] = (
+    (str, (str,), "a string"),
+    (bool, (bool,), "true or false"),
+    (int, (int,), "a whole number"),
+    (float, (float, int), "a number"),
+)
+
+
+def _scalar(cls: type, allowed: tuple[type, ...], words: str) -> _Structure:
+    def structure(value: object, _: object) -> object:
+        if type(value) not in allowed:
+            raise _Misfit(f"expected {words}, found {kind(value)}")
+        return value
+
+    return structure
+
+
+def _class_structure(cls: type[Any], converter: Converter) -> _Structure:
+    # The generated code is what makes this fast; it takes anything with [] for a mapping, so that is looked at here.
+    fields = make_dict_structure_fn(cls, converter, _cattrs_detailed_validation=True, **_renames(cls))
+
+    def structure(value: object, _: object) -> object:
+        if not isinstance(value, dict):
+            raise _Misfit(f"expected an object, found {kind(value)}")
+        return fields(value, cls)
+
+    return structure
+
+
+def _class_unstructure(cls: type[Any], converter: Converter) -> Callable[[Any], dict[str, Any]]:
+    return make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **_renames(cls))
+
+
+def _renames(cls: type[Any]) -> dict[str, Any]:
+    return {field.name: override(rename=camel(field.name)) for field in attrs.fields(attrs.resolve_types(cls))}
+
+
+def _is_tuple(annotation: Any) -> bool:
+    return get_origin(annotation) is tuple
+
+
+def _tuple_structure(annotation: Any, converter: Converter) -> _Structure:
+    items = homogenous_tuple_structure_factory(annotation, converter)
+
+    def structure(value: object, _: object) -> object:
+        if not isinstance(value, list):
+            raise _Misfit(f"expected a list, found {kind(value)}")
+        return items(value, annotation)
+
+    return structure
+
+
+def _is_json_object(annotation: Any) -> bool:
+    return get_origin(annotation) is Mapping
+
+
+def _json_object(value: object, _: object) -> object:
+    if not isinstance(value, dict):
+        raise _Misfit(f"expected an object, found {kind(value)}")
+    if value:
+        _check_json(value, DEEPEST)
+    return value
+
+
+def _check_json(value: object, levels: int) -> None:
+    """Refuse what could be read but not be written again: NaN, Infinity, nesting without end."""
+    if isinstance(value, (dict, list)):
+        if not levels:
+            raise _Misfit(f"nested deeper than {DEEPEST} levels")
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_json(item, levels - 1)
+    elif isinstance(value, float) and value - value != 0:
+        raise _Misfit("NaN and Infinity are not JSON")
+
+
+# ------------------------------------------------------------------ where it went wrong
+
+
+def _first_problem(error: Exception, path: str = "") -> tuple[str, str]:
+    """Path and words of the first leaf: cattrs nests one exception group for each level, and notes the step on each."""
+    if isinstance(error, (ClassValidationError, IterableValidationError)):
+        inner = error.exceptions[0]
+        return _first_problem(inner, path + _step(inner, path))
+    if isinstance(error, KeyError):
+        return path, "required field is missing"
+    return path, str(error)
+
+
+def _step(error: Exception, path: str) -> str:
+    for note in getattr(error, "__notes__", ()):
+        if isinstance(note, AttributeValidationNote):
+            return f"{'.' if path else ''}{camel(note.name)}"
+        if isinstance(note, IterableValidationNote):
+            return f"[{note.index}]"
+    return ""

@@ -1,0 +1,157 @@
+"""The converter: camelCase on the wire, nothing coerced, and errors that name the field."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Media, OutboundMessage
+from pegasus.wire import WireError, camel, from_wire, to_wire
+
+CHANNEL = {"type": "web", "channelId": "c1"}
+
+
+@attrs.frozen
+class Sample:
+    name: str
+    count: int = 1
+    ratio: float = 0.5
+    enabled: bool = False
+    dotted_keys: tuple[str, ...] = ()
+
+
+texts = st.text(max_size=20)
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | texts
+)
+metadata = st.dictionaries(
+    texts, st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=5)
+)
+channels = st.builds(ChannelInfo, texts, texts, st.none() | texts, st.none() | texts)
+media = st.lists(st.builds(Media, texts, texts, texts), max_size=3).map(tuple)
+inbound = st.builds(InboundMessage, texts, channels, texts, metadata, media)
+
+
+@given(inbound)
+def test_a_message_survives_the_way_over_the_wire(message):
+    assert from_wire(json.loads(json.dumps(to_wire(message))), InboundMessage) == message
+
+
+def test_names_are_camel_case_and_defaults_are_absent():
+    message = OutboundMessage("hi", ChannelInfo("slack", "#a", reply_to="thread:1"), 3)
+    assert to_wire(message) == {
+        "text": "hi",
+        "channel": {"type": "slack", "channelId": "#a", "replyTo": "thread:1"},
+        "seq": 3,
+    }
+
+
+def test_what_is_not_default_is_present():
+    message = InboundMessage(
+        "hi", ChannelInfo("web", "c1", "u1"), "m-1", {"k": [1]}, (Media("a.png", "image/png", "AA=="),)
+    )
+    assert to_wire(message) == {
+        "text": "hi",
+        "id": "m-1",
+        "channel": {"type": "web", "channelId": "c1", "userId": "u1"},
+        "metadata": {"k": [1]},
+        "media": [{"name": "a.png", "mime": "image/png", "data": "AA=="}],
+    }
+
+
+def test_required_fields_are_present_even_when_empty():
+    assert to_wire(Address("", "")) == {"type": "", "channelId": ""}
+
+
+def test_unknown_keys_are_ignored():
+    assert from_wire({"type": "web", "channelId": "c1", "later": 1}, ChannelInfo) == ChannelInfo("web", "c1")
+
+
+def test_null_is_allowed_only_where_the_field_may_be_absent():
+    assert from_wire({**CHANNEL, "userId": None}, ChannelInfo) == ChannelInfo("web", "c1")
+    with pytest.raises(WireError, match=r"^channelId: expected a string, found null$"):
+        from_wire({"type": "web", "channelId": None}, ChannelInfo)
+
+
+@pytest.mark.parametrize(
+    ("wire", "path", "problem"),
+    [
+        ([], "", "expected an object, found a list"),
+        (None, "", "expected an object, found null"),
+        ("text", "", "expected an object, found a string"),
+        ({"id": "1", "channel": CHANNEL}, "text", "required field is missing"),
+        ({"text": 5, "id": "1", "channel": CHANNEL}, "text", "expected a string, found a number"),
+        ({"text": "", "id": "1", "channel": 5}, "channel", "expected an object, found a number"),
+        ({"text": "", "id": "1", "channel": {"type": "web"}}, "channel.channelId", "required field is missing"),
+        (
+            {"text": "", "id": "1", "channel": {**CHANNEL, "replyTo": []}},
+            "channel.replyTo",
+            "expected a string, found a list",
+        ),
+        ({"text": "", "id": "1", "channel": CHANNEL, "metadata": []}, "metadata", "expected an object, found a list"),
+        (
+            {"text": "", "id": "1", "channel": CHANNEL, "metadata": {"a": float("nan")}},
+            "metadata",
+            "NaN and Infinity are not JSON",
+        ),
+        ({"text": "", "id": "1", "channel": CHANNEL, "media": "abc"}, "media", "expected a list, found a string"),
+        ({"text": "", "id": "1", "channel": CHANNEL, "media": {}}, "media", "expected a list, found an object"),
+        ({"text": "", "id": "1", "channel": CHANNEL, "media": ["x"]}, "media[0]", "expected an object, found a string"),
+        (
+            {
+                "text": "",
+                "id": "1",
+                "channel": CHANNEL,
+                "media": [{"name": "", "mime": "", "data": ""}, {"name": "", "mime": True, "data": ""}],
+            },
+            "media[1].mime",
+            "expected a string, found a boolean",
+        ),
+    ],
+)
+def test_an_error_names_the_path_and_what_was_found(wire, path, problem):
+    with pytest.raises(WireError) as caught:
+        from_wire(wire, InboundMessage)
+    assert (caught.value.path, caught.value.problem) == (path, problem)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("count", True),
+        ("count", "1"),
+        ("count", 1.0),
+        ("ratio", "0.5"),
+        ("ratio", True),
+        ("enabled", 1),
+        ("name", 1),
+        ("dottedKeys", [1]),
+    ],
+)
+def test_nothing_is_coerced(field, value):
+    with pytest.raises(WireError):
+        from_wire({"name": "x", field: value}, Sample)
+
+
+def test_a_whole_number_is_a_number():
+    assert from_wire({"name": "x", "ratio": 2}, Sample).ratio == 2
+
+
+def test_metadata_that_nests_without_end_is_refused():
+    deep = json.loads('{"a":' * 500 + "1" + "}" * 500)
+    with pytest.raises(WireError, match="metadata: nested deeper"):
+        from_wire({"text": "", "id": "1", "channel": CHANNEL, "metadata": deep}, InboundMessage)
+
+
+def test_huge_values_do_not_enter_the_error():
+    with pytest.raises(WireError) as caught:
+        from_wire({"text": ["x" * 100_000], "id": "1", "channel": CHANNEL}, InboundMessage)
+    assert len(str(caught.value)) < 100
+
+
+def test_camel():
+    assert [camel(name) for name in ("text", "channel_id", "last_seq_no")] == ["text", "channelId", "lastSeqNo"]
