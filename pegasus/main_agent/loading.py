@@ -29,10 +29,10 @@ async def load_session(path: str, journal: Ref[JournalMessage], clock: Callable[
     opened = open_calls(entries)
     replies = [made for made in opened if made.call.name == "reply"]
     stored = await journal.ask(Posted, tuple(post_key(made.item, made.call.id) for made in replies)) if replies else ()
-    effects = {made.call.id: message for made, message in zip(replies, stored, strict=True) if message is not None}
+    effects = {(made.item, made.call.id): message for made, message in zip(replies, stored, strict=True)}
 
     def recorded(made: OpenCall) -> str | None:
-        message = effects.get(made.call.id)
+        message = effects.get((made.item, made.call.id))
         return reply_result(message) if isinstance(message, OutboundMessage) else None
 
     repaired = repair(entries, recorded, clock())

@@ -1,0 +1,95 @@
+import json
+
+import pytest
+
+from pegasus.identity import BUILT_IN, ChannelNote, Persona, PersonaError, load_persona, main_prompt, task_prompt
+from pegasus.identity.prompt import SAFETY
+
+GOOD = {"name": "Ada", "role": "a helper", "personality": ["kind"], "style": "short", "values": ["truth"]}
+
+
+def write(tmp_path, value):
+    path = tmp_path / "persona.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
+    return path
+
+
+def test_a_persona_file_is_read(tmp_path):
+    assert load_persona(write(tmp_path, GOOD)) == Persona("Ada", "a helper", ("kind",), "short", ("truth",))
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("{", "not JSON"),
+        ([], "object"),
+        ({**GOOD, "values": []}, "values"),
+        ({**GOOD, "personality": "kind"}, "personality"),
+        ({k: v for k, v in GOOD.items() if k != "role"}, "role"),
+        ({**GOOD, "color": "red"}, "color"),
+        ({**GOOD, "name": " "}, "name"),
+    ],
+)
+def test_each_mistake_in_a_persona_file_is_named(tmp_path, value, named):
+    path = write(tmp_path, value)
+    with pytest.raises(PersonaError, match=named) as caught:
+        load_persona(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_persona_file_is_named(tmp_path):
+    with pytest.raises(PersonaError, match=r"nowhere\.json"):
+        load_persona(tmp_path / "nowhere.json")
+
+
+def headings(prompt):
+    return [line for line in prompt.splitlines() if line.startswith("## ")]
+
+
+def test_the_sections_stand_in_the_order_of_the_seed():
+    prompt = main_prompt(BUILT_IN, tools=["reply", "current_time", "spawn_subagent"])
+    assert headings(prompt) == [
+        "## Safety",
+        "## How You Think",
+        "## Tools",
+        "## Thinking Style",
+        "## When to Reply vs Spawn",
+        "## Channels and reply()",
+        "## Session History",
+    ]
+
+
+def test_the_prompt_speaks_only_of_tools_that_are_there():
+    prompt = main_prompt(BUILT_IN, tools=["reply", "current_time"])
+    assert "current_time(" in prompt
+    assert "spawn_subagent" not in prompt
+    assert "memory_read" not in prompt
+
+
+def test_the_whole_persona_is_in_the_prompt():
+    prompt = main_prompt(BUILT_IN, tools=["reply"])
+    for part in (BUILT_IN.name, BUILT_IN.role, *BUILT_IN.personality, BUILT_IN.style, *BUILT_IN.values):
+        assert part in prompt
+    assert BUILT_IN.background in prompt
+
+
+def test_configured_channels_are_named():
+    prompt = main_prompt(BUILT_IN, tools=["reply"], channels=[ChannelNote("cli", "main"), ChannelNote("slack")])
+    assert "- cli (channelId main)" in prompt
+    assert "- slack" in prompt
+
+
+def test_the_task_prompt_is_identity_safety_and_body_only():
+    prompt = task_prompt(BUILT_IN, "Do the work.")
+    assert headings(prompt) == ["## Safety"]
+    assert prompt.endswith("Do the work.")
+
+
+def test_safety_is_the_same_in_both_modes_and_has_five_rules():
+    assert SAFETY in main_prompt(BUILT_IN, tools=["reply"])
+    assert SAFETY in task_prompt(BUILT_IN, "x")
+    assert sum(line.startswith("- ") for line in SAFETY.splitlines()) == 5
+
+
+def test_building_twice_gives_the_same_bytes():
+    assert main_prompt(BUILT_IN, tools=["reply"]) == main_prompt(BUILT_IN, tools=["reply"])
