@@ -1,0 +1,28 @@
+"""What makes the daemon a good supervised process: its home, lock, signals, ready line and systemd's notify protocol.
+
+Nothing here knows what the daemon does.
+"""
+
+from pegasus.host.daemon import DaemonInfo, announced, print_line, read_daemon
+from pegasus.host.home import Home, HomeError, ensure_token, read_token, resolve_home, write_private
+from pegasus.host.lock import HomeBusy, own_home
+from pegasus.host.notify import Notifier
+from pegasus.host.signals import Signals, handle_signals
+
+__all__ = [
+    "DaemonInfo",
+    "Home",
+    "HomeBusy",
+    "HomeError",
+    "Notifier",
+    "Signals",
+    "announced",
+    "ensure_token",
+    "handle_signals",
+    "own_home",
+    "print_line",
+    "read_daemon",
+    "read_token",
+    "resolve_home",
+    "write_private",
+]

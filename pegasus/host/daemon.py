@@ -1,0 +1,97 @@
+"""What the daemon says when it is ready: `run/daemon.json`, the ready line, and systemd's READY=1."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import attrs
+
+from pegasus import __version__
+from pegasus.host.home import Home, write_private
+from pegasus.host.notify import Notifier
+
+
+@attrs.frozen
+class DaemonInfo:
+    """The contents of daemon.json. ws, http: addresses (http None when off). started_at: ms since the epoch."""
+
+    pid: int
+    ws: str
+    http: str | None
+    version: str
+    started_at: int
+
+    @property
+    def ready_line(self) -> str:
+        """The one line on stdout."""
+        return f"pegasus ready ws={self.ws} http={self.http or '-'} pid={self.pid}"
+
+
+@contextmanager
+def announced(
+    home: Home,
+    notifier: Notifier,
+    *,
+    ws: str,
+    http: str | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Iterator[DaemonInfo]:
+    """While the body runs, the world knows that the daemon is ready.
+
+    On entry: daemon.json, the ready line, READY=1. On exit: STOPPING=1, and daemon.json is gone. Raises HomeError
+    where daemon.json cannot be written. A closed stdout is no error.
+    """
+    info = DaemonInfo(os.getpid(), ws, http, __version__, int(clock() * 1000))
+    write_private(home.daemon, _encode(info))
+    try:
+        print_line(info.ready_line)
+        notifier.ready(info.ready_line)
+        yield info
+    finally:
+        notifier.stopping()
+        with suppress(OSError):
+            home.daemon.unlink(missing_ok=True)
+
+
+def read_daemon(home: Home) -> DaemonInfo | None:
+    """The daemon of this home, or None where none runs: no file, one that makes no sense, or left by a dead process."""
+    try:
+        raw = json.loads(home.daemon.read_bytes())
+        info = DaemonInfo(int(raw["pid"]), str(raw["ws"]), raw["http"], str(raw["version"]), int(raw["startedAt"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return info if _is_alive(info.pid) else None
+
+
+def _encode(info: DaemonInfo) -> str:
+    fields = {"pid": info.pid, "ws": info.ws, "http": info.http, "version": info.version, "startedAt": info.started_at}
+    return json.dumps(fields) + "\n"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return pid > 0
+
+
+def print_line(line: str) -> None:
+    """A line on stdout, at once. Where stdout is closed or nobody reads it, nothing happens, also at exit."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):  # what is still in the buffer must not fail again at exit
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, sys.stdout.fileno())
+            os.close(null)

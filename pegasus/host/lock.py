@@ -1,0 +1,61 @@
+"""One daemon for one home: the lock that is held as long as the process lives."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pegasus.host.home import Home, HomeError, reason
+
+
+class HomeBusy(HomeError):
+    """Another daemon owns the home. pid: its process, where it is known."""
+
+    def __init__(self, home: Home, pid: int | None) -> None:
+        who = f"process {pid}" if pid else "another process"
+        message = f"{home}: {who} already runs Pegasus here; stop it, or give another --home or --profile"
+        super().__init__(message, exit_code=75)
+        self.pid = pid
+
+
+@contextmanager
+def own_home(home: Home) -> Iterator[None]:
+    """Make the home's folders and hold it. Raises HomeBusy, or HomeError where it cannot be written.
+
+    The kernel lets go of the lock when the process ends, however it ends; children do not inherit it.
+    """
+    home.prepare()
+    descriptor = _open(home)
+    try:
+        _acquire(descriptor, home)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open(home: Home) -> int:
+    try:
+        return os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HomeError(f"{home.lock}: cannot be opened ({reason(error)}); the home must be writable") from None
+
+
+def _acquire(descriptor: int, home: Home) -> None:
+    """The file holds the owner's pid, so that the next one can say who it is: daemon.json comes only later."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        raise HomeBusy(home, _owner(descriptor)) from None
+    except OSError as error:
+        raise HomeError(f"{home.lock}: cannot be locked ({reason(error)}); is the disk full or read-only?") from None
+
+
+def _owner(descriptor: int) -> int | None:
+    try:
+        return int(os.pread(descriptor, 32, 0))
+    except (OSError, ValueError):
+        return None

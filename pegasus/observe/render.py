@@ -1,0 +1,74 @@
+"""How a log entry looks, as structlog processors: one line for people, or one JSON object; secrets masked in both."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Any, Final, TypeAlias
+
+Entry: TypeAlias = MutableMapping[str, Any]
+"""structlog's event dict: event, level, logger, at (seconds since the epoch), exception (text), and the fields."""
+
+MASK: Final = "***"
+_SHORTEST_SECRET: Final = 4
+
+
+def stamp(_logger: object, _method: str, entry: Entry) -> Entry:
+    """`at` becomes `ts`, in UTC with milliseconds, in front of everything."""
+    at = entry.pop("at")
+    ts = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at * 1000) % 1000:03d}Z"
+    return {"ts": ts, **entry}
+
+
+def as_line(_logger: object, _method: str, entry: Entry) -> str:
+    """`2026-02-25T14:30:00.000Z info    gateway: client connected n=3 name="a b"`, a traceback below, indented."""
+    ts, level, logger, event = (str(entry.pop(key)) for key in ("ts", "level", "logger", "event"))
+    exception = entry.pop("exception", None)
+    fields = "".join(f" {key}={_value(value)}" for key, value in entry.items())
+    line = f"{ts} {level:<7} {logger}: {_plain(event)}{fields}"
+    if exception:
+        line += "".join(f"\n  | {_plain(part)}" for part in str(exception).splitlines())
+    return line
+
+
+def as_json(_logger: object, _method: str, entry: Entry) -> str:
+    """One JSON object; what JSON has no form for is shown as Python's repr."""
+    order = ("ts", "level", "logger", "event")
+    ordered = {key: entry.pop(key) for key in order} | dict(entry)
+    return json.dumps(ordered, ensure_ascii=False, default=repr, separators=(",", ":"))
+
+
+def masking(secrets: Iterable[str]) -> Callable[[object, str, Any], str]:
+    """A last processor that puts *** where a secret stands, as it is or escaped by JSON or repr.
+
+    Secrets shorter than four characters are left alone: they would take ordinary words apart.
+    """
+    forms = {form for secret in secrets if len(secret) >= _SHORTEST_SECRET for form in _forms(secret)}
+    ordered = sorted(forms, key=len, reverse=True)
+
+    def mask(_logger: object, _method: str, line: Any) -> str:
+        masked = str(line)
+        for form in ordered:
+            if form in masked:
+                masked = masked.replace(form, MASK)
+        return masked
+
+    return mask
+
+
+def _forms(secret: str) -> set[str]:
+    escaped = json.dumps(secret, ensure_ascii=False)[1:-1]
+    return {secret, escaped, json.dumps(escaped, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
+
+
+def _plain(text: str) -> str:
+    """Without anything that moves a terminal's cursor or begins a new line."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _value(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    if text and text.isprintable() and not any(c in ' "=' for c in text):
+        return text
+    return _plain(json.dumps(text, ensure_ascii=False)) if isinstance(value, str) or not text else _plain(text)

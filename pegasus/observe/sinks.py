@@ -1,0 +1,129 @@
+"""Where log lines go. A sink never raises and never waits for a reader or a disk: what it cannot write it counts."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+MAX_BYTES: Final = 10_000_000
+KEEP: Final = 5
+_PIPE_CHUNK: Final = 4096  # PIPE_BUF: what a pipe that polls as writable takes without waiting (pipe(7))
+
+
+class Sink(Protocol):
+    """A place for lines. lost: lines since the last one that got through."""
+
+    lost: int
+
+    def write(self, line: bytes) -> None:
+        """Write one line, newline included."""
+
+    def close(self) -> None:
+        """Let go of the place."""
+
+
+class RotatingFile:
+    """A file that is set aside as `NAME.1` when it is full; `keep` files in all, the oldest is dropped.
+
+    max_bytes: how long a file gets. A file that cannot be written (full disk, no permission, removed folder) is tried
+    again with every line; the first that gets through is preceded by one that says how many were lost.
+    """
+
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, keep: int = KEEP) -> None:
+        self.lost = 0
+        self._path = path
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._descriptor = -1
+        self._size = 0
+        self._torn = False
+
+    def write(self, line: bytes) -> None:
+        try:
+            if self._descriptor < 0:
+                self._open()
+            if self._size and self._size + len(line) > self._max_bytes:
+                self._rotate()
+            self._append(self._preface() + line)
+        except OSError:
+            self.lost += 1
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        self._descriptor = os.open(self._path, flags, 0o600)
+        self._size = os.fstat(self._descriptor).st_size
+
+    def _preface(self) -> bytes:
+        newline = b"\n" if self._torn else b""
+        return newline + (_loss(self.lost) if self.lost else b"")
+
+    def _append(self, data: bytes) -> None:
+        written = os.write(self._descriptor, data)
+        self._size += written
+        self._torn = written < len(data)
+        if self._torn:
+            raise OSError(errno.ENOSPC, "only a part was written")
+        self.lost = 0
+
+    def _rotate(self) -> None:
+        """Where the files cannot be renamed, the present one simply grows until the next try."""
+        self._size = 0
+        with suppress(OSError):
+            for n in range(self._keep - 1, 0, -1):
+                with suppress(FileNotFoundError):
+                    self._aside(n - 1).replace(self._aside(n))
+            self.close()
+            self._open()
+
+    def _aside(self, n: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{n}") if n else self._path
+
+
+class Stream:
+    """An open descriptor, as stderr. A pipe nobody reads loses lines; a closed one is given up."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.lost = 0
+        self._descriptor = descriptor
+        self._torn = False
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+
+    def write(self, line: bytes) -> None:
+        if self._descriptor < 0:
+            return
+        preface = (b"\n" if self._torn else b"") + (_loss(self.lost) if self.lost else b"")
+        try:
+            complete = self._put(preface + line)
+            self.lost = 0 if complete else self.lost + 1
+        except BlockingIOError:
+            self.lost += 1
+        except OSError:
+            self._descriptor = -1
+
+    def close(self) -> None:
+        self._descriptor = -1
+
+    def _put(self, data: bytes) -> bool:
+        at = 0
+        while at < len(data) and self._writable():
+            at += os.write(self._descriptor, data[at : at + _PIPE_CHUNK])
+        self._torn = 0 < at < len(data) or (self._torn and at == 0)
+        return at == len(data)
+
+    def _writable(self) -> bool:
+        return bool(self._poll.poll(0))
+
+
+def _loss(lost: int) -> bytes:
+    return f"({lost} log lines are missing here: they could not be written)\n".encode()

@@ -1,0 +1,52 @@
+"""The settings: what a person may decide, in pegasus.toml, `PEGASUS__…` variables and --set.
+
+Every key with its default and limits is in `model.py`; all mistakes are found at once and told by key path.
+docs/settings.md is the page for people.
+"""
+
+from pegasus.settings.checks import is_loopback
+from pegasus.settings.errors import Problem, SettingsError
+from pegasus.settings.load import changed_keys, load_settings, reload_settings
+from pegasus.settings.model import (
+    Agent,
+    Channel,
+    Channels,
+    Gateway,
+    Http,
+    Log,
+    Mcp,
+    McpServer,
+    Models,
+    Provider,
+    Run,
+    Session,
+    Settings,
+    Source,
+    Tasks,
+    Tools,
+)
+
+__all__ = [
+    "Agent",
+    "Channel",
+    "Channels",
+    "Gateway",
+    "Http",
+    "Log",
+    "Mcp",
+    "McpServer",
+    "Models",
+    "Problem",
+    "Provider",
+    "Run",
+    "Session",
+    "Settings",
+    "SettingsError",
+    "Source",
+    "Tasks",
+    "Tools",
+    "changed_keys",
+    "is_loopback",
+    "load_settings",
+    "reload_settings",
+]

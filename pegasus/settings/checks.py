@@ -1,0 +1,159 @@
+"""What no key can say alone: keys that only make sense together, and what this version cannot do yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from pegasus.settings.errors import Problem, one_of
+from pegasus.settings.model import McpServer, Settings
+
+Report = Callable[[str, str, str, str], None]
+"""key path, found, allowed, hint."""
+
+ANY_VALUE: Final = object()
+
+NOT_YET: Final = (
+    # key path (* = any name), the values that need a later version, what to write instead
+    ("agent.speech", ("direct",), '"monologue"'),
+    ("agent.scope", ("chat",), '"global"'),
+    ("channels.telegram.enabled", (True,), "false"),
+    ("channels.slack.enabled", (True,), "false"),
+    ("channels.sms.enabled", (True,), "false"),
+    ("channels.web.enabled", (True,), "false (programs of type web connect to the gateway without it)"),
+    ("channels.api.enabled", (True,), "false (programs of type api connect to the gateway without it)"),
+    ("channels.*.allow_from", (ANY_VALUE,), "[]"),
+    ("providers.*.type", ("gemini", "ollama"), '"openai" with the OpenAI-compatible base_url of the service'),
+    ("mcp.servers.*.enabled", (True,), "false"),
+)
+"""Nothing may look as if it worked: what a setting asks for and this version lacks is refused."""
+
+
+def check_settings(settings: Settings, known: set[str]) -> list[Problem]:
+    """The problems of settings whose keys are all right one by one. known: key paths that already have one."""
+    problems: list[Problem] = []
+
+    def report(key: str, found: str, allowed: str, hint: str = "") -> None:
+        if key not in known:
+            problems.append(Problem(_origin(settings, key), key, found, allowed, hint))
+
+    _check_hosts(settings, report)
+    _check_providers(settings, report)
+    _check_models(settings, report)
+    _check_origins(settings, report)
+    for name, server in settings.mcp.servers.items():
+        _check_mcp(f"mcp.servers.{name}", server, report)
+    _check_not_yet(settings, report)
+    return problems
+
+
+def _origin(settings: Settings, key: str) -> str:
+    """Who said it: the key itself, or a neighbour in its section where the key is missing."""
+    if key in settings.origins:
+        return settings.origins[key]
+    section = key.rpartition(".")[0] + "."
+    return next((origin for path, origin in settings.origins.items() if path.startswith(section)), "defaults")
+
+
+# ------------------------------------------------------------------ addresses
+
+
+def is_loopback(host: str) -> bool:
+    """True for an address that only this machine can reach."""
+    import ipaddress
+
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_hosts(settings: Settings, report: Report) -> None:
+    for name, server in (("gateway", settings.gateway), ("http", settings.http)):
+        if server.host == "127.0.0.1" or server.allow_remote or is_loopback(server.host):
+            continue
+        allowed = f'"127.0.0.1", "::1", "localhost", or {name}.allow_remote = true'
+        hint = "The connection is not encrypted: put a TLS proxy or a tunnel in front."
+        report(f"{name}.host", f'"{server.host}", which other machines can reach', allowed, hint)
+
+
+def _check_origins(settings: Settings, report: Report) -> None:
+    for origin in settings.gateway.allowed_origins:
+        scheme, separator, rest = origin.partition("://")
+        if not (separator and scheme and rest) or "/" in rest:
+            report("gateway.allowed_origins", f'"{origin}"', 'scheme and host, as "https://example.org"', "")
+
+
+# ------------------------------------------------------------------ models
+
+
+def _check_providers(settings: Settings, report: Report) -> None:
+    for name, provider in settings.providers.items():
+        if not provider.type:
+            report(f"providers.{name}.type", "nothing", one_of(("anthropic", "openai", "offline")), "")
+        if provider.base_url and not _is_web_address(provider.base_url):
+            report(f"providers.{name}.base_url", f'"{provider.base_url}"', "an http:// or https:// address", "")
+
+
+def _is_web_address(url: str) -> bool:
+    scheme, separator, rest = url.partition("://")
+    return bool(separator) and scheme in ("http", "https") and bool(rest.strip("/")) and " " not in rest
+
+
+def _check_models(settings: Settings, report: Report) -> None:
+    models = settings.models
+    roles = [(f"models.{role}", getattr(models, role)) for role in ("default", "subagent", "compact", "reflection")]
+    roles += [("models.fallback", name) for name in models.fallback]
+    for key, name in roles:
+        provider, _, model = name.partition("/")
+        if not name and key != "models.fallback":
+            continue
+        if not provider or not model:
+            report(key, f'"{name}"', '"<provider>/<model>"', "")
+        elif provider not in settings.providers:
+            known = ", ".join(settings.providers)
+            hint = f"Define it as [providers.{provider}]."
+            report(key, f'"{name}", whose provider is not defined', f"the providers {known}", hint)
+
+
+# ------------------------------------------------------------------ tool servers
+
+
+def _check_mcp(path: str, server: McpServer, report: Report) -> None:
+    stdio, http = ("command", "args", "env", "cwd"), ("url", "headers", "auth")
+    own, others = (stdio, http) if server.transport == "stdio" else (http, stdio)
+    if not getattr(server, own[0]):
+        report(f"{path}.{own[0]}", "nothing", f'a value, since transport = "{server.transport}"', "")
+    for key in others:
+        if getattr(server, key):
+            report(f"{path}.{key}", "a value", f'nothing, since transport = "{server.transport}"', "")
+
+
+# ------------------------------------------------------------------ what is not there yet
+
+
+def _check_not_yet(settings: Settings, report: Report) -> None:
+    for pattern, values, instead in NOT_YET:
+        for key, value in _matching(settings, pattern.split("."), ""):
+            if value in values or (ANY_VALUE in values and value):
+                report(key, f"{_shown(value)}, which is not in this version yet", instead, "")
+
+
+def _matching(section: Any, pattern: list[str], path: str) -> Iterator[tuple[str, Any]]:
+    if not pattern:
+        yield path.lstrip("."), section
+        return
+    name, rest = pattern[0], pattern[1:]
+    names = [name] if name != "*" else list(section if isinstance(section, dict) else section.__attrs_attrs__)
+    for each in names:
+        key = each if isinstance(each, str) else each.name
+        inner = section[key] if isinstance(section, dict) else getattr(section, key)
+        yield from _matching(inner, rest, f"{path}.{key}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else "a list"

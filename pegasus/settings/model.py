@@ -1,0 +1,232 @@
+"""Every section and key of pegasus.toml with its default, its limits and its meaning (interfaces.md, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from pegasus.settings.rules import (
+    choice,
+    flag,
+    number,
+    seconds_by_name,
+    section,
+    sections,
+    text,
+    texts,
+    texts_by_name,
+    whole,
+)
+
+PROVIDER_TYPES: Final = ("anthropic", "openai", "gemini", "ollama", "offline")
+
+# eq and repr are left out of every section: they cost start-up time, and a repr would show secrets.
+
+
+@attrs.frozen(eq=False, repr=False)
+class Run:
+    """The process."""
+
+    shutdown_grace: float = number(
+        10.0, "seconds a stop may take; what is not done then is cancelled", least=0, most=3600
+    )
+
+
+@attrs.frozen(eq=False, repr=False)
+class Models:
+    """Which model thinks, as "<provider>/<model>". Roles not named fall back to default."""
+
+    default: str = text(
+        "", '"" = anthropic if ANTHROPIC_API_KEY is set, else openai if OPENAI_API_KEY is set, else the stand-in'
+    )
+    subagent: str = text("", "the model of background tasks")
+    compact: str = text("", "the model that summarises a long session")
+    reflection: str = text("", "the model that looks back on a finished task")
+    fallback: tuple[str, ...] = texts("tried in order when the first is down or overloaded")
+    max_concurrent_calls: int = whole(3, "model calls at the same time", least=1, most=1000)
+    timeout: float = number(120.0, "seconds for one call, retries included", above=0, most=86400)
+    context_window: int = whole(0, "tokens; 0 = known for the model, else 128000", least=0)
+
+
+@attrs.frozen(eq=False, repr=False)
+class Provider:
+    """A service that runs models; NAME is what stands before the "/" in a model's name."""
+
+    type: str = choice("", "the protocol it speaks; may be left out where NAME is one of these words", *PROVIDER_TYPES)
+    api_key: str = text("", "usually ${VARIABLE}, so that the key is not in this file", secret=True)
+    base_url: str = text("", '"" = the service\'s own address')
+
+
+@attrs.frozen(eq=False, repr=False)
+class Agent:
+    """How the agent behaves."""
+
+    speech: str = choice(
+        "monologue",
+        '"monologue": only the reply tool speaks; "direct": plain text is the reply',
+        "monologue",
+        "direct",
+    )
+    scope: str = choice(
+        "global",
+        '"global": one session for all channels; "chat": one session per channel and chat, in parallel',
+        "global",
+        "chat",
+    )
+    persona: str = text("", 'path of a persona JSON, from the home directory; "" = built in')
+    max_thoughts: int = whole(20, "model calls one message may cause", least=1, most=1000)
+
+
+@attrs.frozen(eq=False, repr=False)
+class Tasks:
+    """Background tasks."""
+
+    max_active: int = whole(5, "tasks that work at the same time; more wait in order", least=1, most=1000)
+    max_queued: int = whole(100, "tasks that may wait; more are refused", least=0)
+    max_concurrent_tools: int = whole(3, "tool calls at the same time, all tasks together", least=1, most=1000)
+    max_iterations: int = whole(10, "rounds of thinking in one task", least=1, most=10000)
+    timeout: float = number(300.0, "seconds for one task", above=0)
+    recovery: str = choice(
+        "fail",
+        '"fail": unfinished tasks are failed and reported at start; "resume": replayed and continued',
+        "fail",
+        "resume",
+    )
+
+
+@attrs.frozen(eq=False, repr=False)
+class Tools:
+    """What tools may do."""
+
+    timeout: float = number(60.0, "seconds for one call", above=0, most=86400)
+    timeouts: Mapping[str, float] = seconds_by_name("seconds for one call of the named tool, instead of timeout")
+    allowed_paths: tuple[str, ...] = texts('[] = the workspace only; ["/"] = everything')
+
+
+@attrs.frozen(eq=False, repr=False)
+class Session:
+    """What the agent remembers of a conversation."""
+
+    compact_threshold: float = number(
+        0.8, "part of the context window that may be full before older turns are summarised", least=0.1, most=1
+    )
+    memory_window: int = whole(50, 'scope "chat": messages kept before consolidation', least=2)
+    consolidation_timeout: float = number(30.0, "seconds for one consolidation", above=0, most=86400)
+
+
+@attrs.frozen(eq=False, repr=False)
+class Gateway:
+    """The WebSocket server."""
+
+    host: str = text("127.0.0.1", "the address to listen on", filled=True)
+    port: int = whole(7717, "0 = any free port", least=0, most=65535)
+    token: str = text("", '"" = made at first start, kept in the file "token" of the home directory', secret=True)
+    allow_remote: bool = flag(False, "must be true where host is not this machine alone")
+    allowed_origins: tuple[str, ...] = texts("web pages that may connect, beside the gateway's own and local ones")
+    max_frame_bytes: int = whole(1048576, "bytes of one frame, at most", least=1024, most=1 << 30)
+
+
+@attrs.frozen(eq=False, repr=False)
+class Http:
+    """The HTTP server."""
+
+    enabled: bool = flag(True, "the HTTP server is not in this version; the key means nothing yet")
+    host: str = text("127.0.0.1", "the address to listen on", filled=True)
+    port: int = whole(7718, "0 = any free port", least=0, most=65535)
+    allow_remote: bool = flag(False, "must be true where host is not this machine alone")
+
+
+@attrs.frozen(eq=False, repr=False)
+class Channel:
+    """A way to reach people."""
+
+    enabled: bool = flag(False, "whether this channel is open")
+    allow_from: tuple[str, ...] = texts("user ids that are heard; [] = everybody")
+
+
+def _terminal() -> Channel:
+    return Channel(enabled=True)
+
+
+@attrs.frozen(eq=False, repr=False)
+class Channels:
+    """The ways to reach people."""
+
+    cli: Channel = attrs.field(factory=_terminal, metadata=section(Channel))
+    telegram: Channel = attrs.field(factory=Channel, metadata=section(Channel))
+    slack: Channel = attrs.field(factory=Channel, metadata=section(Channel))
+    sms: Channel = attrs.field(factory=Channel, metadata=section(Channel))
+    web: Channel = attrs.field(factory=Channel, metadata=section(Channel))
+    api: Channel = attrs.field(factory=Channel, metadata=section(Channel))
+
+
+@attrs.frozen(eq=False, repr=False)
+class McpServer:
+    """A server of tools (Model Context Protocol)."""
+
+    enabled: bool = flag(True, "false = defined, not used")
+    transport: str = choice("stdio", '"stdio": a command; "http": a url', "stdio", "http")
+    command: str = text("", 'transport "stdio": the program')
+    args: tuple[str, ...] = texts('transport "stdio": its arguments')
+    env: Mapping[str, str] = texts_by_name('transport "stdio": environment variables for it')
+    cwd: str = text("", 'transport "stdio": its working directory; "" = the workspace')
+    url: str = text("", 'transport "http": the address')
+    headers: Mapping[str, str] = texts_by_name('transport "http": headers for every request')
+    auth: Mapping[str, str] = texts_by_name('transport "http": how to get an access token')
+
+
+@attrs.frozen(eq=False, repr=False)
+class Mcp:
+    """Servers of tools (Model Context Protocol)."""
+
+    servers: Mapping[str, McpServer] = attrs.field(factory=dict, metadata=sections(McpServer))
+
+
+@attrs.frozen(eq=False, repr=False)
+class Log:
+    """Logs: on stderr and in logs/pegasus.log."""
+
+    level: str = choice("info", "the least that is logged", "debug", "info", "warning", "error")
+    format: str = choice("line", "how a log entry looks", "line", "json")
+
+
+@attrs.frozen(eq=False, repr=False)
+class Source:
+    """Where settings were read from, to read them again. file: None = no file; required: it must exist.
+
+    overrides: what --set said, "section.key=value" each.
+    """
+
+    file: Path | None = None
+    required: bool = False
+    overrides: tuple[str, ...] = ()
+
+
+def _standard_providers() -> Mapping[str, Provider]:
+    return {name: Provider(type=name) for name in ("anthropic", "openai", "offline")}
+
+
+@attrs.frozen(eq=False, repr=False)
+class Settings:
+    """All settings. Settings() is all defaults, with nothing taken from a file or the environment.
+
+    origins: for each key path that was set, the file, variable or option that did. source: how to read them again.
+    """
+
+    run: Run = attrs.field(factory=Run, metadata=section(Run))
+    models: Models = attrs.field(factory=Models, metadata=section(Models))
+    providers: Mapping[str, Provider] = attrs.field(factory=_standard_providers, metadata=sections(Provider))
+    agent: Agent = attrs.field(factory=Agent, metadata=section(Agent))
+    tasks: Tasks = attrs.field(factory=Tasks, metadata=section(Tasks))
+    tools: Tools = attrs.field(factory=Tools, metadata=section(Tools))
+    session: Session = attrs.field(factory=Session, metadata=section(Session))
+    gateway: Gateway = attrs.field(factory=Gateway, metadata=section(Gateway))
+    http: Http = attrs.field(factory=Http, metadata=section(Http))
+    channels: Channels = attrs.field(factory=Channels, metadata=section(Channels))
+    mcp: Mcp = attrs.field(factory=Mcp, metadata=section(Mcp))
+    log: Log = attrs.field(factory=Log, metadata=section(Log))
+    origins: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
+    source: Source = attrs.field(factory=Source, kw_only=True)
