@@ -1,0 +1,217 @@
+"""What stays of an actor when it is restarted: its address, its mailbox, its counts.
+
+A message ends in exactly one way: handled, dropped by the mailbox's policy, or as a dead letter. So, always,
+sent = handled + queued + dropped + dead. (A refused message was never sent; one in hand counts as handled, and is
+moved to the dead if the actor dies with it.)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import outcome
+import trio
+from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
+
+from actors._errors import MailboxFull
+from actors._events import DeadLetter, Hub, Overflowed
+from actors._reply import Exchange, Reply
+from actors._spec import Mailbox, Overflow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from weakref import WeakValueDictionary
+
+    from actors._exits import Exit
+    from actors._life import Life
+
+_FIRST_FIELD: dict[type, str | None] = {}
+
+
+def exchange_of(message: object) -> Exchange | None:
+    """What the message asks, if its first field is a Reply."""
+    kind = type(message)
+    try:
+        name = _FIRST_FIELD[kind]
+    except KeyError:
+        fields = getattr(kind, "__match_args__", ())
+        name = _FIRST_FIELD[kind] = fields[0] if fields else None
+    if name is None:
+        return None
+    first = getattr(message, name, None)
+    return first._exchange if type(first) is Reply else None
+
+
+class System:
+    """What the actors of one tree share."""
+
+    def __init__(self, cells: WeakValueDictionary[str, Cell], thread: int, token: trio.lowlevel.TrioToken) -> None:
+        self.cells = cells
+        self.thread = thread
+        self.token = token
+        self.hub = Hub()
+
+    def cell(self, path: str) -> Cell:
+        """The one cell of this path; it is made at first mention and lives as long as somebody holds it."""
+        cell = self.cells.get(path)
+        if cell is None:
+            cell = self.cells[path] = Cell(self, path)
+        return cell
+
+
+class Cell:
+    """One address. expected: it runs or will run again. open: it takes messages. life: the present or the last run."""
+
+    __slots__ = (
+        "__weakref__",
+        "_gone",
+        "_senders",
+        "attempt",
+        "dead",
+        "dropped",
+        "exit",
+        "expected",
+        "handled",
+        "high_water",
+        "life",
+        "mailbox",
+        "open",
+        "path",
+        "queue",
+        "receiver",
+        "sent",
+        "system",
+        "waits_for",
+    )
+
+    def __init__(self, system: System, path: str) -> None:
+        self.system = system
+        self.path = path
+        self.mailbox = Mailbox()
+        self.queue: deque[object] = deque()
+        self.open = self.expected = False
+        self.life: Life | None = None
+        self.exit: Exit | None = None
+        self.attempt = 0
+        self.receiver: Task | None = None
+        self.waits_for: Cell | None = None
+        self.sent = self.handled = self.dropped = self.dead = self.high_water = 0
+        self._senders: deque[tuple[Task, object]] | None = None
+        self._gone: trio.Event | None = None
+
+    # ------------------------------------------------------------ messages in
+
+    def offer(self, message: object) -> bool:
+        """Take the message, or end it by policy or as a dead letter. False: the sender has to wait for room."""
+        if not self.open:
+            self.sent += 1
+            self.bury(message, "the actor is not running")
+            return True
+        queue = self.queue
+        size = len(queue)
+        if size >= self.mailbox.capacity and not self._make_room(message):
+            return self.mailbox.overflow is not Overflow.BLOCK
+        self.sent += 1
+        queue.append(message)
+        if size >= self.high_water:
+            self.high_water = len(queue)
+        if self.receiver is not None:
+            task, self.receiver = self.receiver, None
+            reschedule(task)
+        return True
+
+    def _make_room(self, message: object) -> bool:
+        """What a full mailbox does. True: the message fits now."""
+        overflow = self.mailbox.overflow
+        if overflow is Overflow.BLOCK:
+            return False
+        if overflow is Overflow.REJECT:
+            self._overflowed(message)
+            raise self.full(message)
+        if overflow is Overflow.DROP_OLDEST:
+            self._drop(self.queue.popleft())
+            return True
+        self.sent += 1
+        self._drop(message)
+        return False
+
+    def full(self, message: object) -> MailboxFull:
+        why = f"its mailbox is full ({self.mailbox.capacity} messages)"
+        return MailboxFull(why, target=self.path, message_type=type(message).__name__, time=trio.current_time())
+
+    def _drop(self, message: object) -> None:
+        self.dropped += 1
+        exchange = exchange_of(message)
+        if exchange is not None and exchange.open:
+            exchange.settle(outcome.Error(self.full(message)))
+        self._overflowed(message)
+
+    def _overflowed(self, message: object) -> None:
+        self.system.hub.publish(Overflowed(message, path=self.path, time=trio.current_time(), attempt=self.attempt))
+
+    async def wait_for_room(self, message: object) -> None:
+        """Stand in line with a message until it is in the mailbox, or the mailbox closes. On cancel it was not sent."""
+        senders = self._senders
+        if senders is None:
+            senders = self._senders = deque()
+        place = (current_task(), message)
+        senders.append(place)
+
+        def leave(_: Callable[[], object]) -> Abort:
+            senders.remove(place)
+            return Abort.SUCCEEDED
+
+        await wait_task_rescheduled(leave)
+
+    # ------------------------------------------------------------ messages out
+
+    def take(self) -> object:
+        """The oldest message; whoever waits for room may move up."""
+        message = self.queue.popleft()
+        if self._senders:
+            task, waiting = self._senders.popleft()
+            self.sent += 1
+            self.queue.append(waiting)
+            reschedule(task)
+        return message
+
+    def bury(self, message: object, why: str, cause: BaseException | None = None) -> None:
+        """The message becomes a dead letter, and its asker hears of it."""
+        self.dead += 1
+        exchange = exchange_of(message)
+        if exchange is not None:
+            exchange.fail(why, cause)
+        self.system.hub.publish(
+            DeadLetter(message, why, path=self.path, time=trio.current_time(), attempt=self.attempt)
+        )
+
+    # ------------------------------------------------------------ open and closed
+
+    def reopen(self, mailbox: Mailbox) -> None:
+        self.mailbox = mailbox
+        self.open = self.expected = True
+
+    def close(self, why: str) -> None:
+        """It will not run again: take no more messages; what is queued or stands in line becomes dead letters."""
+        self.expected = False
+        self.refuse(why)
+        self.check_gone()
+
+    def refuse(self, why: str) -> None:
+        """Take no more messages."""
+        self.open = False
+        while self.queue:
+            self.bury(self.take(), why)
+
+    async def wait_gone(self) -> None:
+        """Until the actor neither runs nor will run again."""
+        if self._gone is None:
+            self._gone = trio.Event()
+        self.check_gone()
+        await self._gone.wait()
+
+    def check_gone(self) -> None:
+        if self._gone is not None and not self.expected and (self.life is None or self.life.done):
+            gone, self._gone = self._gone, None
+            gone.set()

@@ -1,0 +1,127 @@
+"""The actor's view of its mailbox."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+import trio
+from trio.lowlevel import Abort, checkpoint, current_task, wait_task_rescheduled
+
+from actors._cell import exchange_of
+from actors._life import HANDLING, NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from actors._life import Life
+    from actors._ref import Ref
+
+M = TypeVar("M", covariant=True)
+
+
+class Inbox(Generic[M]):
+    """What an actor receives, one message at a time; one task of the actor may wait at a time.
+
+    Asking for the next message says that the one before is finished. When the actor is told to stop, the iteration
+    ends (and `receive` raises trio.EndOfChannel); what is still queued is not given out.
+    """
+
+    __slots__ = ("_life",)
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def __aiter__(self) -> Inbox[M]:
+        return self
+
+    async def __anext__(self) -> M:
+        life = self._life
+        cell = life.cell
+        self._finish_current()
+        if cell.queue:
+            await checkpoint()
+        while not life.stopping:
+            if cell.queue:
+                message = cell.take()
+                if self._begin(message):
+                    return cast("M", message)
+            else:
+                await self._wait()
+        raise StopAsyncIteration
+
+    async def receive(self) -> M:
+        """The next message. trio.EndOfChannel when the actor is to stop; on cancel no message was taken."""
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            raise trio.EndOfChannel from None
+
+    def receive_nowait(self) -> M:
+        """The next message if one is there; else trio.WouldBlock. trio.EndOfChannel when the actor is to stop."""
+        life = self._life
+        if life.stopping:
+            raise trio.EndOfChannel
+        if life.cell.queue:
+            self._finish_current()
+        while life.cell.queue:
+            message = life.cell.take()
+            if self._begin(message):
+                return cast("M", message)
+        raise trio.WouldBlock
+
+    def started(self) -> None:
+        """Say that the actor is up, before it first receives: whoever starts it need not wait any longer."""
+        self._life.come_up()
+
+    @property
+    def attempt(self) -> int:
+        """1 for the actor's first run, 2 after its first restart, and so on."""
+        return self._life.attempt
+
+    @property
+    def ref(self) -> Ref[M]:
+        """The actor's own address."""
+        from actors._ref import Ref
+
+        return Ref(self._life.cell)
+
+    # ------------------------------------------------------------ in hand
+
+    def _begin(self, message: object) -> bool:
+        """Take it in hand; False if its asker has left already, so that it need not be done."""
+        life = self._life
+        exchange = exchange_of(message)
+        if exchange is None:
+            if HANDLING.get() is not None:
+                HANDLING.set(None)
+        else:
+            if exchange.left:
+                life.cell.bury(message, "its asker has left")
+                return False
+            exchange.holder = life
+            life.held.add(exchange)
+            HANDLING.set(exchange)
+        life.cell.handled += 1
+        life.current = message
+        life.since = trio.current_time()
+        return True
+
+    def _finish_current(self) -> None:
+        life = self._life
+        if life.current is not NOTHING:
+            life.current = NOTHING
+        elif not life.reads:
+            life.reads = True
+            life.come_up()
+
+    async def _wait(self) -> None:
+        cell = self._life.cell
+        if cell.receiver is not None:
+            raise trio.BusyResourceError("another task of this actor is receiving already")
+        cell.receiver = current_task()
+
+        def leave(_: Callable[[], object]) -> Abort:
+            cell.receiver = None
+            return Abort.SUCCEEDED
+
+        await wait_task_rescheduled(leave)

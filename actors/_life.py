@@ -1,0 +1,227 @@
+"""One run of an actor, from its start to its end: what it has in hand, whether it was told to stop, how it ended."""
+
+from __future__ import annotations
+
+import math
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Never
+
+import trio
+from trio.lowlevel import Task, current_task, reschedule
+
+from actors._errors import ActorError
+from actors._events import Exited, Started
+from actors._exits import Crashed, Exit, Killed, Normal, Stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from actors._cell import Cell
+    from actors._core import Core
+    from actors._reply import Exchange
+    from actors._spec import Child
+
+CURRENT: ContextVar[Life | None] = ContextVar("actors.current", default=None)
+"""The run that this task belongs to."""
+HANDLING: ContextVar[Exchange | None] = ContextVar("actors.handling", default=None)
+"""The question that this task works on; its deadline is inherited."""
+
+NOTHING = object()
+
+
+class Life:
+    """One run. held: the open questions it has taken. stopping: it was told to stop. done: it has ended."""
+
+    __slots__ = (
+        "__weakref__",
+        "_ended",
+        "_on_end",
+        "_on_up",
+        "attempt",
+        "cell",
+        "child",
+        "current",
+        "done",
+        "exit",
+        "fatal",
+        "held",
+        "kill_reason",
+        "nested",
+        "reads",
+        "scope",
+        "settled",
+        "since",
+        "stop_deadline",
+        "stopping",
+        "stuck",
+        "task",
+        "up",
+    )
+
+    def __init__(
+        self,
+        cell: Cell,
+        child: Child[Never],
+        attempt: int,
+        on_up: Callable[[Life], None],
+        on_end: Callable[[Life], None],
+    ) -> None:
+        self.cell = cell
+        self.child = child
+        self.attempt = attempt
+        self._on_up = on_up
+        self._on_end = on_end
+        self.scope = trio.CancelScope()
+        self.settled = trio.Event()  # up, or ended before that
+        self.task: Task | None = None
+        self.held: set[Exchange] = set()
+        self.current: object = NOTHING
+        self.since = 0.0
+        self.reads = False
+        self.up = False
+        self.stopping = False
+        self.stuck = False
+        self.stop_deadline = math.inf
+        self.nested: list[Core] = []  # the supervisors that this run has opened
+        self.kill_reason: str | None = None
+        self.done = False
+        self.exit: Exit | None = None
+        self.fatal: BaseException | None = None
+        self._ended: trio.Event | None = None
+
+    # ------------------------------------------------------------ what the supervisor does with it
+
+    async def run(self) -> None:
+        """The actor's task. Never raises but for what must end the whole program."""
+        CURRENT.set(self)
+        HANDLING.set(None)
+        self.task = current_task()
+        self._finish(await self._outcome())
+
+    async def _outcome(self) -> Exit:
+        from actors._inbox import Inbox
+
+        try:
+            with self.scope:
+                await self.child.run(Inbox(self), *self.child.args)
+        except (KeyboardInterrupt, SystemExit) as error:
+            self.fatal = error
+            return Crashed(error)
+        except trio.TrioInternalError:
+            raise
+        except trio.EndOfChannel as error:
+            return Stopped() if self.stopping and self.kill_reason is None else Crashed(error)
+        except BaseExceptionGroup as group:
+            return self._grouped(group)
+        except Exception as error:
+            return Crashed(error)
+        if self.kill_reason is not None:
+            return Killed(self.kill_reason)
+        return Stopped() if self.stopping else Normal()
+
+    def _grouped(self, group: BaseExceptionGroup[BaseException]) -> Exit:
+        leaves = list(_leaves(group))
+        for error in leaves:
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                self.fatal = error
+                return Crashed(error)
+        if any(isinstance(error, trio.Cancelled | GeneratorExit) for error in leaves):
+            raise group
+        if self.stopping and all(isinstance(error, trio.EndOfChannel) for error in leaves):
+            return Stopped()
+        return Crashed(leaves[0] if len(leaves) == 1 else group)
+
+    def _finish(self, exit: Exit) -> None:
+        if not self.up and isinstance(exit, Normal):
+            self.come_up()
+        self.exit = self.cell.exit = exit
+        self.done = True
+        self._let_go(exit)
+        self.cell.receiver = None
+        now = trio.current_time()
+        self.cell.system.hub.publish(Exited(exit, path=self.cell.path, time=now, attempt=self.attempt))
+        self.settled.set()
+        if self._ended is not None:
+            self._ended.set()
+        self.cell.check_gone()
+        self._on_end(self)
+
+    def _let_go(self, exit: Exit) -> None:
+        """What is in hand dies with the actor if it did not end in peace; whoever waits for an answer hears of it."""
+        error = exit.error if isinstance(exit, Crashed) else None
+        why = f"the actor ended before it answered: {describe(exit)}"
+        message, self.current = self.current, NOTHING
+        if message is not NOTHING and isinstance(exit, Crashed | Killed):
+            self.cell.handled -= 1
+            self.cell.bury(message, f"the actor ended while it handled this: {describe(exit)}", error)
+        for exchange in sorted(self.held, key=id):
+            exchange.fail(why, error)
+        self.held.clear()
+
+    def stop(self) -> None:
+        """Tell it to stop: it receives nothing more. One that does not read its inbox cannot hear that: cancelled."""
+        if self.stopping or self.done:
+            return
+        self.stopping = True
+        self.stop_deadline = trio.current_time() + self.child.shutdown
+        if self.is_supervisor:
+            for core in self.nested:
+                core.stop()
+        elif not self.reads:
+            self.scope.cancel(reason="told to stop")
+        elif self.cell.receiver is not None:
+            task, self.cell.receiver = self.cell.receiver, None
+            reschedule(task)
+
+    def kill(self, reason: str) -> None:
+        if self.kill_reason is None:
+            self.kill_reason = reason
+        self.scope.cancel(reason=reason)
+        for core in self.nested:
+            core.kill(reason)
+
+    @property
+    def is_supervisor(self) -> bool:
+        """It is a supervisor and nothing else, so that it is told to stop in its own way."""
+        return hasattr(self.child.run, "default_shutdown")
+
+    async def wait_ended(self) -> None:
+        if self.done:
+            return
+        if self._ended is None:
+            self._ended = trio.Event()
+        await self._ended.wait()
+
+    # ------------------------------------------------------------ what its inbox does with it
+
+    def come_up(self) -> None:
+        if self.up or self.done:
+            return
+        self.up = True
+        now = trio.current_time()
+        self.cell.system.hub.publish(Started(path=self.cell.path, time=now, attempt=self.attempt))
+        self._on_up(self)
+        self.settled.set()
+
+    def error(self, why: str) -> ActorError:
+        return ActorError(why, target=self.cell.path, time=trio.current_time())
+
+
+def describe(exit: Exit) -> str:
+    """One line for people."""
+    match exit:
+        case Crashed(error):
+            return f"crashed with {type(error).__name__}: {error}"
+        case Killed(reason):
+            return f"killed, {reason}"
+        case Normal():
+            return "returned"
+        case Stopped():
+            return "stopped"
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

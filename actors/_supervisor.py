@@ -1,0 +1,259 @@
+"""Supervision trees: how to open one, how to nest one, and what can be done with one that runs."""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING, Never, TypeVar, cast
+
+import trio
+
+from actors._cell import System
+from actors._core import Core, child_budget
+from actors._life import CURRENT
+from actors._ref import Ref
+from actors._spec import AutoShutdown, Child, Intensity, Strategy, check_children
+from actors._tree import ActorInfo, children_of, info_of_core
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from actors._events import Events
+    from actors._inbox import Inbox
+
+M = TypeVar("M")
+
+
+class Supervisor:
+    """A running supervisor. Names are those of its own children; paths may go further down ("channels/cli")."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    @property
+    def path(self) -> str:
+        """Where it stands in its tree; "" for the root."""
+        return self._core.path
+
+    def ref(self, path: str) -> Ref[M]:
+        """The address of an actor below, whether it exists yet or not."""
+        prefix = f"{self._core.path}/" if self._core.path else ""
+        return Ref(self._core.system.cell(prefix + path))
+
+    async def start_child(self, child: Child[M]) -> Ref[M]:
+        """Start one more child, the last in start order, and wait until it is up.
+
+        Raises ActorDied if it does not come up (it is then forgotten), ActorError if its name is taken or the
+        supervisor is stopping, ValueError if it does not fit here. On cancel the child is not there.
+        """
+        return Ref(await self._core.start_child(cast("Child[Never]", child)))
+
+    async def stop_child(self, name: str) -> None:
+        """Stop a child and keep its spec, but for a TEMPORARY one, which is forgotten. No effect if it is down."""
+        await self._core.perform(lambda: self._core.stop_child(name))
+
+    async def restart_child(self, name: str) -> None:
+        """Start a child that is down again. ActorError if it is not down; ActorDied if it does not come up."""
+        await self._core.perform(lambda: self._core.restart_child(name))
+
+    async def delete_child(self, name: str) -> None:
+        """Forget the spec of a child that is down. ActorError if it is not down."""
+        await self._core.perform(lambda: self._core.delete_child(name))
+
+    def children(self) -> tuple[ActorInfo, ...]:
+        """Its children in start order, as they are now."""
+        return children_of(self._core)
+
+    def tree(self) -> ActorInfo:
+        """Everything below, as it is now, without any actor's help."""
+        return info_of_core(self._core)
+
+    def events(self, capacity: int = 1000) -> Events:
+        """What happens from now on in the whole tree that this supervisor belongs to."""
+        return self._core.system.hub.subscribe(capacity)
+
+    def shutdown_budget(self) -> float:
+        """The longest that `stop` can take, in seconds, as long as nobody resists being cancelled for good."""
+        return self._core.budget()
+
+    async def stop(self) -> None:
+        """Stop all children, the last started first, and wait for it; called from below, only ask for it.
+
+        On cancel they are stopped all the same.
+        """
+        self._core.stop()
+        if not self._is_below():
+            await self._core.finished.wait()
+
+    async def wait_stopped(self) -> None:
+        """Wait until all has been stopped, for whatever reason."""
+        await self._core.finished.wait()
+
+    def _is_below(self) -> bool:
+        life = CURRENT.get()
+        if life is None or life.cell.system is not self._core.system:
+            return False
+        return not self._core.path or life.cell.path.startswith(f"{self._core.path}/")
+
+
+@asynccontextmanager
+async def open_supervisor(
+    children: Sequence[Child[Never]] = (),
+    *,
+    strategy: Strategy = Strategy.ONE_FOR_ONE,
+    intensity: Intensity = Intensity(),
+    auto_shutdown: AutoShutdown = AutoShutdown.NEVER,
+    name: str | None = None,
+    random: Random | None = None,
+) -> AsyncGenerator[Supervisor, None]:
+    """Start the children in order, each when the one before is up; stop them in reverse when the block is left.
+
+    Inside an actor the children stand below that actor in its tree (below `name`, if given). random: for the jitter of
+    backoffs; the same one always, if none is given. GaveUp, also when a first start fails: the block is cancelled, and
+    the last failure is the cause. When significant children end the supervisor, the block is cancelled and left. On
+    cancel, too, the children are stopped in order, within shutdown_budget() seconds.
+    """
+    core = _make_core(strategy, intensity, auto_shutdown, name, random, parallel=False)
+    async with _hosted(core, children) as supervisor:
+        yield supervisor
+
+
+@asynccontextmanager
+async def open_pool(
+    *,
+    intensity: Intensity = Intensity(),
+    auto_shutdown: AutoShutdown = AutoShutdown.NEVER,
+    name: str | None = None,
+    random: Random | None = None,
+) -> AsyncGenerator[Supervisor, None]:
+    """A supervisor (one for one) whose children are started on demand, independently, and are stopped all at once."""
+    core = _make_core(Strategy.ONE_FOR_ONE, intensity, auto_shutdown, name, random, parallel=True)
+    async with _hosted(core, ()) as supervisor:
+        yield supervisor
+
+
+def _make_core(
+    strategy: Strategy,
+    intensity: Intensity,
+    auto_shutdown: AutoShutdown,
+    name: str | None,
+    random: Random | None,
+    parallel: bool,
+) -> Core:
+    life = CURRENT.get()
+    if life is not None and not life.done:
+        system, above, attempt = life.cell.system, life.cell.path, life.attempt
+        path = f"{above}/{name}" if name else above
+        name = name or life.child.name
+    else:
+        token = trio.lowlevel.current_trio_token()
+        system = System(weakref.WeakValueDictionary(), threading.get_ident(), token)
+        path, attempt = "", 1
+    return Core(
+        system,
+        path,
+        name or "root",
+        strategy=strategy,
+        intensity=intensity,
+        auto_shutdown=auto_shutdown,
+        random=random or Random(0),  # noqa: S311
+        attempt=attempt,
+        parallel=parallel,
+    )
+
+
+@asynccontextmanager
+async def _hosted(core: Core, children: Sequence[Child[Never]]) -> AsyncGenerator[Supervisor, None]:
+    check_children(children, core.intensity, core.auto_shutdown)
+    life = CURRENT.get() if core.path else None
+    if life is not None:
+        life.nested.append(core)
+    block = trio.CancelScope()
+    core.on_own_end = lambda: block.cancel(reason="the supervisor has ended")
+    error: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_host, core, children, name=f"supervisor {core.path or core.name}")
+        try:
+            with block:
+                await core.ready.wait()
+                yield Supervisor(core)
+        except BaseException as raised:
+            error = raised
+        core.stop()
+        with trio.CancelScope(shield=True):
+            await core.finished.wait()
+    if life is not None:
+        life.nested.remove(core)
+    else:
+        core.system.hub.close()
+    _raise(core.failure, error)
+
+
+async def _host(core: Core, children: Sequence[Child[Never]]) -> None:
+    try:
+        await core.run(children, lambda: None)
+    except BaseException as error:
+        core.failure = error
+
+
+def _raise(failure: BaseException | None, error: BaseException | None) -> None:
+    """The supervisor's own failure says more than what the block made of it."""
+    if failure is None:
+        if error is not None:
+            raise error
+        return
+    if error is not None and not isinstance(error, trio.Cancelled):
+        failure.add_note(f"Meanwhile the block under the supervisor raised {error!r}.")
+    raise failure
+
+
+class supervisor:
+    """A supervisor as the `run` of a Child, so that trees nest: `Child("channels", supervisor([...]))`.
+
+    It is up when its children are. If it gives up, it crashes with GaveUp, and its own supervisor decides. Its
+    children's random source is made from its path, so that it does not depend on anybody else's.
+    """
+
+    default_shutdown = math.inf
+
+    def __init__(
+        self,
+        children: Sequence[Child[Never]],
+        *,
+        strategy: Strategy = Strategy.ONE_FOR_ONE,
+        intensity: Intensity = Intensity(),
+        auto_shutdown: AutoShutdown = AutoShutdown.NEVER,
+    ) -> None:
+        check_children(children, intensity, auto_shutdown)
+        self._children = tuple(children)
+        self._strategy = strategy
+        self._intensity = intensity
+        self._auto_shutdown = auto_shutdown
+
+    def budget(self) -> float:
+        """The longest that stopping all of it can take, in seconds."""
+        return math.fsum(child_budget(child) for child in self._children)
+
+    async def __call__(self, inbox: Inbox[Never]) -> None:
+        life = inbox._life
+        cell = life.cell
+        core = Core(
+            cell.system,
+            cell.path,
+            life.child.name,
+            strategy=self._strategy,
+            intensity=self._intensity,
+            auto_shutdown=self._auto_shutdown,
+            random=Random(cell.path),  # noqa: S311
+            attempt=life.attempt,
+        )
+        cell.refuse("a supervisor takes no messages")
+        life.nested.append(core)
+        await core.run(self._children, inbox.started)
