@@ -77,11 +77,12 @@ Turn: TypeAlias = UserTurn | AssistantTurn
 
 @attrs.frozen
 class ModelRequest:
-    """One call. turns: strictly alternating, beginning and ending with a UserTurn; every call of an
-    AssistantTurn has its ToolResult in the UserTurn after it, and no ToolResult has no call.
+    """One call.
 
-    The same Turn objects come again in later requests (more are appended; the last may be replaced by a
-    merged one), which is what makes `fragments` and the provider's prompt cache work.
+    turns: strictly alternating, beginning and ending with a UserTurn; every call of an AssistantTurn has its
+    ToolResult in the UserTurn after it, and no ToolResult has no call. The same Turn objects come again in later
+    requests (more are appended; the last may be replaced by a merged one), which is what makes `fragments` and
+    the provider's prompt cache work.
     tool_choice: "auto", "none", "required", or the name of a tool.
     """
 

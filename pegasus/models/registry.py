@@ -1,0 +1,113 @@
+"""The models of this process: made from the settings when first asked for, sharing clients, connections and permits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import trio
+
+from pegasus.models.base import LanguageModel, ModelError
+from pegasus.models.fallback import FallbackModel
+from pegasus.models.limits import context_window
+from pegasus.models.remote import RemoteModel, Wire
+from pegasus.models.roles import (
+    ModelSettings,
+    Provider,
+    ProviderSettings,
+    find_providers,
+    role_spec,
+    split_spec,
+)
+from pegasus.models.sdk import Sdk
+
+
+class Models:
+    """Hands out LanguageModels by role ("default", "subagent", "compact", "reflection") or by `<provider>/<model>`.
+
+    Making it imports nothing and opens nothing. At most `max_concurrent_calls` calls run at a time, first come first
+    served. env: where keys of providers that are not configured come from. Raises ModelConfigError.
+    """
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        providers: Mapping[str, ProviderSettings],
+        *,
+        env: Mapping[str, str],
+        rng: random.Random,
+    ) -> None:
+        self._settings = settings
+        self._providers = find_providers(providers, env)
+        self._rng = rng
+        self._permits = trio.Semaphore(settings.max_concurrent_calls, max_value=settings.max_concurrent_calls)
+        self._sdks: dict[str, Sdk] = {}
+        self._models: dict[str, LanguageModel] = {}
+
+    def name(self, role: str = "default") -> str:
+        """`<provider>/<model>` of a role. Raises ModelConfigError where that cannot work."""
+        spec = role_spec(role, self._settings, self._providers)
+        split_spec(spec, self._providers, f"models.{role}")
+        return spec
+
+    def get(self, role: str = "default") -> LanguageModel:
+        """The model of a role, with the fallbacks of the settings behind it. Raises ModelConfigError."""
+        spec = self.name(role)
+        chain = [spec, *(name for name in self._settings.fallback if name != spec)]
+        if len(chain) == 1:
+            return self._one(spec, f"models.{role}")
+        return FallbackModel(tuple(self._one(name, "models.fallback") for name in chain))
+
+    def context_window(self, role: str = "default") -> int:
+        """Tokens that fit into the model of a role: the setting, else what is known of the model, else 128,000."""
+        return self._settings.context_window or context_window(self.name(role))
+
+    async def warm_up(self) -> None:
+        """Import the SDK of the default model, in a thread. A call before that is done waits for it.
+
+        What goes wrong here goes wrong again at the first call, which reports it; so nothing is raised.
+        """
+        model = self._one(self.name(), "models.default")
+        if isinstance(model, RemoteModel):
+            try:
+                await model.warm_up()
+            except ModelError:
+                return
+
+    async def aclose(self) -> None:
+        """Close all connections. Calls under way fail; a later call opens new ones."""
+        for sdk in self._sdks.values():
+            await sdk.aclose()
+
+    # ------------------------------------------------------------ making
+
+    def _one(self, spec: str, path: str) -> LanguageModel:
+        model = self._models.get(spec)
+        if model is None:
+            provider, model_id = split_spec(spec, self._providers, path)
+            model = self._models[spec] = self._make(spec, provider, model_id)
+        return model
+
+    def _make(self, spec: str, provider: Provider, model_id: str) -> LanguageModel:
+        if provider.type == "offline":
+            from pegasus.models.offline import StandIn
+
+            return StandIn(spec)
+        wire, sdk = self._connect(provider, model_id)
+        return RemoteModel(spec, wire, sdk, permits=self._permits, timeout=self._settings.timeout, rng=self._rng)
+
+    def _connect(self, provider: Provider, model_id: str) -> tuple[Wire, Sdk]:
+        """The wire format, and the provider's one client for all its models."""
+        sdk = self._sdks.get(provider.name)
+        if provider.type == "anthropic":
+            from pegasus.models import anthropic
+
+            sdk = sdk or anthropic.sdk(provider.api_key, provider.base_url)
+            wire: Wire = anthropic.AnthropicWire(model_id)
+        else:
+            from pegasus.models import openai
+
+            sdk = sdk or openai.sdk(provider.type, provider.api_key, provider.base_url)
+            wire = openai.ChatWire(model_id, provider.type, own=openai.is_own(provider.type, provider.base_url))
+        self._sdks[provider.name] = sdk
+        return wire, sdk

@@ -1,0 +1,161 @@
+"""From settings to a plan: which role is which model of which provider. Pure; every mistake is found here, before a call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+import attrs
+
+TYPES: Final = ("anthropic", "openai", "gemini", "ollama", "offline")
+ROLES: Final = ("default", "subagent", "compact", "reflection")
+
+OFFLINE: Final = "offline/stand-in"
+DEFAULTS: Final = (("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-5-5"), ("OPENAI_API_KEY", "openai/gpt-6.1-terra"))
+"""What default = "" means, by the key that is there. Sonnet 5.5: Anthropic's current middle model
+(https://platform.claude.com/docs/en/about-claude/models/overview). GPT-6.1 Terra: OpenAI's middle model that takes
+tools in Chat Completions, with reasoning_effort "none" (https://developers.openai.com/api/docs/models)."""
+
+_KEYS: Final = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "gemini": "GEMINI_API_KEY"}
+_NEEDS_KEY: Final = frozenset({"anthropic", "openai", "gemini"})
+_PRINTABLE = re.compile(r"[!-~]*")
+
+
+class ModelSettings(Protocol):
+    """The section [models] of the settings."""
+
+    @property
+    def default(self) -> str: ...
+    @property
+    def subagent(self) -> str: ...
+    @property
+    def compact(self) -> str: ...
+    @property
+    def reflection(self) -> str: ...
+    @property
+    def fallback(self) -> Sequence[str]: ...
+    @property
+    def max_concurrent_calls(self) -> int: ...
+    @property
+    def timeout(self) -> float: ...
+    @property
+    def context_window(self) -> int: ...
+
+
+class ProviderSettings(Protocol):
+    """One section [providers.NAME]."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def api_key(self) -> str: ...
+    @property
+    def base_url(self) -> str: ...
+
+
+class ModelConfigError(ValueError):
+    """A model or provider in the settings that cannot work; str() names the key path and what to do."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Provider:
+    """A provider as it will be used. base_url "" = the service's own address."""
+
+    name: str
+    type: str
+    api_key: str = ""
+    base_url: str = ""
+
+
+def find_providers(configured: Mapping[str, ProviderSettings], env: Mapping[str, str]) -> dict[str, Provider]:
+    """Every provider by name: the configured ones, and each type under its own name with the key the environment has."""
+    providers = {name: _built_in(name, env) for name in TYPES}
+    for name, settings in configured.items():
+        providers[name] = _configured(name, settings, env)
+    return providers
+
+
+def _built_in(kind: str, env: Mapping[str, str]) -> Provider:
+    return Provider(kind, kind, env.get(_KEYS.get(kind, ""), ""), env.get(f"{kind.upper()}_BASE_URL", ""))
+
+
+def _configured(name: str, settings: ProviderSettings, env: Mapping[str, str]) -> Provider:
+    """As configured. Only a section that says nothing but its type gets the environment's key: never another server."""
+    kind = settings.type or (name if name in TYPES else "")
+    path = f"providers.{name}"
+    if kind not in TYPES:
+        raise ModelConfigError(f'{path}.type: found "{kind}"; allowed: {", ".join(TYPES)}')
+    if not settings.api_key and not settings.base_url and name == kind:
+        return _built_in(kind, env)
+    return Provider(name, kind, settings.api_key, settings.base_url)
+
+
+def default_spec(providers: Mapping[str, Provider]) -> str:
+    """What default = "" means: the first of DEFAULTS whose provider has a key, else the stand-in."""
+    for _, spec in DEFAULTS:
+        if providers[spec.partition("/")[0]].api_key:
+            return spec
+    return OFFLINE
+
+
+def role_spec(role: str, settings: ModelSettings, providers: Mapping[str, Provider]) -> str:
+    """`<provider>/<model>` of a role, or of a name that is one already. Roles not named fall back to default."""
+    if role not in ROLES:
+        return role
+    chosen: str = getattr(settings, role) or settings.default
+    return chosen or default_spec(providers)
+
+
+def split_spec(spec: str, providers: Mapping[str, Provider], path: str) -> tuple[Provider, str]:
+    """Provider and model id of `<provider>/<model>`, checked. path: the key to blame. Raises ModelConfigError."""
+    name, slash, model = spec.partition("/")
+    if not slash or not name or not model:
+        raise ModelConfigError(f'{path}: found "{spec}"; allowed: "<provider>/<model>", as in "{DEFAULTS[0][1]}"')
+    provider = providers.get(name)
+    if provider is None:
+        known = ", ".join(sorted(providers))
+        raise ModelConfigError(f'{path}: found "{spec}"; there is no provider "{name}", only {known}')
+    _check(provider, path)
+    return provider, model
+
+
+def _check(provider: Provider, path: str) -> None:
+    own_server = not provider.base_url
+    if provider.type in _NEEDS_KEY and own_server and not provider.api_key:
+        variable = _KEYS[provider.type]
+        raise ModelConfigError(
+            f"{path}: provider {provider.name} has no key; set {variable}, or api_key in [providers.{provider.name}]"
+        )
+    if not _PRINTABLE.fullmatch(provider.api_key):
+        raise ModelConfigError(f"providers.{provider.name}.api_key: found blanks or letters that no key has")
+    if provider.base_url and not _is_http(provider.base_url):
+        raise ModelConfigError(
+            f'providers.{provider.name}.base_url: found "{provider.base_url}"; allowed: http://… or https://…'
+        )
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def problems(settings: ModelSettings, configured: Mapping[str, ProviderSettings], env: Mapping[str, str]) -> list[str]:
+    """Everything wrong with the models and providers of these settings, one line each; [] if all is well."""
+    try:
+        providers = find_providers(configured, env)
+    except ModelConfigError as error:
+        return [str(error)]
+    specs = [(f"models.{role}", role_spec(role, settings, providers)) for role in ROLES if getattr(settings, role)]
+    specs += [(f"models.fallback[{index}]", spec) for index, spec in enumerate(settings.fallback)]
+    found: list[str] = []
+    for path, spec in specs:
+        try:
+            split_spec(spec, providers, path)
+        except ModelConfigError as error:
+            found.append(str(error))
+    return found
