@@ -1,0 +1,119 @@
+"""Reading lines of JSON that a crash may have damaged: what is good, what is not, and where.
+
+A line is a record only with its newline: whatever stands after the last newline was being written when the process
+or the machine died, nobody was told that it is safe, and it is torn. A bad line anywhere else hides nothing around it.
+Disks fill what they did not get to write with NUL bytes; a record that follows such a run is still good.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from pegasus.messages import Json
+
+Record = Mapping[str, Json]
+
+
+@attrs.frozen
+class Line:
+    """A good line. number: from 1. offset, length: its bytes in the file, newline included."""
+
+    number: int
+    offset: int
+    length: int
+    value: dict[str, Any]
+
+
+@attrs.frozen
+class BadLine:
+    """Bytes that are no record. torn: they end the file, so that cutting them off loses nothing that was promised."""
+
+    number: int
+    offset: int
+    raw: bytes
+    problem: str
+    torn: bool = False
+
+    def __str__(self) -> str:
+        return f"line {self.number}: {self.problem}"
+
+
+@attrs.frozen
+class ReadLines:
+    """What was in a file. good: (line number, value). bad: everything else, a torn last line included."""
+
+    good: tuple[tuple[int, dict[str, Any]], ...]
+    bad: tuple[BadLine, ...]
+
+
+def encode_line(value: Record) -> bytes:
+    """One line of JSON, UTF-8, newline included.
+
+    Raises TypeError, ValueError or RecursionError for what is no JSON (NaN, bytes, endless nesting).
+    """
+    text = _ENCODER.encode(value) + "\n"
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # a lone surrogate, which only an escape can carry
+        return (_ASCII.encode(value) + "\n").encode()
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False, allow_nan=False)
+_ASCII = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False)
+
+
+def read_lines(data: bytes) -> ReadLines:
+    """Every good line of `data` and every bad one; empty lines are neither."""
+    good: list[tuple[int, dict[str, Any]]] = []
+    bad: list[BadLine] = []
+    for line in scan(data):
+        if isinstance(line, Line):
+            good.append((line.number, line.value))
+        else:
+            bad.append(line)
+    return ReadLines(tuple(good), tuple(bad))
+
+
+def scan(data: bytes) -> Iterator[Line | BadLine]:
+    """The lines of `data` in order, good and bad."""
+    offset, number, size = 0, 0, len(data)
+    while offset < size:
+        number += 1
+        end = data.find(b"\n", offset) + 1
+        if not end:
+            yield BadLine(number, offset, data[offset:], "the last line has no end: it was being written", torn=True)
+            return
+        yield from _read(data[offset:end], number, offset, last=end == size)
+        offset = end
+
+
+def _read(raw: bytes, number: int, offset: int, *, last: bool) -> Iterator[Line | BadLine]:
+    record = raw.lstrip(b"\0")
+    nulls = len(raw) - len(record)
+    if not record.strip():
+        if nulls:
+            yield BadLine(number, offset, raw, f"{nulls} NUL bytes", last)
+        return
+    value, problem = _parse(record)
+    if value is None:
+        yield BadLine(number, offset, raw, problem, last)
+        return
+    if nulls:
+        yield BadLine(number, offset, raw[:nulls], f"{nulls} NUL bytes before the record")
+    yield Line(number, offset + nulls, len(record), value)
+
+
+def _parse(raw: bytes) -> tuple[dict[str, Any] | None, str]:
+    try:
+        value = json.loads(raw.decode())
+    except UnicodeDecodeError as error:
+        return None, f"not UTF-8 ({error.reason} at byte {error.start})"
+    except RecursionError:
+        return None, "nested too deep"
+    except ValueError as error:
+        return None, f"not JSON ({error})"
+    return (value, "") if isinstance(value, dict) else (None, "not a JSON object")

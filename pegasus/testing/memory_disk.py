@@ -1,0 +1,227 @@
+"""A disk in memory for virtual time, that can be full, slow, failing, and lose power.
+
+It is pessimistic where an operating system may be: what was not synced is gone after a crash (names too), a refused
+write has written half, and after a failed sync the data is lost although the next sync succeeds.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
+import trio
+
+from pegasus.storage.volume import Volume
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class PowerLoss(Exception):
+    """The machine is off: nothing more is done until `crash()` starts it again."""
+
+
+class MemoryDisk:
+    """A `Disk` without threads. delay: seconds that each request takes, by `trio.sleep`."""
+
+    def __init__(self, delay: float = 0.0, capacity: int | None = None) -> None:
+        self.files = MemoryFiles(capacity)
+        self.delay = delay
+        self.runs = 0
+        self._volume = Volume(self.files, "memory")
+
+    async def run(self, work: Callable[[Volume, *Ts], T], *args: *Ts) -> T:
+        """Do it here; like the real one not to be stopped by a cancellation."""
+        self.runs += 1
+        with trio.CancelScope(shield=True):
+            await trio.sleep(self.delay)
+        return work(self._volume, *args)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    @property
+    def fsyncs(self) -> int:
+        """How often a file was synced."""
+        return self.files.fsyncs
+
+    @property
+    def operations(self) -> int:
+        """How many operations changed something so far; `fail` and `lose_power` count them."""
+        return self.files.operations
+
+    def content(self, path: str) -> bytes:
+        """What a reader sees in the file now, b"" if there is none."""
+        return self.files.content(path)
+
+    def put(self, path: str, content: bytes) -> None:
+        """Make a file that is durable already."""
+        self.files.put(path, content)
+
+    def paths(self) -> list[str]:
+        """The names of all files."""
+        return sorted(self.files.names)
+
+    def fail(self, operation: int = 1, error: int = errno.ENOSPC, times: int = 1) -> None:
+        """Let the `operation`-th operation from now (1 is the next), and `times - 1` after it, fail with this errno."""
+        self.files.fail(operation, OSError(error, os.strerror(error)), times)
+
+    def lose_power(self, operation: int = 1) -> None:
+        """Turn the machine off when the `operation`-th operation from now is half done."""
+        self.files.fail(operation, PowerLoss(), 1 << 60)
+
+    def crash(self, torn_bytes: int = 0, *, nulls: bool = False) -> None:
+        """Keep only what was synced, and up to `torn_bytes` more of each file (as NUL bytes, if `nulls`). Faults end."""
+        self.files.crash(torn_bytes, nulls)
+        self._volume = Volume(self.files, "memory")
+
+
+class MemoryFiles:
+    """`Files` in memory. Folders exist by being named; their names are durable from `sync_folder` on."""
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = capacity
+        self.names: dict[str, _Node] = {}
+        self.fsyncs = 0
+        self.operations = 0
+        self._durable_names: dict[str, _Node] = {}
+        self._faults: dict[int, Exception] = {}
+        self._endless: tuple[int, Exception] | None = None
+
+    # ------------------------------------------------------------------ Files
+
+    def prepare(self, path: str) -> int:
+        if path not in self.names:
+            self._operation()
+            self.names[path] = _Node()
+        if not self.names[path].data:
+            self.sync_folder(path)
+        return len(self.names[path].data)
+
+    def write(self, path: str, data: bytes) -> None:
+        node = self.names[path]
+        try:
+            self._operation()
+        except Exception:
+            node.data += data[: len(data) // 2]
+            raise
+        room = len(data) if self.capacity is None else max(0, self.capacity - self._used())
+        node.data += data[:room]
+        if room < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def sync(self, path: str) -> None:
+        node = self._node(path)
+        self.fsyncs += 1
+        try:
+            self._operation()
+        except OSError:
+            node.clean = len(node.data)
+            raise
+        node.sync()
+
+    def truncate(self, path: str, size: int) -> None:
+        node = self._node(path)
+        self._operation()
+        del node.data[size:]
+        node.clean = min(node.clean, size)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        data = self._node(path).data
+        return bytes(data[offset:] if length is None else data[offset : offset + length])
+
+    def exists(self, path: str) -> bool:
+        return path in self.names
+
+    def rename(self, old: str, new: str) -> None:
+        node = self._node(old)
+        self._operation()
+        del self.names[old]
+        self.names[new] = node
+
+    def remove(self, path: str) -> None:
+        self._node(path)
+        self._operation()
+        del self.names[path]
+
+    def sync_folder(self, path: str) -> None:
+        self._operation()
+        folder = posixpath.dirname(path)
+        kept = {name: node for name, node in self._durable_names.items() if posixpath.dirname(name) != folder}
+        now = {name: node for name, node in self.names.items() if posixpath.dirname(name) == folder}
+        self._durable_names = kept | now
+
+    def forget(self, path: str) -> None:
+        """There are no descriptors."""
+
+    def close(self) -> None:
+        """There are no descriptors."""
+
+    # ------------------------------------------------------------------ for tests
+
+    def content(self, path: str) -> bytes:
+        """What a reader sees now."""
+        node = self.names.get(path)
+        return bytes(node.data) if node else b""
+
+    def put(self, path: str, content: bytes) -> None:
+        """A durable file."""
+        node = self.names[path] = self._durable_names[path] = _Node()
+        node.data += content
+        node.sync()
+
+    def fail(self, operation: int, error: Exception, times: int) -> None:
+        """Plan faults, counted from the next operation."""
+        first = self.operations + operation
+        if times >= 1 << 60:
+            self._endless = (first, error)
+        else:
+            self._faults.update(dict.fromkeys(range(first, first + times), error))
+
+    def crash(self, torn_bytes: int, nulls: bool) -> None:
+        """Forget what was not durable."""
+        self.names = dict(self._durable_names)
+        for node in self.names.values():
+            node.crash(torn_bytes, nulls)
+        self._faults.clear()
+        self._endless = None
+
+    def _node(self, path: str) -> _Node:
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self.names[path]
+
+    def _used(self) -> int:
+        return sum(len(node.data) for node in self.names.values())
+
+    def _operation(self) -> None:
+        self.operations += 1
+        if self._endless is not None and self.operations >= self._endless[0]:
+            raise self._endless[1]
+        if self.operations in self._faults:
+            raise self._faults[self.operations]
+
+
+class _Node:
+    """A file: data as readers see it, what is durable of it, and how much of data the system takes for clean."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = bytearray()
+        self.clean = 0
+
+    def sync(self) -> None:
+        missing = self.clean - len(self.durable)  # a failed sync lost these
+        self.durable += b"\0" * missing
+        self.durable[self.clean :] = self.data[self.clean :]
+        self.clean = len(self.data)
+
+    def crash(self, torn_bytes: int, nulls: bool) -> None:
+        size = len(self.durable)
+        torn = self.data[size : size + torn_bytes] if self.clean == size else b""
+        self.durable += b"\0" * len(torn) if nulls else torn
+        self.data = bytearray(self.durable)
+        self.clean = len(self.data)

@@ -1,0 +1,344 @@
+"""All or nothing: appends, replacing and archiving, with a fault or a power loss at every operation."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from pegasus.storage.messages import StorageError
+from pegasus.storage.volume import Span, Volume
+from pegasus.testing.memory_disk import MemoryFiles, PowerLoss
+
+AT = 1_772_029_800_123  # 2026-02-25 14:30:00.123 UTC
+NEVER = 1 << 30
+
+
+@pytest.fixture
+def files():
+    return MemoryFiles()
+
+
+@pytest.fixture
+def volume(files):
+    return Volume(files, "data")
+
+
+def every_fault(work, setup, kind=errno.ENOSPC, times=1):
+    """Yields (files, volume) after `work` failed at its 1st, 2nd … operation, until it no longer fails."""
+    for operation in range(1, 100):
+        files = MemoryFiles()
+        volume = Volume(files, "data")
+        setup(volume)
+        if isinstance(kind, int):
+            files.fail(operation, OSError(kind, "fault"), times)
+        else:
+            files.fail(operation, kind(), NEVER * NEVER)
+        try:
+            work(volume)
+        except (StorageError, PowerLoss):
+            yield files, volume
+        else:
+            return
+    pytest.fail("no end of operations")
+
+
+# ------------------------------------------------------------------ append
+
+
+def test_an_append_creates_file_and_folder_and_gives_offsets(volume, files):
+    assert volume.append([("a/b/x", b"1\n"), ("y", b"2\n")], True) == [0, 0]
+    assert volume.append([("a/b/x", b"333\n"), ("y", b"4\n")], True) == [2, 2]
+    files.crash(0, False)
+    assert files.content("a/b/x") == b"1\n333\n"
+    assert files.content("y") == b"2\n4\n"
+
+
+def test_each_file_is_synced_once(volume, files):
+    volume.append([("x", b"1\n"), ("y", b"2\n")], True)
+    assert files.fsyncs == 2
+
+
+def test_without_sync_nothing_is_synced_and_a_crash_forgets_it(volume, files):
+    volume.append([("x", b"1\n")], True)
+    volume.append([("x", b"2\n")], False)
+    assert files.fsyncs == 1
+    assert files.content("x") == b"1\n2\n"
+    files.crash(0, False)
+    assert files.content("x") == b"1\n"
+
+
+def test_a_sync_covers_what_was_appended_without_one(volume, files):
+    volume.append([("x", b"1\n")], False)
+    volume.append([("x", b"2\n")], True)
+    files.crash(0, False)
+    assert files.content("x") == b"1\n2\n"
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT])
+def test_a_fault_at_any_operation_leaves_nothing_behind_and_the_next_append_works(error):
+    def setup(volume):
+        volume.append([("x", b"old\n"), ("y", b"old\n")], True)
+
+    def work(volume):
+        volume.append([("x", b"new\n"), ("z/new", b"new\n"), ("y", b"new\n")], True)
+
+    tried = 0
+    for files, volume in every_fault(work, setup, error):
+        tried += 1
+        assert files.content("x") == files.content("y") == b"old\n"
+        assert files.content("z/new") == b""
+        volume.append([("x", b"next\n"), ("z/new", b"next\n")], True)
+        files.crash(0, False)
+        assert files.content("x") == b"old\nnext\n"
+        assert files.content("z/new") == b"next\n"
+    assert tried >= 7
+
+
+@pytest.mark.parametrize("times", [2, 3, 4, 5, 6])
+def test_when_even_cutting_back_fails_the_next_append_cuts_first(times):
+    def setup(volume):
+        volume.append([("x", b"old\n"), ("y", b"old\n")], True)
+
+    def work(volume):
+        volume.append([("x", b"new\n"), ("y", b"new\n")], True)
+
+    for files, volume in every_fault(work, setup, errno.EIO, times):
+        while True:
+            try:
+                volume.append([("x", b"next\n"), ("y", b"next\n")], True)
+                break
+            except StorageError:
+                continue
+        assert files.content("x") == files.content("y") == b"old\nnext\n"
+        files.crash(0, False)
+        assert files.content("x") == files.content("y") == b"old\nnext\n"
+
+
+def test_data_behind_a_failed_sync_is_written_again_not_trusted(volume, files):
+    """The kernel reports a failed sync once and then takes the pages for clean."""
+    volume.append([("x", b"old\n")], True)
+    files.fail(2, OSError(errno.EIO, "fault"), 1)
+    with pytest.raises(StorageError):
+        volume.append([("x", b"new\n")], True)
+    volume.append([("x", b"new\n")], True)
+    files.crash(0, False)
+    assert files.content("x") == b"old\nnew\n"
+
+
+def test_a_power_loss_at_any_operation_leaves_a_prefix():
+    def setup(volume):
+        volume.append([("x", b"old\n"), ("y", b"old\n")], True)
+
+    def work(volume):
+        volume.append([("x", b"new\n"), ("y", b"new\n")], True)
+
+    for torn in (0, 1, 3, 100):
+        seen = set()
+        for files, _ in every_fault(work, setup, PowerLoss):
+            files.crash(torn, False)
+            x, y = files.content("x"), files.content("y")
+            assert x.startswith(b"old\n")
+            assert y == b"old\n" or x == b"old\nnew\n"
+            seen.add((x, y))
+        assert len(seen) > 1
+
+
+def test_the_error_names_file_cause_and_what_to_do(volume, files):
+    files.capacity = 0
+    with pytest.raises(StorageError, match=r"cannot write data/a/x: No space left on device; free some space"):
+        volume.append([("a/x", b"1\n")], True)
+
+
+def test_a_full_disk_takes_what_fits_once_there_is_space(volume, files):
+    files.capacity = 10
+    with pytest.raises(StorageError):
+        volume.append([("x", b"too much for it\n")], True)
+    assert files.content("x") == b""
+    volume.append([("x", b"fits\n")], True)
+    files.capacity = 100
+    volume.append([("x", b"too much for it\n")], True)
+    assert files.content("x") == b"fits\ntoo much for it\n"
+
+
+# ------------------------------------------------------------------ replace and rewrite
+
+
+def test_replace_is_durable_and_leaves_no_temporary_file(volume, files):
+    volume.append([("x", b"old\n")], True)
+    volume.replace("x", b"new\n")
+    files.crash(0, False)
+    assert files.content("x") == b"new\n"
+    assert set(files.names) == {"x"}
+
+
+def test_replace_at_any_fault_or_power_loss_is_old_or_new_never_between():
+    def setup(volume):
+        volume.append([("x", b"old\n")], True)
+
+    def work(volume):
+        volume.replace("x", b"new\n")
+
+    for files, volume in every_fault(work, setup):
+        assert files.content("x") in (b"old\n", b"new\n")
+        work(volume)
+        assert set(files.names) == {"x"}
+        files.crash(0, False)
+        assert files.content("x") == b"new\n"
+    for torn in (0, 1, 100):
+        for files, _ in every_fault(work, setup, PowerLoss):
+            files.crash(torn, False)
+            assert files.content("x") in (b"old\n", b"new\n")
+
+
+def test_a_temporary_file_left_by_a_crash_is_written_over(volume, files):
+    files.put("x.tmp", b"half of something lo")
+    volume.replace("x", b"new\n")
+    assert files.content("x") == b"new\n"
+
+
+def test_what_is_appended_after_a_replace_is_in_the_new_file(volume, files):
+    volume.append([("x", b"old\n")], True)
+    volume.replace("x", b"new\n")
+    assert volume.append([("x", b"more\n")], True) == [4]
+    files.crash(0, False)
+    assert files.content("x") == b"new\nmore\n"
+
+
+def test_rewrite_copies_spans_of_the_old_file(volume, files):
+    volume.append([("x", b"one\ntwo\nthree\n")], True)
+    assert volume.rewrite("x", [b"head\n", Span(4, 4), Span(8, 6)]) == 15
+    assert files.content("x") == b"head\ntwo\nthree\n"
+
+
+def test_rewrite_refuses_a_span_that_is_not_there(volume, files):
+    volume.append([("x", b"one\n")], True)
+    with pytest.raises(StorageError, match="shorter than it was"):
+        volume.rewrite("x", [Span(0, 400)])
+    assert files.content("x") == b"one\n"
+    assert set(files.names) == {"x"}
+
+
+def test_after_a_rewrite_no_append_is_trusted_to_a_name_that_is_not_durable():
+    def setup(volume):
+        volume.append([("x", b"old\n")], True)
+
+    def work(volume):
+        volume.rewrite("x", [Span(0, 4)])
+        volume.append([("x", b"more\n")], True)
+
+    for kind in (errno.EIO, PowerLoss):
+        for files, volume in every_fault(work, setup, kind):
+            if kind is errno.EIO:
+                volume.append([("x", b"more\n")], True)
+            files.crash(0, False)
+            assert files.content("x") == (b"old\nmore\n" if kind is errno.EIO else b"old\n")
+
+
+def test_a_rewrite_whose_new_name_is_not_durable_yet_is_made_so_by_the_next_append(volume, files):
+    volume.append([("x", b"old\n")], True)
+    files.fail(6, OSError(errno.EIO, "the folder's sync"), 1)
+    volume.rewrite("x", [b"new\n"])
+    assert files.operations == 10
+    files.fail(1, OSError(errno.EIO, "the folder's sync"), 1)
+    with pytest.raises(StorageError):
+        volume.append([("x", b"more\n")], True)
+    volume.append([("x", b"more\n")], True)
+    files.crash(0, False)
+    assert files.content("x") == b"new\nmore\n"
+
+
+# ------------------------------------------------------------------ archive
+
+
+def test_an_archive_is_named_by_its_time_in_utc(volume, files):
+    volume.append([("main/current.jsonl", b"old\n")], True)
+    assert volume.archive("main/current.jsonl", b"new\n", AT) == "2026-02-25-143000.jsonl"
+    files.crash(0, False)
+    assert files.content("main/2026-02-25-143000.jsonl") == b"old\n"
+    assert files.content("main/current.jsonl") == b"new\n"
+
+
+def test_archives_of_one_second_do_not_collide(volume, files):
+    names = []
+    for n in range(4):
+        volume.append([("main/current.jsonl", b"%d\n" % n)], True)
+        names.append(volume.archive("main/current.jsonl", b"", AT))
+    assert names == ["2026-02-25-143000.jsonl", *(f"2026-02-25-143000-{n}.jsonl" for n in (2, 3, 4))]
+    assert [files.content(f"main/{name}") for name in names] == [b"0\n", b"1\n", b"2\n", b"3\n"]
+
+
+def test_where_there_is_no_file_there_is_no_archive(volume, files):
+    assert volume.archive("main/current.jsonl", b"new\n", AT) == ""
+    assert set(files.names) == {"main/current.jsonl"}
+
+
+def test_an_archive_that_fails_leaves_the_file_as_it_was_and_can_be_tried_again():
+    def setup(volume):
+        volume.append([("m/c", b"old\n")], True)
+
+    def work(volume):
+        return volume.archive("m/c", b"new\n", AT)
+
+    for files, volume in every_fault(work, setup):
+        assert files.content("m/c") == b"old\n"
+        assert set(files.names) == {"m/c"}
+        assert work(volume) == "2026-02-25-143000.jsonl"
+        files.crash(0, False)
+        assert files.content("m/c") == b"new\n"
+
+
+def test_a_power_loss_while_archiving_loses_nothing():
+    def setup(volume):
+        volume.append([("m/c", b"old\n")], True)
+
+    def work(volume):
+        volume.archive("m/c", b"new\n", AT)
+
+    for files, _ in every_fault(work, setup, PowerLoss):
+        files.crash(100, False)
+        archived, current = files.content("m/2026-02-25-143000.jsonl"), files.content("m/c")
+        assert (archived, current) in {(b"", b"old\n"), (b"old\n", b"new\n"), (b"old\n", b"")}
+
+
+# ------------------------------------------------------------------ reading and repair
+
+
+def test_reading_what_is_not_there(volume):
+    assert volume.read("nowhere") == b""
+    assert volume.read_spans("nowhere", [Span(0, 3), Span(5, 1)]) == [b"", b""]
+
+
+def test_spans_are_read(volume):
+    volume.append([("x", b"0123456789")], True)
+    assert volume.read_spans("x", [Span(2, 3), Span(8, 10), Span(20, 1)]) == [b"234", b"89", b""]
+
+
+def test_a_torn_tail_is_moved_aside(volume, files):
+    files.put("x", b"good\nto")
+    assert volume.set_tail_aside("x", 5, b"to") == "x.torn-1"
+    files.crash(0, False)
+    assert files.content("x") == b"good\n"
+    assert files.content("x.torn-1") == b"to"
+
+
+def test_torn_tails_of_several_crashes_are_all_kept(volume, files):
+    for n in (1, 2):
+        files.put("x", b"good\nto%d" % n)
+        assert volume.set_tail_aside("x", 5, b"to%d" % n) == f"x.torn-{n}"
+    assert files.content("x.torn-1") == b"to1"
+
+
+def test_a_power_loss_while_setting_aside_keeps_the_tail():
+    def setup(volume):
+        volume.append([("x", b"good\nto")], True)
+
+    def work(volume):
+        volume.set_tail_aside("x", 5, b"to")
+
+    for files, _ in every_fault(work, setup, PowerLoss):
+        files.crash(0, False)
+        assert files.content("x") == b"good\nto" or (files.content("x"), files.content("x.torn-1")) == (
+            b"good\n",
+            b"to",
+        )
