@@ -6,7 +6,7 @@ docs/settings.md is the page for people.
 
 from pegasus.settings.checks import is_loopback
 from pegasus.settings.errors import Problem, SettingsError
-from pegasus.settings.load import changed_keys, load_settings, reload_settings
+from pegasus.settings.load import changed_keys, load_settings, reload_settings, secrets_of
 from pegasus.settings.model import (
     Agent,
     Channel,
@@ -49,4 +49,5 @@ __all__ = [
     "is_loopback",
     "load_settings",
     "reload_settings",
+    "secrets_of",
 ]

@@ -6,24 +6,21 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pegasus.settings.errors import Problem, one_of
-from pegasus.settings.model import McpServer, Settings
+from pegasus.settings.model import PROVIDER_TYPES, McpServer, Settings
 
 Report = Callable[[str, str, str, str], None]
 """key path, found, allowed, hint."""
 
 ANY_VALUE: Final = object()
 
+_LATER_CHANNELS: Final = ("telegram", "slack", "sms", "web", "api")
+
 NOT_YET: Final = (
     # key path (* = any name), the values that need a later version, what to write instead
     ("agent.speech", ("direct",), '"monologue"'),
     ("agent.scope", ("chat",), '"global"'),
-    ("channels.telegram.enabled", (True,), "false"),
-    ("channels.slack.enabled", (True,), "false"),
-    ("channels.sms.enabled", (True,), "false"),
-    ("channels.web.enabled", (True,), "false (programs of type web connect to the gateway without it)"),
-    ("channels.api.enabled", (True,), "false (programs of type api connect to the gateway without it)"),
-    ("channels.*.allow_from", (ANY_VALUE,), "[]"),
-    ("providers.*.type", ("gemini", "ollama"), '"openai" with the OpenAI-compatible base_url of the service'),
+    *((f"channels.{name}.enabled", (True,), "false") for name in _LATER_CHANNELS),
+    *((f"channels.{name}.allow_from", (ANY_VALUE,), "[]") for name in _LATER_CHANNELS),
     ("mcp.servers.*.enabled", (True,), "false"),
 )
 """Nothing may look as if it worked: what a setting asks for and this version lacks is refused."""
@@ -92,7 +89,7 @@ def _check_origins(settings: Settings, report: Report) -> None:
 def _check_providers(settings: Settings, report: Report) -> None:
     for name, provider in settings.providers.items():
         if not provider.type:
-            report(f"providers.{name}.type", "nothing", one_of(("anthropic", "openai", "offline")), "")
+            report(f"providers.{name}.type", "nothing", one_of(PROVIDER_TYPES), "")
         if provider.base_url and not _is_web_address(provider.base_url):
             report(f"providers.{name}.base_url", f'"{provider.base_url}"', "an http:// or https:// address", "")
 

@@ -15,11 +15,14 @@ from pegasus.settings.errors import Problem
 MAX_FILE_BYTES: Final = 1 << 20
 PREFIX: Final = "PEGASUS__"
 
-_PROVIDER_VARIABLES: Final = {
+PROVIDER_VARIABLES: Final = {
     "ANTHROPIC_API_KEY": ("anthropic", "api_key"),
     "ANTHROPIC_BASE_URL": ("anthropic", "base_url"),
     "OPENAI_API_KEY": ("openai", "api_key"),
     "OPENAI_BASE_URL": ("openai", "base_url"),
+    "GEMINI_API_KEY": ("gemini", "api_key"),
+    "GEMINI_BASE_URL": ("gemini", "base_url"),
+    "OLLAMA_BASE_URL": ("ollama", "base_url"),
 }
 
 
@@ -41,7 +44,7 @@ def provider_layers(environ: Mapping[str, str]) -> list[Layer]:
     """The defaults of api_key and base_url of the standard providers."""
     return [
         Layer(variable, {"providers": {name: {key: environ[variable].replace("${", "$${")}}})
-        for variable, (name, key) in _PROVIDER_VARIABLES.items()
+        for variable, (name, key) in PROVIDER_VARIABLES.items()
         if environ.get(variable)
     ]
 

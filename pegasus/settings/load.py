@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -74,6 +74,21 @@ def leaves(section: Any, path: Path = ()) -> list[tuple[str, Any]]:
     return found
 
 
+def secrets_of(settings: Settings) -> tuple[str, ...]:
+    """Every secret in the settings, for the mask of the logs."""
+    return tuple(secret for secret in _secrets(settings) if secret)
+
+
+def _secrets(section: Any) -> Iterator[str]:
+    for name, rule in rules_of(type(section)).items():
+        value = getattr(section, name)
+        if isinstance(rule, SectionRule):
+            for inner in value.values() if rule.named else (value,):
+                yield from _secrets(inner)
+        elif rule.secret:
+            yield from value.values() if isinstance(rule, TableRule) else (value,)
+
+
 def rules_of(cls: type[attrs.AttrsInstance]) -> Mapping[str, Rule | SectionRule]:
     """What each key of a section may hold."""
     return {field.name: field.metadata[RULE] for field in attrs.fields(cls) if RULE in field.metadata}
@@ -117,6 +132,7 @@ class _Reader:
     def _leaf(self, rule: Rule, value: object, path: Path, tree: Tree, layer: Layer) -> None:
         if isinstance(rule, TableRule):
             inner = tree.setdefault(path[-1], {})
+            self.origins[".".join(path)] = layer.source
             for name, each in self._items(value, path, layer, "a table"):
                 key = name.lower() if layer.folded and not rule.secret else name
                 self._leaf(rule.each, each, (*path, key), inner, layer)

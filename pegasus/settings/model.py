@@ -144,7 +144,7 @@ class Channel:
     """A way to reach people."""
 
     enabled: bool = flag(False, "whether this channel is open")
-    allow_from: tuple[str, ...] = texts("user ids that are heard; [] = everybody")
+    allow_from: tuple[str, ...] = texts("user ids that are heard; [] = everybody who has the token")
 
 
 def _terminal() -> Channel:
@@ -206,7 +206,7 @@ class Source:
 
 
 def _standard_providers() -> Mapping[str, Provider]:
-    return {name: Provider(type=name) for name in ("anthropic", "openai", "offline")}
+    return {name: Provider(type=name) for name in PROVIDER_TYPES}
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -109,7 +109,7 @@ class FlagRule(Rule):
 class TextsRule(Rule):
     """A list of texts."""
 
-    allowed = "a list of texts"
+    allowed = 'a list of texts, as ["a", "b"]'
 
     def check(self, value: object) -> tuple[str, ...]:
         if not isinstance(value, list) or not all(isinstance(item, str) and is_clean(item) for item in value):

@@ -1,0 +1,150 @@
+"""All commands and their options. What a command does is imported when it is run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from pegasus.cli.options import GLOBAL_OPTIONS, Options
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class _Command(click.Command):
+    def __init__(self, name: str | None, **attributes: Any) -> None:
+        super().__init__(name, context_settings=_HELP, **attributes)
+        self.params += GLOBAL_OPTIONS
+
+
+class _Group(click.Group):
+    command_class = _Command
+    group_class = type
+
+    def __init__(self, name: str | None, **attributes: Any) -> None:
+        super().__init__(name, context_settings=_HELP, **attributes)
+        self.params += GLOBAL_OPTIONS
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # in the order of definition
+
+
+@click.group(cls=_Group, invoke_without_command=True)
+@click.pass_context
+def pegasus(ctx: click.Context) -> int | None:
+    """Pegasus, an always-on agent. Without a command: run, and a chat if this is a terminal."""
+    return _run(ctx.ensure_object(Options), with_cli=True) if ctx.invoked_subcommand is None else None
+
+
+@pegasus.command()
+@click.option("--no-cli", is_flag=True, help="No chat, also if this is a terminal.")
+@click.pass_obj
+def run(options: Options, no_cli: bool) -> int:
+    """Run the agent until it is stopped."""
+    return _run(options, with_cli=not no_cli)
+
+
+@pegasus.command()
+@click.option("--channel", default="main", metavar="ID", show_default=True, help="The conversation.")
+@click.pass_obj
+def chat(options: Options, channel: str) -> int:
+    """Chat in the terminal with an agent that is running."""
+    home, settings = options.load()
+    _check_channel(channel)
+    from pegasus.cli.chat import run_chat
+
+    return run_chat(home, settings, channel=channel)
+
+
+@pegasus.command()
+@click.argument("text")
+@click.option("--channel", default="send", metavar="ID", show_default=True, help="The conversation.")
+@click.option("--wait", default=60.0, metavar="SECONDS", show_default=True, help="How long to wait for a reply.")
+@click.pass_obj
+def send(options: Options, text: str, channel: str, wait: float) -> int:
+    """Send TEXT ("-": what stdin has) to an agent that is running, and print its replies.
+
+    The exit code is 0 if there was at least one.
+    """
+    home, settings = options.load()
+    _check_channel(channel)
+    if not 0 <= wait <= 86400:
+        raise click.BadParameter(f"found {wait}; allowed: 0 to 86400 seconds", param_hint="--wait")
+    text = sys.stdin.read().strip() if text == "-" else text
+    if not text.strip():
+        raise click.BadParameter("found nothing to send; allowed: a text", param_hint="TEXT")
+    from pegasus.cli.send import run_send
+
+    return run_send(home, settings, text=text, channel=channel, wait=wait)
+
+
+@pegasus.command()
+@click.option("--yes", is_flag=True, help="Ask nothing: add what is missing, overwrite nothing.")
+@click.pass_obj
+def init(options: Options, yes: bool) -> int:
+    """Set up a home: settings, token, workspace files."""
+    from pegasus.cli.init import run_init
+
+    return run_init(options, ask=not yes)
+
+
+@pegasus.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def status(options: Options, as_json: bool) -> int:
+    """Show what the running agent is doing."""
+    home, settings = options.load()
+    from pegasus.cli.status import run_status
+
+    return run_status(home, settings, as_json=as_json)
+
+
+@pegasus.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one a line.")
+@click.option("--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
+@click.pass_obj
+def tree(options: Options, as_json: bool, watch: bool) -> int:
+    """Show the supervision tree of the running agent."""
+    home, settings = options.load()
+    from pegasus.cli.status import run_tree
+
+    return run_tree(home, settings, as_json=as_json, watch=watch)
+
+
+@pegasus.group()
+def config() -> None:
+    """Check and show the settings."""
+
+
+@config.command("check")
+@click.pass_obj
+def config_check(options: Options) -> int:
+    """Check the settings just as the daemon does. Exit code 78 if something is wrong."""
+    from pegasus.cli.config import run_check
+
+    return run_check(options)
+
+
+@config.command("show")
+@click.pass_obj
+def config_show(options: Options) -> int:
+    """Print the settings in effect, secrets masked, and where they came from."""
+    from pegasus.cli.config import run_show
+
+    return run_show(options)
+
+
+def _run(options: Options, *, with_cli: bool) -> int:
+    home, settings = options.load()
+    from pegasus.app import run_daemon
+    from pegasus.cli.config import check_rooms
+
+    check_rooms(home, settings)
+    return run_daemon(home, settings, with_cli=with_cli and settings.channels.cli.enabled and os.isatty(0))
+
+
+def _check_channel(channel: str) -> None:
+    if not channel or not channel.isprintable():
+        raise click.BadParameter(f"found {channel!r}; allowed: printable text", param_hint="--channel")

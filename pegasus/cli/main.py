@@ -1,0 +1,105 @@
+"""The outermost frame: runs a command; every error leaves as one clear line on stderr and an exit code (interfaces.md, 1)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import click
+
+from pegasus.cli.commands import pegasus
+from pegasus.cli.options import Options
+from pegasus.host import HomeError
+from pegasus.observe import get_logger, stop_logging
+from pegasus.settings import SettingsError
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command and return the exit code. Nothing is raised but KeyboardInterrupt before a command could start."""
+    fill_standard_streams()
+    options = Options()
+    try:
+        code = pegasus.main(list(args), prog_name="pegasus", standalone_mode=False, obj=options)
+    except BrokenPipeError:
+        _silence_stdout()
+        return 1
+    except (Exception, KeyboardInterrupt) as error:
+        return report(error, debug=options.log_level == "debug")
+    return _flushed(code if isinstance(code, int) else 0)
+
+
+def report(error: BaseException, *, debug: bool = False) -> int:
+    """Say on stderr what went wrong, and return the exit code. debug: with the traceback of an error nobody expected."""
+    match error:
+        case click.exceptions.NoArgsIsHelpError():
+            _say(error.format_message())
+            return 2
+        case click.UsageError():
+            command = error.ctx.command_path if error.ctx else "pegasus"
+            _say(f"pegasus: {error.format_message().rstrip('.')} (see {command} --help)")
+            return 2
+        case click.ClickException():
+            _say(f"pegasus: {error.format_message()}")
+            return error.exit_code
+        case SettingsError():
+            _say(str(error))
+            return error.exit_code
+        case HomeError():
+            _say(f"pegasus: {error}")
+            return error.exit_code
+        case KeyboardInterrupt() | click.Abort():
+            _say("")
+            return 130
+    return _report_defect(error, debug=debug)
+
+
+def _report_defect(error: BaseException, *, debug: bool) -> int:
+    """The traceback goes to the log of a daemon; without one, or with --log-level debug, to stderr."""
+    get_logger("pegasus").exception("internal error", error=error)
+    logged = stop_logging()
+    if debug or not logged:
+        import traceback
+
+        with suppress(OSError, ValueError):
+            traceback.print_exception(error)
+    _say(f"pegasus: internal error: {type(error).__name__}: {error}{'; the log has the details' if logged else ''}")
+    return 1
+
+
+def fill_standard_streams() -> None:
+    """Give closed standard streams something harmless, before a socket or the log file gets their number."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+
+
+def _say(line: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
+def _flushed(code: int) -> int:
+    """What a full disk or a closed pipe does to the last of the output is said here, not by the interpreter at exit."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_stdout()
+        return code or 1
+    except OSError as error:
+        _silence_stdout()
+        _say(f"pegasus: stdout: cannot be written ({error.strerror})")
+        return code or 1
+    return code
+
+
+def _silence_stdout() -> None:
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

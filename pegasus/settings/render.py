@@ -1,0 +1,147 @@
+"""Settings as TOML for people: the commented file of `pegasus init`, and what `config show` prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+from pegasus.settings.checks import NOT_YET
+from pegasus.settings.layers import PROVIDER_VARIABLES
+from pegasus.settings.load import leaves, rules_of
+from pegasus.settings.model import McpServer, Provider, Settings
+from pegasus.settings.rules import Rule, SectionRule, TableRule
+
+MASK: Final = "***"
+
+_HEAD: Final = """\
+# Settings of Pegasus. All keys stand here with their defaults; a key or section that is left out keeps its default.
+# Texts may hold ${VARIABLE}, ${VARIABLE:-default} and ${VARIABLE:?message}.
+# PEGASUS__SECTION__KEY=value in the environment overrides a key of this file, --set section.key=value overrides both.
+# "pegasus config check" finds mistakes, "pegasus config show" prints what is in effect.
+"""
+
+
+def as_toml(value: object) -> str:
+    """A value as it stands in a TOML file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(as_toml(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{as_toml(key)} = {as_toml(item)}" for key, item in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    return str(value)
+
+
+# ------------------------------------------------------------------ config show
+
+
+def effective(settings: Settings) -> str:
+    """All settings as TOML, secrets masked; behind a value that is no default stands where it came from."""
+    defaults = dict(leaves(Settings()))
+    origins = {key: settings.origins.get(key, "") for key, value in leaves(settings) if defaults.get(key) != value}
+    return "\n".join(_effective(settings, (), origins)).lstrip("\n")
+
+
+def _effective(section: Any, path: tuple[str, ...], origins: Mapping[str, str]) -> Iterator[str]:
+    rules = rules_of(type(section))
+    if any(isinstance(rule, Rule) for rule in rules.values()):
+        yield f"\n[{'.'.join(path)}]"
+    for name, rule in rules.items():
+        if isinstance(rule, Rule):
+            origin = origins.get(".".join((*path, name)))
+            yield f"{name} = {as_toml(_masked(getattr(section, name), rule))}" + (f"  # {origin}" if origin else "")
+    for name, rule in rules.items():
+        if isinstance(rule, SectionRule):
+            value = getattr(section, name)
+            for key, inner in value.items() if rule.named else ((None, value),):
+                yield from _effective(inner, (*path, name) if key is None else (*path, name, key), origins)
+
+
+def _masked(value: Any, rule: Rule) -> object:
+    if rule.secret and value:
+        return dict.fromkeys(value, MASK) if isinstance(rule, TableRule) else MASK
+    return _without_password(value) if isinstance(value, str) and "://" in value else value
+
+
+def _without_password(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{MASK}@{host.rpartition('@')[2]}{slash}{path}" if "@" in host else url
+
+
+# ------------------------------------------------------------------ pegasus init
+
+
+def commented_file() -> str:
+    """A settings file with every key at its default, and what it means."""
+    defaults = Settings()
+    parts = [_HEAD]
+    for name in rules_of(Settings):
+        if name == "providers":
+            parts += ["\n".join(_provider_section(one)) for one in ("anthropic", "openai")]
+        elif name == "mcp":
+            parts.append("\n".join(_mcp_example()))
+        elif name == "channels":
+            parts += ["\n".join(_section(channel, f"channels.{key}")) for key, channel in _channels(defaults)]
+        else:
+            parts.append("\n".join(_section(getattr(defaults, name), name)))
+    return "\n".join(parts)
+
+
+def _section(section: Any, path: str) -> Iterator[str]:
+    yield f"# {type(section).__doc__}"
+    yield f"[{path}]"
+    for name, rule in _keys(type(section)):
+        yield f"# {rule.doc}{_not_yet(f'{path}.{name}')}"
+        yield f"{name} = {as_toml(getattr(section, name))}"
+    yield ""
+
+
+def _keys(cls: type[attrs.AttrsInstance]) -> list[tuple[str, Rule]]:
+    return [(name, rule) for name, rule in rules_of(cls).items() if isinstance(rule, Rule)]
+
+
+def _channels(defaults: Settings) -> list[tuple[str, Any]]:
+    return [(name, getattr(defaults.channels, name)) for name in rules_of(type(defaults.channels))]
+
+
+def _provider_section(name: str) -> Iterator[str]:
+    variables = {key: variable for variable, (provider, key) in PROVIDER_VARIABLES.items() if provider == name}
+    yield f"# {Provider.__doc__}"
+    yield f"[providers.{name}]"
+    yield f'type = "{name}"'
+    for key in ("api_key", "base_url"):
+        yield f"# {dict(_keys(Provider))[key].doc}"
+        yield f'{key} = "${{{variables[key]}:-}}"'
+    yield ""
+
+
+def _mcp_example() -> Iterator[str]:
+    path, server = "mcp.servers.NAME", McpServer()
+    yield f"# {McpServer.__doc__}"
+    yield f"# [{path}]"
+    for name, rule in _keys(McpServer):
+        yield f"# {name} = {as_toml(getattr(server, name))}  # {rule.doc}{_not_yet(f'{path}.{name}')}"
+    yield ""
+
+
+def _not_yet(key: str) -> str:
+    """` ("direct" is not in this version yet)`."""
+    for pattern, values, _ in NOT_YET:
+        if _fits(pattern, key):
+            shown = (
+                " and ".join(as_toml(value) for value in values if isinstance(value, str | bool)) or "any other value"
+            )
+            return f" ({shown}: not in this version yet)"
+    return ""
+
+
+def _fits(pattern: str, key: str) -> bool:
+    one, other = pattern.split("."), key.split(".")
+    return len(one) == len(other) and all(a in ("*", b) for a, b in zip(one, other, strict=True))
