@@ -1,0 +1,74 @@
+"""`pegasus chat`: the terminal chat with a daemon that is running."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from functools import partial
+from random import Random
+
+import trio
+
+from pegasus.channels.terminal.chat import chat
+from pegasus.channels.terminal.talk import Gone
+from pegasus.gateway.client import Daemon, NotConnected
+from pegasus.host import Home, HomeError, read_daemon, read_token
+from pegasus.messages import ChannelInfo
+from pegasus.settings import Settings
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run_chat(home: Home, settings: Settings, *, channel: str) -> int:
+    """Chat as `cli:<channel>` until the user leaves or stdin ends; gives the exit code.
+
+    1 with a line on stderr when no daemon runs, it refuses, or it goes away for good; 128 + n after signal n. A reader of
+    stdout that left is no error.
+    """
+    try:
+        return trio.run(_chat, home, settings, channel)
+    except Gone as error:
+        sys.stderr.write(f"pegasus: {error}\n")
+        return 1
+
+
+async def _chat(home: Home, settings: Settings, channel: str) -> int:
+    code = 0
+    failure: Gone | None = None
+    async with trio.open_nursery() as nursery:
+        ended = await nursery.start(_watch_signals, nursery.cancel_scope)
+        try:
+            code = await chat(
+                partial(_locate, home, settings.gateway.token),
+                ChannelInfo("cli", channel),
+                home.history,
+                Random(),  # noqa: S311
+                most=settings.gateway.max_frame_bytes,
+            )
+        except Gone as error:
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return 128 + ended[0] if ended else code
+
+
+def _locate(home: Home, token: str) -> Daemon:
+    daemon = read_daemon(home)
+    if daemon is None:
+        raise NotConnected(f"no daemon is running in {home}; start one with: pegasus run")
+    try:
+        return Daemon(daemon.ws, read_token(home, token))
+    except HomeError as error:
+        raise NotConnected(str(error)) from None
+
+
+async def _watch_signals(
+    everything: trio.CancelScope, task_status: trio.TaskStatus[list[int]] = trio.TASK_STATUS_IGNORED
+) -> None:
+    received: list[int] = []
+    with trio.open_signal_receiver(*_ENDING) as signals:
+        task_status.started(received)
+        async for number in signals:
+            received.append(number)
+            everything.cancel()
