@@ -1,5 +1,35 @@
 """The WebSocket gateway (subprotocol pegasus.v1): where programs, people and bridges talk to the agent.
 
-The protocol's rules are pure (frames, render, delivery), the I/O around them thin (websocket, connection, server).
-Clients are in pegasus.gateway.client, imported only by whoever dials.
+The protocol's rules are pure (frames, render, delivery, routes), the I/O around them thin (websocket, connection, server).
+Clients are in pegasus.gateway.client; the rest is imported at first use, so that a client does not import a server.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pegasus.gateway.config import GatewayConfig, local_origins
+    from pegasus.gateway.control import BadParams, Caller, Method, Methods, Params
+    from pegasus.gateway.server import gateway, open_listeners
+
+__all__ = [
+    "BadParams",
+    "Caller",
+    "GatewayConfig",
+    "Method",
+    "Methods",
+    "Params",
+    "gateway",
+    "local_origins",
+    "open_listeners",
+]
+
+_WHERE = {"GatewayConfig": "config", "local_origins": "config", "gateway": "server", "open_listeners": "server"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE.get(name, 'control')}"), name)

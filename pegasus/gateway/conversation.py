@@ -187,10 +187,8 @@ class Conversation:
         return client.closed or "the connection was closed"
 
     async def _post(self, client: Client, draft: _Draft) -> None:
-        try:
+        with suppress(NotConnected):  # then it stays among the drafts and goes out with the next connection
             await client.post(draft.text, id=draft.id, channel=draft.channel, metadata=draft.metadata)
-        except NotConnected:
-            pass  # it stays among the drafts and goes out with the next connection
 
     async def _hand_on(self, event: OutboundMessage | Typing | Progress | Accepted | Refused, seen: int) -> int:
         if isinstance(event, Refused):
