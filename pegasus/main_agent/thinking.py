@@ -106,7 +106,7 @@ async def _carry_out(
 async def apologise(item: Item, session: Session, now: int, text: str) -> None:
     """Tell the sender honestly that nothing will come of the message, and end the item."""
     note = Entry(now, "assistant", f"(I told the user: {text})", metadata={"type": "apology", "ends": True})
-    entries = (note,)
+    entries: tuple[Entry, ...] = (note,)
     if progress_of(session.entries, item.n).next is Next.RECORD:
         entries = (Entry(now, "user", "(a message that could not be taken up)", metadata={"item": item.n}), note)
     await session.commit(entries, (answer_to(item, text, "apology"),))

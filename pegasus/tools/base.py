@@ -82,7 +82,7 @@ def check_arguments(schema: Metadata, arguments: Metadata) -> str | None:
 
 
 def _check_value(schema: Mapping[str, Any], value: Json) -> str | None:
-    wanted = schema.get("type")
+    wanted = schema.get("type", "")
     if wanted in _TYPES and (
         not isinstance(value, _TYPES[wanted]) or (isinstance(value, bool) and wanted in ("integer", "number"))
     ):

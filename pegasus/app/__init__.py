@@ -1,0 +1,9 @@
+"""The composition root, the only room that knows everybody: settings become a supervision tree inside a process.
+
+`tree` builds it from parts that a simulation can replace; `daemon` is the real world; `control` is what programs may ask.
+"""
+
+from pegasus.app.daemon import run_daemon
+from pegasus.app.tree import Grown, Parts, grow, open_channels
+
+__all__ = ["Grown", "Parts", "grow", "open_channels", "run_daemon"]

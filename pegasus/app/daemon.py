@@ -1,0 +1,154 @@
+"""The daemon: one process that owns its home, listens, says that it is ready, and ends well."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from random import Random
+
+import attrs
+import trio
+
+from actors import ActorDied, Child, GaveUp, Inbox, Strategy, open_supervisor
+from pegasus.app.control import Control
+from pegasus.app.events import log_events
+from pegasus.app.reload import Reloader
+from pegasus.app.tree import RETRY, ROOT, Parts, grow, open_channels
+from pegasus.channels import AdapterMessage
+from pegasus.gateway import GatewayConfig, gateway, local_origins, open_listeners
+from pegasus.host import Home, HomeError, Notifier, Signals, announced, ensure_token, handle_signals, own_home
+from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona
+from pegasus.models import ModelConfigError
+from pegasus.observe import get_logger, start_logging, stop_logging
+from pegasus.settings import Settings
+from pegasus.storage import FileDisk, StorageError
+
+_log = get_logger("daemon")
+
+FAILURE, GAVE_UP, BAD_SETTINGS = 1, 70, 78
+"""Exit codes (interfaces section 1)."""
+
+
+def run_daemon(home: Home, settings: Settings, *, with_cli: bool) -> int:
+    """Run until a signal or, with_cli, until the chat is left; gives the exit code. Problems are told on stderr."""
+    try:
+        with own_home(home):
+            token = ensure_token(home, settings.gateway.token)
+            return trio.run(_daemon, _World(home, settings, token, _persona(home, settings), with_cli))
+    except HomeError as error:
+        return _complain(str(error), error.exit_code)
+    except (PersonaError, ModelConfigError) as error:
+        return _complain(str(error), BAD_SETTINGS)
+    except GaveUp as error:
+        return _complain(f"{error}; the log tells why", GAVE_UP)
+    except (OSError, StorageError, ActorDied) as error:
+        return _complain(_cause(error), FAILURE)
+    finally:
+        stop_logging()
+
+
+@attrs.frozen(eq=False)
+class _World:
+    home: Home
+    settings: Settings
+    token: str
+    persona: Persona
+    with_cli: bool
+
+
+def now() -> int:
+    """Wall clock, ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+async def _daemon(world: _World) -> int:
+    home, settings = world.home, world.settings
+    reloader = Reloader(home, settings, world.token, quiet_stderr=world.with_cli)
+    disk = FileDisk(home.data)
+    parts = Parts(settings, disk, reloader.model, world.persona, now)
+    listeners = await open_listeners(settings.gateway.host, settings.gateway.port)
+    url = _url(settings.gateway.host, listeners)
+    notifier = Notifier.from_environment()
+    ready = trio.Event()
+    with handle_signals(grace=settings.run.shutdown_grace, on_reload=reloader.request) as signals:
+        async with (
+            open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT, name="pegasus") as root,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(log_events, root)
+            grown = await grow(root, parts)
+            control = Control(grown, world.persona.name, now(), now)
+            methods = {
+                "status": control.status,
+                "tree": control.tree,
+                "stop": control.stop,
+                "config.reload": reloader.call,
+            }
+            door = Child("gateway", gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)
+            others = {"cli": _terminal(world, url, ready, signals)} if world.with_cli else {}
+            await open_channels(grown, door, others)
+            with announced(home, notifier, ws=url):
+                ready.set()
+                nursery.start_soon(_after_ready, reloader, notifier)
+                await signals.stop.wait()
+            nursery.cancel_scope.cancel()
+    disk.close()
+    return 0
+
+
+async def _after_ready(reloader: Reloader, notifier: Notifier) -> None:
+    """What may wait until people can connect: logs, the SDK of the model, the watchdog."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reloader.run)
+        nursery.start_soon(notifier.keep_alive)
+        nursery.start_soon(start_logging)
+        _log.info("ready", model=reloader.model.name)
+        await reloader.models.warm_up()
+
+
+def _url(host: str, listeners: Sequence[trio.SocketListener]) -> str:
+    port = listeners[0].socket.getsockname()[1]
+    return f"ws://[{host}]:{port}" if ":" in host else f"ws://{host}:{port}"
+
+
+def _config(world: _World) -> GatewayConfig:
+    settings = world.settings.gateway
+    return GatewayConfig(
+        token=world.token,
+        agent=world.persona.name,
+        origins=local_origins(world.settings.http.port) | frozenset(settings.allowed_origins),
+        access={"cli": world.settings.channels.cli.allow_from},
+        max_frame_bytes=settings.max_frame_bytes,
+    )
+
+
+def _terminal(world: _World, url: str, ready: trio.Event, signals: Signals) -> Child[AdapterMessage]:
+    """The chat on our own terminal: an ordinary client of our own gateway. Its imports wait until the daemon is ready."""
+
+    async def run(inbox: Inbox[AdapterMessage]) -> None:
+        inbox.started()
+        await ready.wait()
+        from pegasus.channels.terminal import terminal
+
+        jitter = Random()  # noqa: S311
+        most = world.settings.gateway.max_frame_bytes
+        await terminal(inbox, url, world.token, world.home.history, jitter, signals.request_stop, most)
+
+    return Child("terminal", run, backoff=RETRY)
+
+
+def _persona(home: Home, settings: Settings) -> Persona:
+    return load_persona(home.resolve(settings.agent.persona)) if settings.agent.persona else BUILT_IN
+
+
+def _cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error)
+
+
+def _complain(message: str, code: int) -> int:
+    for line in message.splitlines():
+        sys.stderr.write(f"pegasus: {line}\n")
+    return code

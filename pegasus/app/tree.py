@@ -1,0 +1,80 @@
+"""The supervision tree: journal, Main Agent, channels (docs/architecture.md draws it)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import attrs
+
+from actors import Backoff, Child, Intensity, Ref, Restart, Supervisor, supervisor
+from pegasus.channels import AdapterMessage
+from pegasus.channels.switchboard import switchboard
+from pegasus.identity import ChannelNote, Persona, main_prompt
+from pegasus.main_agent import REPLY, MainAgentMessage, Mind, main_agent
+from pegasus.models.base import LanguageModel
+from pegasus.settings import Settings
+from pegasus.storage import Disk, journal
+from pegasus.storage.messages import JournalMessage
+from pegasus.tools import current_time
+
+ROOT = Intensity(restarts=3, period=60.0)
+"""When the root gives up: then the process ends with exit code 70, and whoever supervises it starts it again."""
+PATIENCE = Intensity(restarts=8, period=60.0)
+"""A child that fails more often is in a crash loop; with the pauses of RETRY that takes about half a minute."""
+RETRY = Backoff(first=0.1, limit=10.0)
+
+
+@attrs.frozen(eq=False)
+class Parts:
+    """What the tree is made of. clock: wall clock, ms since the epoch."""
+
+    settings: Settings
+    disk: Disk
+    model: LanguageModel
+    persona: Persona
+    clock: Callable[[], int]
+
+
+@attrs.frozen(eq=False)
+class Grown:
+    """What others talk to."""
+
+    root: Supervisor
+    journal: Ref[JournalMessage]
+    main_agent: Ref[MainAgentMessage]
+
+
+async def grow(root: Supervisor, parts: Parts) -> Grown:
+    """Start journal and Main Agent, one after the other; the channels come last (see `open_channels`)."""
+    settings, clock = parts.settings, parts.clock
+    storage = await root.start_child(Child("journal", partial(journal, clock=clock), parts.disk))
+    tools = {tool.spec.name: tool for tool in (current_time(clock),)}
+    prompt = main_prompt(parts.persona, tools=(REPLY.name, *tools), channels=_configured(settings))
+    mind = Mind(prompt, parts.model, tools, clock, settings.agent.max_thoughts, settings.tools.timeout)
+    run = partial(main_agent, announce=root.ref("channels/switchboard"))
+    agent = Child("global", run, storage, mind, backoff=RETRY)
+    await root.start_child(Child("main-agent", supervisor([agent], intensity=PATIENCE)))
+    return Grown(root, storage, root.ref("main-agent/global"))
+
+
+async def open_channels(
+    grown: Grown, gateway: Child[AdapterMessage], others: Mapping[str, Child[AdapterMessage]]
+) -> None:
+    """Start the switchboard, the gateway, and an adapter for each other channel type.
+
+    An adapter in a crash loop is parked: its own supervisor gives up, and nobody starts that again.
+    """
+    routes: dict[str, Ref[AdapterMessage]] = {
+        kind: grown.root.ref(f"channels/{kind}/{child.name}") for kind, child in others.items()
+    }
+    hub = Child("switchboard", switchboard, grown.journal, routes, grown.root.ref("channels/gateway"))
+    parkable = [
+        Child(kind, supervisor([child], intensity=PATIENCE), restart=Restart.TEMPORARY)
+        for kind, child in others.items()
+    ]
+    await grown.root.start_child(Child("channels", supervisor([hub, gateway, *parkable], intensity=PATIENCE)))
+
+
+def _configured(settings: Settings) -> list[ChannelNote]:
+    return [ChannelNote("cli", "main")] if settings.channels.cli.enabled else []

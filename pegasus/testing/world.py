@@ -1,0 +1,112 @@
+"""The whole agent in virtual time: the real tree on a disk in memory, with a scripted model and fake channels.
+
+Run it under `trio.testing.MockClock` (pytest-trio: the fixture `autojump_clock`). A world can be killed at any moment and
+started again on what its disk had kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from actors import Child, Ref, Strategy, Supervisor, open_supervisor
+from pegasus.app.tree import RETRY, ROOT, Grown, Parts, grow, open_channels
+from pegasus.channels import AdapterMessage
+from pegasus.channels.intake import submit
+from pegasus.identity import BUILT_IN
+from pegasus.main_agent import AgentStatus, Ended, GetStatus, Stop
+from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage, Typing
+from pegasus.models.base import LanguageModel
+from pegasus.settings import Settings
+from pegasus.storage.messages import Accepted, Connected, JournalMessage, Overloaded, Waiting
+from pegasus.testing.fake_channel import FakeChannel
+from pegasus.testing.memory_disk import MemoryDisk
+
+CLI = ChannelInfo("cli", "main")
+START = 1_772_020_800_000
+"""The wall clock of a world at virtual time 0: 2026-02-25 12:00:00 UTC, ms since the epoch."""
+
+
+def wall_clock() -> int:
+    """A wall clock that follows Trio's, so that virtual time moves it too; ms since the epoch."""
+    return START + int(trio.current_time() * 1000)
+
+
+@attrs.define(eq=False)
+class World:
+    """A running agent. channels: the fake channels by type; everything else is reached through messages."""
+
+    root: Supervisor
+    grown: Grown
+    disk: MemoryDisk
+    channels: dict[str, FakeChannel]
+    _ids: itertools.count[int] = attrs.field(factory=itertools.count)
+
+    @property
+    def journal(self) -> Ref[JournalMessage]:
+        """The journal actor."""
+        return self.grown.journal
+
+    async def say(
+        self, text: str, channel: ChannelInfo = CLI, *, message_id: str | None = None
+    ) -> Accepted | Overloaded:
+        """Hand in a message as an adapter does; returns when it is accepted."""
+        if message_id is None:
+            message_id = f"m-{next(self._ids)}-{trio.current_time():.6f}"
+        return await submit(self.journal, InboundMessage(text, channel, message_id))
+
+    async def next_reply(self, channel_type: str = "cli") -> OutboundMessage:
+        """The next reply that the fake channel of this type is given."""
+        return await self.channels[channel_type].next_reply()
+
+    async def idle(self) -> None:
+        """Wait until nothing is being thought about and nothing waits."""
+        while await self.journal.ask(Waiting) or (await self.status()).thinking_about is not None:  # noqa: ASYNC110
+            await trio.sleep(0.1)  # virtual time: the journal tells nobody when its last item is done
+
+    async def status(self) -> AgentStatus:
+        """What the Main Agent is doing."""
+        return await self.grown.main_agent.ask(GetStatus)
+
+    async def stop_thinking(self, by: str = "a test") -> tuple[Ended, ...]:
+        """What the control call `stop` does."""
+        return await self.grown.main_agent.ask(Stop, by)
+
+    def session(self) -> list[dict[str, object]]:
+        """The lines of the session file, as they are on the disk (also what is not synced yet)."""
+        return [json.loads(line) for line in self.disk.content("main/current.jsonl").splitlines()]
+
+
+@asynccontextmanager
+async def open_world(
+    model: LanguageModel,
+    *,
+    disk: MemoryDisk | None = None,
+    settings: Settings | None = None,
+    channel_types: Sequence[str] = ("cli",),
+    flaky: Sequence[Child[AdapterMessage]] = (),
+) -> AsyncIterator[World]:
+    """Start an agent; leaving the block stops it in order. To kill it instead, cancel the block and call `disk.crash()`.
+
+    flaky: further adapters, each serving the channel type that is its name.
+    """
+    disk = disk or MemoryDisk()
+    parts = Parts(settings or Settings(), disk, model, BUILT_IN, wall_clock)
+    channels = {kind: FakeChannel() for kind in channel_types}
+    async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT, name="pegasus") as root:
+        grown = await grow(root, parts)
+        for kind in channel_types:
+            await grown.journal.tell(Connected(kind, None))
+        adapters = {kind: Child("fake", channel.run) for kind, channel in channels.items()}
+        adapters |= {child.name: child for child in flaky}
+        rest = Child("gateway", FakeChannel().run, backoff=RETRY)
+        await open_channels(grown, rest, adapters)
+        yield World(root, grown, disk, channels)
+
+
+__all__ = ["CLI", "START", "FakeChannel", "OutboundMessage", "Typing", "World", "open_world", "wall_clock"]
