@@ -1,0 +1,189 @@
+"""One turn: how long it takes beside what it cannot do without, and what CPU it costs beside the minimal program.
+
+Short blocks in alternation: some turns, the same turns with the minimal program, as many C, W and F; so all see the same
+minute of the machine, and caches as warm. The history grows by three messages a turn, so what is measured is centred on the
+length in its name.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from benchmarks.floors import Appender, Echo, appender, echo
+from benchmarks.history import MESSAGES_PER_EXCHANGE, Exchange, conversation, encode, exchange
+from benchmarks.processes import PYTHON, Running, environment, running
+from benchmarks.provider import Caller, Provider, provider
+from benchmarks.report import Result
+from benchmarks.samples import median, quantile, ratios, spread
+from benchmarks.talk import Talker, talker
+from benchmarks.wires import WIRES, Wire
+from benchmarks.workplace import Workplace
+
+MEDIAN_LIMIT, P99_LIMIT, CPU_LIMIT = 1.0, 4.0, 2.5
+SETTLE = 0.06  # seconds for what follows the last reply of a block; lines that may wait are on disk after 0.05
+WARM = 3  # turns before a round is measured
+
+
+@attrs.frozen
+class Plan:
+    """rounds of turns at a history of `messages`; reset: begin each round anew (a short history would outgrow its name)."""
+
+    messages: int
+    rounds: int
+    turns: int
+    reset: bool = False
+
+    @property
+    def prepared(self) -> int:
+        """Messages at the start, so that the middle of what is measured is at `messages`."""
+        measured = self.turns if self.reset else self.turns * self.rounds
+        return max(0, self.messages - MESSAGES_PER_EXCHANGE * (WARM + measured // 2))
+
+
+@attrs.define
+class Samples:
+    """Seconds. One entry per turn, but CPU: one per round, for one turn of it."""
+
+    turn: list[float] = attrs.field(factory=list)
+    minimal: list[float] = attrs.field(factory=list)
+    call: list[float] = attrs.field(factory=list)
+    whole: list[float] = attrs.field(factory=list)
+    echo: list[float] = attrs.field(factory=list)
+    append: list[float] = attrs.field(factory=list)
+    cpu: list[float] = attrs.field(factory=list)
+    minimal_cpu: list[float] = attrs.field(factory=list)
+
+
+def measure(place: Workplace) -> Iterator[Result]:
+    plans = (
+        Plan(20, place.rounds(34, 4), 6, reset=True),
+        Plan(300, place.rounds(8, 2), place.rounds(10, 5)),
+        Plan(2000, place.rounds(8, 2), place.rounds(10, 5)),
+    )
+    with provider(place.log) as server:
+        for wire in WIRES.values():
+            for plan in plans:
+                samples = trio.run(_sample, place, server, wire, plan)
+                yield from _results(samples, f"{wire.name}, {plan.messages} messages")
+
+
+# ------------------------------------------------------------------ sampling
+
+
+@attrs.frozen(eq=False)
+class _Stage:
+    """All that is alive while one plan is measured."""
+
+    daemon: Running
+    talker: Talker
+    minimal: Running
+    minimal_talker: Talker
+    caller: Caller
+    echo: Echo
+    appender: Appender
+
+    async def reset(self) -> None:
+        await self.talker.turn("/new")
+        await self.minimal_talker.reset()
+        self.caller.reset(())
+
+    async def block(self, questions: Sequence[Exchange], samples: Samples) -> None:
+        """The same questions to everybody."""
+        ours, theirs = self.daemon.cpu(), self.minimal.cpu()
+        for it in questions:
+            samples.turn.append(await self.talker.turn(it.question))
+        await trio.sleep(SETTLE)
+        for it in questions:
+            samples.minimal.append(await self.minimal_talker.turn(it.question))
+        await trio.sleep(SETTLE)
+        samples.cpu.append((self.daemon.cpu() - ours) / len(questions))
+        samples.minimal_cpu.append((self.minimal.cpu() - theirs) / len(questions))
+        for it in questions:
+            samples.call.append(await self.caller.call(it))
+            self.caller.add(it)
+        samples.whole.append(await self.caller.call(questions[-1], stream=False))
+        for it in questions:
+            samples.echo.append(await self.echo.round_trip(it.question))
+        for it in questions:
+            samples.append.append(self.appender.append(encode(it.question)))
+
+
+async def _sample(place: Workplace, server: Provider, wire: Wire, plan: Plan) -> Samples:
+    samples = Samples()
+    questions = map(exchange, itertools.count(100_000))
+    async with _stage(place, server, wire, plan) as stage:
+        for number in range(plan.rounds):
+            if plan.reset:
+                await stage.reset()
+            if plan.reset or number == 0:
+                await stage.block(list(itertools.islice(questions, WARM)), Samples())
+            await stage.block(list(itertools.islice(questions, plan.turns)), samples)
+    return samples
+
+
+@asynccontextmanager
+async def _stage(place: Workplace, server: Provider, wire: Wire, plan: Plan) -> AsyncIterator[_Stage]:
+    history = conversation(plan.prepared)
+    url = server.base_url(wire)
+    home = place.home(history, provider=wire.name, base_url=url)
+    caller = Caller(server, wire, history)
+    args = [PYTHON, "-m", "benchmarks.minimal", wire.name, url, str(home / "minimal.jsonl"), str(plan.prepared)]
+    scripts = environment(PYTHONPATH=str(place.scripts))
+    with (
+        place.daemon(home) as daemon,
+        running(args, log=place.log, env=scripts) as minimal,
+        appender(home) as floor,
+    ):
+        async with (
+            talker(daemon.url) as ours,
+            talker(minimal.line.split()[1], hello=False) as theirs,
+            echo(place.log) as bare,
+        ):
+            yield _Stage(daemon.process, ours, minimal, theirs, caller, bare, floor)
+        await caller.aclose()
+
+
+# ------------------------------------------------------------------ results
+
+
+def _results(samples: Samples, name: str) -> Iterator[Result]:
+    call = median(samples.call)
+    own = [seconds - call for seconds in samples.turn]
+    floor = 2 * median(samples.echo) + 4 * median(samples.append)
+    detail = {
+        "ms": {
+            kind: {"median": median(values) * 1e3, "p99": quantile(values, 0.99) * 1e3}
+            for kind, values in attrs.asdict(samples).items()
+        }
+    }
+    for what, value, limit in (
+        ("median", median(own), MEDIAN_LIMIT),
+        ("p99", quantile(own, 0.99), P99_LIMIT),
+    ):
+        yield Result(
+            f"turn less C, {what}, {name}",
+            value * 1e3,
+            floor * 1e3,
+            "2 W + 4 F",
+            "ms",
+            value / floor,
+            limit,
+            spread([seconds / floor for seconds in own]) if what == "median" else None,
+            detail if what == "median" else {},
+        )
+    by_round = ratios(samples.cpu, samples.minimal_cpu)
+    yield Result(
+        f"CPU of a turn, {name}",
+        median(samples.cpu) * 1e3,
+        median(samples.minimal_cpu) * 1e3,
+        "minimal",
+        "ms",
+        median(by_round),
+        CPU_LIMIT,
+        spread(by_round),
+    )

@@ -1,0 +1,138 @@
+"""The two wire formats, as little of them as a turn needs: bodies from fragments that are serialised once, answers from events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from benchmarks.history import Exchange, encode
+
+HEADERS = {
+    "content-type": "application/json",
+    "authorization": "Bearer no-key",
+    "x-api-key": "no-key",
+    "anthropic-version": "2023-06-01",
+}
+"""Of a request of either kind."""
+
+_SYSTEM = "You are the keeper of a harbour lamp. What you write is private; only the reply tool speaks. " * 24
+_PARAMETERS = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("text", "channelId", "channelType")},
+    "required": ["text", "channelId"],
+}
+
+
+@attrs.define
+class Answer:
+    """What came of a call. arguments: the JSON text of the reply call's arguments."""
+
+    text: str = ""
+    call_id: str = ""
+    arguments: str = ""
+
+    def exchange(self, number: int, question: str) -> Exchange:
+        return Exchange(number, question, self.text, json.loads(self.arguments)["text"], self.call_id)
+
+
+class Wire(Protocol):
+    """name: the provider's type. path: below the base URL. stream: whether to ask for events."""
+
+    name: str
+    path: str
+
+    def head(self, *, stream: bool) -> bytes: ...
+    def question(self, content: str, before: Exchange | None) -> bytes: ...
+    def answer(self, it: Exchange) -> bytes: ...
+    def feed(self, event: Any, answer: Answer) -> None: ...
+
+
+def body(wire: Wire, fragments: Sequence[bytes], *, stream: bool = True) -> bytes:
+    """A whole request."""
+    return b"%s%s]}" % (wire.head(stream=stream), b",".join(fragments))
+
+
+def fragments_of(wire: Wire, history: Sequence[Exchange]) -> list[bytes]:
+    fragments: list[bytes] = []
+    before: Exchange | None = None
+    for it in history:
+        fragments += (wire.question(it.content, before), wire.answer(it))
+        before = it
+    return fragments
+
+
+class OpenAi:
+    """Chat completions."""
+
+    name = "openai"
+    path = "/chat/completions"
+
+    def head(self, *, stream: bool) -> bytes:
+        tool = {"type": "function", "function": {"name": "reply", "description": "Speak.", "parameters": _PARAMETERS}}
+        head = {
+            "model": "echo",
+            "stream": stream,
+            "tools": [tool],
+            "messages": [{"role": "system", "content": _SYSTEM}],
+        }
+        return encode(head)[:-2] + b","
+
+    def question(self, content: str, before: Exchange | None) -> bytes:
+        return encode({"role": "user", "content": content})
+
+    def answer(self, it: Exchange) -> bytes:
+        function = {"name": "reply", "arguments": json.dumps(it.arguments)}
+        calls = [{"id": it.call_id, "type": "function", "function": function}]
+        turn = encode({"role": "assistant", "content": it.thought, "tool_calls": calls})
+        return turn + b"," + encode({"role": "tool", "tool_call_id": it.call_id, "content": it.result})
+
+    def feed(self, event: Any, answer: Answer) -> None:
+        for choice in event["choices"]:
+            delta = choice["delta"]
+            answer.text += delta.get("content") or ""
+            for call in delta.get("tool_calls") or ():
+                answer.call_id = call.get("id") or answer.call_id
+                answer.arguments += call["function"].get("arguments") or ""
+
+
+class Anthropic:
+    """Messages."""
+
+    name = "anthropic"
+    path = "/v1/messages"
+
+    def head(self, *, stream: bool) -> bytes:
+        tool = {"name": "reply", "description": "Speak.", "input_schema": _PARAMETERS}
+        head = {
+            "model": "echo",
+            "max_tokens": 8192,
+            "stream": stream,
+            "system": _SYSTEM,
+            "tools": [tool],
+            "messages": [],
+        }
+        return encode(head)[:-2]
+
+    def question(self, content: str, before: Exchange | None) -> bytes:
+        blocks: list[Any] = [{"type": "text", "text": content}]
+        if before is not None:
+            blocks.insert(0, {"type": "tool_result", "tool_use_id": before.call_id, "content": before.result})
+        return encode({"role": "user", "content": blocks})
+
+    def answer(self, it: Exchange) -> bytes:
+        use = {"type": "tool_use", "id": it.call_id, "name": "reply", "input": it.arguments}
+        thought = [{"type": "text", "text": it.thought}] if it.thought else []
+        return encode({"role": "assistant", "content": [*thought, use]})
+
+    def feed(self, event: Any, answer: Answer) -> None:
+        if event["type"] == "content_block_start" and event["content_block"]["type"] == "tool_use":
+            answer.call_id = event["content_block"]["id"]
+        elif event["type"] == "content_block_delta":
+            answer.text += event["delta"].get("text", "")
+            answer.arguments += event["delta"].get("partial_json", "")
+
+
+WIRES: dict[str, Wire] = {wire.name: wire for wire in (OpenAi(), Anthropic())}
