@@ -23,7 +23,8 @@ class Problem:
     def __str__(self) -> str:
         place = f"{self.source}: {self.key}" if self.key else self.source
         line = f"{place}: found {self.found}; allowed: {self.allowed}"
-        return f"{line}. {self.hint}" if self.hint else line
+        line = f"{line}. {self.hint}" if self.hint else line
+        return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 class SettingsError(Exception):

@@ -93,7 +93,7 @@ def file_layer(file: Path, *, required: bool, problems: list[Problem]) -> Layer 
 
     try:
         return Layer(str(file), tomllib.loads(content))
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, or a number with thousands of digits
         problems.append(_syntax(file, str(error)))
     except RecursionError:
         problems.append(_syntax(file, "brackets nested too deep"))
@@ -138,7 +138,7 @@ def toml_value(text: str) -> Any:
     stripped = text.strip()
     if stripped in ("true", "false"):
         return stripped == "true"
-    if re.fullmatch(r"[+-]?(0|[1-9][0-9]*)", stripped):
+    if re.fullmatch(r"[+-]?(0|[1-9][0-9]{0,18})", stripped):
         return int(stripped)
     if not stripped or not re.match(r"""[\[{"'0-9+-]|inf|nan""", stripped):
         return text
@@ -150,6 +150,6 @@ def _parsed(stripped: str, text: str) -> Any:
 
     try:
         table = tomllib.loads(f"value = {stripped}")
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return text
     return table["value"] if len(table) == 1 else text

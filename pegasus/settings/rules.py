@@ -51,10 +51,10 @@ class NumberRule(Rule):
         """In words, for error messages and the documentation."""
         words = "a whole number" if self.whole else "a number"
         if self.least is not None and self.most is not None:
-            return f"{words} from {self.least:g} to {self.most:g}"
+            return f"{words} from {self.least} to {self.most}"
         if self.above is not None:
-            return f"{words} above {self.above:g}" + (f", at most {self.most:g}" if self.most is not None else "")
-        return f"{words}, at least {self.least:g}" if self.least is not None else words
+            return f"{words} above {self.above}" + (f", at most {self.most}" if self.most is not None else "")
+        return f"{words}, at least {self.least}" if self.least is not None else words
 
     def check(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
@@ -85,7 +85,7 @@ class TextRule(Rule):
         """In words, for error messages and the documentation."""
         if self.choices:
             return one_of(self.choices)
-        return "text without control characters" + (", not empty" if self.filled else "")
+        return "one line of text" + (", not empty" if self.filled else "")
 
     def check(self, value: object) -> str:
         if not isinstance(value, str) or not is_clean(value):

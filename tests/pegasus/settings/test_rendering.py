@@ -1,0 +1,101 @@
+"""The commented file of `pegasus init`, what `config show` prints, and the page of documentation."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pegasus.settings import Settings, changed_keys
+from pegasus.settings.load import leaves, rules_of
+from pegasus.settings.model import Channel, McpServer, Provider
+from pegasus.settings.render import as_toml, commented_file, effective
+from pegasus.settings.rules import Rule, SectionRule, TableRule
+
+PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+
+
+def test_the_commented_file_says_exactly_the_defaults(load):
+    assert changed_keys(load(commented_file()), Settings()) == ()
+
+
+def test_the_commented_file_has_every_key():
+    table = tomllib.loads(commented_file())
+    for key, value in leaves(Settings()):
+        if key.startswith(("providers.gemini", "providers.ollama", "providers.offline")):
+            continue
+        found = table
+        for name in key.split("."):
+            found = found[name]
+        if not key.startswith("providers."):
+            assert found == (list(value) if isinstance(value, tuple) else value), key
+
+
+def test_the_commented_file_takes_the_keys_of_the_environment(load):
+    assert load(commented_file(), {"ANTHROPIC_API_KEY": "k"}).providers["anthropic"].api_key == "k"
+
+
+def test_what_is_shown_can_be_read_back(load):
+    settings = load('[models]\nfallback = ["openai/x"]\n[tools.timeouts]\na = 1\n', {"PEGASUS__GATEWAY__PORT": "5"})
+    assert changed_keys(load(effective(settings)), settings) == ()
+
+
+def test_secrets_are_masked(load):
+    text = (
+        '[gateway]\ntoken = "http://t0ken"\n[mcp.servers.x]\nenabled = false\ncommand = "c"\nenv = { A = "hidden" }\n'
+    )
+    shown = effective(
+        load(text, {"KEY": "sk-1"}, ["providers.openai.api_key=${KEY}", "providers.openai.base_url=https://u:pw@h/v1"])
+    )
+    assert not [secret for secret in ("t0ken", "hidden", "sk-1", "pw@") if secret in shown]
+    assert 'base_url = "https://***@h/v1"  # --set' in shown
+    assert 'env = { "A" = "***" }' in shown
+
+
+def test_an_empty_secret_is_shown_as_empty(load):
+    assert 'token = ""\n' in effective(load())
+
+
+def test_values_that_are_no_defaults_say_where_they_come_from(load):
+    shown = effective(
+        load('[log]\nlevel = "debug"\nformat = "line"\n', {"PEGASUS__GATEWAY__PORT": "5"}, ["run.shutdown_grace=1"])
+    )
+    assert "shutdown_grace = 1.0  # --set" in shown
+    assert "port = 5  # PEGASUS__GATEWAY__PORT" in shown
+    assert shown.endswith('pegasus.toml\nformat = "line"')
+
+
+# ------------------------------------------------------------------ docs/settings.md
+
+
+def _sections() -> list[tuple[str, type, object]]:
+    defaults = Settings()
+    found = [("providers.NAME", Provider, Provider()), ("mcp.servers.NAME", McpServer, McpServer())]
+    found += [("channels.cli", Channel, defaults.channels.cli), ("channels.telegram", Channel, Channel())]
+    for name, rule in rules_of(Settings).items():
+        if isinstance(rule, SectionRule) and name not in ("providers", "mcp", "channels"):
+            found.append((name, rule.cls, getattr(defaults, name)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "cls", "default"), _sections(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_the_page_names_every_key_with_its_default_and_what_it_may_hold(path, cls, default):
+    section = next(part for part in PAGE.read_text().split("\n## ") if f"`[{path}]`" in part.splitlines()[0])
+    for name, rule in rules_of(cls).items():
+        assert isinstance(rule, Rule)
+        allowed = f"a table, each value {rule.each.allowed}" if isinstance(rule, TableRule) else rule.allowed
+        assert f"| `{name}` | {allowed} | `{as_toml(getattr(default, name))}` | {rule.doc}" in section
+
+
+def test_the_page_names_every_channel():
+    page = PAGE.read_text()
+    assert all(f"`[channels.{name}]`" in page for name in rules_of(type(Settings().channels)))
+
+
+def test_the_mistakes_on_the_page_are_told_like_this(mistakes):
+    lines = mistakes("[gateway]\nprot = 1\n", {"PEGASUS__MODELS__TIMEOUT": "soon"})
+    page = PAGE.read_text().replace("/home/ann/.pegasus/", "")
+    assert all(line in page for line in lines)
