@@ -1,14 +1,14 @@
 """Asking: deadlines that are inherited, and waits that would never end.
 
-A question asked while another one is being worked on inherits its deadline, as long as that one is unanswered. An
-actor whose own task waits for an answer is busy until it comes, so a circle of such waits would never end; the wait
-that would close the circle is refused.
+A question asked while another one is worked on inherits its deadline, as long as that one is unanswered. An actor
+whose own task waits for an answer handles nothing meanwhile, so a circle of such waits would never end; the wait that
+would close the circle is refused.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task
@@ -16,74 +16,116 @@ from trio.lowlevel import checkpoint_if_cancelled, current_task
 from actors._cell import exchange_of
 from actors._errors import AskCycle, AskTimeout
 from actors._life import CURRENT, HANDLING
-from actors._reply import Exchange, Reply
+from actors._reply import Exchange, Reply, in_trio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from actors._cell import Cell
 
-
-def deadline_after(timeout: float | None) -> float:
-    """The smaller of the own and the inherited deadline, in trio time; infinity if there is none."""
-    deadline = math.inf if timeout is None else trio.current_time() + timeout
-    asked = HANDLING.get()
-    return min(deadline, asked.deadline) if asked is not None and asked.open else deadline
+R = TypeVar("R", covariant=True)
 
 
-async def send_question(cell: Cell, make: Callable[..., object], args: tuple[object, ...], deadline: float) -> Exchange:
-    """Build the message and put it in the mailbox, waiting for room until the deadline."""
+async def ask(cell: Cell, make: Callable[..., object], args: tuple[object, ...], timeout: float | None) -> object:
+    """Send a question and wait for its answer; the asker leaves however that ends."""
     await checkpoint_if_cancelled()
-    exchange = Exchange(cell, deadline)
-    message = make(Reply(exchange), *args)
-    exchange.message_type = type(message).__name__
-    if exchange_of(message) is not exchange:
-        raise TypeError(f"{exchange.message_type}: a message that is asked must carry its Reply as its first field")
-    if deadline <= trio.current_time():
-        raise exchange.timed_out()
-    if not cell.offer(message):
-        with trio.move_on_at(deadline) as scope:
+    exchange, message = _question(cell, make, args, timeout)
+    me = _busy_actor()
+    if me is not None:
+        _refuse_circle(me, exchange)
+        me.waits_for = exchange
+    try:
+        if exchange.deadline == math.inf:
+            return await _send_and_wait(cell, message, exchange)
+        with trio.move_on_at(exchange.deadline):
+            return await _send_and_wait(cell, message, exchange)
+        raise timed_out(exchange)
+    finally:
+        exchange.leave()
+        if me is not None:
+            me.waits_for = None
+
+
+async def _send_and_wait(cell: Cell, message: object, exchange: Exchange) -> object:
+    if not cell.put(message):
+        await cell.wait_for_room(message)
+    del message  # or the asker itself would keep the Reply alive
+    return await exchange.wait()
+
+
+async def request(cell: Cell, make: Callable[..., object], args: tuple[object, ...]) -> Exchange:
+    """Send a question, waiting for room at most until the inherited deadline."""
+    await checkpoint_if_cancelled()
+    exchange, message = _question(cell, make, args, None)
+    if not cell.put(message):
+        with trio.move_on_at(exchange.deadline) as scope:
             await cell.wait_for_room(message)
         if scope.cancelled_caught:
-            raise exchange.timed_out()
+            raise timed_out(exchange)
     return exchange
 
 
-async def wait_for_answer(exchange: Exchange, timeout: float | None) -> object:
-    """The answer. AskTimeout at the deadline: the asker has then left. On cancel it has not."""
+class Answer(Generic[R]):
+    """The asker's half of a question that was sent with `request`. Dropping it means leaving."""
+
+    __slots__ = ("_exchange",)
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    async def get(self, timeout: float | None = None) -> R:
+        """Wait for the answer, at most `timeout` seconds and not beyond a deadline inherited when asking.
+
+        Raises what Reply.fail was given, ActorDied, AskCycle, or AskTimeout, after which the asker has left. On
+        cancel it has not: `get` may be called again.
+        """
+        return cast("R", await _get(self._exchange, timeout))
+
+    def __del__(self) -> None:
+        if self._exchange.open:
+            in_trio(self._exchange, Exchange.leave)
+
+
+async def _get(exchange: Exchange, timeout: float | None) -> object:
     me = _busy_actor()
     if me is not None and exchange.open:
-        refuse_circle(me, exchange.target, exchange.message_type)
-        me.waits_for = exchange.target
+        _refuse_circle(me, exchange)
+        me.waits_for = exchange
     if timeout is not None:
         exchange.deadline = min(exchange.deadline, trio.current_time() + timeout)
     try:
-        if exchange.deadline == math.inf:
-            return await exchange.wait()
         with trio.move_on_at(exchange.deadline):
             return await exchange.wait()
     finally:
         if me is not None:
             me.waits_for = None
-    error: AskTimeout = exchange.timed_out()
+    error = timed_out(exchange)
     exchange.leave()
     raise error
 
 
-async def ask(cell: Cell, make: Callable[..., object], args: tuple[object, ...], timeout: float | None) -> object:
-    me = _busy_actor()
-    if me is not None:
-        refuse_circle(me, cell, getattr(make, "__name__", "question"))
-        me.waits_for = cell
-    try:
-        exchange = await send_question(cell, make, args, deadline_after(timeout))
-    finally:
-        if me is not None:
-            me.waits_for = None
-    try:
-        return await wait_for_answer(exchange, None)
-    finally:
-        exchange.leave()
+# ------------------------------------------------------------ questions, deadlines, circles
+
+
+def _question(
+    cell: Cell, make: Callable[..., object], args: tuple[object, ...], timeout: float | None
+) -> tuple[Exchange, object]:
+    deadline = math.inf if timeout is None else trio.current_time() + timeout
+    asked = HANDLING.get()
+    if asked is not None and asked.deadline < deadline and asked.open:
+        deadline = asked.deadline
+    exchange = Exchange(cell, deadline)
+    message = make(Reply(exchange), *args)
+    exchange.kind = type(message)
+    if exchange_of(message) is not exchange:
+        raise TypeError(f"{type(message).__name__}: a message that is asked must have its Reply as its first field")
+    if deadline != math.inf and deadline <= trio.current_time():
+        raise timed_out(exchange)
+    return exchange, message
+
+
+def timed_out(exchange: Exchange) -> AskTimeout:
+    return cast("AskTimeout", exchange.error(AskTimeout, "no answer before the deadline"))
 
 
 def _busy_actor() -> Cell | None:
@@ -92,12 +134,11 @@ def _busy_actor() -> Cell | None:
     return life.cell if life is not None and life.task is current_task() else None
 
 
-def refuse_circle(me: Cell, target: Cell, message_type: str) -> None:
-    path = [me.path, target.path]
-    step: Cell | None = target
-    while step is not None and step is not me:
-        step = step.waits_for
-        if step is not None:
-            path.append(step.path)
-    if step is me:
-        raise AskCycle(tuple(path), message_type=message_type, time=trio.current_time())
+def _refuse_circle(me: Cell, exchange: Exchange) -> None:
+    path = [me.path]
+    step: Exchange | None = exchange
+    while step is not None:
+        path.append(step.target.path)
+        if step.target is me:
+            raise AskCycle(tuple(path), message_type=exchange.kind.__name__, time=trio.current_time())
+        step = step.target.waits_for

@@ -8,20 +8,22 @@ moved to the dead if the actor dies with it.)
 from __future__ import annotations
 
 from collections import deque
+from random import Random
+from threading import get_ident
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import outcome
 import trio
-from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, Task, TrioToken, current_task, reschedule, wait_task_rescheduled
 
-from actors._errors import MailboxFull
+from actors._errors import ActorDied, MailboxFull
 from actors._events import DeadLetter, Hub, Overflowed
 from actors._reply import Exchange, Reply
 from actors._spec import Mailbox, Overflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from weakref import WeakValueDictionary
 
     from actors._exits import Exit
     from actors._life import Life
@@ -44,13 +46,18 @@ def exchange_of(message: object) -> Exchange | None:
 
 
 class System:
-    """What the actors of one tree share."""
+    """What the actors of one tree share: addresses, events, Trio's thread, and the seed of its random sources."""
 
-    def __init__(self, cells: WeakValueDictionary[str, Cell], thread: int, token: trio.lowlevel.TrioToken) -> None:
-        self.cells = cells
-        self.thread = thread
-        self.token = token
+    def __init__(self, token: TrioToken, random: Random | None) -> None:
+        self.cells: WeakValueDictionary[str, Cell] = WeakValueDictionary()
         self.hub = Hub()
+        self.token = token
+        self.thread = get_ident()
+        self._seed = 0 if random is None else random.getrandbits(64)
+
+    def random_for(self, path: str) -> Random:
+        """A source that depends on nothing but the tree's seed and the path of the supervisor it is for."""
+        return Random(f"{self._seed}/{path}")  # noqa: S311
 
     def cell(self, path: str) -> Cell:
         """The one cell of this path; it is made at first mention and lives as long as somebody holds it."""
@@ -95,7 +102,7 @@ class Cell:
         self.exit: Exit | None = None
         self.attempt = 0
         self.receiver: Task | None = None
-        self.waits_for: Cell | None = None
+        self.waits_for: Exchange | None = None
         self.sent = self.handled = self.dropped = self.dead = self.high_water = 0
         self._senders: deque[tuple[Task, object]] | None = None
         self._gone: trio.Event | None = None
@@ -104,6 +111,12 @@ class Cell:
 
     def offer(self, message: object) -> bool:
         """Take the message, or end it by policy or as a dead letter. False: the sender has to wait for room."""
+        if (exchange := exchange_of(message)) is not None:
+            exchange.move_to(self)
+        return self.put(message)
+
+    def put(self, message: object) -> bool:
+        """As `offer`, for a message that is known to have been nowhere else."""
         if not self.open:
             self.sent += 1
             self.bury(message, "the actor is not running")
@@ -181,14 +194,15 @@ class Cell:
         self.dead += 1
         exchange = exchange_of(message)
         if exchange is not None:
-            exchange.fail(why, cause)
+            exchange.fail(ActorDied, why, cause)
         self.system.hub.publish(
             DeadLetter(message, why, path=self.path, time=trio.current_time(), attempt=self.attempt)
         )
 
     # ------------------------------------------------------------ open and closed
 
-    def reopen(self, mailbox: Mailbox) -> None:
+    def expect(self, mailbox: Mailbox) -> None:
+        """It is being started: take messages."""
         self.mailbox = mailbox
         self.open = self.expected = True
 
@@ -208,8 +222,9 @@ class Cell:
         """Until the actor neither runs nor will run again."""
         if self._gone is None:
             self._gone = trio.Event()
+        gone = self._gone
         self.check_gone()
-        await self._gone.wait()
+        await gone.wait()
 
     def check_gone(self) -> None:
         if self._gone is not None and not self.expected and (self.life is None or self.life.done):

@@ -98,8 +98,7 @@ class Inbox(Generic[M]):
             if exchange.left:
                 life.cell.bury(message, "its asker has left")
                 return False
-            exchange.holder = life
-            life.held.add(exchange)
+            exchange.take(life)
             HANDLING.set(exchange)
         life.cell.handled += 1
         life.current = message

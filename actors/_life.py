@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Never
 import trio
 from trio.lowlevel import Task, current_task, reschedule
 
-from actors._errors import ActorError
+from actors._errors import ActorDied
 from actors._events import Exited, Started
 from actors._exits import Crashed, Exit, Killed, Normal, Stopped
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from actors._cell import Cell
     from actors._core import Core
+    from actors._events import Event
     from actors._reply import Exchange
     from actors._spec import Child
 
@@ -33,7 +34,6 @@ class Life:
     """One run. held: the open questions it has taken. stopping: it was told to stop. done: it has ended."""
 
     __slots__ = (
-        "__weakref__",
         "_ended",
         "_on_end",
         "_on_up",
@@ -74,7 +74,7 @@ class Life:
         self.scope = trio.CancelScope()
         self.settled = trio.Event()  # up, or ended before that
         self.task: Task | None = None
-        self.held: set[Exchange] = set()
+        self.held: dict[Exchange, None] = {}
         self.current: object = NOTHING
         self.since = 0.0
         self.reads = False
@@ -139,7 +139,7 @@ class Life:
         self._let_go(exit)
         self.cell.receiver = None
         now = trio.current_time()
-        self.cell.system.hub.publish(Exited(exit, path=self.cell.path, time=now, attempt=self.attempt))
+        self.publish(Exited(exit, path=self.cell.path, time=now, attempt=self.attempt))
         self.settled.set()
         if self._ended is not None:
             self._ended.set()
@@ -154,8 +154,8 @@ class Life:
         if message is not NOTHING and isinstance(exit, Crashed | Killed):
             self.cell.handled -= 1
             self.cell.bury(message, f"the actor ended while it handled this: {describe(exit)}", error)
-        for exchange in sorted(self.held, key=id):
-            exchange.fail(why, error)
+        for exchange in tuple(self.held):
+            exchange.fail(ActorDied, why, error)
         self.held.clear()
 
     def stop(self) -> None:
@@ -174,6 +174,9 @@ class Life:
             reschedule(task)
 
     def kill(self, reason: str) -> None:
+        """Cancel it. Without effect if it has ended; the first reason is the one that is told."""
+        if self.done:
+            return
         if self.kill_reason is None:
             self.kill_reason = reason
         self.scope.cancel(reason=reason)
@@ -183,7 +186,13 @@ class Life:
     @property
     def is_supervisor(self) -> bool:
         """It is a supervisor and nothing else, so that it is told to stop in its own way."""
-        return hasattr(self.child.run, "default_shutdown")
+        return self.child.subtree is not None
+
+    async def ends_by(self, deadline: float) -> bool:
+        """Whether it has ended by then, in trio time."""
+        with trio.move_on_at(deadline):
+            await self.wait_ended()
+        return self.done
 
     async def wait_ended(self) -> None:
         if self.done:
@@ -199,12 +208,22 @@ class Life:
             return
         self.up = True
         now = trio.current_time()
-        self.cell.system.hub.publish(Started(path=self.cell.path, time=now, attempt=self.attempt))
+        self.publish(Started(path=self.cell.path, time=now, attempt=self.attempt))
         self._on_up(self)
         self.settled.set()
 
-    def error(self, why: str) -> ActorError:
-        return ActorError(why, target=self.cell.path, time=trio.current_time())
+    def publish(self, event: Event) -> None:
+        self.cell.system.hub.publish(event)
+
+
+def how(life: Life) -> str:
+    """How it ended, in words for people."""
+    return "it still runs" if life.exit is None else describe(life.exit)
+
+
+def why_crashed(life: Life) -> BaseException | None:
+    """What it crashed with."""
+    return life.exit.error if isinstance(life.exit, Crashed) else None
 
 
 def describe(exit: Exit) -> str:

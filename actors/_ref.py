@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Generic, Never, TypeVar, TypeVarTuple, cast
 
 import trio
 
-from actors._ask import ask, deadline_after, send_question
+from actors._ask import Answer, ask, request
 from actors._exits import Down, Killed
-from actors._reply import Answer, Reply
+from actors._reply import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +76,7 @@ class Ref(Generic[M]):
 
     async def request(self, make: Callable[[Reply[R], *Args], M], *args: *Args) -> Answer[R]:
         """Send `make(reply, *args)` without waiting for the answer; `get` it later, or drop it to leave."""
-        return Answer(await send_question(self._cell, make, args, deadline_after(None)))
+        return Answer(await request(self._cell, make, args))
 
     async def wait_stopped(self) -> Exit | None:
         """Wait until the actor neither runs nor will run again; how its last run ended, None if it never ran."""

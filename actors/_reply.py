@@ -1,15 +1,15 @@
-"""One question and its answer: the callee's half (`Reply`), the asker's half (`Answer`), and what joins them."""
+"""What joins asker and callee (`Exchange`), and the callee's half of it (`Reply`)."""
 
 from __future__ import annotations
 
-import threading
+from threading import get_ident
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import outcome
 import trio
 from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
 
-from actors._errors import ActorDied, ActorError, AskTimeout
+from actors._errors import ActorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from actors._cell import Cell
     from actors._life import Life
 
-R = TypeVar("R", covariant=True)
 Q = TypeVar("Q", contravariant=True)
 
 
@@ -27,11 +26,11 @@ class Exchange:
     deadline: trio time after which nobody waits. holder: the run of an actor that has taken the question.
     """
 
-    __slots__ = ("_outcome", "_scopes", "_task", "deadline", "holder", "left", "message_type", "target")
+    __slots__ = ("_outcome", "_scopes", "_task", "deadline", "holder", "kind", "left", "target")
 
     def __init__(self, target: Cell, deadline: float) -> None:
         self.target = target
-        self.message_type = ""
+        self.kind: type = object  # of the message
         self.deadline = deadline
         self.holder: Life | None = None
         self.left = False
@@ -46,22 +45,35 @@ class Exchange:
 
     # ------------------------------------------------------------ the callee's half
 
+    def move_to(self, target: Cell) -> None:
+        """The question goes into this mailbox: whoever held it has no part in it any more."""
+        self.target = target
+        self._let_go()
+
+    def take(self, holder: Life) -> None:
+        if self.open:
+            self.holder = holder
+            holder.held[self] = None
+
+    def _let_go(self) -> None:
+        if self.holder is not None:
+            self.holder.held.pop(self, None)
+            self.holder = None
+
     def settle(self, result: outcome.Outcome[object]) -> None:
         self._outcome = result
-        if self.holder is not None:
-            self.holder.held.discard(self)
-            self.holder = None
+        self._let_go()
         if self._task is not None:
             task, self._task = self._task, None
             reschedule(task, result)
 
-    def fail(self, why: str, cause: BaseException | None = None) -> None:
+    def fail(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> None:
         """The answer will never come: tell the asker, if it still waits."""
         if self.open:
-            self.settle(outcome.Error(self.error(ActorDied, why, cause)))
+            self.settle(outcome.Error(self.error(kind, why, cause)))
 
     def error(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> ActorError:
-        error = kind(why, target=self.target.path, message_type=self.message_type, time=trio.current_time())
+        error = kind(why, target=self.target.path, message_type=self.kind.__name__, time=trio.current_time())
         error.__cause__ = cause
         return error
 
@@ -82,6 +94,8 @@ class Exchange:
         if self._outcome is not None:
             await trio.lowlevel.checkpoint()
             return self._unwrap(self._outcome)
+        if self._task is not None:
+            raise trio.BusyResourceError("another task waits for this answer already")
         self._task = current_task()
         return await wait_task_rescheduled(self._stop_waiting)
 
@@ -99,15 +113,9 @@ class Exchange:
         if not self.open:
             return
         self.left = True
-        if self.holder is not None:
-            self.holder.held.discard(self)
-            self.holder = None
+        self._let_go()
         for scope in self._scopes or ():
             scope.cancel(reason="the asker has left")
-
-    def timed_out(self) -> AskTimeout:
-        waited = "its deadline passed before there was an answer"
-        return AskTimeout(waited, target=self.target.path, message_type=self.message_type, time=trio.current_time())
 
 
 class Reply(Generic[Q]):
@@ -148,40 +156,17 @@ class Reply(Generic[Q]):
 
     def __del__(self) -> None:
         if self._exchange.open:
-            _in_trio(self._exchange, _dropped)
-
-
-class Answer(Generic[R]):
-    """The asker's half of a question that was asked with `request`. Dropping it means leaving."""
-
-    __slots__ = ("_exchange",)
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-
-    async def get(self, timeout: float | None = None) -> R:
-        """Wait for the answer, at most `timeout` seconds and not beyond a deadline inherited when asking.
-
-        Raises what Reply.fail was given, ActorDied, AskCycle, or AskTimeout, after which the asker has left. On
-        cancel it has not: `get` may be called again.
-        """
-        from actors._ask import wait_for_answer
-
-        return cast("R", await wait_for_answer(self._exchange, timeout))
-
-    def __del__(self) -> None:
-        if self._exchange.open:
-            _in_trio(self._exchange, Exchange.leave)
+            in_trio(self._exchange, _dropped)
 
 
 def _dropped(exchange: Exchange) -> None:
-    exchange.fail("the question was dropped without an answer")
+    exchange.fail(ActorError, "the question was dropped without an answer")
 
 
-def _in_trio(exchange: Exchange, what: Callable[[Exchange], None]) -> None:
+def in_trio(exchange: Exchange, what: Callable[[Exchange], None]) -> None:
     """Call `what` in Trio's thread: the garbage collector may run in any."""
     system = exchange.target.system
-    if threading.get_ident() == system.thread:
+    if get_ident() == system.thread:
         if trio.lowlevel.in_trio_run():
             what(exchange)
         return

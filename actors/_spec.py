@@ -152,9 +152,15 @@ class Child(Generic[M]):
         significant: bool = False,
     ) -> None:
         if shutdown is None:
-            shutdown = getattr(run, "default_shutdown", 5.0)
+            shutdown = math.inf if isinstance(run, Subtree) else 5.0
         self.__attrs_init__(name, run, args, restart, shutdown, backoff, mailbox, significant)
         self._check()
+
+    @property
+    def subtree(self) -> Subtree | None:
+        """What it is made of, if it is a nested supervisor and nothing else."""
+        run: object = self.run
+        return run if isinstance(run, Subtree) else None
 
     def _check(self) -> None:
         if not isinstance(self.name, str) or not self.name or "/" in self.name:
@@ -169,6 +175,23 @@ class Child(Generic[M]):
             raise ValueError(f"Child {self.name!r}: significant needs restart=TRANSIENT or TEMPORARY, not PERMANENT")
         if self.backoff is not None and self.restart is Restart.TEMPORARY:
             raise ValueError(f"Child {self.name!r}: a backoff makes no sense for TEMPORARY, which is never restarted")
+
+
+class Subtree:
+    """What a nested supervisor is made of; checked like that of the outermost one."""
+
+    def __init__(
+        self,
+        children: Iterable[Child[Never]],
+        strategy: Strategy,
+        intensity: Intensity,
+        auto_shutdown: AutoShutdown,
+    ) -> None:
+        self.children = tuple(children)
+        self.strategy = strategy
+        self.intensity = intensity
+        self.auto_shutdown = auto_shutdown
+        check_children(self.children, intensity, auto_shutdown)
 
 
 def check_children(children: Iterable[Child[Never]], intensity: Intensity, auto_shutdown: AutoShutdown) -> None:

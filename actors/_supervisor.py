@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import threading
-import weakref
 from contextlib import asynccontextmanager
-from random import Random
 from typing import TYPE_CHECKING, Never, TypeVar, cast
 
 import trio
 
 from actors._cell import System
-from actors._core import Core, child_budget
+from actors._core import Core
 from actors._life import CURRENT
 from actors._ref import Ref
-from actors._spec import AutoShutdown, Child, Intensity, Strategy, check_children
+from actors._requests import delete_child, restart_child, start_child, stop_child
+from actors._spec import AutoShutdown, Child, Intensity, Strategy, Subtree, check_children
 from actors._tree import ActorInfo, children_of, info_of_core
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
+    from random import Random
 
     from actors._events import Events
     from actors._inbox import Inbox
@@ -44,8 +42,7 @@ class Supervisor:
 
     def ref(self, path: str) -> Ref[M]:
         """The address of an actor below, whether it exists yet or not."""
-        prefix = f"{self._core.path}/" if self._core.path else ""
-        return Ref(self._core.system.cell(prefix + path))
+        return Ref(self._core.cell_of(path))
 
     async def start_child(self, child: Child[M]) -> Ref[M]:
         """Start one more child, the last in start order, and wait until it is up.
@@ -53,19 +50,19 @@ class Supervisor:
         Raises ActorDied if it does not come up (it is then forgotten), ActorError if its name is taken or the
         supervisor is stopping, ValueError if it does not fit here. On cancel the child is not there.
         """
-        return Ref(await self._core.start_child(cast("Child[Never]", child)))
+        return Ref(await start_child(self._core, cast("Child[Never]", child)))
 
     async def stop_child(self, name: str) -> None:
         """Stop a child and keep its spec, but for a TEMPORARY one, which is forgotten. No effect if it is down."""
-        await self._core.perform(lambda: self._core.stop_child(name))
+        await stop_child(self._core, name)
 
     async def restart_child(self, name: str) -> None:
         """Start a child that is down again. ActorError if it is not down; ActorDied if it does not come up."""
-        await self._core.perform(lambda: self._core.restart_child(name))
+        await restart_child(self._core, name)
 
     async def delete_child(self, name: str) -> None:
         """Forget the spec of a child that is down. ActorError if it is not down."""
-        await self._core.perform(lambda: self._core.delete_child(name))
+        await delete_child(self._core, name)
 
     def children(self) -> tuple[ActorInfo, ...]:
         """Its children in start order, as they are now."""
@@ -81,7 +78,7 @@ class Supervisor:
 
     def shutdown_budget(self) -> float:
         """The longest that `stop` can take, in seconds, as long as nobody resists being cancelled for good."""
-        return self._core.budget()
+        return self._core.longest_stop()
 
     async def stop(self) -> None:
         """Stop all children, the last started first, and wait for it; called from below, only ask for it.
@@ -154,7 +151,7 @@ def _make_core(
         name = name or life.child.name
     else:
         token = trio.lowlevel.current_trio_token()
-        system = System(weakref.WeakValueDictionary(), threading.get_ident(), token)
+        system = System(token, random)
         path, attempt = "", 1
     return Core(
         system,
@@ -163,7 +160,7 @@ def _make_core(
         strategy=strategy,
         intensity=intensity,
         auto_shutdown=auto_shutdown,
-        random=random or Random(0),  # noqa: S311
+        random=random or system.random_for(path),
         attempt=attempt,
         parallel=parallel,
     )
@@ -181,9 +178,10 @@ async def _hosted(core: Core, children: Sequence[Child[Never]]) -> AsyncGenerato
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_host, core, children, name=f"supervisor {core.path or core.name}")
         try:
-            with block:
-                await core.ready.wait()
-                yield Supervisor(core)
+            await core.settled.wait()
+            if core.failure is None:
+                with block:
+                    yield Supervisor(core)
         except BaseException as raised:
             error = raised
         core.stop()
@@ -214,14 +212,12 @@ def _raise(failure: BaseException | None, error: BaseException | None) -> None:
     raise failure
 
 
-class supervisor:
+class supervisor(Subtree):
     """A supervisor as the `run` of a Child, so that trees nest: `Child("channels", supervisor([...]))`.
 
-    It is up when its children are. If it gives up, it crashes with GaveUp, and its own supervisor decides. Its
-    children's random source is made from its path, so that it does not depend on anybody else's.
+    It is up when its children are. If it gives up, it crashes with GaveUp, and its own supervisor decides. random: as
+    in open_supervisor; if none is given, one that depends on the tree's and on the path only.
     """
-
-    default_shutdown = math.inf
 
     def __init__(
         self,
@@ -230,16 +226,10 @@ class supervisor:
         strategy: Strategy = Strategy.ONE_FOR_ONE,
         intensity: Intensity = Intensity(),
         auto_shutdown: AutoShutdown = AutoShutdown.NEVER,
+        random: Random | None = None,
     ) -> None:
-        check_children(children, intensity, auto_shutdown)
-        self._children = tuple(children)
-        self._strategy = strategy
-        self._intensity = intensity
-        self._auto_shutdown = auto_shutdown
-
-    def budget(self) -> float:
-        """The longest that stopping all of it can take, in seconds."""
-        return math.fsum(child_budget(child) for child in self._children)
+        super().__init__(children, strategy, intensity, auto_shutdown)
+        self._random = random
 
     async def __call__(self, inbox: Inbox[Never]) -> None:
         life = inbox._life
@@ -248,12 +238,14 @@ class supervisor:
             cell.system,
             cell.path,
             life.child.name,
-            strategy=self._strategy,
-            intensity=self._intensity,
-            auto_shutdown=self._auto_shutdown,
-            random=Random(cell.path),  # noqa: S311
+            strategy=self.strategy,
+            intensity=self.intensity,
+            auto_shutdown=self.auto_shutdown,
+            random=self._random or cell.system.random_for(cell.path),
             attempt=life.attempt,
         )
         cell.refuse("a supervisor takes no messages")
         life.nested.append(core)
-        await core.run(self._children, inbox.started)
+        if life.stopping:
+            core.stop()
+        await core.run(self.children, inbox.started)

@@ -57,33 +57,25 @@ class Entry:
         self.state = state
 
 
-@attrs.frozen(repr=False)
-class Ignore:
-    """Nothing to do."""
+class Verdict(Enum):
+    """What an end means, if it is not a restart."""
+
+    ABSORBED = "absorbed"  # nothing: it belongs to something that has been dealt with
+    LET_GO = "let go"  # the child stays down
+    SHUT_DOWN = "shut down"  # a significant child: stop everything and end normally
+    GIVE_UP = "give up"  # one restart too many: stop everything and fail
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen
 class Replace:
-    """Stop these children in this order, then, `delay` seconds later, start the group of `leader`."""
+    """Stop these children in this order and, `delay` seconds after the end, start the group of `leader`."""
 
     leader: str
     stop: tuple[str, ...]
     delay: float
 
 
-@attrs.frozen(repr=False)
-class ShutDown:
-    """A significant child has ended: stop everything and end normally."""
-
-
-@attrs.frozen(repr=False)
-class GiveUp:
-    """Too many restarts: stop everything and fail because of this child."""
-
-    name: str
-
-
-Decision: TypeAlias = Ignore | Replace | ShutDown | GiveUp
+Decision: TypeAlias = Verdict | Replace
 
 
 @attrs.define(eq=False, repr=False)
@@ -153,7 +145,7 @@ class Table:
         """A child that was up has ended by itself (or, if `attempt` is an old one, while it was being stopped)."""
         entry = self.entries.get(name)
         if entry is None or entry.attempt != attempt or entry.state is not State.UP:
-            return Ignore()
+            return Verdict.ABSORBED
         entry.go(State.DOWN)
         restart = entry.child.restart
         if restart is Restart.PERMANENT or (restart is Restart.TRANSIENT and abnormal):
@@ -170,16 +162,16 @@ class Table:
 
     def _after_end(self, entry: Entry) -> Decision:
         if not entry.child.significant:
-            return Ignore()
+            return Verdict.LET_GO
         others = any(e.child.significant and e.state is not State.DOWN for e in self.entries.values())
         if self._auto_shutdown is AutoShutdown.ALL_SIGNIFICANT and others:
-            return Ignore()
-        return ShutDown()
+            return Verdict.LET_GO
+        return Verdict.SHUT_DOWN
 
     def _restart(self, entry: Entry, now: float) -> Decision:
         name = entry.child.name
         if not self._spend(now):
-            return GiveUp(name)
+            return Verdict.GIVE_UP
         stop = tuple(n for n in reversed(self.group(name)) if self.entries[n].state in RUNNING)
         return Replace(name, stop, self._delay(entry, now))
 

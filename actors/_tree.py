@@ -49,7 +49,13 @@ class ActorInfo:
 def info_of_core(core: Core) -> ActorInfo:
     """A supervisor that is nobody's child, with everything below it."""
     state = (
-        "down" if core.finished.is_set() else "stopping" if core.ending else "up" if core.ready.is_set() else "starting"
+        "down"
+        if core.finished.is_set()
+        else "stopping"
+        if core.ending
+        else "up"
+        if core.settled.is_set()
+        else "starting"
     )
     return ActorInfo(core.name, core.path, state, attempt=core.attempt, children=children_of(core))
 

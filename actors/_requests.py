@@ -1,0 +1,163 @@
+"""What others may ask a supervisor to do to its children. All but starts in a pool are done by its own task, in turn."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Never
+
+import outcome
+import trio
+
+from actors._errors import ActorDied, ActorError
+from actors._life import how, why_crashed
+from actors._spec import check_child
+from actors._table import RUNNING, State
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from actors._cell import Cell
+    from actors._core import Core
+    from actors._life import Life
+    from actors._spec import Child
+    from actors._table import Entry
+
+STOPPING = "the supervisor is stopping"
+
+
+class Request:
+    """Work that somebody waits for. scope: cancelled when nobody waits any more, if the work may be left undone."""
+
+    __slots__ = ("_work", "done", "result", "scope")
+
+    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._work = work
+        self.scope = trio.CancelScope()
+        self.done = trio.Event()
+        self.result: outcome.Outcome[None] | None = None
+
+    async def run(self) -> None:
+        """For the supervisor's task. Never raises but Cancelled, when the supervisor is to stop."""
+        try:
+            with self.scope:
+                if not self.scope.cancel_called:
+                    await self._work()
+                    self.result = outcome.Value(None)
+        except Exception as error:
+            self.result = outcome.Error(error)
+        finally:
+            self.done.set()
+
+
+async def start_child(core: Core, child: Child[Never]) -> Cell:
+    check_child(child, core.intensity, core.auto_shutdown)
+    _refuse_if_ending(core)
+    if core.parallel:
+        await _start_new(core, child)
+    else:
+        await _perform(core, partial(_start_new, core, child), undo=True)
+    return core.cell_of(child.name)
+
+
+async def stop_child(core: Core, name: str) -> None:
+    await _perform(core, partial(_stop, core, name))
+
+
+async def restart_child(core: Core, name: str) -> None:
+    await _perform(core, partial(_restart, core, name), undo=True)
+
+
+async def delete_child(core: Core, name: str) -> None:
+    await _perform(core, partial(_delete, core, name))
+
+
+async def _perform(core: Core, work: Callable[[], Awaitable[None]], *, undo: bool = False) -> None:
+    """Have it done. On cancel, what has not begun is not done; what has begun is undone or, if not `undo`, goes on."""
+    _refuse_if_ending(core)
+    request = Request(work)
+    core.put(request)
+    try:
+        await request.done.wait()
+    except trio.Cancelled:
+        if undo or core.withdraw(request):
+            request.scope.cancel(reason="nobody waits for it")
+        raise
+    if request.result is None:
+        raise _error(core, STOPPING)
+    request.result.unwrap()
+
+
+# ------------------------------------------------------------ the work
+
+
+async def _start_new(core: Core, child: Child[Never]) -> None:
+    entry = core.table.entries.get(child.name)
+    if entry is not None:
+        raise _error(core, f"a child {child.name!r} is there already ({entry.state.value})")
+    core.add(child)
+    await _come_up(core, child.name, new=True)
+
+
+async def _restart(core: Core, name: str) -> None:
+    entry = _entry(core, name)
+    if entry.state is not State.DOWN:
+        raise _error(core, f"{name!r} is {entry.state.value}; only a child that is down can be restarted")
+    await _come_up(core, name, new=False)
+
+
+async def _come_up(core: Core, name: str, *, new: bool) -> None:
+    life = core.spawn(name)
+    try:
+        await life.settled.wait()
+    except trio.Cancelled:
+        if not life.settled.is_set() and not core.ending:
+            core.abort_start(life, forget=new)
+        raise
+    if life.up:
+        return
+    if not core.ending:
+        core.start_failed(life, forget=new)
+    raise _did_not_start(life)
+
+
+async def _stop(core: Core, name: str) -> None:
+    if _entry(core, name).state in RUNNING:
+        await core.stop_children((name,), patient=True)
+    else:
+        core.table.down(name)
+        core.close(name, "the actor was stopped")
+
+
+async def _delete(core: Core, name: str) -> None:
+    entry = _entry(core, name)
+    if entry.state is not State.DOWN:
+        raise _error(core, f"{name!r} is {entry.state.value}; stop it before you delete it")
+    core.table.remove(name)
+    core.close(name, "the actor was deleted")
+    await trio.lowlevel.checkpoint()
+
+
+# ------------------------------------------------------------ refusals
+
+
+def _refuse_if_ending(core: Core) -> None:
+    if core.ending:
+        raise _error(core, STOPPING)
+
+
+def _entry(core: Core, name: str) -> Entry:
+    try:
+        return core.table.entries[name]
+    except KeyError:
+        known = ", ".join(core.table.entries) or "none"
+        raise _error(core, f"there is no child {name!r}; there are: {known}") from None
+
+
+def _error(core: Core, why: str) -> ActorError:
+    return ActorError(why, target=core.path or core.name, time=trio.current_time())
+
+
+def _did_not_start(life: Life) -> ActorDied:
+    error = ActorDied(f"did not start, {how(life)}", target=life.cell.path, time=trio.current_time())
+    error.__cause__ = why_crashed(life)
+    return error
