@@ -57,10 +57,10 @@ class AnthropicWire:
 
     def body(self, request: ModelRequest) -> bytes:
         """The request as JSON; each turn is serialised once in its life."""
-        turns = [turn.fragments.get(TYPE) or _fragment(turn) for turn in request.turns]
-        last = turns[-1]
-        turns[-1] = b"%s%s}]}" % (last[:-3], _MARKER)
-        return b'%s"messages":[%s]}' % (self._cached_head(request), b",".join(turns))
+        parts = [turn.fragments.get(TYPE) or _fragment(turn) for turn in request.turns]
+        parts[-1] = b"%s%s}]}]}" % (parts[-1][:-3], _MARKER)
+        parts[0] = self._cached_head(request) + parts[0]
+        return b",".join(parts)
 
     def assembler(self, request: ModelRequest, body: bytes) -> MessageAssembler:
         """For the answer to this request."""
@@ -88,7 +88,7 @@ class AnthropicWire:
                 head["tool_choice"] = _choice(choice)
         if request.system.strip():
             head["system"] = [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
-        return encode(head)[:-1] + b","
+        return encode(head)[:-1] + b',"messages":['
 
 
 def _tool(spec: ToolSpec) -> dict[str, Json]:

@@ -12,6 +12,7 @@ _SECRET = re.compile(r"\b(?:sk|xai|gsk|AIza|key)[-_][A-Za-z0-9_\-*.…]{6,}|(?i:
 _TAG = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _LONGEST = 240
+_SHORTEST_SECRET = 8
 
 OVERLOADED_STATUSES = frozenset({429, 503, 529})
 
@@ -36,7 +37,7 @@ _EVENT_STATUSES = {
 def one_line(text: str, secrets: tuple[str, ...] = ()) -> str:
     """At most 240 characters on one line, without tags, control characters and anything that looks like a key."""
     for secret in secrets:
-        if secret:
+        if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "…")
     text = text[: 40 * _LONGEST]
     text = _SECRET.sub("…", _UNPRINTABLE.sub(" ", _TAG.sub(" ", text)))

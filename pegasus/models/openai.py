@@ -63,8 +63,10 @@ class ChatWire:
     def body(self, request: ModelRequest) -> bytes:
         """The request as JSON; each turn is serialised once in its life."""
         form = self._format
-        turns = [turn.fragments.get(form) or _fragment(turn, form) for turn in request.turns]
-        return b"%s%s]}" % (self._cached_head(request), b",".join(turns))
+        parts = [turn.fragments.get(form) or _fragment(turn, form) for turn in request.turns]
+        parts[0] = self._cached_head(request) + parts[0]
+        parts[-1] += b"]}"
+        return b",".join(parts)
 
     def assembler(self, request: ModelRequest, body: bytes) -> ChatAssembler:
         """For the answer to this request."""

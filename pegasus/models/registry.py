@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import trio
 
 from pegasus.models.base import LanguageModel, ModelError
 from pegasus.models.fallback import FallbackModel
 from pegasus.models.limits import context_window
-from pegasus.models.remote import RemoteModel, Wire
-from pegasus.models.roles import (
-    ModelSettings,
-    Provider,
-    ProviderSettings,
-    find_providers,
-    role_spec,
-    split_spec,
-)
-from pegasus.models.sdk import Sdk
+from pegasus.models.roles import Provider, find_providers, role_spec, split_spec
+
+if TYPE_CHECKING:
+    from pegasus.models.roles import ModelSettings, ProviderSettings
+    from pegasus.models.sdk import Sdk
 
 
 class Models:
@@ -67,12 +64,12 @@ class Models:
 
         What goes wrong here goes wrong again at the first call, which reports it; so nothing is raised.
         """
-        model = self._one(self.name(), "models.default")
-        if isinstance(model, RemoteModel):
-            try:
-                await model.warm_up()
-            except ModelError:
-                return
+        provider, _ = split_spec(self.name(), self._providers, "models.default")
+        self._one(self.name(), "models.default")
+        sdk = self._sdks.get(provider.name)
+        if sdk is not None:
+            with suppress(ModelError):
+                await sdk.get()
 
     async def aclose(self) -> None:
         """Close all connections. Calls under way fail; a later call opens new ones."""
@@ -93,11 +90,12 @@ class Models:
             from pegasus.models.offline import StandIn
 
             return StandIn(spec)
-        wire, sdk = self._connect(provider, model_id)
-        return RemoteModel(spec, wire, sdk, permits=self._permits, timeout=self._settings.timeout, rng=self._rng)
+        return self._make_remote(spec, provider, model_id)
 
-    def _connect(self, provider: Provider, model_id: str) -> tuple[Wire, Sdk]:
-        """The wire format, and the provider's one client for all its models."""
+    def _make_remote(self, spec: str, provider: Provider, model_id: str) -> LanguageModel:
+        """With the provider's one client for all its models. What is imported here, no stand-in needs."""
+        from pegasus.models.remote import RemoteModel, Wire
+
         sdk = self._sdks.get(provider.name)
         if provider.type == "anthropic":
             from pegasus.models import anthropic
@@ -110,4 +108,4 @@ class Models:
             sdk = sdk or openai.sdk(provider.type, provider.api_key, provider.base_url)
             wire = openai.ChatWire(model_id, provider.type, own=openai.is_own(provider.type, provider.base_url))
         self._sdks[provider.name] = sdk
-        return wire, sdk
+        return RemoteModel(spec, wire, sdk, permits=self._permits, timeout=self._settings.timeout, rng=self._rng)

@@ -102,10 +102,6 @@ class RemoteModel:
         """`<provider>/<model>` as in the settings."""
         return self._name
 
-    async def warm_up(self) -> None:
-        """Import the SDK and make the client, if that is not done yet. Raises ModelError."""
-        await self._sdk.get()
-
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Ask once, retries included. Raises ModelError. Cancelling ends the call and closes its connection."""
         async with self._permits:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import attrs
@@ -20,39 +19,40 @@ tools in Chat Completions, with reasoning_effort "none" (https://developers.open
 
 _KEYS: Final = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "gemini": "GEMINI_API_KEY"}
 _NEEDS_KEY: Final = frozenset({"anthropic", "openai", "gemini"})
-_PRINTABLE = re.compile(r"[!-~]*")
 
 
-class ModelSettings(Protocol):
-    """The section [models] of the settings."""
+if TYPE_CHECKING:
+    from typing import Protocol
 
-    @property
-    def default(self) -> str: ...
-    @property
-    def subagent(self) -> str: ...
-    @property
-    def compact(self) -> str: ...
-    @property
-    def reflection(self) -> str: ...
-    @property
-    def fallback(self) -> Sequence[str]: ...
-    @property
-    def max_concurrent_calls(self) -> int: ...
-    @property
-    def timeout(self) -> float: ...
-    @property
-    def context_window(self) -> int: ...
+    class ModelSettings(Protocol):
+        """The section [models] of the settings."""
 
+        @property
+        def default(self) -> str: ...
+        @property
+        def subagent(self) -> str: ...
+        @property
+        def compact(self) -> str: ...
+        @property
+        def reflection(self) -> str: ...
+        @property
+        def fallback(self) -> Sequence[str]: ...
+        @property
+        def max_concurrent_calls(self) -> int: ...
+        @property
+        def timeout(self) -> float: ...
+        @property
+        def context_window(self) -> int: ...
 
-class ProviderSettings(Protocol):
-    """One section [providers.NAME]."""
+    class ProviderSettings(Protocol):
+        """One section [providers.NAME]."""
 
-    @property
-    def type(self) -> str: ...
-    @property
-    def api_key(self) -> str: ...
-    @property
-    def base_url(self) -> str: ...
+        @property
+        def type(self) -> str: ...
+        @property
+        def api_key(self) -> str: ...
+        @property
+        def base_url(self) -> str: ...
 
 
 class ModelConfigError(ValueError):
@@ -128,7 +128,7 @@ def _check(provider: Provider, path: str) -> None:
         raise ModelConfigError(
             f"{path}: provider {provider.name} has no key; set {variable}, or api_key in [providers.{provider.name}]"
         )
-    if not _PRINTABLE.fullmatch(provider.api_key):
+    if not (provider.api_key.isascii() and provider.api_key.isprintable() and " " not in provider.api_key):
         raise ModelConfigError(f"providers.{provider.name}.api_key: found blanks or letters that no key has")
     if provider.base_url and not _is_http(provider.base_url):
         raise ModelConfigError(

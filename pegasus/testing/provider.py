@@ -1,0 +1,246 @@
+"""A model provider on loopback that speaks both wire formats, is as strict as the real ones, and fails on demand.
+
+In a test: `async with open_provider(script) as server:` and `server.url` as base_url of an anthropic provider,
+`server.openai_url` of an openai one. As a process of its own, without latency, for benchmarks:
+`python -m pegasus.testing.provider --script echo`; its first line is its url.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import socket
+import struct
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import h11
+import trio
+
+from pegasus.testing.provider_answer import Answer, error_body, events, refuse, whole
+from pegasus.testing.provider_request import Invalid, ProviderRequest, glance, parse
+from pegasus.testing.provider_scripts import SCRIPTS, Script, echo
+
+AsyncScript = Callable[[ProviderRequest], Awaitable[Answer]]
+
+_PATHS = ("/v1/messages", "/v1/chat/completions", "/chat/completions")
+_READ = 1 << 18
+
+
+class ProviderServer:
+    """requests: the last valid ones. invalid: what was wrong with the others. count: all of them.
+
+    answered: answers sent to their end. hung_up: how often a client closed the connection while an answer was due.
+    script may be replaced at any time. api_key: if given, the only one that is let in. check: whether requests are
+    read and checked whole; without, only their last turn is looked at, at little cost.
+    """
+
+    def __init__(
+        self, script: Script | AsyncScript, *, api_key: str = "", keep: int = 1000, check: bool = True
+    ) -> None:
+        self.script = script
+        self.requests: deque[ProviderRequest] = deque(maxlen=keep)
+        self.invalid: list[str] = []
+        self.count = 0
+        self.answered = 0
+        self.hung_up = 0
+        self.connections = 0
+        self.url = ""
+        self._api_key = api_key
+        self._read = parse if check else glance
+        self._token = secrets.token_hex(5)
+        self._ids = 0
+        self._changed = trio.Event()
+
+    @property
+    def openai_url(self) -> str:
+        """base_url for an openai provider."""
+        return f"{self.url}/v1"
+
+    async def until(self, condition: Callable[[ProviderServer], bool]) -> None:
+        """Wait until something is true of this server. Looks again whenever anything happens."""
+        while not condition(self):
+            await self._changed.wait()
+
+    def new_id(self) -> str:
+        """The rest of a tool call's id, unique over all servers."""
+        self._ids += 1
+        return f"{self._token}{self._ids:06x}"
+
+    def notify(self) -> None:
+        """Something happened."""
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    async def answer(self, path: str, headers: dict[str, str], body: bytes) -> tuple[str, bool, bool, Answer]:
+        """Wire format, whether to stream, whether with usage, and the answer."""
+        form = "anthropic" if path.endswith("/messages") else "openai"
+        refusal = self._refusal(path, headers)
+        if refusal is not None:
+            return form, True, True, refusal
+        try:
+            request = self._read(path, headers, body, self.count)
+        except Invalid as error:
+            self.invalid.append(str(error))
+            return form, True, True, refuse(400, str(error))
+        self.requests.append(request)
+        self.notify()
+        answer = self.script(request)
+        if not isinstance(answer, Answer):
+            answer = await answer
+        usage = bool((request.raw.get("stream_options") or {}).get("include_usage"))
+        return form, request.stream, usage, answer
+
+    def _refusal(self, path: str, headers: dict[str, str]) -> Answer | None:
+        if path not in _PATHS:
+            return refuse(404, f"no such path: {path}")
+        given = {headers.get("x-api-key", ""), headers.get("authorization", "").removeprefix("Bearer ")} - {""}
+        if not given or (self._api_key and given != {self._api_key}):
+            return refuse(401, "invalid x-api-key")
+        if path.endswith("/messages") and "anthropic-version" not in headers:
+            return refuse(400, "anthropic-version: header is required")
+        return None
+
+
+class _Connection:
+    """One client's connection; requests one after another."""
+
+    def __init__(self, server: ProviderServer, stream: trio.SocketStream) -> None:
+        self._server = server
+        self._stream = stream
+        self._http = h11.Connection(h11.SERVER)
+
+    async def serve(self) -> None:
+        self._server.connections += 1
+        async with self._stream:
+            try:
+                while await self._one():
+                    self._http.start_next_cycle()
+            except (trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError):
+                self._server.hung_up += 1
+                self._server.notify()
+
+    async def _event(self) -> Any:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._http.receive_data(await self._stream.receive_some(_READ))
+        return event
+
+    async def _one(self) -> bool:
+        """One request; whether the connection can take another."""
+        head = await self._event()
+        if not isinstance(head, h11.Request):
+            return False
+        body = bytearray()
+        while isinstance(data := await self._event(), h11.Data):
+            body += data.data
+        path, _, _ = head.target.decode().partition("?")
+        headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
+        if head.method == b"GET":
+            await self._stats()
+        else:
+            self._server.count += 1
+            await self._answer(path, headers, bytes(body))
+        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+    async def _stats(self) -> None:
+        server = self._server
+        stats = {"requests": server.count, "answered": server.answered, "invalid": server.invalid}
+        await self._send_whole(200, "application/json", json.dumps(stats).encode())
+
+    async def _answer(self, path: str, headers: dict[str, str], body: bytes) -> None:
+        server = self._server
+        form, stream, usage, answer = await server.answer(path, headers, body)
+        server.notify()
+        if answer.reset:
+            linger = struct.pack("ii", 1, 0)
+            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self._stream.socket.close()
+            raise trio.ClosedResourceError
+        if answer.body is not None:
+            await self._send_whole(answer.status, answer.content_type, answer.body)
+        elif answer.status != 200:
+            said = error_body(form, answer.status, answer.message, server.count)
+            await self._send_whole(answer.status, "application/json", said, answer.retry_after)
+        elif stream:
+            await self._stream_out(answer, events(answer, form, server.new_id, usage=usage))
+        else:
+            await self._send_whole(200, "application/json", whole(answer, form, server.new_id))
+        server.answered += 1
+        server.notify()
+
+    async def _stream_out(self, answer: Answer, parts: list[bytes]) -> None:
+        http = self._http
+        head = http.send(_head(200, [("content-type", "text/event-stream"), ("cache-control", "no-cache")])) or b""
+        last = answer.cut_after if answer.cut_after is not None else answer.hang_after
+        if last is None and not answer.pause:
+            data = http.send(h11.Data(b"".join(parts))) or b""
+            await self._stream.send_all(head + data + (http.send(h11.EndOfMessage()) or b""))
+            return
+        await self._stream.send_all(head)
+        for part in parts[:last]:
+            await trio.sleep(answer.pause)
+            await self._stream.send_all(http.send(h11.Data(part)) or b"")
+        if answer.hang_after is not None:
+            await self._stream.receive_some(1)
+            raise trio.BrokenResourceError("the client hung up")
+        if answer.cut_after is None:
+            await self._stream.send_all(http.send(h11.EndOfMessage()) or b"")
+
+    async def _send_whole(self, status: int, kind: str, body: bytes, retry_after: float | None = None) -> None:
+        headers = [("content-type", kind), ("content-length", str(len(body)))]
+        if retry_after is not None:
+            headers.append(("retry-after", f"{retry_after:g}"))
+        head = self._http.send(_head(status, headers)) or b""
+        data = self._http.send(h11.Data(body)) or b""
+        await self._stream.send_all(head + data + (self._http.send(h11.EndOfMessage()) or b""))
+
+
+def _head(status: int, headers: list[tuple[str, str]]) -> h11.Response:
+    return h11.Response(status_code=status, headers=headers)
+
+
+@asynccontextmanager
+async def open_provider(
+    script: Script | AsyncScript = echo, *, port: int = 0, api_key: str = "", keep: int = 1000, check: bool = True
+) -> AsyncIterator[ProviderServer]:
+    """A provider on 127.0.0.1 for as long as the block lasts. port 0: any free one. keep: requests to remember."""
+    server = ProviderServer(script, api_key=api_key, keep=keep, check=check)
+
+    async def handle(stream: trio.SocketStream) -> None:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await _Connection(server, stream).serve()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
+        server.url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        nursery.start_soon(trio.serve_listeners, handle, listeners)
+        try:
+            yield server
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+async def _main(script: Script, port: int, check: bool) -> None:
+    async with open_provider(script, port=port, keep=1, check=check) as server:
+        print(server.url, flush=True)  # noqa: T201
+        await trio.sleep_forever()
+
+
+def main() -> None:
+    """Serve until killed."""
+    parser = argparse.ArgumentParser(prog="python -m pegasus.testing.provider", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0 = any free port")
+    parser.add_argument("--script", choices=sorted(SCRIPTS), default="echo")
+    parser.add_argument("--no-check", action="store_true", help="look only at the last turn of a request: costs less")
+    options = parser.parse_args()
+    try:
+        trio.run(_main, SCRIPTS[options.script], options.port, not options.no_check)
+    except KeyboardInterrupt:
+        return
+
+
+if __name__ == "__main__":
+    main()

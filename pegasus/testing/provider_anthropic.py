@@ -1,0 +1,156 @@
+"""Anthropic's Messages API as a server sees it: what it refuses, and the stream it answers with.
+
+Checked against API version 2026-10-21 (https://platform.claude.com/docs/en/api/messages).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pegasus.messages import Json
+from pegasus.models.base import AssistantTurn, ToolCall, Turn
+from pegasus.testing.provider_request import Conversation, Invalid, check_schema, need, only, tool_name, words
+
+_ALLOWED = (
+    "model messages max_tokens stream system tools tool_choice stop_sequences metadata thinking cache_control container "
+    "diagnostics inference_geo output_config service_tier speed"
+)
+_KEYS = frozenset(_ALLOWED.split())
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_MARKERS = 4
+
+
+def read_messages(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
+    """Turns, system prompt and tool names of a request. Raises Invalid."""
+    only(raw, _KEYS, "body")
+    words(raw.get("model"), "model")
+    limit = raw.get("max_tokens")
+    need(isinstance(limit, int) and limit >= 1, "max_tokens: Input should be greater than or equal to 1")
+    reader = _Reader()
+    system = reader.system(raw.get("system"))
+    tools = reader.tools(raw.get("tools"), raw.get("tool_choice"))
+    need(isinstance(raw.get("messages"), list), "messages: Field required")
+    for index, message in enumerate(raw["messages"]):
+        reader.message(message, f"messages.{index}")
+    turns = reader.conversation.end()
+    used = any(isinstance(turn, AssistantTurn) and turn.calls for turn in turns)
+    need(bool(tools) or not used, "Requests which include `tool_use` or `tool_result` blocks must define tools")
+    need(reader.markers <= _MARKERS, f"A maximum of {_MARKERS} blocks with cache_control may be provided")
+    return turns, system, tools
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.conversation = Conversation()
+        self.markers = 0
+
+    def system(self, value: Any) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, str):
+            return words(value, "system")
+        need(isinstance(value, list), "system: Input should be a valid list")
+        return "".join(self._text(block, f"system.{index}") for index, block in enumerate(value))
+
+    def tools(self, value: Any, choice: Any) -> tuple[str, ...]:
+        names: list[str] = []
+        for index, tool in enumerate(value or ()):
+            where = f"tools.{index}"
+            only(tool, ("name", "description", "input_schema", "cache_control", "type"), where)
+            self._mark(tool, where)
+            check_schema(tool.get("input_schema"), f"{where}.input_schema")
+            need(isinstance(tool.get("description", ""), str), f"{where}.description: Input should be a valid string")
+            names.append(tool_name(tool.get("name"), f"{where}.name"))
+        need(len(names) == len(set(names)), "tools: Tool names must be unique")
+        need(value is None or bool(names), "tools: List should have at least 1 item")
+        if choice is not None:
+            need(bool(names), "tool_choice: may only be specified while providing `tools`")
+            need(choice.get("type") in ("auto", "any", "none", "tool"), "tool_choice.type: unexpected value")
+            need(choice["type"] != "tool" or choice.get("name") in names, "tool_choice.name: no such tool")
+        return tuple(names)
+
+    def message(self, message: Any, where: str) -> None:
+        only(message, ("role", "content"), where)
+        role, content = message.get("role"), message.get("content")
+        need(role in ("user", "assistant"), f"{where}.role: Input should be 'user' or 'assistant'")
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        need(isinstance(content, list) and bool(content), f"{where}.content: must be non-empty")
+        if role == "user":
+            self._user(content, where)
+        else:
+            self._assistant(content, where)
+
+    def _user(self, content: list[Any], where: str) -> None:
+        results: list[tuple[str, str, bool]] = []
+        texts: list[str] = []
+        for index, block in enumerate(content):
+            at = f"{where}.content.{index}"
+            kind = block.get("type") if isinstance(block, dict) else None
+            if kind == "tool_result":
+                need(not texts, f"{at}: tool_result blocks must come first")
+                results.append(self._result(block, at))
+            elif kind == "text":
+                texts.append(self._text(block, at))
+            else:
+                raise Invalid(f"{at}.type: {kind!r} is not permitted in a user message")
+        self.conversation.user(results, "".join(texts), where)
+
+    def _assistant(self, content: list[Any], where: str) -> None:
+        texts: list[str] = []
+        calls: list[ToolCall] = []
+        thinking: list[Json] = []
+        for index, block in enumerate(content):
+            at = f"{where}.content.{index}"
+            kind = block.get("type") if isinstance(block, dict) else None
+            if kind == "text":
+                texts.append(self._text(block, at))
+            elif kind == "tool_use":
+                calls.append(self._use(block, at))
+            elif kind in ("thinking", "redacted_thinking"):
+                thinking.append(_thinking(block, at))
+            else:
+                raise Invalid(f"{at}.type: {kind!r} is not permitted in an assistant message")
+        need(content[-1]["type"] in ("text", "tool_use"), f"{where}: the final block cannot be `thinking`")
+        turn = AssistantTurn("".join(texts), tuple(calls), tuple(thinking), "anthropic" if thinking else None)
+        self.conversation.assistant(turn, where)
+
+    def _text(self, block: Any, where: str) -> str:
+        only(block, ("type", "text", "cache_control"), where)
+        self._mark(block, where)
+        return words(block.get("text"), f"{where}.text")
+
+    def _result(self, block: Any, where: str) -> tuple[str, str, bool]:
+        only(block, ("type", "tool_use_id", "content", "is_error", "cache_control"), where)
+        self._mark(block, where)
+        call_id, failed = block.get("tool_use_id"), block.get("is_error", False)
+        need(isinstance(call_id, str), f"{where}.tool_use_id: Field required")
+        need(isinstance(failed, bool), f"{where}.is_error: Input should be a valid boolean")
+        return call_id, words(block.get("content"), f"{where}.content"), failed
+
+    def _use(self, block: Any, where: str) -> ToolCall:
+        only(block, ("type", "id", "name", "input", "cache_control"), where)
+        self._mark(block, where)
+        call_id = block.get("id")
+        need(isinstance(call_id, str) and bool(_ID.fullmatch(call_id)), f"{where}.id: should match '^[a-zA-Z0-9_-]+$'")
+        need(isinstance(block.get("input"), dict), f"{where}.input: Input should be a valid dictionary")
+        return ToolCall(call_id, tool_name(block.get("name"), f"{where}.name"), block["input"])
+
+    def _mark(self, block: Any, where: str) -> None:
+        marker = block.get("cache_control")
+        if marker is not None:
+            need(marker == {"type": "ephemeral"}, f"{where}.cache_control: unexpected value")
+            self.markers += 1
+
+
+def _thinking(block: Any, where: str) -> Json:
+    if block["type"] == "redacted_thinking":
+        only(block, ("type", "data"), where)
+        words(block.get("data"), f"{where}.data")
+    else:
+        only(block, ("type", "thinking", "signature"), where)
+        need(isinstance(block.get("thinking"), str), f"{where}.thinking: Field required")
+        words(block.get("signature"), f"{where}.signature")
+    result: Json = block
+    return result

@@ -1,0 +1,121 @@
+"""OpenAI's Chat Completions as a server sees it: what it refuses (https://developers.openai.com/api/reference/resources/chat)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pegasus.models.base import AssistantTurn, ToolCall, Turn
+from pegasus.testing.provider_request import Conversation, Invalid, check_schema, need, only, tool_name, words
+
+_ALLOWED = (
+    "model messages stream stream_options max_tokens max_completion_tokens tools tool_choice parallel_tool_calls "
+    "reasoning_effort prompt_cache_key metadata user store n stop"
+)
+_KEYS = frozenset(_ALLOWED.split())
+_LONGEST_ID = 40
+
+
+def read_chat(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
+    """Turns, system prompt and tool names of a request. Raises Invalid."""
+    only(raw, _KEYS, "body")
+    words(raw.get("model"), "model")
+    limits = [raw[key] for key in ("max_tokens", "max_completion_tokens") if key in raw]
+    need(len(limits) <= 1, "max_tokens and max_completion_tokens cannot both be set")
+    need(all(isinstance(limit, int) and limit >= 1 for limit in limits), "max_tokens: must be at least 1")
+    options = raw.get("stream_options")
+    need(options is None or raw.get("stream") is True, "stream_options: only allowed when stream is enabled")
+    tools = _tools(raw.get("tools"), raw.get("tool_choice"))
+    need(isinstance(raw.get("messages"), list) and bool(raw["messages"]), "messages: must not be empty")
+    system, turns = _messages(raw["messages"])
+    return turns, system, tools
+
+
+def _tools(value: Any, choice: Any) -> tuple[str, ...]:
+    names: list[str] = []
+    for index, tool in enumerate(value or ()):
+        where = f"tools[{index}]"
+        only(tool, ("type", "function"), where)
+        need(tool.get("type") == "function", f"{where}.type: unexpected value")
+        function = tool.get("function")
+        only(function, ("name", "description", "parameters", "strict"), f"{where}.function")
+        check_schema(function.get("parameters", {"type": "object"}), f"{where}.function.parameters")
+        names.append(tool_name(function.get("name"), f"{where}.function.name"))
+    need(len(names) == len(set(names)), "tools: names must be unique")
+    need(value is None or bool(names), "tools: must not be empty")
+    if choice is not None:
+        need(bool(names), "tool_choice: only allowed when tools are specified")
+        named = choice.get("function", {}).get("name") if isinstance(choice, dict) else None
+        need(choice in ("auto", "none", "required") or named in names, "tool_choice: unexpected value")
+    return tuple(names)
+
+
+def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
+    conversation = Conversation()
+    system = ""
+    results: list[tuple[str, str, bool]] = []
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        need(isinstance(message, dict), f"{where}: an object is required")
+        role = message.get("role")
+        if role in ("system", "developer"):
+            need(index == 0, f"{where}: a system message after the first is not expected here")
+            system = _content(message, where)
+        elif role == "tool":
+            results.append(_result(message, where))
+        elif role == "user":
+            only(message, ("role", "content", "name"), where)
+            conversation.user(results, _content(message, where), where)
+            results = []
+        elif role == "assistant":
+            if results:
+                conversation.user(results, "", where)
+                results = []
+            conversation.assistant(_assistant(message, where), where)
+        else:
+            raise Invalid(f"{where}.role: {role!r} is not one of system, developer, user, assistant, tool")
+    if results:
+        conversation.user(results, "", f"messages[{len(messages)}]")
+    return system, conversation.end()
+
+
+def _content(message: Any, where: str) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        need(bool(content), f"{where}.content: must not be empty")
+        return "".join(words(part.get("text"), f"{where}.content") for part in content)
+    return words(content, f"{where}.content")
+
+
+def _result(message: Any, where: str) -> tuple[str, str, bool]:
+    only(message, ("role", "content", "tool_call_id"), where)
+    call_id = message.get("tool_call_id")
+    need(isinstance(call_id, str), f"{where}.tool_call_id: missing")
+    content = _content(message, where)
+    return call_id, content, content.startswith("Error")
+
+
+def _assistant(message: Any, where: str) -> AssistantTurn:
+    only(message, ("role", "content", "tool_calls", "refusal", "name"), where)
+    raw = message.get("tool_calls")
+    need("tool_calls" not in message or (isinstance(raw, list) and bool(raw)), f"{where}.tool_calls: must not be empty")
+    calls = tuple(_call(call, f"{where}.tool_calls[{index}]") for index, call in enumerate(raw or ()))
+    content = message.get("content")
+    if calls and (content is None or content == ""):
+        return AssistantTurn("", calls)
+    return AssistantTurn(_content(message, where), calls)
+
+
+def _call(call: Any, where: str) -> ToolCall:
+    only(call, ("id", "type", "function", "extra_content"), where)
+    call_id, function = call.get("id"), call.get("function")
+    need(isinstance(call_id, str) and 0 < len(call_id) <= _LONGEST_ID, f"{where}.id: 1 to {_LONGEST_ID} characters")
+    need(call.get("type") == "function", f"{where}.type: unexpected value")
+    only(function, ("name", "arguments"), f"{where}.function")
+    need(isinstance(function.get("arguments"), str), f"{where}.function.arguments: must be a string of JSON")
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError as error:
+        raise Invalid(f"{where}.function.arguments: not valid JSON: {error}") from error
+    need(isinstance(arguments, dict), f"{where}.function.arguments: must be an object")
+    return ToolCall(call_id, tool_name(function.get("name"), f"{where}.function.name"), arguments)
