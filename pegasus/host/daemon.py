@@ -63,7 +63,7 @@ def read_daemon(home: Home) -> DaemonInfo | None:
     try:
         raw = json.loads(home.daemon.read_bytes())
         info = DaemonInfo(int(raw["pid"]), str(raw["ws"]), raw["http"], str(raw["version"]), int(raw["startedAt"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
     return info if _is_alive(info.pid) else None
 

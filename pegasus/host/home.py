@@ -7,12 +7,14 @@ import re
 import secrets
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 _PROFILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class HomeError(Exception):
@@ -180,12 +182,12 @@ def write_private(path: Path, text: str) -> None:
     """Put a whole file in place, readable by its owner only. Raises HomeError; then the old one is still there."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        aside.unlink(missing_ok=True)
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        with os.fdopen(os.open(aside, _NEW_FILE, 0o600), "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
-            os.fsync(descriptor)
+            os.fsync(stream.fileno())
         aside.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
         raise HomeError(f"{path}: cannot be written ({reason(error)})") from None

@@ -1,0 +1,106 @@
+"""systemd's notify protocol over real datagram sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+
+import pytest
+import trio
+
+from pegasus.host import Home, Notifier, announced
+
+
+@pytest.fixture
+def receiver(tmp_path):
+    """What systemd would be."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "notify"))
+        receiver.settimeout(10)
+        yield receiver
+
+
+def received(receiver) -> list[dict[str, str]]:
+    receiver.setblocking(False)
+    messages = []
+    while True:
+        try:
+            messages.append(dict(line.split("=", 1) for line in receiver.recv(4096).decode().splitlines()))
+        except BlockingIOError:
+            return messages
+
+
+def test_ready_and_stopping(home, receiver, capsys):
+    with announced(home, Notifier(receiver.getsockname()), ws="ws://x"):
+        (message,) = received(receiver)
+        assert message["READY"] == "1"
+        assert "ws=ws://x" in message["STATUS"]
+    assert [message["STOPPING"] for message in received(receiver)] == ["1"]
+
+
+def test_the_environment_says_where_and_is_not_passed_on_to_children(receiver):
+    environ = {
+        "NOTIFY_SOCKET": receiver.getsockname(),
+        "WATCHDOG_USEC": "3000000",
+        "WATCHDOG_PID": str(os.getpid()),
+        "PATH": "/bin",
+    }
+    notifier = Notifier.from_environment(environ)
+    notifier.ready("up")
+    assert received(receiver) == [{"READY": "1", "STATUS": "up"}]
+    assert notifier.watchdog == 3.0
+    assert environ == {"PATH": "/bin"}
+
+
+def test_an_abstract_socket():
+    name = f"pegasus-test-{uuid.uuid4()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind("\0" + name)
+        Notifier("@" + name).ready("up")
+        assert received(receiver)[0]["READY"] == "1"
+
+
+async def test_signs_of_life_come_twice_as_often_as_wanted(receiver, autojump_clock):
+    notifier = Notifier(receiver.getsockname(), watchdog=10.0)
+    with trio.move_on_after(20.5):
+        await notifier.keep_alive()
+    assert received(receiver) == [{"WATCHDOG": "1"}] * 5
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"WATCHDOG_USEC": "3000000"},
+        {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "0"},
+        {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "soon"},
+        {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"},
+    ],
+)
+async def test_without_a_watchdog_there_are_none(environ, autojump_clock):
+    await Notifier.from_environment(environ).keep_alive()
+
+
+def test_without_a_pid_the_watchdog_is_for_everybody():
+    assert Notifier.from_environment({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "3000000"}).watchdog == 3.0
+
+
+@pytest.mark.parametrize("address", ["", "/nonexistent/socket", "/" + "x" * 300, "vsock:2:1", "a\0b"])
+def test_nobody_listening_is_no_error(address):
+    Notifier(address).ready("up")
+
+
+def test_a_supervisor_that_does_not_read_is_not_waited_for(receiver):
+    notifier = Notifier(receiver.getsockname())
+    for _ in range(2000):
+        notifier.alive()
+
+
+def test_the_home_is_needed_no_more_than_its_file(tmp_path, receiver):
+    """STOPPING=1 is said also where daemon.json vanished with the home."""
+    home = Home(tmp_path / "home")
+    home.prepare()
+    with announced(home, Notifier(receiver.getsockname()), ws="ws://x"):
+        home.daemon.unlink()
+    assert received(receiver)[-1]["STOPPING"] == "1"

@@ -1,0 +1,154 @@
+"""Signals, sent to a real process."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+
+import pytest
+
+SCRIPT = """
+import signal, sys, threading, trio
+from pegasus.host import handle_signals
+
+def say(text):
+    print(text, flush=True)
+
+async def main(how, grace):
+    with handle_signals(grace=grace, on_reload=lambda: say("reload")) as signals:
+        say("up")
+        await signals.stop.wait()
+        say(f"stopping {signals.number}")
+        if how == "slow":
+            await trio.sleep_forever()
+        if how == "shielded":
+            with trio.CancelScope(shield=True):
+                await trio.sleep_forever()
+        if how == "busy":
+            while True:
+                pass
+    say(f"overran {signals.overran}")
+
+trio.run(main, sys.argv[1], float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def daemon(start):
+    def daemon(how="", grace=10.0):
+        process = start(SCRIPT, how, grace)
+        assert process.stdout.readline() == "up\n"
+        return process
+
+    return daemon
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_stops_gracefully(daemon, number):
+    process = daemon()
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=20)
+    assert output == f"stopping {int(number)}\noverran False\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("how", ["slow", "shielded", "busy"])
+@pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)])
+def test_the_second_ends_at_once_whatever_the_process_is_doing(daemon, how, numbers):
+    process = daemon(how)
+    process.send_signal(numbers[0])
+    process.stdout.readline()
+    process.send_signal(numbers[1])
+    assert process.wait(timeout=20) == 128 + numbers[1]
+
+
+def test_what_is_not_done_within_the_grace_is_cancelled(daemon):
+    process = daemon("slow", grace=0.01)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=20)
+    assert output.endswith("overran True\n")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("how", ["shielded", "busy"])
+def test_what_cannot_be_cancelled_is_ended_by_force(daemon, how):
+    process = daemon(how, grace=0)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "still not stopped 0 s after the signal" in errors
+
+
+def test_hangup_reloads_each_time(daemon):
+    process = daemon()
+    for _ in range(3):
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.readline() == "reload\n"
+    process.terminate()
+    assert process.wait(timeout=20) == 0
+
+
+async def test_a_stop_can_be_asked_for_without_a_signal():
+    from pegasus.host import handle_signals
+
+    before = signal.getsignal(signal.SIGTERM)
+    with handle_signals(grace=10, on_reload=lambda: None) as signals:
+        assert signal.getsignal(signal.SIGTERM) != before
+        signals.request_stop()
+        await signals.stop.wait()
+        assert signals.number is None
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+async def test_the_grace_ends_in_virtual_time(autojump_clock):
+    import trio
+
+    from pegasus.host import handle_signals
+
+    with handle_signals(grace=10, on_reload=lambda: None) as signals:
+        signals.request_stop()
+        await trio.sleep_forever()
+    assert signals.overran
+    assert trio.current_time() == pytest.approx(10)
+
+
+RAW = SCRIPT.replace('say("up")', 'import tty; tty.setraw(0); say("up")')
+
+
+def test_an_end_by_force_gives_the_terminal_back():
+    """A chat puts the terminal into raw mode; a shell that got it back like this would be unusable."""
+    leader, follower = pty.openpty()
+    before = termios.tcgetattr(follower)
+    command = [sys.executable, "-c", RAW, "slow", "10"]
+    # its own session, whose controlling terminal is the new one: only a foreground process may set it
+    process = subprocess.Popen(
+        command,
+        stdin=follower,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: _take_terminal(),
+    )
+    try:
+        assert process.stdout.readline() == "up\n"
+        assert termios.tcgetattr(follower) != before
+        process.terminate()
+        process.stdout.readline()
+        process.terminate()
+        assert process.wait(timeout=20) == 128 + signal.SIGTERM
+        assert termios.tcgetattr(follower) == before
+    finally:
+        process.kill()
+        process.communicate(timeout=20)
+        os.close(leader)
+        os.close(follower)
+
+
+def _take_terminal() -> None:
+    import fcntl
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
