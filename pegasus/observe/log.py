@@ -15,22 +15,11 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
+from pegasus.observe.render import Entry, as_json, as_line, masking, unfold
 from pegasus.observe.sinks import RotatingFile, Sink, Stream
 
 LEVELS: Final[Mapping[str, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 BUFFER: Final = 1000
-_RESERVED: Final = frozenset({"event", "level", "logger", "at", "ts", "exception"})
-
-
-class Entry(NamedTuple):
-    """One thing that happened. at: seconds since the epoch. exception: a formatted traceback, or ""."""
-
-    level: str
-    logger: str
-    event: str
-    fields: Mapping[str, object]
-    at: float
-    exception: str
 
 
 class Logger:
@@ -191,12 +180,8 @@ class _Pipeline:
                 self.lost += 1
 
     def _emit(self, entry: Entry) -> None:
-        values = {key + "_" if key in _RESERVED else key: value for key, value in entry.fields.items()}
-        values |= {"logger": entry.logger, "at": entry.at}
-        if entry.exception:
-            values["exception"] = entry.exception
         try:
-            getattr(self._loggers, entry.level)(entry.event, **values)
+            getattr(self._loggers, entry.level)(entry.event, entry=entry)
         except Exception:  # a value that cannot be shown must not stop an actor
             self._put(f"(a log entry of {entry.logger} could not be shown)")
 
@@ -215,7 +200,12 @@ class _Pipeline:
 
 def _still(value: object) -> object:
     """The value as it is now: what waits in the buffer must not change, nor keep anything alive."""
-    return value if isinstance(value, str | int | float | None) else repr(value)
+    if isinstance(value, str | int | float | None):
+        return value
+    try:
+        return repr(value)
+    except Exception:
+        return f"({type(value).__name__} that cannot be shown)"
 
 
 def _open_sinks(plan: _Plan) -> list[Sink]:
@@ -230,8 +220,6 @@ def _open_sinks(plan: _Plan) -> list[Sink]:
 def _processors(plan: _Plan, put: Callable[[str], None]) -> Any:
     import structlog
 
-    from pegasus.observe.render import as_json, as_line, masking, stamp
-
     class Output:
         """What structlog calls with the finished line."""
 
@@ -240,7 +228,7 @@ def _processors(plan: _Plan, put: Callable[[str], None]) -> Any:
     render = as_json if plan.format == "json" else as_line
     return structlog.wrap_logger(
         Output(),
-        processors=[structlog.processors.add_log_level, stamp, render, masking(plan.secrets)],
+        processors=[unfold, render, masking(plan.secrets)],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[plan.level]),
         cache_logger_on_first_use=True,
     )

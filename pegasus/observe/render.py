@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, MutableMapping
-from typing import Any, Final, TypeAlias
-
-Entry: TypeAlias = MutableMapping[str, Any]
-"""structlog's event dict: event, level, logger, at (seconds since the epoch), exception (text), and the fields."""
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
 MASK: Final = "***"
 _SHORTEST_SECRET: Final = 4
+_OWN: Final = frozenset({"ts", "level", "logger", "event", "exception"})
 
 
-def stamp(_logger: object, _method: str, entry: Entry) -> Entry:
-    """`at` becomes `ts`, in UTC with milliseconds, in front of everything."""
-    at = entry.pop("at")
-    ts = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at * 1000) % 1000:03d}Z"
-    return {"ts": ts, **entry}
+class Entry(NamedTuple):
+    """One thing that happened. at: seconds since the epoch. exception: a formatted traceback, or ""."""
+
+    level: str
+    logger: str
+    event: str
+    fields: Mapping[str, object]
+    at: float
+    exception: str
 
 
-def as_line(_logger: object, _method: str, entry: Entry) -> str:
+EventDict: TypeAlias = MutableMapping[str, Any]
+
+
+def unfold(_logger: object, _method: str, event_dict: EventDict) -> EventDict:
+    """From `entry=Entry(…)` to structlog's usual dict; a field with a name of ours gets an underscore behind it."""
+    entry: Entry = event_dict["entry"]
+    ts = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(entry.at)) + f".{int(entry.at * 1000) % 1000:03d}Z"
+    fields = {f"{key}_" if key in _OWN else key: value for key, value in entry.fields.items()}
+    unfolded = {"ts": ts, "level": entry.level, "logger": entry.logger, "event": entry.event, **fields}
+    return {**unfolded, "exception": entry.exception} if entry.exception else unfolded
+
+
+def as_line(_logger: object, _method: str, entry: EventDict) -> str:
     """`2026-02-25T14:30:00.000Z info    gateway: client connected n=3 name="a b"`, a traceback below, indented."""
     ts, level, logger, event = (str(entry.pop(key)) for key in ("ts", "level", "logger", "event"))
     exception = entry.pop("exception", None)
@@ -32,11 +46,9 @@ def as_line(_logger: object, _method: str, entry: Entry) -> str:
     return line
 
 
-def as_json(_logger: object, _method: str, entry: Entry) -> str:
+def as_json(_logger: object, _method: str, entry: EventDict) -> str:
     """One JSON object; what JSON has no form for is shown as Python's repr."""
-    order = ("ts", "level", "logger", "event")
-    ordered = {key: entry.pop(key) for key in order} | dict(entry)
-    return json.dumps(ordered, ensure_ascii=False, default=repr, separators=(",", ":"))
+    return json.dumps(dict(entry), ensure_ascii=False, default=repr, separators=(",", ":"))
 
 
 def masking(secrets: Iterable[str]) -> Callable[[object, str, Any], str]:

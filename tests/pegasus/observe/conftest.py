@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pegasus.observe import log
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test has a process of its own, as far as logging goes."""
+    monkeypatch.setattr(log, "_pipeline", log._Pipeline())
+    yield
+    log.stop_logging()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "pegasus.log"
