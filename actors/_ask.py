@@ -14,8 +14,8 @@ import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task
 
 from actors._cell import exchange_of
+from actors._context import CURRENT, HANDLING
 from actors._errors import AskCycle, AskTimeout
-from actors._life import CURRENT, HANDLING
 from actors._reply import Exchange, Reply, in_trio
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from actors._exits import Exit
     from actors._life import Life
 
+_NO_MAILBOX = Mailbox()
 _FIRST_FIELD: dict[type, str | None] = {}
 
 
@@ -95,7 +96,7 @@ class Cell:
     def __init__(self, system: System, path: str) -> None:
         self.system = system
         self.path = path
-        self.mailbox = Mailbox()
+        self.mailbox = _NO_MAILBOX
         self.queue: deque[object] = deque()
         self.open = self.expected = False
         self.life: Life | None = None
@@ -188,6 +189,16 @@ class Cell:
             self.queue.append(waiting)
             reschedule(task)
         return message
+
+    def start_receiving(self) -> None:
+        """The current task will be woken when there is a message, or a reason not to wait for one."""
+        if self.receiver is not None:
+            raise trio.BusyResourceError("another task of this actor is receiving already")
+        self.receiver = current_task()
+
+    def stop_receiving(self, _: Callable[[], object]) -> Abort:
+        self.receiver = None
+        return Abort.SUCCEEDED
 
     def bury(self, message: object, why: str, cause: BaseException | None = None) -> None:
         """The message becomes a dead letter, and its asker hears of it."""

@@ -183,12 +183,14 @@ class Core:
         """The address of a child, whether there is one or not."""
         return self.system.cell(f"{self.path}/{name}" if self.path else name)
 
-    def add(self, child: Child[Never]) -> None:
+    def add(self, child: Child[Never]) -> Cell:
+        """Put a new child at the end of the list; it is not started."""
         cell = self.cell_of(child.name)
         if cell.expected:
             raise ValueError(f"there is an actor {cell.path!r} already, under another supervisor")
         self.table.add(child)
         self.cells[child.name] = cell
+        return cell
 
     def spawn(self, name: str) -> Life:
         """Start a child, without waiting until it is up."""
@@ -196,21 +198,21 @@ class Core:
         child = self.table.entries[name].child
         cell.attempt = self.table.starting(name)
         cell.expect(child.mailbox)
-        cell.life = life = Life(cell, child, cell.attempt, self._is_up, self._is_over)
+        cell.life = life = Life(cell, child, cell.attempt, self)
         self._nursery.start_soon(life.run, name=cell.path)
         return life
 
     async def _start(self, name: str) -> Life:
         """Start a child and wait until it is up, or has ended before that."""
         life = self.spawn(name)
-        await life.settled.wait()
+        await life.wait_settled()
         return life
 
-    def _is_up(self, life: Life) -> None:
+    def is_up(self, life: Life, now: float) -> None:
         if not life.stopping:
-            self.table.up(life.child.name, trio.current_time())
+            self.table.up(life.child.name, now)
 
-    def _is_over(self, life: Life) -> None:
+    def is_over(self, life: Life) -> None:
         if life.fatal is not None:
             self._end(life.fatal)
         elif life.up or life in self._aborted:  # whoever waits for a start sees for himself that it failed

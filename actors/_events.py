@@ -131,6 +131,11 @@ class Hub:
         self._streams.append(weakref.ref(stream))
         return stream
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody has ever listened; else the frequent events need not even be made."""
+        return bool(self._streams)
+
     def publish(self, event: Event) -> None:
         for ref in self._streams:
             stream = ref()

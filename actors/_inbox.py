@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import trio
-from trio.lowlevel import Abort, checkpoint, current_task, wait_task_rescheduled
+from trio.lowlevel import checkpoint, wait_task_rescheduled
 
 from actors._cell import exchange_of
-from actors._life import HANDLING, NOTHING
+from actors._context import HANDLING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from actors._life import Life
     from actors._ref import Ref
 
 M = TypeVar("M", covariant=True)
+NOTHING = object()
+"""What is in hand when no message is."""
 
 
 class Inbox(Generic[M]):
@@ -46,7 +46,8 @@ class Inbox(Generic[M]):
                 if self._begin(message):
                     return cast("M", message)
             else:
-                await self._wait()
+                cell.start_receiving()
+                await wait_task_rescheduled(cell.stop_receiving)
         raise StopAsyncIteration
 
     async def receive(self) -> M:
@@ -112,15 +113,3 @@ class Inbox(Generic[M]):
         elif not life.reads:
             life.reads = True
             life.come_up()
-
-    async def _wait(self) -> None:
-        cell = self._life.cell
-        if cell.receiver is not None:
-            raise trio.BusyResourceError("another task of this actor is receiving already")
-        cell.receiver = current_task()
-
-        def leave(_: Callable[[], object]) -> Abort:
-            cell.receiver = None
-            return Abort.SUCCEEDED
-
-        await wait_task_rescheduled(leave)

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Never
 
 import trio
-from trio.lowlevel import Task, current_task, reschedule
+from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
 
+from actors._context import CURRENT, HANDLING
 from actors._errors import ActorDied
 from actors._events import Exited, Started
-from actors._exits import Crashed, Exit, Killed, Normal, Stopped
+from actors._exits import (
+    Crashed,
+    Exit,
+    Killed,
+    Normal,
+    Stopped,
+    cause_of,
+    describe,
+    ends_program,
+    is_end_of_inbox,
+    passes_through,
+)
+from actors._inbox import NOTHING, Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,21 +34,14 @@ if TYPE_CHECKING:
     from actors._reply import Exchange
     from actors._spec import Child
 
-CURRENT: ContextVar[Life | None] = ContextVar("actors.current", default=None)
-"""The run that this task belongs to."""
-HANDLING: ContextVar[Exchange | None] = ContextVar("actors.handling", default=None)
-"""The question that this task works on; its deadline is inherited."""
-
-NOTHING = object()
-
 
 class Life:
     """One run. held: the open questions it has taken. stopping: it was told to stop. done: it has ended."""
 
     __slots__ = (
+        "_core",
         "_ended",
-        "_on_end",
-        "_on_up",
+        "_starter",
         "attempt",
         "cell",
         "child",
@@ -49,7 +54,6 @@ class Life:
         "nested",
         "reads",
         "scope",
-        "settled",
         "since",
         "stop_deadline",
         "stopping",
@@ -63,16 +67,14 @@ class Life:
         cell: Cell,
         child: Child[Never],
         attempt: int,
-        on_up: Callable[[Life], None],
-        on_end: Callable[[Life], None],
+        core: Core,
     ) -> None:
         self.cell = cell
         self.child = child
         self.attempt = attempt
-        self._on_up = on_up
-        self._on_end = on_end
+        self._core = core
         self.scope = trio.CancelScope()
-        self.settled = trio.Event()  # up, or ended before that
+        self._starter: Task | None = None
         self.task: Task | None = None
         self.held: dict[Exchange, None] = {}
         self.current: object = NOTHING
@@ -82,7 +84,7 @@ class Life:
         self.stopping = False
         self.stuck = False
         self.stop_deadline = math.inf
-        self.nested: list[Core] = []  # the supervisors that this run has opened
+        self.nested: tuple[Core, ...] = ()  # the supervisors that this run has opened
         self.kill_reason: str | None = None
         self.done = False
         self.exit: Exit | None = None
@@ -92,44 +94,29 @@ class Life:
     # ------------------------------------------------------------ what the supervisor does with it
 
     async def run(self) -> None:
-        """The actor's task. Never raises but for what must end the whole program."""
+        """The actor's task. Never raises but for what is Trio's own."""
         CURRENT.set(self)
-        HANDLING.set(None)
+        if HANDLING.get() is not None:
+            HANDLING.set(None)
         self.task = current_task()
-        self._finish(await self._outcome())
-
-    async def _outcome(self) -> Exit:
-        from actors._inbox import Inbox
-
+        error: BaseException | None = None
         try:
             with self.scope:
                 await self.child.run(Inbox(self), *self.child.args)
-        except (KeyboardInterrupt, SystemExit) as error:
-            self.fatal = error
-            return Crashed(error)
-        except trio.TrioInternalError:
-            raise
-        except trio.EndOfChannel as error:
-            return Stopped() if self.stopping and self.kill_reason is None else Crashed(error)
-        except BaseExceptionGroup as group:
-            return self._grouped(group)
-        except Exception as error:
-            return Crashed(error)
-        if self.kill_reason is not None:
-            return Killed(self.kill_reason)
-        return Stopped() if self.stopping else Normal()
+        except BaseException as raised:
+            if passes_through(raised):
+                raise
+            error = cause_of(raised)
+        self._finish(self._exit(error))
 
-    def _grouped(self, group: BaseExceptionGroup[BaseException]) -> Exit:
-        leaves = list(_leaves(group))
-        for error in leaves:
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                self.fatal = error
-                return Crashed(error)
-        if any(isinstance(error, trio.Cancelled | GeneratorExit) for error in leaves):
-            raise group
-        if self.stopping and all(isinstance(error, trio.EndOfChannel) for error in leaves):
-            return Stopped()
-        return Crashed(leaves[0] if len(leaves) == 1 else group)
+    def _exit(self, error: BaseException | None) -> Exit:
+        if error is None or (self.stopping and is_end_of_inbox(error)):
+            if self.kill_reason is not None:
+                return Killed(self.kill_reason)
+            return Stopped() if self.stopping else Normal()
+        if ends_program(error):
+            self.fatal = error
+        return Crashed(error)
 
     def _finish(self, exit: Exit) -> None:
         if not self.up and isinstance(exit, Normal):
@@ -140,11 +127,11 @@ class Life:
         self.cell.receiver = None
         now = trio.current_time()
         self.publish(Exited(exit, path=self.cell.path, time=now, attempt=self.attempt))
-        self.settled.set()
+        self._settle()
         if self._ended is not None:
             self._ended.set()
         self.cell.check_gone()
-        self._on_end(self)
+        self._core.is_over(self)
 
     def _let_go(self, exit: Exit) -> None:
         """What is in hand dies with the actor if it did not end in peace; whoever waits for an answer hears of it."""
@@ -188,6 +175,16 @@ class Life:
         """It is a supervisor and nothing else, so that it is told to stop in its own way."""
         return self.child.subtree is not None
 
+    async def wait_settled(self) -> None:
+        """Wait until it is up, or has ended before that; for the one who starts it."""
+        if not self.up and not self.done:
+            self._starter = current_task()
+            await wait_task_rescheduled(self._stop_waiting)
+
+    def _stop_waiting(self, _: Callable[[], object]) -> Abort:
+        self._starter = None
+        return Abort.SUCCEEDED
+
     async def ends_by(self, deadline: float) -> bool:
         """Whether it has ended by then, in trio time."""
         with trio.move_on_at(deadline):
@@ -204,13 +201,20 @@ class Life:
     # ------------------------------------------------------------ what its inbox does with it
 
     def come_up(self) -> None:
+        """It is up."""
         if self.up or self.done:
             return
         self.up = True
         now = trio.current_time()
-        self.publish(Started(path=self.cell.path, time=now, attempt=self.attempt))
-        self._on_up(self)
-        self.settled.set()
+        if self.cell.system.hub.heard:
+            self.publish(Started(path=self.cell.path, time=now, attempt=self.attempt))
+        self._core.is_up(self, now)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._starter is not None:
+            starter, self._starter = self._starter, None
+            reschedule(starter)
 
     def publish(self, event: Event) -> None:
         self.cell.system.hub.publish(event)
@@ -224,23 +228,3 @@ def how(life: Life) -> str:
 def why_crashed(life: Life) -> BaseException | None:
     """What it crashed with."""
     return life.exit.error if isinstance(life.exit, Crashed) else None
-
-
-def describe(exit: Exit) -> str:
-    """One line for people."""
-    match exit:
-        case Crashed(error):
-            return f"crashed with {type(error).__name__}: {error}"
-        case Killed(reason):
-            return f"killed, {reason}"
-        case Normal():
-            return "returned"
-        case Stopped():
-            return "stopped"
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found

@@ -52,11 +52,12 @@ class Request:
 async def start_child(core: Core, child: Child[Never]) -> Cell:
     check_child(child, core.intensity, core.auto_shutdown)
     _refuse_if_ending(core)
-    if core.parallel:
-        await _start_new(core, child)
-    else:
+    if not core.parallel:
         await _perform(core, partial(_start_new, core, child), undo=True)
-    return core.cell_of(child.name)
+        return core.cell_of(child.name)
+    cell = _add_new(core, child)
+    await _come_up(core, child.name, new=True)
+    return cell
 
 
 async def stop_child(core: Core, name: str) -> None:
@@ -91,11 +92,15 @@ async def _perform(core: Core, work: Callable[[], Awaitable[None]], *, undo: boo
 
 
 async def _start_new(core: Core, child: Child[Never]) -> None:
+    _add_new(core, child)
+    await _come_up(core, child.name, new=True)
+
+
+def _add_new(core: Core, child: Child[Never]) -> Cell:
     entry = core.table.entries.get(child.name)
     if entry is not None:
         raise _error(core, f"a child {child.name!r} is there already ({entry.state.value})")
-    core.add(child)
-    await _come_up(core, child.name, new=True)
+    return core.add(child)
 
 
 async def _restart(core: Core, name: str) -> None:
@@ -108,9 +113,9 @@ async def _restart(core: Core, name: str) -> None:
 async def _come_up(core: Core, name: str, *, new: bool) -> None:
     life = core.spawn(name)
     try:
-        await life.settled.wait()
+        await life.wait_settled()
     except trio.Cancelled:
-        if not life.settled.is_set() and not core.ending:
+        if not life.up and not life.done and not core.ending:
             core.abort_start(life, forget=new)
         raise
     if life.up:

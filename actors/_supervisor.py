@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Never, TypeVar, cast
 import trio
 
 from actors._cell import System
+from actors._context import CURRENT
 from actors._core import Core
-from actors._life import CURRENT
 from actors._ref import Ref
 from actors._requests import delete_child, restart_child, start_child, stop_child
 from actors._spec import AutoShutdown, Child, Intensity, Strategy, Subtree, check_children
@@ -171,7 +171,7 @@ async def _hosted(core: Core, children: Sequence[Child[Never]]) -> AsyncGenerato
     check_children(children, core.intensity, core.auto_shutdown)
     life = CURRENT.get() if core.path else None
     if life is not None:
-        life.nested.append(core)
+        life.nested += (core,)
     block = trio.CancelScope()
     core.on_own_end = lambda: block.cancel(reason="the supervisor has ended")
     error: BaseException | None = None
@@ -188,7 +188,7 @@ async def _hosted(core: Core, children: Sequence[Child[Never]]) -> AsyncGenerato
         with trio.CancelScope(shield=True):
             await core.finished.wait()
     if life is not None:
-        life.nested.remove(core)
+        life.nested = tuple(other for other in life.nested if other is not core)
     else:
         core.system.hub.close()
     _raise(core.failure, error)
@@ -245,7 +245,7 @@ class supervisor(Subtree):
             attempt=life.attempt,
         )
         cell.refuse("a supervisor takes no messages")
-        life.nested.append(core)
+        life.nested += (core,)
         if life.stopping:
             core.stop()
         await core.run(self.children, inbox.started)

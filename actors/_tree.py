@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from actors._life import NOTHING
+from actors._inbox import NOTHING
 from actors._stack import location_of
 
 if TYPE_CHECKING:
