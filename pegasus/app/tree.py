@@ -14,7 +14,8 @@ from pegasus.identity import ChannelNote, Persona, main_prompt
 from pegasus.main_agent import REPLY, MainAgentMessage, Mind, main_agent
 from pegasus.models.base import LanguageModel
 from pegasus.settings import Settings
-from pegasus.storage import Disk, journal
+from pegasus.storage import Disk
+from pegasus.storage.journal import journal
 from pegasus.storage.messages import JournalMessage
 from pegasus.tools import current_time
 

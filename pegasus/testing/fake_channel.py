@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import trio
 
-from actors import Inbox
-from pegasus.channels import AdapterMessage, Deliver
+from actors import Inbox, Ref
+from pegasus.channels import AdapterMessage, CatchUp, Deliver
 from pegasus.messages import OutboundMessage, Typing
+from pegasus.storage.messages import Acknowledge, JournalMessage, Unacknowledged
 
 
 class FakeChannel:
-    """An adapter. replies: every reply that came, each seq of an address once; typing: the signs of thinking."""
+    """An adapter that outlives crashes of the world around it, as people do.
 
-    def __init__(self) -> None:
+    replies: every reply that came, each seq of an address once; typing: the signs of thinking. acknowledges: whether it
+    tells the journal what it has.
+    """
+
+    def __init__(self, kind: str, *, acknowledges: bool = True) -> None:
+        self.kind = kind
+        self.acknowledges = acknowledges
         self.replies: list[OutboundMessage] = []
         self.typing: list[Typing] = []
         self.failures = 0
         """How many of the next deliveries make the adapter crash."""
         self._news_in, self._news = trio.open_memory_channel[OutboundMessage](100_000)
-        self._seen: set[tuple[str, str, int]] = set()
+        self._last: dict[str, int] = {}
 
     @property
     def texts(self) -> list[str]:
@@ -29,21 +36,36 @@ class FakeChannel:
         """The next reply that nobody has asked for yet."""
         return await self._news.receive()
 
-    async def run(self, inbox: Inbox[AdapterMessage]) -> None:
-        """The actor. Crashes on purpose as often as `failures` says."""
+    async def run(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
+        """The actor: catches up on what it missed, then takes what comes. Crashes as often as `failures` says."""
+        await self._catch_up(journal)
         async for message in inbox:
             match message:
                 case Deliver(reply):
-                    self._deliver(reply)
+                    if reply.seq > self._last.get(reply.channel.channel_id, 0) + 1:
+                        await self._catch_up(journal)
+                    await self._take(reply, journal)
                 case Typing():
                     self.typing.append(message)
+                case CatchUp():
+                    await self._catch_up(journal)
 
-    def _deliver(self, reply: OutboundMessage) -> None:
+    async def _catch_up(self, journal: Ref[JournalMessage]) -> None:
+        while missed := await journal.ask(Unacknowledged, self.kind, None, tuple(self._last.items())):
+            fresh = [reply for reply in missed if reply.seq > self._last.get(reply.channel.channel_id, 0)]
+            if not fresh:
+                return
+            for reply in fresh:
+                await self._take(reply, journal)
+
+    async def _take(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
         if self.failures:
             self.failures -= 1
             raise RuntimeError("this channel fails as it was told to")
-        key = (reply.channel.type, reply.channel.channel_id, reply.seq)
-        if key not in self._seen:
-            self._seen.add(key)
-            self.replies.append(reply)
-            self._news_in.send_nowait(reply)
+        if reply.seq <= self._last.get(reply.channel.channel_id, 0):
+            return
+        self._last[reply.channel.channel_id] = reply.seq
+        self.replies.append(reply)
+        self._news_in.send_nowait(reply)
+        if self.acknowledges:
+            await journal.tell(Acknowledge(reply.channel.address, reply.seq))

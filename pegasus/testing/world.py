@@ -9,20 +9,20 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import attrs
 import trio
 
-from actors import Child, Ref, Strategy, Supervisor, open_supervisor
+from actors import ActorError, Child, Ref, Strategy, Supervisor, open_supervisor
 from pegasus.app.tree import RETRY, ROOT, Grown, Parts, grow, open_channels
-from pegasus.channels import AdapterMessage
 from pegasus.channels.intake import submit
 from pegasus.identity import BUILT_IN
 from pegasus.main_agent import AgentStatus, Ended, GetStatus, Stop
-from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage, Typing
+from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models.base import LanguageModel
 from pegasus.settings import Settings
+from pegasus.storage.journal import FLUSH_AFTER
 from pegasus.storage.messages import Accepted, Connected, JournalMessage, Overloaded, Waiting
 from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import MemoryDisk
@@ -65,9 +65,10 @@ class World:
         return await self.channels[channel_type].next_reply()
 
     async def idle(self) -> None:
-        """Wait until nothing is being thought about and nothing waits."""
+        """Wait until nothing is being thought about, nothing waits, and all of it is in the files."""
         while await self.journal.ask(Waiting) or (await self.status()).thinking_about is not None:  # noqa: ASYNC110
             await trio.sleep(0.1)  # virtual time: the journal tells nobody when its last item is done
+        await trio.sleep(2 * FLUSH_AFTER)
 
     async def status(self) -> AgentStatus:
         """What the Main Agent is doing."""
@@ -88,25 +89,34 @@ async def open_world(
     *,
     disk: MemoryDisk | None = None,
     settings: Settings | None = None,
-    channel_types: Sequence[str] = ("cli",),
-    flaky: Sequence[Child[AdapterMessage]] = (),
+    channels: Sequence[FakeChannel] = (),
 ) -> AsyncIterator[World]:
-    """Start an agent; leaving the block stops it in order. To kill it instead, cancel the block and call `disk.crash()`.
+    """Start an agent; leaving the block stops it in order. `kill` ends it like a power failure instead.
 
-    flaky: further adapters, each serving the channel type that is its name.
+    channels: by default one of type "cli". The same ones may be given to the next world on the same disk.
     """
     disk = disk or MemoryDisk()
     parts = Parts(settings or Settings(), disk, model, BUILT_IN, wall_clock)
-    channels = {kind: FakeChannel() for kind in channel_types}
+    channels = channels or (FakeChannel("cli"),)
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT, name="pegasus") as root:
         grown = await grow(root, parts)
-        for kind in channel_types:
-            await grown.journal.tell(Connected(kind, None))
-        adapters = {kind: Child("fake", channel.run) for kind, channel in channels.items()}
-        adapters |= {child.name: child for child in flaky}
-        rest = Child("gateway", FakeChannel().run, backoff=RETRY)
-        await open_channels(grown, rest, adapters)
-        yield World(root, grown, disk, channels)
+        for channel in channels:
+            await grown.journal.tell(Connected(channel.kind, None))
+        adapters = {channel.kind: Child("fake", channel.run, grown.journal, backoff=RETRY) for channel in channels}
+        nobody = Child("gateway", FakeChannel("").run, grown.journal)
+        await open_channels(grown, nobody, adapters)
+        yield World(root, grown, disk, {channel.kind: channel for channel in channels})
 
 
-__all__ = ["CLI", "START", "FakeChannel", "OutboundMessage", "Typing", "World", "open_world", "wall_clock"]
+async def kill(world: World, *, torn_bytes: int = 0) -> None:
+    """Lose power: the disk keeps what was synced and up to `torn_bytes` more of each file. To be followed by a new world.
+
+    Call it in the block of `open_world` and leave the block, best under a cancelled scope.
+    """
+    world.disk.lose_power()
+    with trio.CancelScope(shield=True), suppress(ActorError):
+        await world.root.stop()
+    world.disk.crash(torn_bytes)
+
+
+__all__ = ["CLI", "START", "FakeChannel", "World", "kill", "open_world", "wall_clock"]

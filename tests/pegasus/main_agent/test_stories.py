@@ -1,0 +1,365 @@
+"""The Main Agent's behaviour, told through the whole tree in virtual time."""
+
+import json
+
+import pytest
+import trio
+
+from pegasus.messages import ChannelInfo
+from pegasus.models.base import ModelError, ModelResponse, ToolCall, Usage
+from pegasus.settings import Settings
+from pegasus.testing.scripted import Hang, ScriptedModel
+from pegasus.testing.world import CLI, FakeChannel, kill, open_world
+
+SLACK = ChannelInfo("slack", "#general", "zhangsan", "thread:1")
+
+
+def thought(text="", *calls):
+    made = tuple(ToolCall(f"c{i}", name, arguments) for i, (name, arguments) in enumerate(calls))
+    return ModelResponse(text, made, Usage(10, 5), "tool_calls" if made else "end")
+
+
+def reply(text, channel_id="main", **more):
+    return ("reply", {"text": text, "channelId": channel_id, **more})
+
+
+async def test_what_the_model_writes_is_never_delivered(autojump_clock):
+    async with open_world(ScriptedModel([thought("a private thought")])) as world:
+        await world.say("hi")
+        await world.idle()
+        assert world.channels["cli"].replies == []
+        assert [line["role"] for line in world.session()] == ["user", "assistant"]
+        assert world.session()[1]["content"] == "a private thought"
+
+
+async def test_its_own_thoughts_are_visible_to_its_next_call(autojump_clock):
+    model = ScriptedModel([thought("I wonder"), thought()])
+    async with open_world(model) as world:
+        await world.say("one")
+        await world.say("two")
+        await world.idle()
+    turns = model.requests[1].turns
+    assert [turn.text for turn in turns] == [
+        "[channel: cli | id: main]\none",
+        "I wonder",
+        "[channel: cli | id: main]\ntwo",
+    ]
+
+
+async def test_several_replies_come_in_call_order(autojump_clock):
+    async with open_world(ScriptedModel([thought("", reply("1"), reply("2"), reply("3"))])) as world:
+        await world.say("count")
+        await world.idle()
+        await trio.sleep(1)
+        assert world.channels["cli"].texts == ["1", "2", "3"]
+        assert [r.seq for r in world.channels["cli"].replies] == [1, 2, 3]
+
+
+async def test_reply_alone_causes_no_further_thought(autojump_clock):
+    model = ScriptedModel([thought("", reply("done"))])
+    async with open_world(model) as world:
+        await world.say("x")
+        await world.idle()
+    assert len(model.requests) == 1
+
+
+async def test_information_leads_to_another_thought(autojump_clock):
+    model = ScriptedModel([thought("", ("current_time", {"timezone": "UTC"})), thought("", reply("noon"))])
+    async with open_world(model) as world:
+        await world.say("time?")
+        assert (await world.next_reply()).text == "noon"
+    (result,) = model.requests[1].turns[-1].results
+    assert json.loads(result.content)["timezone"] == "UTC"
+
+
+async def test_a_message_while_busy_waits_its_turn(autojump_clock):
+    model = ScriptedModel([thought("", reply(str(n))) for n in range(20)], delay=5)
+    async with open_world(model) as world:
+        for n in range(20):
+            await world.say(f"message {n}")
+        assert trio.current_time() < 5
+        await world.idle()
+        await trio.sleep(1)
+        assert world.channels["cli"].texts == [str(n) for n in range(20)]
+
+
+async def test_an_unknown_tool_is_an_error_the_model_sees(autojump_clock):
+    model = ScriptedModel([thought("", ("read_file", {"path": "/etc/passwd"})), thought("", reply("sorry"))])
+    async with open_world(model) as world:
+        await world.say("read")
+        assert (await world.next_reply()).text == "sorry"
+    (result,) = model.requests[1].turns[-1].results
+    assert result.is_error
+    assert "no tool 'read_file'" in result.content
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [({"text": "x"}, "channelId is required"), ({"channelId": "main"}, "text is required"), ({}, "required")],
+)
+async def test_a_reply_that_misses_something_is_an_error_and_reaches_nobody(autojump_clock, arguments, problem):
+    model = ScriptedModel([thought("", ("reply", arguments)), thought()])
+    async with open_world(model) as world:
+        await world.say("x")
+        await world.idle()
+        await trio.sleep(1)
+        assert world.channels["cli"].replies == []
+    (result,) = model.requests[1].turns[-1].results
+    assert result.is_error
+    assert problem in result.content
+
+
+async def test_broken_arguments_are_an_error_the_model_sees(autojump_clock):
+    broken = ModelResponse("", (ToolCall("c", "reply", {}, "the arguments are not JSON"),), Usage(), "tool_calls")
+    model = ScriptedModel([broken, thought("", reply("again"))])
+    async with open_world(model) as world:
+        await world.say("x")
+        assert (await world.next_reply()).text == "again"
+    assert "not JSON" in model.requests[1].turns[-1].results[0].content
+
+
+async def test_the_same_call_id_in_every_answer_does_not_swallow_replies(autojump_clock):
+    async with open_world(ScriptedModel([thought("", reply("a")), thought("", reply("b"))])) as world:
+        await world.say("1")
+        await world.say("2")
+        assert [(await world.next_reply()).text, (await world.next_reply()).text] == ["a", "b"]
+
+
+async def test_the_same_message_twice_is_handled_once(autojump_clock):
+    model = ScriptedModel([thought("", reply("once"))])
+    async with open_world(model) as world:
+        first = await world.say("x", message_id="m-1")
+        again = await world.say("x", message_id="m-1")
+        assert (first.duplicate, again.duplicate, again.n) == (False, True, first.n)
+        await world.idle()
+    assert len(model.requests) == 1
+
+
+async def test_endless_thinking_ends_at_the_limit_with_an_apology(autojump_clock):
+    model = ScriptedModel(lambda request: thought("", ("current_time", {})))
+    async with open_world(model) as world:
+        await world.say("loop")
+        said = await world.next_reply()
+        assert "20 times" in said.text
+        await world.idle()
+        assert len(model.requests) == 20
+
+
+async def test_a_model_that_cannot_be_asked_gives_an_honest_answer(autojump_clock):
+    def fail(request):
+        raise ModelError("the provider says 401: invalid key", kind="auth", status=401)
+
+    async with open_world(ScriptedModel(fail)) as world:
+        await world.say("x")
+        said = await world.next_reply()
+        assert "401" in said.text
+        await world.idle()
+
+
+async def test_typing_is_shown_while_it_thinks_and_no_longer(autojump_clock):
+    async with open_world(ScriptedModel([thought("", reply("x"))], delay=3)) as world:
+        await world.say("x")
+        await trio.sleep(1)
+        assert [t.active for t in world.channels["cli"].typing] == [True]
+        await world.idle()
+        await trio.sleep(1)
+        assert [t.active for t in world.channels["cli"].typing] == [True, False]
+
+
+# ------------------------------------------------------------------ routing
+
+
+async def test_a_question_in_the_terminal_can_be_answered_in_slack_too(autojump_clock):
+    """Trap T20: the seed's own example."""
+    answers = [thought(), thought("", reply("posted"), reply("sunny, 25°C", "#general"))]
+    async with open_world(ScriptedModel(answers), channels=(FakeChannel("cli"), FakeChannel("slack"))) as world:
+        await world.say("hello", SLACK)
+        await world.say("post it to Slack")
+        assert (await world.next_reply("cli")).text == "posted"
+        posted = await world.next_reply("slack")
+        assert (posted.text, posted.channel.type, posted.channel.channel_id) == ("sunny, 25°C", "slack", "#general")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "channel_id", "reply_to"),
+    [
+        ({"channelId": "#general", "replyTo": "thread:1"}, "#general", "thread:1"),
+        ({"channelId": "@zhangsan", "channelType": "slack"}, "@zhangsan", None),
+        ({"channelId": "#general"}, "#general", None),
+    ],
+)
+async def test_the_three_slack_routings_of_the_seed(autojump_clock, arguments, channel_id, reply_to):
+    async with open_world(
+        ScriptedModel([thought("", ("reply", {"text": "x", **arguments}))]), channels=(FakeChannel("slack"),)
+    ) as world:
+        await world.say("weather?", SLACK)
+        said = await world.next_reply("slack")
+        assert (said.channel.channel_id, said.channel.reply_to) == (channel_id, reply_to)
+
+
+async def test_an_unknown_channel_is_an_error_that_names_the_known_ones(autojump_clock):
+    model = ScriptedModel([thought("", reply("x", "#nowhere")), thought()])
+    async with open_world(model) as world:
+        await world.say("x")
+        await world.idle()
+        await trio.sleep(1)
+        assert world.channels["cli"].replies == []
+    (result,) = model.requests[1].turns[-1].results
+    assert result.is_error
+    assert "main" in result.content
+
+
+# ------------------------------------------------------------------ commands
+
+
+async def test_stop_ends_a_hanging_thought_and_says_what_it_ended(autojump_clock):
+    async with open_world(ScriptedModel([Hang()])) as world:
+        await world.say("think for ever about the sea")
+        await trio.sleep(2)
+        await world.say("/stop")
+        said = await world.next_reply()
+        assert "think for ever about the sea" in said.text
+        assert (await world.status()).thinking_about is None
+        assert world.session()[-1]["metadata"]["type"] == "stopped"
+
+
+async def test_after_stop_the_next_message_is_handled(autojump_clock):
+    model = ScriptedModel([Hang(), thought("", reply("here"))])
+    async with open_world(model) as world:
+        await world.say("first")
+        await trio.sleep(1)
+        await world.say("second")
+        ended = await world.stop_thinking()
+        assert [e.what for e in ended] == ["first"]
+        assert (await world.next_reply()).text == "here"
+
+
+async def test_stop_with_nothing_running_says_so(autojump_clock):
+    async with open_world(ScriptedModel([])) as world:
+        await world.say("/STOP please")
+        assert (await world.next_reply()).text == "Nothing was running."
+
+
+async def test_help_and_status_answer_while_the_model_hangs(autojump_clock):
+    async with open_world(ScriptedModel([Hang()])) as world:
+        await world.say("hmm")
+        await world.say("/help")
+        assert "/stop" in (await world.next_reply()).text
+        await world.say("/status")
+        status = (await world.next_reply()).text
+        assert "hmm" in status
+        assert "Waiting: 0" in status
+        await world.stop_thinking()
+
+
+async def test_commands_reach_no_model_and_no_session(autojump_clock):
+    model = ScriptedModel([])
+    async with open_world(model) as world:
+        await world.say("/help")
+        await world.say("/status")
+        await world.next_reply()
+        await world.next_reply()
+        await world.idle()
+        assert model.requests == []
+        assert world.session() == []
+
+
+async def test_new_archives_the_session_and_begins_afresh(autojump_clock):
+    model = ScriptedModel([thought("", reply("a")), thought("", reply("b"))])
+    async with open_world(model) as world:
+        await world.say("first")
+        await world.next_reply()
+        await world.say("/new")
+        assert "kept in 2026-02-25-120000.jsonl" in (await world.next_reply()).text
+        assert "main/2026-02-25-120000.jsonl" in world.disk.paths()
+        await world.say("second")
+        await world.next_reply()
+    assert "first" not in repr([turn.text for turn in model.requests[1].turns])
+
+
+# ------------------------------------------------------------------ crashes
+
+
+async def test_a_crashing_thought_is_taken_up_again(autojump_clock):
+    def crash_twice(request):
+        if len(model.requests) <= 2:
+            raise RuntimeError("a defect")
+        return thought("", reply("third time lucky"))
+
+    model = ScriptedModel(crash_twice)
+    async with open_world(model) as world:
+        await world.say("x")
+        assert (await world.next_reply()).text == "third time lucky"
+        await world.idle()
+        assert [line["role"] for line in world.session()] == ["user", "assistant", "tool"]
+
+
+async def test_after_three_crashes_the_message_is_set_aside_with_an_apology_and_work_goes_on(autojump_clock):
+    def crash_on_poison(request):
+        if "poison" in request.turns[-1].text and "healthy" not in request.turns[-1].text:
+            raise RuntimeError("a defect")
+        return thought("", reply("fine"))
+
+    model = ScriptedModel(crash_on_poison)
+    async with open_world(model) as world:
+        await world.say("poison")
+        await world.say("healthy")
+        assert "3 times" in (await world.next_reply()).text
+        assert (await world.next_reply()).text == "fine"
+        assert len(model.requests) == 4
+
+
+async def test_a_crashing_adapter_is_restarted_while_the_rest_goes_on(autojump_clock):
+    model = ScriptedModel([thought("", reply(str(n))) for n in range(4)])
+    async with open_world(model, channels=(FakeChannel("cli"), FakeChannel("web"))) as world:
+        world.channels["web"].failures = 2
+        await world.say("x", ChannelInfo("web", "w"))
+        await world.say("y", CLI)
+        assert (await world.next_reply("cli")).seq == 1
+
+
+async def test_killed_after_the_reply_was_kept_it_is_not_said_again(autojump_clock):
+    """The reply is in the outbox, its result is not in the session: the repair finds the true result."""
+    model = ScriptedModel([thought("", reply("once"))])
+    cli = FakeChannel("cli")
+    async with open_world(model, channels=(cli,)) as world:
+        await world.say("x")
+        await world.next_reply()
+        await kill(world)
+    async with open_world(model, disk=world.disk, channels=(cli,)) as again:
+        await again.idle()
+        last = again.session()[-1]
+    assert (len(model.requests), cli.texts) == (1, ["once"])
+    assert last["role"] == "tool"
+    assert "queued" in last["content"]
+
+
+async def test_killed_while_it_thinks_the_message_is_taken_up_again(autojump_clock):
+    model = ScriptedModel([thought("", reply("lost")), thought("", reply("answer"))], delay=5)
+    cli = FakeChannel("cli")
+    async with open_world(model, channels=(cli,)) as world:
+        await world.say("x")
+        await trio.sleep(2)
+        await kill(world)
+    async with open_world(model, disk=world.disk, channels=(cli,)) as again:
+        assert (await again.next_reply()).text == "answer"
+        await again.idle()
+        assert [line["role"] for line in again.session()] == ["user", "assistant", "tool"]
+
+
+async def test_a_full_disk_delays_and_loses_nothing(autojump_clock):
+    model = ScriptedModel([thought("", reply("at last"))], delay=1)
+    async with open_world(model) as world:
+        await world.say("x")
+        world.disk.files.capacity = 0
+        await trio.sleep(20)
+        assert world.channels["cli"].replies == []
+        world.disk.files.capacity = None
+        assert (await world.next_reply()).text == "at last"
+        await world.idle()
+        assert [line["role"] for line in world.session()] == ["user", "assistant", "tool"]
+
+
+async def test_every_key_of_the_limit_is_honoured(autojump_clock):
+    settings = Settings()
+    assert settings.agent.max_thoughts == 20
