@@ -1,0 +1,75 @@
+"""Fixtures and the hard deadline of every black-box test."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.blackbox.support.daemon import STARTED, Daemon
+
+DEADLINE = 40.0
+"""Seconds a test may take; `@pytest.mark.deadline(n)` gives another limit."""
+
+HERE = Path(__file__).parent
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "deadline(seconds): how long a black-box test may take")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.blackbox)
+            mark = item.get_closest_marker("deadline")
+            item.obj = _limited(item.obj, mark.args[0] if mark else DEADLINE)
+
+
+def _limited(test, seconds):
+    @functools.wraps(test)
+    async def run(**arguments):
+        with trio.fail_after(seconds):
+            await test(**arguments)
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def no_leftovers():
+    """Whatever happens, no process outlives its test."""
+    del STARTED[:]
+    yield
+    for daemon in STARTED:
+        daemon.kill()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.when == "call" and report.failed:
+        for daemon in STARTED:
+            report.sections.append((f"log of {daemon.home}", daemon.stderr[-4000:]))
+    return report
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One daemon with the stand-in for all tests of a file; each takes channels of its own (`name`)."""
+    daemon = Daemon(tmp_path_factory.mktemp("shared") / "home", {"models.default": "offline/stand-in"})
+    STARTED.remove(daemon)
+    try:
+        daemon.start_blocking()
+        yield daemon
+        assert daemon.alive, f"the daemon died: {daemon.stderr[-4000:]}"
+    finally:
+        daemon.kill()
+
+
+@pytest.fixture
+def name(request):
+    """A channelId no other test uses."""
+    return re.sub(r"[^a-zA-Z0-9_.-]", "_", request.node.name)[:100]

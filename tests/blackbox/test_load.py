@@ -1,0 +1,164 @@
+"""Too much of everything: messages, connections, replies nobody reads. Nothing accepted is lost and memory stays flat."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+
+from tests.blackbox.support import HANG, Book, connect, say, serving, until
+
+MB = 1_000_000
+
+
+@pytest.mark.deadline(60)
+async def test_ten_thousand_messages_at_once(tmp_path):
+    """While the model hangs: each one is accepted or refused as overloaded, memory is bounded, and none accepted is lost."""
+    async with serving(tmp_path, book := Book({"m0": HANG})) as daemon:
+        async with daemon.client() as client:
+            await client.say("m0", id="m0")
+            await book.reached(1)
+            before = daemon.memory()
+            accepted = await _flood(client, 10_000)
+            assert len(accepted) >= 100
+            assert daemon.memory() - before < 100 * MB
+            await client.fence()
+            assert (await client.call("status"))["waiting"] == len(accepted) + 1
+        await daemon.restart()
+        async with daemon.client("web", "other") as other:
+            assert (await other.call("status"))["waiting"] == len(accepted) + 1
+            assert "/stop" in await other.ask("/help")
+
+
+async def _flood(client, count):
+    """Send so many messages without waiting; the ids that were accepted. Each one must be answered."""
+    accepted, refused = set(), set()
+
+    async def hear():
+        while len(accepted) + len(refused) < count:
+            frame = await client.get("accepted", "error", timeout=30)
+            if frame["type"] == "accepted":
+                accepted.add(frame["id"])
+            else:
+                assert frame["code"] == "overloaded", frame
+                refused.add(frame["id"])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hear)
+        for n in range(1, count + 1):
+            await client.post(f"m{n}", id=f"m{n}")
+    assert accepted | refused == {f"m{n}" for n in range(1, count + 1)}
+    return accepted
+
+
+async def test_a_flood_on_one_channel_is_worked_off_in_order(tmp_path):
+    async with serving(tmp_path, Book()) as daemon, daemon.client() as client:
+        accepted = sorted(await _flood(client, 150), key=lambda id: int(id[1:]))
+        replies = await client.replies(len(accepted), timeout=30)
+        assert [frame["text"] for frame in replies] == [f"echo: {id}" for id in accepted]
+
+
+async def test_a_client_that_never_reads_is_disconnected_and_loses_nothing(tmp_path):
+    big = [f"{n:03} " + "x" * 100_000 for n in range(100)]
+    async with serving(tmp_path, Book({"tell me": say(*big)})) as daemon, daemon.client("web", "reader") as reader:
+        before = daemon.memory()
+        async with connect(daemon.url, queue=1) as lazy:
+            await lazy.hello(daemon.token, "web", "lazy")
+            await lazy.say("tell me")
+            assert await reader.ask("are you there?") == "echo: are you there?"
+            await until(lambda: _connections(daemon) == 1, "the end of the lazy client's connection", 30)
+            assert daemon.memory() - before < 100 * MB
+        async with daemon.client("web", "lazy", lastSeq=0) as client:
+            got = [(await client.reply())["text"] for _ in big]
+            assert got == big
+
+
+def _connections(daemon):
+    """TCP connections to the gateway that are established, seen from the daemon's side."""
+    count = 0
+    with open(f"/proc/{daemon.pid}/net/tcp") as table:
+        for line in table.readlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            count += state == "01" and int(local.rpartition(":")[2], 16) == daemon.port
+    return count
+
+
+async def test_a_client_that_never_reads_its_errors_is_no_burden(tmp_path):
+    """Frames that are answered are not read faster than the answers are taken."""
+    async with serving(tmp_path, Book()) as daemon:
+        async with connect(daemon.url, queue=1) as lazy:
+            await lazy.hello(daemon.token, "web", "lazy")
+            with trio.move_on_after(3):
+                for _ in range(100_000):
+                    await lazy.socket.send_message("nonsense")
+            async with daemon.client("web", "reader") as reader:
+                assert await reader.ask("hello") == "echo: hello"
+            assert daemon.peak_memory() < 150 * MB
+        async with daemon.client("web", "other") as other:
+            await other.fence()
+
+
+@pytest.mark.deadline(60)
+async def test_three_hundred_connections(tmp_path):
+    """All are welcomed, thirty talk, each gets its own replies; memory and descriptors come back."""
+    async with serving(tmp_path, Book()) as daemon:
+        async with daemon.client("web", "before") as client:
+            await client.ask("hello")
+        files, memory = daemon.open_files(), daemon.memory()
+        done = trio.Event()
+        peers = {}
+
+        async def stay(name):
+            async with daemon.client("web", name) as peer:
+                peers[name] = peer
+                await done.wait()
+
+        async with trio.open_nursery() as nursery:
+            for n in range(300):
+                nursery.start_soon(stay, f"c{n}")
+            await until(lambda: len(peers) == 300, "300 welcomes", 30)
+            async with trio.open_nursery() as talking:
+                for n in random.Random(7).sample(range(300), 30):
+                    talking.start_soon(_talk, peers[f"c{n}"], f"c{n}")
+            assert daemon.memory() - memory < 60 * MB
+            done.set()
+        await until(lambda: daemon.open_files() <= files + 2, "the descriptors to be given back")
+        async with daemon.client("web", "after") as client:
+            assert await client.ask("hello") == "echo: hello"
+
+
+async def _talk(peer, name):
+    for k in range(3):
+        assert await peer.ask(f"{name} says {k}") == f"echo: {name} says {k}"
+
+
+async def test_connections_that_come_and_go_leak_nothing(shared, name):
+    async with shared.client("web", name) as client:
+        await client.fence()
+    files = shared.open_files()
+    for n in range(60):
+        async with connect(shared.url) as peer:
+            if n % 3:
+                await peer.hello(shared.token, "web", f"{name}{n}")
+            if n % 3 == 2:
+                await peer.socket._stream.aclose()
+    await until(lambda: shared.open_files() <= files, f"{files} descriptors again")
+
+
+async def test_connections_that_say_nothing_do_not_keep_others_out(shared, name):
+    streams = [await trio.open_tcp_stream("127.0.0.1", shared.port) for _ in range(100)]
+    async with shared.client("web", name) as client:
+        await client.fence()
+    for stream in streams:
+        await stream.aclose()
+
+
+async def test_many_commands_leave_memory_flat(shared, name):
+    async with shared.client("web", name) as client:
+        for _ in range(200):
+            await client.ask("/help")
+        before = shared.memory()
+        for _ in range(1000):
+            await client.ask("/help")
+        assert shared.memory() - before < 15 * MB

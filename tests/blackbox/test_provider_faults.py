@@ -1,0 +1,243 @@
+"""A provider that fails in every way: the sender hears an honest sentence, once; the daemon stays up; the next message works."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import trio
+
+from tests.blackbox.support import (
+    HANG,
+    SILENCE,
+    Book,
+    Call,
+    Thought,
+    cut,
+    failing,
+    open_calls,
+    page,
+    refuse,
+    reset,
+    say,
+    serving,
+    session,
+)
+from tests.blackbox.support.model import HANG_IN_THE_MIDDLE
+
+SECRET = "sk-test-0123456789"
+
+
+def after(fault, times=1):
+    """This fault for so many requests, then a reply."""
+    left = [fault] * times
+
+    def page_of_the_book(view):
+        return left.pop() if left else say("it worked")
+
+    return page_of_the_book
+
+
+async def assert_told_and_well(daemon, book, *words):
+    """The question is answered with one sentence that has these words; the next one works; the session is well-formed."""
+    async with daemon.client() as client, daemon.client("web", "bystander") as bystander:
+        told = await client.ask("hello")
+        for word in words:
+            assert word in told, told
+        assert SECRET not in told
+        assert len(told) < 600
+        assert "Traceback" not in told
+        book.pages.clear()
+        assert await client.ask("next") == "echo: next"
+        await bystander.fence()
+        assert bystander.texts() == []
+    assert open_calls(session(daemon.home)) == []
+    assert SECRET not in daemon.stderr
+    assert len({view.request.n for view in book.about("next")}) == 1
+
+
+LASTING = {
+    "400": (refuse(400, "max_tokens is too large for this model"), ["400", "max_tokens is too large"]),
+    "401": (refuse(401, f"Incorrect API key provided: {SECRET}"), ["401", "key"]),
+    "403": (refuse(403, "country not supported"), ["403", "country not supported"]),
+    "404": (refuse(404, "The model `model-1` does not exist"), ["404", "model"]),
+    "a web page": (page(), ["base_url"]),
+    "429 for an hour": (refuse(429, "quota used up", retry_after=3600), ["429", "quota used up"]),
+    "a web page with an error status": (page("<html><h1>Bad gateway key</h1></html>", 401), ["401"]),
+}
+
+
+@pytest.mark.parametrize(("fault", "words"), LASTING.values(), ids=LASTING)
+async def test_a_fault_that_will_last_is_told_at_once(tmp_path, fault, words):
+    async with serving(tmp_path, book := Book({"hello": fault}), {"models.timeout": 15}) as daemon:
+        with trio.fail_after(8):
+            await assert_told_and_well(daemon, book, *words)
+
+
+LIMITED = {
+    "500": (refuse(500, "internal"), ["500"]),
+    "529": (refuse(529, "Overloaded"), ["529"]),
+    "503": (refuse(503, "try later"), ["503"]),
+    "429": (refuse(429, "slow down"), ["429"]),
+    "hangs": (HANG, ["1.5 seconds"]),
+    "hangs in the middle": (HANG_IN_THE_MIDDLE, ["1.5 seconds"]),
+    "reset": (reset(), []),
+    "cut": (cut(say("never seen"), 2), []),
+    "error in the stream": (failing("server_error", "something broke"), []),
+    "an endless trickle": (Thought("drop " * 1000, pieces=1000, pause=0.05), ["1.5 seconds"]),
+}
+
+
+@pytest.mark.parametrize(("fault", "words"), LIMITED.values(), ids=LIMITED)
+async def test_a_fault_that_might_pass_is_told_after_the_timeout_at_latest(tmp_path, fault, words):
+    async with serving(tmp_path, book := Book({"hello": fault}), {"models.timeout": 1.5}) as daemon:
+        with trio.fail_after(10):
+            await assert_told_and_well(daemon, book, *words)
+
+
+PASSING = {
+    "500": refuse(500),
+    "529": refuse(529),
+    "429": refuse(429),
+    "408": refuse(408),
+    "reset": reset(),
+    "cut at the start": cut(say("never seen"), 0),
+    "cut in the middle": cut(say("never seen"), 2),
+    "overloaded in the stream": failing("overloaded_error"),
+}
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
+async def test_a_fault_that_passes_is_not_even_noticed(tmp_path, fault):
+    async with serving(tmp_path, book := Book({"hello": after(fault)})) as daemon, daemon.client() as client:
+        assert await client.ask("hello") == "it worked"
+        await client.ask("next")
+        assert client.texts() == ["it worked", "echo: next"]
+        assert len(book.about("hello")) == 2
+        assert "never seen" not in str(session(daemon.home))
+
+
+async def test_retry_after_is_honoured(tmp_path):
+    times = []
+
+    def note(view):
+        times.append(time.monotonic())
+        return refuse(429, retry_after=2) if len(times) == 1 else say("it worked")
+
+    async with serving(tmp_path, Book({"hello": note})) as daemon, daemon.client() as client:
+        assert await client.ask("hello") == "it worked"
+    assert 1.9 < times[1] - times[0] < 6
+
+
+async def test_a_hanging_call_is_given_up_and_its_connection_closed(tmp_path):
+    async with (
+        serving(tmp_path, book := Book({"hello": HANG}), {"models.timeout": 0.5}) as daemon,
+        daemon.client() as client,
+    ):
+        await client.ask("hello")
+        await book.abandoned()
+
+
+async def test_an_error_from_one_thought_to_the_next_keeps_what_was_said(tmp_path):
+    book = Book(
+        {"hello": [Thought("a plan", (say("working on it").calls[0], Call("current_time"))), refuse(400, "no")]}
+    )
+    async with serving(tmp_path, book) as daemon, daemon.client() as client:
+        await client.say("hello")
+        first, second = await client.replies(2)
+        assert first["text"] == "working on it"
+        assert "400" in second["text"]
+        assert await client.ask("next") == "echo: next"
+        assert "a plan" in book.asked[-1].said("assistant")
+
+
+async def test_a_provider_that_is_down(tmp_path):
+    settings = {"models.timeout": 1.5, "providers.test.base_url": "http://127.0.0.1:9/v1"}
+    async with serving(tmp_path, Book(), settings) as daemon, daemon.client() as client:
+        told = await client.ask("hello")
+        assert "connect" in told.lower() or "1.5 seconds" in told
+        assert "/stop" in await client.ask("/help")
+
+
+async def test_a_provider_that_comes_back(tmp_path):
+    """Messages wait in order while it fails, and those after its return are answered."""
+    async with serving(tmp_path, Book({"one": refuse(400)})) as daemon, daemon.client() as client:
+        for text in ("one", "two", "three"):
+            await client.say(text)
+        replies = await client.replies(3)
+        assert [frame["text"] for frame in replies[1:]] == ["echo: two", "echo: three"]
+
+
+async def test_a_whole_answer_instead_of_a_stream(tmp_path):
+    """Servers that do not stream answer with one JSON object."""
+    body = (
+        b'{"id":"x","object":"chat.completion","created":0,"model":"m","choices":[{"index":0,"finish_reason":"tool_calls",'
+        b'"message":{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"reply",'
+        b'"arguments":"{\\"text\\":\\"in one piece\\",\\"channelId\\":\\"c1\\"}"}}]}}]}'
+    )
+    whole = Thought(body=body, content_type="application/json")
+    async with serving(tmp_path, Book({"hello": whole})) as daemon, daemon.client() as client:
+        assert await client.ask("hello") == "in one piece"
+
+
+NONSENSE = {
+    "empty body": Thought(body=b"", content_type="application/json"),
+    "empty stream": Thought(body=b""),
+    "no JSON": Thought(body=b"hello", content_type="application/json"),
+    "JSON of something else": Thought(body=b'{"hello":"world"}', content_type="application/json"),
+    "a JSON list": Thought(body=b"[1,2,3]", content_type="application/json"),
+    "null": Thought(body=b"null", content_type="application/json"),
+    "events of no JSON": Thought(body=b"data: hello\n\ndata: [DONE]\n\n"),
+    "events of something else": Thought(body=b'data: {"a":1}\n\ndata: [DONE]\n\n'),
+    "choices null": Thought(body=b'data: {"choices":null}\n\ndata: [DONE]\n\n'),
+    "deep": Thought(body=b"data: " + b"[" * 100_000 + b"\n\n"),
+    "zeros": Thought(body=b"\0" * 100_000),
+    "not UTF-8": Thought(body=b'data: {"choices":[{"delta":{"content":"\xff\xfe"}}]}\n\n'),
+}
+
+
+@pytest.mark.parametrize("fault", NONSENSE.values(), ids=NONSENSE)
+async def test_an_answer_that_makes_no_sense(tmp_path, fault):
+    async with serving(tmp_path, book := Book({"hello": fault}), {"models.timeout": 1.5}) as daemon:
+        await assert_told_and_well(daemon, book)
+
+
+async def test_an_answer_without_end_is_cut_off(tmp_path):
+    """Forty megabytes of monologue: memory stays bounded."""
+    flood = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 40_000_000 + b'"}}]}\n\n'
+    async with serving(tmp_path, book := Book({"hello": Thought(body=flood)}), {"models.timeout": 10}) as daemon:
+        await assert_told_and_well(daemon, book)
+        assert daemon.peak_memory() < 300_000_000
+
+
+async def test_surrogates_and_control_characters_in_an_answer(tmp_path):
+    """A pair cut in two pieces by the stream is one character again; a lone half harms nothing."""
+    body = b""
+    for piece in ("\\ud83d", "\\udc08", " \\ud800 \\u0000"):
+        body += b'data: {"choices":[{"index":0,"delta":{"content":"' + piece.encode() + b'"}}]}\n\n'
+    body += b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    async with serving(tmp_path, book := Book({"hello": Thought(body=body)})) as daemon, daemon.client() as client:
+        await client.say("hello")
+        assert await client.ask("next") == "echo: next"
+        assert "🐈" in book.asked[-1].said("assistant")[0]
+
+
+async def test_an_apology_is_given_once_over_restarts(tmp_path):
+    async with serving(tmp_path, Book({"hello": refuse(401)})) as daemon:
+        async with daemon.client() as client:
+            await client.say("hello")
+            first = await client.reply()
+            daemon.kill()
+        await daemon.start()
+        async with daemon.client(lastSeq=0) as client:
+            assert await client.reply() == first
+            assert await client.ask("next") == "echo: next"
+            assert len(client.texts()) == 2
+
+
+async def test_silence_after_an_error_result_is_legal(tmp_path):
+    book = Book({"hello": [Thought(calls=(Call("nonsense"),)), SILENCE]})
+    async with serving(tmp_path, book) as daemon, daemon.client() as client:
+        await client.say("hello")
+        assert await client.ask("next") == "echo: next"
+        assert client.texts() == ["echo: next"]

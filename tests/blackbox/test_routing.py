@@ -1,0 +1,205 @@
+"""Where a reply goes: seed 000's routings, trap T20, interfaces 8.2."""
+
+from __future__ import annotations
+
+import json
+
+from tests.blackbox.support import SILENCE, Book, Call, Thought, reply, serving
+
+GENERAL = {"type": "slack", "channelId": "#general", "userId": "zhangsan", "replyTo": "thread:weather-discussion"}
+
+
+def routing(frame):
+    """A reply frame as (text, channelId, thread)."""
+    channel = frame["channel"]
+    assert channel["type"] == "slack"
+    return frame["text"], channel["channelId"], channel.get("replyTo")
+
+
+async def test_slack_thread_direct_message_and_channel(tmp_path):
+    """The three targets of seed 000 from one question: same thread, the user in private, the channel without a thread."""
+    answer = Thought(
+        calls=(
+            reply("25°C 晴天", "#general", "slack", "thread:weather-discussion"),
+            reply("结果私聊给你了", "@zhangsan", "slack"),
+            reply("大家注意今天有雨", "#general", "slack"),
+        )
+    )
+    async with serving(tmp_path, Book({"北京天气怎么样？": answer})) as daemon, daemon.bridge("slack") as bridge:
+        await bridge.say("北京天气怎么样？", channel=GENERAL)
+        assert [routing(frame) for frame in await bridge.replies(3)] == [
+            ("25°C 晴天", "#general", "thread:weather-discussion"),
+            ("结果私聊给你了", "@zhangsan", None),
+            ("大家注意今天有雨", "#general", None),
+        ]
+
+
+async def test_from_cli_to_slack_by_the_directory(tmp_path):
+    """Trap T20: no channelType is given, the id is known from Slack, so the reply goes to Slack, not to the terminal."""
+    answer = Thought(calls=(reply("好的，已发送到 Slack", "main"), reply("北京今天晴，25°C", "#weather-updates")))
+    book = Book({"把结果发到 Slack 上": answer})
+    async with serving(tmp_path, book) as daemon, daemon.bridge("slack") as bridge, daemon.client("cli", "main") as cli:
+        await bridge.say("hello", channel={"type": "slack", "channelId": "#weather-updates"})
+        await bridge.get("reply", text="echo: hello")
+        await cli.say("把结果发到 Slack 上")
+        assert (await cli.reply())["text"] == "好的，已发送到 Slack"
+        frame = await bridge.reply()
+        assert routing(frame) == ("北京今天晴，25°C", "#weather-updates", None)
+        assert frame["seq"] == 2
+        await cli.fence()
+        assert cli.texts() == ["好的，已发送到 Slack"]
+
+
+async def test_the_three_slack_routings_from_cli(tmp_path):
+    """Asked in the terminal: into a thread, to a user, to a channel of Slack; ids known, and the type not given."""
+    answer = Thought(
+        calls=(
+            reply("in the thread", "#general", None, "thread:1234567890"),
+            reply("in private", "@zhangsan"),
+            reply("to all", "#general"),
+            reply("done", "main"),
+        )
+    )
+    async with (
+        serving(tmp_path, Book({"tell them": answer})) as daemon,
+        daemon.bridge("slack") as bridge,
+        daemon.client("cli", "main") as cli,
+    ):
+        for id in ("#general", "@zhangsan"):
+            await bridge.say("hi", channel={"type": "slack", "channelId": id})
+            await bridge.get("reply", text="echo: hi")
+        await cli.say("tell them")
+        assert [routing(frame) for frame in await bridge.replies(3)] == [
+            ("in the thread", "#general", "thread:1234567890"),
+            ("in private", "@zhangsan", None),
+            ("to all", "#general", None),
+        ]
+        assert (await cli.reply())["text"] == "done"
+        assert cli.texts() == ["done"]
+
+
+async def test_the_directory_survives_a_restart(tmp_path):
+    """An address seen before the restart takes a reply after it, kept until a bridge is there again."""
+    book = Book({"tell them": Thought(calls=(reply("news", "#general"),))})
+    async with serving(tmp_path, book) as daemon:
+        async with daemon.bridge("slack") as bridge:
+            await bridge.say("hi", channel={"type": "slack", "channelId": "#general"})
+            await bridge.ack(await bridge.reply())
+            await bridge.fence()
+        await daemon.restart()
+        async with daemon.client("cli", "main") as cli:
+            await cli.say("tell them")
+            assert await cli.ask("next") == "echo: next"
+        async with daemon.bridge("slack", lastSeqs={"#general": 1}) as bridge:
+            assert routing(await bridge.reply()) == ("news", "#general", None)
+
+
+async def test_unknown_channel_is_an_error_the_model_sees_and_nobody_gets_a_frame(tmp_path):
+    lost = Thought(calls=(reply("psst", "#nowhere"),))
+    async with (
+        serving(tmp_path, book := Book({"tell them": [lost, SILENCE]})) as daemon,
+        daemon.bridge("slack") as bridge,
+        daemon.client("cli", "main") as cli,
+    ):
+        await bridge.say("hi", channel={"type": "slack", "channelId": "#general"})
+        await bridge.reply()
+        await cli.say("tell them")
+        assert await cli.ask("next") == "echo: next"
+        [result] = book.about("tell them")[1].results
+        assert "#nowhere" in result
+        assert "#general" in result, "the known channels are named"
+        assert "main" in result
+        await bridge.fence()
+        assert bridge.texts() == ["echo: hi"]
+        assert cli.texts() == ["echo: next"]
+        assert cli.seen[-1]["seq"] == 1, "the lost reply took a number"
+
+
+async def test_an_unknown_id_of_a_type_nobody_serves_is_an_error(tmp_path):
+    lost = Thought(calls=(reply("psst", "+49123", "sms"),))
+    async with serving(tmp_path, book := Book({"text her": [lost, SILENCE]})) as daemon, daemon.client() as client:
+        await client.say("text her")
+        await client.ask("next")
+        assert "+49123" in book.about("text her")[1].results[0]
+        assert client.texts() == ["echo: next"]
+
+
+async def test_a_new_id_goes_to_the_bridge_of_the_given_type(tmp_path):
+    book = Book({"text her": Thought(calls=(reply("hi!", "+49123", "sms"), reply("sent", "c1", "web")))})
+    async with serving(tmp_path, book) as daemon, daemon.bridge("sms") as bridge, daemon.client() as client:
+        await client.say("text her")
+        frame = await bridge.reply()
+        assert (frame["text"], frame["channel"]["channelId"], frame["seq"]) == ("hi!", "+49123", 1)
+        assert (await client.reply())["text"] == "sent"
+
+
+async def test_a_given_type_is_never_overruled_by_an_equal_id_elsewhere(tmp_path):
+    """ "main" exists as cli; what was meant for slack:main must not turn up in the terminal."""
+    book = Book({"tell slack": [Thought(calls=(reply("x", "main", "slack"),)), SILENCE]})
+    async with serving(tmp_path, book) as daemon, daemon.client("cli", "main") as cli:
+        await cli.say("tell slack")
+        assert await cli.ask("next") == "echo: next"
+        assert cli.texts() == ["echo: next"]
+        assert len(book.about("tell slack")) == 2, "the failure was not told to the model"
+
+
+async def test_reply_without_channel_id_is_an_error_and_nothing_is_delivered(tmp_path):
+    mute = Thought(calls=(Call("reply", {"text": "psst"}),))
+    async with serving(tmp_path, book := Book({"hi": [mute, SILENCE]})) as daemon, daemon.client() as client:
+        await client.say("hi")
+        assert await client.ask("next") == "echo: next"
+        assert "channelId" in book.about("hi")[1].results[0]
+        assert client.texts() == ["echo: next"]
+
+
+async def test_reply_result_does_not_claim_delivery(tmp_path):
+    """Trap T19: what the model reads after reply() is no proof that the user heard it."""
+    both = Thought(calls=(reply("hello"), Call("current_time")))
+    async with serving(tmp_path, book := Book({"hi": [both, SILENCE]})) as daemon, daemon.client() as client:
+        await client.ask("hi")
+        await client.ask("next")
+        result = json.loads(book.about("hi")[1].results[0])
+        assert result.get("delivered") is not True
+        assert result["seq"] == 1
+
+
+async def test_a_client_gets_only_its_own_channel(tmp_path):
+    async with (
+        serving(tmp_path, Book()) as daemon,
+        daemon.client("web", "a") as a,
+        daemon.client("web", "b") as b,
+        daemon.bridge("slack") as slack,
+    ):
+        await a.ask("for a")
+        for peer in (b, slack):
+            await peer.fence()
+            assert peer.texts() == []
+
+
+async def test_a_bridge_gets_all_channels_of_its_type(tmp_path):
+    async with serving(tmp_path, Book()) as daemon, daemon.bridge("telegram") as bridge:
+        for id in ("100", "200", "100"):
+            await bridge.say(f"from {id}", channel={"type": "telegram", "channelId": id, "userId": "u", "replyTo": "7"})
+            frame = await bridge.reply()
+            assert frame["text"] == f"echo: from {id}"
+            assert (frame["channel"]["channelId"], frame["channel"]["replyTo"]) == (id, "7")
+        assert [frame["seq"] for frame in bridge.seen if frame["type"] == "reply"] == [1, 1, 2]
+
+
+async def test_two_clients_of_one_address_both_get_the_reply(tmp_path):
+    async with (
+        serving(tmp_path, Book()) as daemon,
+        daemon.client("web", "same") as one,
+        daemon.client("web", "same") as two,
+    ):
+        await one.say("hello")
+        assert (await one.reply())["seq"] == (await two.reply())["seq"] == 1
+        assert two.texts() == ["echo: hello"]
+
+
+async def test_ids_with_special_characters_come_back_as_they_are(tmp_path):
+    """`|`, `[`, `]`, spaces and emoji in ids: escaped in the metadata line, whole again on the way out."""
+    strange = "room [1] | 100% café 🐈"
+    async with serving(tmp_path, Book()) as daemon, daemon.client("web", strange) as client:
+        assert await client.ask("hello") == "echo: hello"
+        assert client.seen[-1]["channel"]["channelId"] == strange
