@@ -5,7 +5,18 @@ Nobody is told that something is accepted, said or kept before it is on disk; se
 
 from pegasus.storage.addresses import escape_field
 from pegasus.storage.disk import Disk, FileDisk
+from pegasus.storage.journal import journal
 from pegasus.storage.jsonl import BadLine, ReadLines, encode_line, read_lines
 from pegasus.storage.messages import StorageError
 
-__all__ = ["BadLine", "Disk", "FileDisk", "ReadLines", "StorageError", "encode_line", "escape_field", "read_lines"]
+__all__ = [
+    "BadLine",
+    "Disk",
+    "FileDisk",
+    "ReadLines",
+    "StorageError",
+    "encode_line",
+    "escape_field",
+    "journal",
+    "read_lines",
+]

@@ -44,6 +44,8 @@ class Directory:
         self._connected: dict[Address, int] = {}
         self._bridges: dict[str, int] = {}
         self._by_id: dict[str, dict[Address, None]] = {}
+        self.bytes = 0
+        """About how many bytes it takes to write down what was seen."""
 
     def __iter__(self) -> Iterator[Address]:
         """The addresses that were seen, the newest last."""
@@ -59,6 +61,7 @@ class Directory:
             del self._seen[address]
         self._seen[address] = None
         if news:
+            self.bytes += _size(address)
             self._index(address)
             if len(self._seen) > self._remembered:
                 self._forget(next(iter(self._seen)))
@@ -100,6 +103,7 @@ class Directory:
 
     def _forget(self, address: Address) -> None:
         del self._seen[address]
+        self.bytes -= _size(address)
         self._drop_unknown(address)
 
     def _drop_unknown(self, address: Address) -> None:
@@ -111,6 +115,10 @@ class Directory:
             alike.pop(address, None)
             if not alike:
                 del self._by_id[key]
+
+
+def _size(address: Address) -> int:
+    return len(address.type) + len(address.channel_id) + 8
 
 
 def _release(counts: dict[K, int], key: K) -> None:

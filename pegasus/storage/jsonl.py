@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from pegasus.messages import Json
+from pegasus.messages import Address, Json
 
 Record = Mapping[str, Json]
 
@@ -64,6 +64,18 @@ def encode_line(value: Record) -> bytes:
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False, allow_nan=False)
 _ASCII = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False)
+
+
+def text_of(value: object) -> str:
+    """The value, which must be a string; else TypeError."""
+    if not isinstance(value, str):
+        raise TypeError("not a string")
+    return value
+
+
+def address_in(channel: Mapping[str, object]) -> Address:
+    """The address of a channel in a record. Raises KeyError or TypeError."""
+    return Address(text_of(channel["type"]), text_of(channel["channelId"]))
 
 
 def read_lines(data: bytes) -> ReadLines:

@@ -1,0 +1,304 @@
+"""What was accepted and is not done: the state of `inbox/inbox.jsonl`, and its records.
+
+Pure: values in, bytes to be appended out. Changes are staged; `written` makes them true, `dropped` undoes them to
+the last detail. What need not be durable at once (done, sightings of addresses) is true at once, and its bytes
+are owed: they stay until some write takes them along.
+
+    {"type":"message","n":7,"at":ms,"lane":"control","message":{…}}   accepted (lane absent if "main")
+    {"type":"done","n":7}
+    {"type":"address","channel":{"type","channelId"}}                 seen without a message
+    {"type":"compacted","lastN":7}                                    the first line after a compaction, then
+    {"type":"ids","packed":"…"}                                       digest and n of ids to recognise, base64 of 2 × 8 bytes each
+    {"type":"addresses","known":[["web","c1"], …]}                    the newest last
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+from pegasus.messages import Address, InboundMessage, Json
+from pegasus.storage.addresses import Directory
+from pegasus.storage.compaction import merged, pieces
+from pegasus.storage.jsonl import Line, address_in, encode_line, text_of
+from pegasus.storage.messages import Accepted, Overloaded
+from pegasus.storage.volume import Span
+from pegasus.wire import from_wire, to_wire
+
+PATH = "inbox/inbox.jsonl"
+MAX_WAITING = 1_000
+REMEMBERED_IDS = 50_000
+"""Ids that are recognised when they come again; older ones are forgotten."""
+KEPT_BYTES = 8 << 20
+"""Bytes of waiting messages held in memory; what comes on top is read back from the file when its turn comes."""
+
+
+class Pending:
+    """An accepted message that is not done. message: None if it is to be read back from `span`."""
+
+    __slots__ = ("attempts", "lane", "message", "n", "span")
+
+    def __init__(self, n: int, lane: str, message: InboundMessage | None, span: Span) -> None:
+        self.n = n
+        self.lane = lane
+        self.message = message
+        self.span = span
+        self.attempts = 0
+
+
+class InboxLog:
+    """The inbox as of its file, plus what is staged."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        max_waiting: int = MAX_WAITING,
+        remembered: int = REMEMBERED_IDS,
+        kept_bytes: int = KEPT_BYTES,
+    ) -> None:
+        self._directory = directory
+        self._max_waiting = max_waiting
+        self._remembered = remembered
+        self._kept_bytes = kept_bytes
+        self._last_n = 0
+        self._ids: dict[int, int] = {}
+        self._lanes: dict[str, dict[int, Pending]] = {}
+        self._pending: dict[int, Pending] = {}
+        self._pending_bytes = 0
+        self._in_memory = 0
+        self._owed: list[bytes] = []
+        self._staged: list[tuple[Pending, int, Address, bytes]] = []
+        self.size = 0
+
+    # ------------------------------------------------------------------ accepting
+
+    def accept(self, message: InboundMessage, lane: str, at: int) -> Accepted | Overloaded:
+        """Stage a message. at: wall clock, ms. Raises TypeError, ValueError, RecursionError if it cannot be written."""
+        digest = _digest(message.channel.type, message.channel.channel_id, message.id)
+        known = self._ids.get(digest)
+        if known is not None:
+            return Accepted(known, duplicate=True)
+        waiting = self._lanes.setdefault(lane, {})
+        if len(waiting) >= self._max_waiting:
+            return Overloaded(len(waiting))
+        n = self._last_n + 1
+        line = _message_line(n, at, lane, message)
+        pending = Pending(n, lane, message, Span(0, len(line)))
+        self._last_n = n
+        self._ids[digest] = n
+        self._add(pending)
+        self._staged.append((pending, digest, message.channel.address, line))
+        return Accepted(n, duplicate=False)
+
+    def done(self, n: int) -> None:
+        """The item needs no more work; unknown ones are ignored."""
+        pending = self._pending.get(n)
+        if pending is not None:
+            self._remove(pending)
+            self._owed.append(b'{"type":"done","n":%d}\n' % n)
+
+    def connected(self, type: str, channel_id: str | None) -> None:
+        """Somebody is there: for an address, which is known from now on, or (channel_id None) for the whole type."""
+        self._directory.connected(type, channel_id)
+        if channel_id is not None and self._directory.saw(address := Address(type, channel_id)):
+            self._owed.append(encode_line({"type": "address", "channel": to_wire(address)}))
+
+    # ------------------------------------------------------------------ writing
+
+    @property
+    def owes(self) -> bool:
+        """Something waits to be written along."""
+        return bool(self._owed)
+
+    @property
+    def staged(self) -> int:
+        """How many messages must be written now."""
+        return len(self._staged)
+
+    def unwritten(self) -> bytes:
+        """What is to be appended to the file: what is owed, then what is staged."""
+        return b"".join(chain(self._owed, (line for _, _, _, line in self._staged)))
+
+    def written(self, offset: int) -> None:
+        """All that was unwritten is in the file from `offset` on."""
+        offset += sum(map(len, self._owed))
+        for pending, _, address, line in self._staged:
+            pending.span = Span(offset, len(line))
+            offset += len(line)
+            self._directory.saw(address)
+        self.size = offset
+        self._owed.clear()
+        self._staged.clear()
+        self._forget_old_ids()
+
+    def dropped(self) -> None:
+        """What was staged could not be written and never was; what is owed is still owed."""
+        for pending, digest, _, _ in reversed(self._staged):
+            self._remove(pending)
+            del self._ids[digest]
+            self._last_n = pending.n - 1
+        self._staged.clear()
+
+    # ------------------------------------------------------------------ taking
+
+    @property
+    def waiting(self) -> int:
+        """Items that are not done, all lanes."""
+        return len(self._pending)
+
+    def oldest(self, lane: str) -> Pending | None:
+        """The item of the lane that is to be worked on."""
+        return next(iter(self._lanes.get(lane, {}).values()), None)
+
+    # ------------------------------------------------------------------ loading
+
+    def replay(self, line: Line) -> str | None:
+        """Take over a record of the file; what is wrong with it, if it is none of ours. Done before anything else."""
+        try:
+            known = _REPLAY[line.value["type"]]
+        except (KeyError, TypeError):
+            return "unknown type of record"
+        try:
+            known(self, line.value, Span(line.offset, line.length))
+        except (KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
+            return f"not a record of its type ({type(error).__name__}: {error})"
+        return None
+
+    def loaded(self, size: int) -> None:
+        """All records were replayed; the file has this many bytes."""
+        self.size = size
+        self._owed.clear()
+        self._forget_old_ids()
+
+    def _replay_message(self, record: dict[str, Any], span: Span) -> None:
+        n, lane, message = int(record["n"]), text_of(record.get("lane", "main")), record["message"]
+        address = address_in(message["channel"])
+        text_of(message["text"])
+        self._ids[_digest(address.type, address.channel_id, text_of(message["id"]))] = n
+        self._last_n = max(self._last_n, n)
+        self._directory.saw(address)
+        if n not in self._pending:
+            self._add(Pending(n, lane, None, span))
+
+    def _replay_done(self, record: dict[str, Any], _: Span) -> None:
+        n = int(record["n"])
+        self._last_n = max(self._last_n, n)  # it was assigned, even if its line is damaged
+        pending = self._pending.get(n)
+        if pending is not None:
+            self._remove(pending)
+
+    def _replay_address(self, record: dict[str, Any], _: Span) -> None:
+        self._directory.saw(address_in(record["channel"]))
+
+    def _replay_compacted(self, record: dict[str, Any], _: Span) -> None:
+        self._last_n = max(self._last_n, int(record["lastN"]))
+
+    def _replay_ids(self, record: dict[str, Any], _: Span) -> None:
+        self._ids.update(struct.iter_unpack(">QQ", base64.b64decode(record["packed"], validate=True)))
+
+    def _replay_addresses(self, record: dict[str, Any], _: Span) -> None:
+        for type, channel_id in record["known"]:
+            self._directory.saw(Address(text_of(type), text_of(channel_id)))
+
+    # ------------------------------------------------------------------ compaction
+
+    @property
+    def live(self) -> int:
+        """About how many bytes the file would have after a compaction."""
+        return self._pending_bytes + 22 * len(self._ids) + self._directory.bytes
+
+    def compaction(self, now: int) -> Compaction:
+        """What the file is to hold instead; only while nothing is staged. Call `compacted` once it does."""
+        parts: list[bytes | Span] = [encode_line({"type": "compacted", "lastN": self._last_n})]
+        parts += (encode_line({"type": "ids", "packed": _packed(some)}) for some in pieces(self._ids.items()))
+        offset = sum(map(len, parts))
+        moved: list[tuple[Pending, Span]] = []
+        for pending in self._pending.values():
+            moved.append((pending, Span(offset, pending.span.length)))
+            offset += pending.span.length
+        parts += merged(pending.span for pending in self._pending.values())
+        parts += (
+            encode_line({"type": "addresses", "known": [[address.type, address.channel_id] for address in some]})
+            for some in pieces(self._directory)
+        )
+        return Compaction(parts, moved)
+
+    def compacted(self, plan: Compaction, size: int) -> list[str]:
+        """The file was replaced by the compaction, which has this many bytes. Gives what a person should know."""
+        for pending, span in plan.moved:
+            pending.span = span
+        self._owed.clear()
+        self.size = size
+        return []
+
+    # ------------------------------------------------------------------ inside
+
+    def _add(self, pending: Pending) -> None:
+        size = pending.span.length
+        self._pending[pending.n] = pending
+        self._lanes.setdefault(pending.lane, {})[pending.n] = pending
+        self._pending_bytes += size
+        if pending.message is None:
+            return
+        if self._in_memory + size > self._kept_bytes:
+            pending.message = None
+        else:
+            self._in_memory += size
+
+    def _remove(self, pending: Pending) -> None:
+        del self._pending[pending.n]
+        del self._lanes[pending.lane][pending.n]
+        self._pending_bytes -= pending.span.length
+        if pending.message is not None:
+            self._in_memory -= pending.span.length
+
+    def _forget_old_ids(self) -> None:
+        surplus = len(self._ids) - self._remembered
+        if surplus > 0:
+            for digest in list(islice(self._ids, surplus)):
+                del self._ids[digest]
+
+
+class Compaction(NamedTuple):
+    """New content of a file, and where what is waiting will be in it."""
+
+    parts: list[bytes | Span]
+    moved: list[tuple[Pending, Span]]
+
+
+def message_in(line: bytes) -> InboundMessage:
+    """The message in a record that was read back. Raises ValueError if there is none."""
+    return from_wire(json.loads(line)["message"], InboundMessage)
+
+
+_REPLAY = {
+    "message": InboxLog._replay_message,
+    "done": InboxLog._replay_done,
+    "address": InboxLog._replay_address,
+    "compacted": InboxLog._replay_compacted,
+    "ids": InboxLog._replay_ids,
+    "addresses": InboxLog._replay_addresses,
+}
+
+
+def _digest(type: str, channel_id: str, id: str) -> int:
+    """8 bytes that stand for an id: of 50,000, a new one is taken for an old one once in 10^14 times."""
+    key = f"{len(type)},{len(channel_id)},{type}{channel_id}{id}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
+
+
+def _message_line(n: int, at: int, lane: str, message: InboundMessage) -> bytes:
+    record: dict[str, Json] = {"type": "message", "n": n, "at": at}
+    if lane != "main":
+        record["lane"] = lane
+    record["message"] = to_wire(message)
+    return encode_line(record)
+
+
+def _packed(ids: Sequence[tuple[int, int]]) -> str:
+    return base64.b64encode(struct.pack(f">{2 * len(ids)}Q", *chain.from_iterable(ids))).decode()

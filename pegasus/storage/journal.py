@@ -1,0 +1,206 @@
+"""The journal: the one actor that writes below data/, and the only place where accepted work is remembered.
+
+Group commit: what waits in the mailbox is taken out, applied to the logs in memory as *staged*, written in one hop to
+the disk's thread (inbox, then appends, then outbox, each synced before the next), and only then answered. Whatever
+arrives meanwhile waits and is the next batch, so that a hundred waiting requests cost as many syncs as one. If the
+write fails, the staged changes are undone and the requests are tried one by one: one that cannot succeed fails
+nobody else.
+
+What need not be durable at once (done, acknowledged, sightings, Commit with durable=False) is true in memory at
+once and *owed* to the disk: it goes along with the next write of its file, or is flushed after 50 ms. Owed appends
+go first, so nothing gets ahead of them. While nothing is owed no timer runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import trio
+
+from actors import Inbox
+from pegasus.observe import get_logger
+from pegasus.storage.disk import Disk
+from pegasus.storage.dispatcher import Dispatcher, Query
+from pegasus.storage.inbox import MAX_WAITING
+from pegasus.storage.loading import Logs, Report, load
+from pegasus.storage.messages import (
+    Accept,
+    Acknowledge,
+    Archive,
+    Commit,
+    Connected,
+    Disconnected,
+    Done,
+    JournalMessage,
+    LastSeq,
+    NextItem,
+    NextReplies,
+    Posted,
+    ReadFile,
+    ReplaceFile,
+    StorageError,
+    Unacknowledged,
+    Waiting,
+)
+from pegasus.storage.volume import Volume
+from pegasus.storage.writing import Request, Writer, check_paths, is_durable
+
+FLUSH_AFTER = 0.05
+"""Seconds that something owed waits for a write to go along with."""
+RETRY_AFTER = 1.0
+"""Seconds after which a flush that the disk refused is tried again."""
+BATCH_BYTES = 4 << 20
+"""A batch takes no more requests once they hold about this many bytes."""
+
+_log = get_logger("journal")
+
+
+async def journal(
+    inbox: Inbox[JournalMessage],
+    disk: Disk,
+    *,
+    clock: Callable[[], int],
+    max_waiting: int = MAX_WAITING,
+    report: Report = _log.warning,
+) -> None:
+    """The actor. clock: wall clock, ms since the epoch. report: told about damage, compaction and a disk that refuses.
+
+    It is up once inbox and outbox are read. Raises StorageError if they cannot be. Stopped, cancelled or crashed:
+    a batch that is being written is finished and answered, and what is owed is flushed.
+    """
+    logs = await load(disk, max_waiting, report)
+    dispatcher = Dispatcher(disk, logs, report)
+    writer = Writer(disk, logs, clock, report, dispatcher.posted)
+    try:
+        await writer.compact(logs.damaged)
+        await _Journal(disk, logs, writer, dispatcher).serve(inbox)
+    finally:
+        with trio.CancelScope(shield=True):
+            await writer.flush(sync=True)
+        disk.close()
+
+
+class _Work(NamedTuple):
+    """What was in the mailbox: done in this order."""
+
+    requests: list[Request]
+    queries: list[Query]
+    whole_file: ReadFile | ReplaceFile | Archive | None
+
+
+class _Journal:
+    """The loop: gather, write, answer, hand out."""
+
+    def __init__(self, disk: Disk, logs: Logs, writer: Writer, dispatcher: Dispatcher) -> None:
+        self._disk = disk
+        self._logs = logs
+        self._writer = writer
+        self._dispatcher = dispatcher
+        self._flush_at = math.inf
+
+    async def serve(self, inbox: Inbox[JournalMessage]) -> None:
+        while True:
+            try:
+                message = await self._next(inbox)
+            except trio.EndOfChannel:
+                return
+            work = self._gather(message, inbox)
+            await self._write(work.requests)
+            for query in work.queries:
+                await self._dispatcher.answer(query)
+            if work.whole_file is not None:
+                await self._do_whole_file(work.whole_file)
+            if self._flush_at <= trio.current_time():
+                await self._writer.flush(sync=False)
+                self._flush_at = math.inf
+            await self._dispatcher.hand_out()
+            await self._writer.compact()
+            self._set_timer()
+
+    async def _next(self, inbox: Inbox[JournalMessage]) -> JournalMessage | None:
+        """The next message, or None when it is time to flush."""
+        if self._flush_at == math.inf:
+            return await inbox.receive()
+        with trio.move_on_at(self._flush_at):
+            return await inbox.receive()
+        return None
+
+    def _set_timer(self) -> None:
+        if not self._writer.owes:
+            self._flush_at = math.inf
+        elif self._flush_at == math.inf:
+            self._flush_at = trio.current_time() + (RETRY_AFTER if self._writer.is_refused else FLUSH_AFTER)
+
+    def _gather(self, message: JournalMessage | None, inbox: Inbox[JournalMessage]) -> _Work:
+        """All that waits in the mailbox, up to a message that concerns a whole file. What needs no answer is done here."""
+        requests: list[Request] = []
+        queries: list[Query] = []
+        size = 0
+        while True:
+            match message:
+                case Accept() | Commit():
+                    requests.append(message)
+                    size += _weight(message)
+                case ReadFile() | ReplaceFile() | Archive():
+                    return _Work(requests, queries, message)
+                case Waiting() | Posted() | Unacknowledged() | LastSeq():
+                    queries.append(message)
+                case None:
+                    pass
+                case _:
+                    self._note(message)
+            if size > BATCH_BYTES:
+                return _Work(requests, queries, None)
+            try:
+                message = inbox.receive_nowait()
+            except (trio.WouldBlock, trio.EndOfChannel):
+                return _Work(requests, queries, None)
+
+    def _note(self, message: NextItem | NextReplies | Done | Acknowledge | Connected | Disconnected) -> None:
+        match message:
+            case NextItem():
+                self._dispatcher.want_item(message)
+            case NextReplies():
+                self._dispatcher.want_replies(message)
+            case Done(n):
+                self._logs.inbox.done(n)
+            case Acknowledge(address, seq):
+                self._logs.outbox.acknowledge(address, seq)
+            case Connected(type, channel_id):
+                self._logs.inbox.connected(type, channel_id)
+            case Disconnected(type, channel_id):
+                self._logs.directory.disconnected(type, channel_id)
+
+    async def _write(self, requests: list[Request]) -> None:
+        if any(map(is_durable, requests)):
+            await self._writer.commit(requests)
+            return
+        for request in requests:
+            if isinstance(request, Commit):
+                self._writer.owe(request)
+
+    async def _do_whole_file(self, message: ReadFile | ReplaceFile | Archive) -> None:
+        """Read, replace or archive a file, with everything that was said before in it."""
+        try:
+            check_paths((message.path,))
+            await self._writer.flush_appends()
+            match message:
+                case ReadFile(reply, path):
+                    reply.send(await self._disk.run(Volume.read, path))
+                case ReplaceFile(reply, path, content):
+                    await self._disk.run(Volume.replace, path, content)
+                    reply.send(None)
+                case Archive(reply, path, content, at):
+                    reply.send(await self._disk.run(Volume.archive, path, content, at))
+        except (StorageError, ValueError) as error:
+            message.reply.fail(error)
+
+
+def _weight(request: Request) -> int:
+    """About how many bytes it takes to write it."""
+    if isinstance(request, Accept):
+        message = request.message
+        return sum((len(media.data) for media in message.media), len(message.text))
+    return sum((len(post.text) for post in request.posts), sum(len(data) for _, data in request.appends))

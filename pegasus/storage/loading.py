@@ -1,0 +1,88 @@
+"""Reading inbox and outbox at start: damage is set aside and reported, never hidden and never in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+
+from pegasus.storage import inbox, outbox
+from pegasus.storage.addresses import Directory
+from pegasus.storage.disk import Disk
+from pegasus.storage.inbox import InboxLog
+from pegasus.storage.jsonl import BadLine, Line, scan
+from pegasus.storage.messages import StorageError
+from pegasus.storage.outbox import OutboxLog
+from pegasus.storage.volume import Volume
+
+Report = Callable[[str], object]
+"""Tells a person what was found and done."""
+
+_NAMED = 5
+
+
+@attrs.define(eq=False, repr=False)
+class Logs:
+    """Everything durable that the journal holds in memory. damaged: paths of files with bad lines, copied aside by now."""
+
+    directory: Directory
+    inbox: InboxLog
+    outbox: OutboxLog
+    damaged: tuple[str, ...] = ()
+
+
+class _Log(Protocol):
+    def replay(self, line: Line) -> str | None: ...
+    def loaded(self, size: int) -> None: ...
+
+
+async def load(disk: Disk, max_waiting: int, report: Report) -> Logs:
+    """The logs as they are on disk; a missing file is an empty one. Raises StorageError if one cannot be read."""
+    directory = Directory()
+    logs = Logs(directory, InboxLog(directory, max_waiting), OutboxLog())
+    contents = await disk.run(Volume.open_logs, (inbox.PATH, outbox.PATH))
+    damaged = [
+        await _replay(disk, inbox.PATH, contents[0], logs.inbox, report),
+        await _replay(disk, outbox.PATH, contents[1], logs.outbox, report),
+    ]
+    logs.damaged = tuple(filter(None, damaged))
+    return logs
+
+
+async def _replay(disk: Disk, path: str, data: bytes, log: _Log, report: Report) -> str:
+    """Give the log its records; the path if there were bad ones, which the next compaction will leave out."""
+    bad: list[BadLine] = []
+    size = len(data)
+    for line in scan(data):
+        if isinstance(line, BadLine):
+            if line.torn:
+                size = line.offset
+                await _set_tail_aside(disk, path, line, report)
+            else:
+                bad.append(line)
+        elif problem := log.replay(line):
+            bad.append(BadLine(line.number, line.offset, data[line.offset : line.offset + line.length], problem))
+    log.loaded(size)
+    return path if bad and await _copy_aside(disk, path, bad, report) else ""
+
+
+async def _set_tail_aside(disk: Disk, path: str, torn: BadLine, report: Report) -> None:
+    """Cut the tail off in any case: nobody was told that it is safe, and the next record must not be glued to it."""
+    try:
+        copy = await disk.run(Volume.set_tail_aside, path, torn.offset, torn.raw)
+        report(f"{path}, {torn}; its {len(torn.raw)} bytes were set aside in {copy}")
+    except StorageError as error:
+        await disk.run(Volume.cut, path, torn.offset)
+        report(f"{path}, {torn}; cut off: {torn.raw[:200]!r} (no copy: {error})")
+
+
+async def _copy_aside(disk: Disk, path: str, bad: list[BadLine], report: Report) -> bool:
+    named = "; ".join(map(str, bad[:_NAMED])) + ("; …" if len(bad) > _NAMED else "")
+    try:
+        copy = await disk.run(Volume.keep_copy, path, b"".join(line.raw for line in bad), "bad")
+    except StorageError as error:
+        report(f"{path}: {len(bad)} bad lines were skipped and left where they are: {named} ({error})")
+        return False
+    report(f"{path}: {len(bad)} bad lines were set aside in {copy}: {named}")
+    return True

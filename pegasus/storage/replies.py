@@ -1,0 +1,90 @@
+"""A reply in memory and in the file: what `outbox` keeps of it, and its records."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import Any, NamedTuple
+
+from pegasus.messages import Address, ChannelInfo, Json, OutboundMessage
+from pegasus.storage.jsonl import encode_line, text_of
+from pegasus.storage.volume import Span
+from pegasus.wire import from_wire, to_wire
+
+GONE = Span(0, 0)
+"""The place of a reply whose text is in the file no more."""
+
+
+class Stored:
+    """A reply. message: None if it is to be read back from `span`; span.length 0: its text is gone (acknowledged)."""
+
+    __slots__ = ("acked", "at", "channel", "key", "message", "seq", "span")
+
+    def __init__(self, key: str, channel: ChannelInfo, seq: int, at: int, span: Span) -> None:
+        self.key = key
+        self.channel = channel
+        self.seq = seq
+        self.at = at
+        self.span = span
+        self.message: OutboundMessage | None = None
+        self.acked = False
+
+
+class Numbering:
+    """The replies to one address. last, acked: seqs; unacknowledged: in seq order."""
+
+    __slots__ = ("acked", "channel", "last", "unacknowledged")
+
+    def __init__(self, channel: ChannelInfo) -> None:
+        self.channel = channel  # the latest, so that replies to one channel share it
+        self.last = 0
+        self.acked = 0
+        self.unacknowledged: deque[Stored] = deque()
+
+    def share(self, channel: ChannelInfo) -> ChannelInfo:
+        """The same channel, as one object for all replies in a row that go to it."""
+        if self.channel != channel:
+            self.channel = channel
+        return self.channel
+
+
+class Compaction(NamedTuple):
+    """New content of a file, where unacknowledged replies will be in it, and the ones that were given up."""
+
+    parts: list[bytes | Span]
+    moved: list[tuple[Stored, Span]]
+    dropped: list[Stored]
+
+
+def message_in(line: bytes) -> OutboundMessage:
+    """The reply in a record that was read back. Raises ValueError or KeyError if there is none."""
+    return from_wire(json.loads(line)["message"], OutboundMessage)
+
+
+def reply_line(key: str, at: int, message: OutboundMessage) -> bytes:
+    """A reply. Raises TypeError, ValueError or RecursionError if it is no JSON."""
+    return encode_line({"type": "reply", "key": key, "at": at, "message": to_wire(message)})
+
+
+def ack_line(address: Address, seq: int) -> bytes:
+    """An acknowledgement of everything up to seq."""
+    return encode_line({"type": "ack", "channel": to_wire(address), "seq": seq})
+
+
+def channel_in(channel: dict[str, Any]) -> ChannelInfo:
+    """The channel in a record. Raises KeyError or TypeError."""
+    return ChannelInfo(
+        text_of(channel["type"]), text_of(channel["channelId"]), channel.get("userId"), channel.get("replyTo")
+    )
+
+
+def address_line(numbering: Numbering) -> bytes:
+    """The numbering of an address."""
+    address = to_wire(numbering.channel.address)
+    return encode_line({"type": "address", "channel": address, "seq": numbering.last, "acked": numbering.acked})
+
+
+def key_row(stored: Stored) -> list[Json]:
+    """What a compaction keeps of an acknowledged reply."""
+    channel = stored.channel
+    return [stored.key, channel.type, channel.channel_id, stored.seq, channel.user_id, channel.reply_to]
