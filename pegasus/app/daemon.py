@@ -86,8 +86,8 @@ async def _daemon(world: _World) -> int:
                 "config.reload": reloader.call,
             }
             door = Child("gateway", gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)
-            others = {"cli": _terminal(world, url, ready, signals)} if world.with_cli else {}
-            await open_channels(grown, door, others)
+            clients = {"cli": _terminal(world, url, ready, signals)} if world.with_cli else {}
+            await open_channels(grown, door, {}, clients)
             with announced(home, notifier, ws=url):
                 ready.set()
                 nursery.start_soon(_after_ready, reloader, notifier)

@@ -60,19 +60,24 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
 
 
 async def open_channels(
-    grown: Grown, gateway: Child[AdapterMessage], others: Mapping[str, Child[AdapterMessage]]
+    grown: Grown,
+    gateway: Child[AdapterMessage],
+    adapters: Mapping[str, Child[AdapterMessage]],
+    clients: Mapping[str, Child[AdapterMessage]],
 ) -> None:
-    """Start the switchboard, the gateway, and an adapter for each other channel type.
+    """Start the switchboard, the gateway, and the rest by their names in the tree.
 
-    An adapter in a crash loop is parked: its own supervisor gives up, and nobody starts that again.
+    adapters: each serves the channel type that is its name. clients: they only live in this tree, and talk to the gateway
+    like any other client (the terminal). One in a crash loop is parked: its own supervisor gives up, and nobody starts
+    that again.
     """
     routes: dict[str, Ref[AdapterMessage]] = {
-        kind: grown.root.ref(f"channels/{kind}/{child.name}") for kind, child in others.items()
+        kind: grown.root.ref(f"channels/{kind}/{child.name}") for kind, child in adapters.items()
     }
     hub = Child("switchboard", switchboard, grown.journal, routes, grown.root.ref("channels/gateway"))
     parkable = [
-        Child(kind, supervisor([child], intensity=PATIENCE), restart=Restart.TEMPORARY)
-        for kind, child in others.items()
+        Child(name, supervisor([child], intensity=PATIENCE), restart=Restart.TEMPORARY)
+        for name, child in {**adapters, **clients}.items()
     ]
     await grown.root.start_child(Child("channels", supervisor([hub, gateway, *parkable], intensity=PATIENCE)))
 
