@@ -6,7 +6,11 @@ from hypothesis import strategies as st
 from pegasus.main_agent.entry import Entry, decode
 from pegasus.main_agent.projection import Projection
 from pegasus.main_agent.repair import repair
-from pegasus.models.base import AssistantTurn, ToolCall, UserTurn
+from pegasus.main_agent.speaking import REPLY
+from pegasus.models.anthropic import AnthropicWire
+from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, UserTurn
+from pegasus.models.openai import ChatWire
+from pegasus.testing.provider_request import parse
 from tests.pegasus.main_agent.logs import as_bytes, logs
 
 
@@ -89,3 +93,22 @@ def test_turns_that_did_not_change_stay_the_same_objects(entries):
         before = list(projection.turns)
         projection.append(entry)
         assert all(a is b for a, b in zip(before[:-1], projection.turns, strict=False))
+
+
+JSON_BODY = {"content-type": "application/json"}
+
+
+@given(logs(), st.data())
+def test_any_byte_prefix_gives_requests_that_both_providers_accept(entries, data):
+    """The same for the bytes on the wire, read by a server as strict as the real ones."""
+    content = as_bytes(entries)
+    cut = content[: data.draw(st.integers(0, len(content)))]
+    loaded = [decode(json.loads(line)) for line in cut[: cut.rfind(b"\n") + 1].splitlines()]
+    projection = Projection(repair(loaded, lambda made: None, 9).entries)
+    projection.append(Entry(0, "user", "the next message"))
+    request = ModelRequest("system", tuple(projection.turns), (REPLY,))
+    messages = parse("/v1/messages", JSON_BODY, AnthropicWire("claude-x").body(request))
+    chat = parse("/v1/chat/completions", JSON_BODY, ChatWire("gpt-x", "openai", own=True).body(request))
+    for seen in (messages, chat):
+        assert [type(turn) for turn in seen.turns] == [type(turn) for turn in request.turns]
+        assert seen.last.text.endswith("the next message")

@@ -1,13 +1,14 @@
 """The Main Agent's behaviour, told through the whole tree in virtual time."""
 
 import json
+from contextlib import suppress
 
 import pytest
 import trio
 
+from actors import GaveUp, Restarting
 from pegasus.messages import ChannelInfo
 from pegasus.models.base import ModelError, ModelResponse, ToolCall, Usage
-from pegasus.settings import Settings
 from pegasus.testing.scripted import Hang, ScriptedModel
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
 
@@ -309,13 +310,50 @@ async def test_after_three_crashes_the_message_is_set_aside_with_an_apology_and_
         assert len(model.requests) == 4
 
 
-async def test_a_crashing_adapter_is_restarted_while_the_rest_goes_on(autojump_clock):
-    model = ScriptedModel([thought("", reply(str(n))) for n in range(4)])
-    async with open_world(model, channels=(FakeChannel("cli"), FakeChannel("web"))) as world:
-        world.channels["web"].failures = 2
-        await world.say("x", ChannelInfo("web", "w"))
-        await world.say("y", CLI)
-        assert (await world.next_reply("cli")).seq == 1
+async def test_a_crashing_adapter_is_restarted_with_growing_pauses_while_the_rest_goes_on(autojump_clock):
+    def answer(request):
+        channel = "w" if "id: w" in request.turns[-1].text else "main"
+        return thought("", reply(f"to {channel}", channel))
+
+    cli, web = FakeChannel("cli"), FakeChannel("web")
+    async with open_world(ScriptedModel(answer), channels=(cli, web)) as world:
+        with world.root.events() as events:
+            web.failures = 3
+            await world.say("x", ChannelInfo("web", "w"))
+            await world.say("y", CLI)
+            assert (await world.next_reply("cli")).text == "to main"
+            assert (await world.next_reply("web")).text == "to w"
+            await world.idle()
+            seen = []
+            with suppress(trio.WouldBlock):
+                while True:
+                    seen.append(events.receive_nowait())
+    pauses = [event.delay for event in seen if isinstance(event, Restarting)]
+    assert {event.path for event in seen if isinstance(event, Restarting)} == {"channels/web/fake"}
+    assert pauses == sorted(pauses)
+    assert len(pauses) == 3
+    assert cli.texts == ["to main"]
+
+
+async def test_an_adapter_in_a_crash_loop_is_parked_and_the_rest_runs_on(autojump_clock):
+    cli, web = FakeChannel("cli"), FakeChannel("web")
+    async with open_world(ScriptedModel(lambda request: thought("", reply("here"))), channels=(cli, web)) as world:
+        web.failures = 1_000_000
+        with world.root.events() as events:
+            await world.say("one", ChannelInfo("web", "w"))
+            await world.say("two", CLI)
+            for _ in range(100):
+                await trio.sleep(2)
+                await world.say("/help", ChannelInfo("web", "w"))
+            paths = set()
+            with suppress(trio.WouldBlock):
+                while True:
+                    event = events.receive_nowait()
+                    if isinstance(event, GaveUp):
+                        paths.add(event.path)
+        assert paths == {"channels/web"}
+        await world.say("three", CLI)
+        assert (await world.next_reply("cli")).text == "here"
 
 
 async def test_killed_after_the_reply_was_kept_it_is_not_said_again(autojump_clock):
@@ -358,8 +396,3 @@ async def test_a_full_disk_delays_and_loses_nothing(autojump_clock):
         assert (await world.next_reply()).text == "at last"
         await world.idle()
         assert [line["role"] for line in world.session()] == ["user", "assistant", "tool"]
-
-
-async def test_every_key_of_the_limit_is_honoured(autojump_clock):
-    settings = Settings()
-    assert settings.agent.max_thoughts == 20
