@@ -1,8 +1,8 @@
 """The command line: thin commands over the composition root and the gateway's client.
 
-`main.py` turns what goes wrong into one line and an exit code; `commands.py` says what commands and options there are.
+`program.py` turns what goes wrong into one line and an exit code; `commands.py` says what commands and options there are.
 """
 
-from pegasus.cli.main import main
+from pegasus.cli.program import main
 
 __all__ = ["main"]

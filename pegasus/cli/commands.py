@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import Any
@@ -35,7 +36,11 @@ class _Group(click.Group):
 @click.pass_context
 def pegasus(ctx: click.Context) -> int | None:
     """Pegasus, an always-on agent. Without a command: run, and a chat if this is a terminal."""
-    return _run(ctx.ensure_object(Options), with_cli=True) if ctx.invoked_subcommand is None else None
+    if ctx.invoked_subcommand is None:
+        return _run(ctx.ensure_object(Options), with_cli=True)
+    if ctx.invoked_subcommand != "run":
+        gc.enable()
+    return None
 
 
 @pegasus.command()
@@ -142,6 +147,8 @@ def _run(options: Options, *, with_cli: bool) -> int:
     from pegasus.cli.config import check_rooms
 
     check_rooms(home, settings)
+    gc.freeze()  # modules stay for good: no collection needs to look at them again
+    gc.enable()
     return run_daemon(home, settings, with_cli=with_cli and settings.channels.cli.enabled and os.isatty(0))
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import trio
 
@@ -111,13 +111,22 @@ def _traceback(error: BaseException | None) -> str:
 # ------------------------------------------------------------------ the pipeline
 
 
-class _Plan(NamedTuple):
-    file: Path | None
-    level: str
-    format: str
-    secrets: tuple[str, ...]
-    quiet_stderr: bool
-    clock: Callable[[], float]
+class _Plan:
+    def __init__(
+        self,
+        file: Path | None,
+        level: str,
+        format: str,
+        secrets: tuple[str, ...],
+        quiet_stderr: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self.file = file
+        self.level = level
+        self.format = format
+        self.secrets = secrets
+        self.quiet_stderr = quiet_stderr
+        self.clock = clock
 
 
 class _Pipeline:
@@ -171,11 +180,11 @@ class _Pipeline:
     def take(self, level: str, logger: str, event: str, fields: Mapping[str, object], exception: str) -> None:
         with self._lock:
             at = self._plan.clock() if self._plan else time.time()
-            entry = Entry(level, logger, event, fields, at, exception)
             if self._loggers is not None:
-                self._emit(entry)
+                self._emit(Entry(level, logger, event, fields, at, exception))
             elif len(self._buffer) < BUFFER:
-                self._buffer.append(entry._replace(fields={key: _still(value) for key, value in fields.items()}))
+                still = {key: _still(value) for key, value in fields.items()}
+                self._buffer.append(Entry(level, logger, event, still, at, exception))
             else:
                 self.lost += 1
 

@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 MASK: Final = "***"
 _SHORTEST_SECRET: Final = 4
 _OWN: Final = frozenset({"ts", "level", "logger", "event", "exception"})
 
 
-class Entry(NamedTuple):
+class Entry:
     """One thing that happened. at: seconds since the epoch. exception: a formatted traceback, or ""."""
 
-    level: str
-    logger: str
-    event: str
-    fields: Mapping[str, object]
-    at: float
-    exception: str
+    __slots__ = ("at", "event", "exception", "fields", "level", "logger")
+
+    def __init__(
+        self, level: str, logger: str, event: str, fields: Mapping[str, object], at: float, exception: str
+    ) -> None:
+        self.level = level
+        self.logger = logger
+        self.event = event
+        self.fields = fields
+        self.at = at
+        self.exception = exception
 
 
 EventDict: TypeAlias = MutableMapping[str, Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pegasus.settings.errors import Problem
 
@@ -32,12 +32,15 @@ class Raw(str):
     __slots__ = ()
 
 
-class Layer(NamedTuple):
+class Layer:
     """What one place says. folded: its key names come without regard to case."""
 
-    source: str
-    table: Mapping[str, Any]
-    folded: bool = False
+    __slots__ = ("folded", "source", "table")
+
+    def __init__(self, source: str, table: Mapping[str, Any], *, folded: bool = False) -> None:
+        self.source = source
+        self.table = table
+        self.folded = folded
 
 
 def provider_layers(environ: Mapping[str, str]) -> list[Layer]:

@@ -22,9 +22,6 @@ def main(args: Sequence[str]) -> int:
     options = Options()
     try:
         code = pegasus.main(list(args), prog_name="pegasus", standalone_mode=False, obj=options)
-    except BrokenPipeError:
-        _silence_stdout()
-        return 1
     except (Exception, KeyboardInterrupt) as error:
         return report(error, debug=options.log_level == "debug")
     return _flushed(code if isinstance(code, int) else 0)
@@ -50,8 +47,17 @@ def report(error: BaseException, *, debug: bool = False) -> int:
             _say(f"pegasus: {error}")
             return error.exit_code
         case KeyboardInterrupt() | click.Abort():
-            _say("")
+            if not isinstance(error.__cause__, KeyboardInterrupt):  # else click ended the line already
+                _say("")
             return 130
+        case BrokenPipeError():
+            _silence_stdout()
+            return 1
+        case OSError():
+            _silence_stdout()
+            reason = error.strerror or str(error)
+            _say(f"pegasus: {error.filename}: {reason}" if error.filename else f"pegasus: {reason}")
+            return 1
     return _report_defect(error, debug=debug)
 
 
@@ -88,17 +94,13 @@ def _flushed(code: int) -> int:
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:
-        _silence_stdout()
-        return code or 1
     except OSError as error:
-        _silence_stdout()
-        _say(f"pegasus: stdout: cannot be written ({error.strerror})")
-        return code or 1
+        return report(error)
     return code
 
 
 def _silence_stdout() -> None:
+    """What is still in its buffer must not fail again at exit."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

@@ -1,0 +1,302 @@
+"""Options, exit codes, and how errors are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import pegasus.app
+from pegasus import __version__
+from pegasus.host import HomeBusy
+from pegasus.observe import configure_logging
+
+
+@pytest.fixture
+def daemon(monkeypatch):
+    """Stands in for the daemon; `calls` has what it was started with."""
+    calls = []
+
+    def run_daemon(home, settings, *, with_cli):
+        calls.append((home, settings, with_cli))
+        return 0
+
+    monkeypatch.setattr(pegasus.app, "run_daemon", run_daemon)
+    return calls
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """failing(error): a daemon that ends with it."""
+
+    def failing(error):
+        def run_daemon(home, settings, *, with_cli):
+            raise error
+
+        monkeypatch.setattr(pegasus.app, "run_daemon", run_daemon)
+
+    return failing
+
+
+# ------------------------------------------------------------------ which command
+
+
+def test_without_a_command_the_daemon_runs(pegasus, daemon, user):
+    assert pegasus()[0] == 0
+    ((home, settings, _),) = daemon
+    assert home.path == user / ".pegasus"
+    assert settings.gateway.port == 7717
+
+
+@pytest.mark.parametrize(
+    ("args", "terminal", "with_cli"),
+    [
+        ([], True, True),
+        (["run"], True, True),
+        (["run", "--no-cli"], True, False),
+        ([], False, False),
+        (["run"], False, False),
+        (["run", "--set", "channels.cli.enabled=false"], True, False),
+    ],
+)
+def test_a_chat_is_opened_if_stdin_is_a_terminal_and_nobody_objects(
+    pegasus, daemon, monkeypatch, args, terminal, with_cli
+):
+    monkeypatch.setattr(os, "isatty", lambda descriptor: terminal and descriptor == 0)
+    pegasus(*args)
+    assert daemon[0][2] is with_cli
+
+
+def test_the_daemons_exit_code_is_the_commands(pegasus, monkeypatch):
+    monkeypatch.setattr(pegasus_app(), "run_daemon", lambda *_, with_cli: 70)
+    assert pegasus("run")[0] == 70
+
+
+def pegasus_app():
+    return sys.modules["pegasus.app"]
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_global_options_may_stand_before_and_after_the_command(pegasus, daemon, where):
+    options = ["--home", "/tmp/x y", "--set", "gateway.port=1", "--set", "log.format=json", "--log-level", "debug"]
+    pegasus(*([*options, "run"] if where == "before" else ["run", *options]))
+    home, settings, _ = daemon[0]
+    assert str(home) == "/tmp/x y"
+    assert (settings.gateway.port, settings.log.format, settings.log.level) == (1, "json", "debug")
+
+
+def test_set_on_both_sides_adds_up_and_the_later_wins(pegasus, daemon):
+    pegasus("--set", "gateway.port=1", "--set", "log.level=error", "run", "--set", "gateway.port=2")
+    settings = daemon[0][1]
+    assert (settings.gateway.port, settings.log.level) == (2, "error")
+
+
+def test_a_profile_has_its_own_home_and_settings(pegasus, daemon, user):
+    (user / ".pegasus-work").mkdir()
+    (user / ".pegasus-work" / "pegasus.toml").write_text("[gateway]\nport = 1\n")
+    pegasus("--profile", "work")
+    home, settings, _ = daemon[0]
+    assert (home.path, settings.gateway.port) == (user / ".pegasus-work", 1)
+
+
+def test_the_environment_names_home_and_settings(pegasus, daemon, user, monkeypatch):
+    (user / "other.toml").write_text("[gateway]\nport = 2\n")
+    monkeypatch.setenv("PEGASUS_HOME", str(user / "elsewhere"))
+    monkeypatch.setenv("PEGASUS_CONFIG", str(user / "other.toml"))
+    monkeypatch.setenv("PEGASUS__LOG__LEVEL", "error")
+    pegasus()
+    home, settings, _ = daemon[0]
+    assert (home.path, settings.gateway.port, settings.log.level) == (user / "elsewhere", 2, "error")
+
+
+def test_config_wins_over_the_environment(pegasus, daemon, user, monkeypatch):
+    (user / "a.toml").write_text("[gateway]\nport = 3\n")
+    monkeypatch.setenv("PEGASUS_CONFIG", "/nonexistent")
+    pegasus("--config", str(user / "a.toml"))
+    assert daemon[0][1].gateway.port == 3
+
+
+def test_the_version(pegasus):
+    assert pegasus("--version") == (0, f"pegasus {__version__}\n", "")
+
+
+def test_help_lists_the_commands_that_are_there(pegasus):
+    code, out, _ = pegasus("--help")
+    assert code == 0
+    commands = out.partition("Commands:")[2].split("\n")
+    assert [line.split()[0] for line in commands if line.strip()] == [
+        "run",
+        "chat",
+        "send",
+        "init",
+        "status",
+        "tree",
+        "config",
+    ]
+
+
+# ------------------------------------------------------------------ wrong usage
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["foo"], "No such command 'foo'"),
+        (["run", "--no-clii"], "Did you mean '--no-cli'?"),
+        (["run", "extra"], "unexpected extra argument"),
+        (["send"], "Missing argument 'TEXT'"),
+        (["send", " "], "found nothing to send"),
+        (["send", "x", "--wait", "-1"], "found -1.0; allowed: 0 to 86400 seconds"),
+        (["send", "x", "--wait", "nan"], "found nan; allowed: 0 to 86400 seconds"),
+        (["chat", "--channel", ""], "allowed: printable text"),
+        (["chat", "--channel", "a\nb"], "allowed: printable text"),
+        (["--set", "x", "run"], 'found "x"; allowed: section.key=value'),
+        (["--set", "a..b=1", "run"], 'found "a..b"; allowed: section.key=value'),
+        (["--log-level", "loud"], "'loud' is not one of"),
+        (["--home", "/x", "--profile", "y"], "--home and --profile exclude each other"),
+        (["--home", "/x", "run", "--profile", "y"], "--home and --profile exclude each other"),
+        (["--profile", "../x"], "allowed: letters, digits, - and _"),
+        (["--home", ""], "found an empty name"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(pegasus, daemon, args, words):
+    code, out, err = pegasus(*args)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("pegasus: ")
+    assert words in err
+
+
+def test_half_a_command_shows_what_is_missing(pegasus):
+    code, out, err = pegasus("config")
+    assert (code, out) == (2, "")
+    assert "check" in err
+
+
+# ------------------------------------------------------------------ errors
+
+
+def test_bad_settings_are_lines_on_stderr_and_exit_code_78(pegasus, daemon, user):
+    code, out, err = pegasus("run", "--set", "gateway.prot=1", "--set", "log.level=x")
+    assert (code, out) == (78, "")
+    assert [line.split(": ")[1] for line in err.splitlines()] == ["gateway.prot", "log.level"]
+    assert not (user / ".pegasus").exists()
+    assert daemon == []
+
+
+def test_a_missing_config_is_told(pegasus, daemon):
+    assert pegasus("--config", "/nonexistent")[::2] == (
+        78,
+        "/nonexistent: found no such file; allowed: a TOML file, as --config or PEGASUS_CONFIG names it\n",
+    )
+
+
+def test_another_owner_of_the_home_is_exit_code_75(pegasus, failing):
+    from pathlib import Path
+
+    from pegasus.host import Home
+
+    failing(HomeBusy(Home(Path("/h")), 42))
+    code, _, err = pegasus("run")
+    assert (code, err) == (
+        75,
+        "pegasus: /h: process 42 already runs Pegasus here; stop it, or give another --home or --profile\n",
+    )
+
+
+def test_a_defect_is_one_line_and_its_traceback_in_the_log(pegasus, failing, tmp_path):
+    configure_logging(tmp_path / "x.log", quiet_stderr=True)
+    failing(ZeroDivisionError("oh"))
+    code, _, err = pegasus("run")
+    assert code == 1
+    assert err.splitlines()[-1] == "pegasus: internal error: ZeroDivisionError: oh; the log has the details"
+    assert "Traceback" in (tmp_path / "x.log").read_text()
+
+
+def test_a_defect_before_there_is_a_log_shows_its_traceback(pegasus, failing):
+    failing(ZeroDivisionError("oh"))
+    code, _, err = pegasus("run")
+    assert code == 1
+    assert err.startswith("Traceback")
+    assert err.endswith("pegasus: internal error: ZeroDivisionError: oh\n")
+
+
+def test_ctrl_c_is_exit_code_130_without_a_traceback(pegasus, failing):
+    failing(KeyboardInterrupt())
+    assert pegasus("run") == (130, "", "\n")
+
+
+def test_a_model_without_a_key_is_found_before_the_start(pegasus, daemon):
+    code, _, err = pegasus("run", "--set", "models.default=anthropic/x")
+    assert code == 78
+    assert err.startswith("--set: models.default: ")
+    assert daemon == []
+
+
+def test_a_broken_persona_is_found_before_the_start(pegasus, daemon, user):
+    (user / "p.json").write_text("{}")
+    code, _, err = pegasus("run", "--set", "agent.persona=~/p.json")
+    assert code == 78
+    assert all(line.startswith(f"--set: agent.persona: {user}/p.json: ") for line in err.splitlines())
+
+
+# ------------------------------------------------------------------ the process
+
+
+def test_a_reader_that_left_is_no_traceback(user):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pegasus", "config", "show"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    _, err = process.communicate(timeout=20) if not process.stdout.closed else (None, process.stderr.read())
+    process.wait(timeout=20)
+    process.stderr.close()
+    assert (process.returncode, err) == (1, b"")
+
+
+def test_a_full_disk_behind_stdout_is_one_line(user):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pegasus", "config", "show"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=20,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, b"pegasus: No space left on device\n")
+
+
+def test_closed_standard_streams_do_no_harm(user):
+    """Otherwise a file opened later gets number 1 or 2, and what is printed goes into it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pegasus", "init"],
+        preexec_fn=lambda: [os.close(n) for n in (0, 1, 2)] and None,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert (user / ".pegasus" / "token").read_text().count("\n") == 1
+
+
+def test_a_settings_error_costs_no_daemon():
+    """Found with the light half of the program: nothing of the daemon is imported."""
+    script = (
+        "import sys; from pegasus.cli import main; code = main(['run', '--set', 'x.y=1']); "
+        "heavy = [m for m in ('structlog', 'rich', 'httpx', 'prompt_toolkit', 'pegasus.app') if m in sys.modules]; "
+        "sys.exit(f'{code} {heavy}')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, timeout=20, check=False)
+    assert done.stderr.splitlines()[-1] == "78 []"
+
+
+def test_an_interrupt_while_starting_is_exit_code_130(user):
+    script = (
+        "import os, signal, sys, pegasus.cli.program as m; from pegasus import __main__;"
+        "m.fill_standard_streams = lambda: os.kill(os.getpid(), signal.SIGINT);"
+        "sys.argv = ['pegasus', 'config', 'show']; __main__.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+    assert signal.SIGINT == 2
