@@ -58,7 +58,7 @@ async def _sample(folder: Path, rounds: int) -> Samples:
     samples = Samples()
     disk = _Counted(FileDisk(folder / "journal"))
     with appender(folder) as floor:
-        async with open_supervisor("bench") as root:
+        async with open_supervisor() as root:
             ref = await root.start_child(Child("journal", partial(journal, clock=_now), disk))
             for _ in range(rounds):
                 await _round(ref, floor, disk, samples)
