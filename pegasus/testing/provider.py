@@ -75,24 +75,19 @@ class ProviderServer:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 
-    async def answer(self, path: str, headers: dict[str, str], body: bytes) -> tuple[str, bool, bool, Answer]:
-        """Wire format, whether to stream, whether with usage, and the answer."""
-        form = "anthropic" if path.endswith("/messages") else "openai"
+    def read(self, path: str, headers: dict[str, str], body: bytes) -> ProviderRequest | Answer:
+        """The request, or the refusal it deserves."""
+        self.count += 1
         refusal = self._refusal(path, headers)
         if refusal is not None:
-            return form, True, True, refusal
+            return refusal
         try:
             request = self._read(path, headers, body, self.count)
         except Invalid as error:
             self.invalid.append(str(error))
-            return form, True, True, refuse(400, str(error))
+            return refuse(400, str(error))
         self.requests.append(request)
-        self.notify()
-        answer = self.script(request)
-        if not isinstance(answer, Answer):
-            answer = await answer
-        usage = bool((request.raw.get("stream_options") or {}).get("include_usage"))
-        return form, request.stream, usage, answer
+        return request
 
     def _refusal(self, path: str, headers: dict[str, str]) -> Answer | None:
         if path not in _PATHS:
@@ -103,6 +98,10 @@ class ProviderServer:
         if path.endswith("/messages") and "anthropic-version" not in headers:
             return refuse(400, "anthropic-version: header is required")
         return None
+
+
+class _Reset(Exception):
+    """The answer was to reset the connection, which is done."""
 
 
 class _Connection:
@@ -119,7 +118,9 @@ class _Connection:
             try:
                 while await self._one():
                     self._http.start_next_cycle()
-            except (trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError):
+            except _Reset:
+                return
+            except (trio.BrokenResourceError, h11.RemoteProtocolError):
                 self._server.hung_up += 1
                 self._server.notify()
 
@@ -141,7 +142,6 @@ class _Connection:
         if head.method == b"GET":
             await self._stats()
         else:
-            self._server.count += 1
             await self._answer(path, headers, bytes(body))
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
@@ -152,24 +152,52 @@ class _Connection:
 
     async def _answer(self, path: str, headers: dict[str, str], body: bytes) -> None:
         server = self._server
-        form, stream, usage, answer = await server.answer(path, headers, body)
+        request = server.read(path, headers, body)
         server.notify()
+        if isinstance(request, Answer):
+            await self._send(request, "anthropic" if path.endswith("/messages") else "openai", None)
+        else:
+            answer = server.script(request)
+            if not isinstance(answer, Answer):
+                answer = await self._while_there(answer)
+            await self._send(answer, request.format, request)
+        server.answered += 1
+        server.notify()
+
+    async def _while_there(self, script: Awaitable[Answer]) -> Answer:
+        """What the script says, unless the client hangs up before; then the script is cancelled."""
+        answers: list[Answer] = []
+
+        async def watch() -> None:
+            data = await self._stream.receive_some(_READ)
+            self._http.receive_data(data)
+            if not data:
+                nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            answers.append(await script)
+            nursery.cancel_scope.cancel()
+        if not answers:
+            raise trio.BrokenResourceError("the client hung up")
+        return answers[0]
+
+    async def _send(self, answer: Answer, form: str, request: ProviderRequest | None) -> None:
+        server = self._server
         if answer.reset:
-            linger = struct.pack("ii", 1, 0)
-            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._stream.socket.close()
-            raise trio.ClosedResourceError
+            raise _Reset
         if answer.body is not None:
             await self._send_whole(answer.status, answer.content_type, answer.body)
-        elif answer.status != 200:
+        elif answer.status != 200 or request is None:
             said = error_body(form, answer.status, answer.message, server.count)
             await self._send_whole(answer.status, "application/json", said, answer.retry_after)
-        elif stream:
+        elif request.stream:
+            usage = bool((request.raw.get("stream_options") or {}).get("include_usage"))
             await self._stream_out(answer, events(answer, form, server.new_id, usage=usage))
         else:
             await self._send_whole(200, "application/json", whole(answer, form, server.new_id))
-        server.answered += 1
-        server.notify()
 
     async def _stream_out(self, answer: Answer, parts: list[bytes]) -> None:
         http = self._http

@@ -1,0 +1,91 @@
+"""Models of both wire formats on a provider server of the test's own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from trio.testing import MockClock
+
+from pegasus.models import AssistantTurn, LanguageModel, ModelRequest, ModelResponse, Models, ToolSpec, Turn, UserTurn
+from pegasus.settings import Models as ModelSettings
+from pegasus.settings import Provider
+from pegasus.testing.provider import ProviderServer, open_provider
+
+KEY = "sk-test-0123456789abcdef"
+REPLY = ToolSpec(
+    "reply",
+    "Speak.",
+    {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+)
+
+
+def provider_of(form: str, server: ProviderServer) -> Provider:
+    """The settings that point a provider type to this server."""
+    url = server.url if form == "anthropic" else server.openai_url
+    return Provider(type=form, api_key=KEY, base_url=url)
+
+
+@asynccontextmanager
+async def opened(form: str, server: ProviderServer, **settings: object) -> AsyncIterator[LanguageModel]:
+    """A model of one wire format on this server."""
+    models = Models(
+        ModelSettings(default=f"{form}/test-model", **settings),
+        {form: provider_of(form, server)},
+        env={},
+        rng=random.Random(1),
+    )
+    await models.warm_up()
+    try:
+        yield models.get()
+    finally:
+        await models.aclose()
+
+
+Ask = Callable[..., Awaitable[ModelResponse]]
+
+
+@pytest.fixture(params=["anthropic", "openai"])
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def fast_clock() -> MockClock:
+    """Real sockets need a clock that runs; this one runs 60 times as fast, so that pauses between retries cost little."""
+    return MockClock(rate=60)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ProviderServer]:
+    async with open_provider() as server:
+        yield server
+
+
+@pytest.fixture
+async def model(form: str, server: ProviderServer) -> AsyncIterator[LanguageModel]:
+    async with opened(form, server) as model:
+        yield model
+
+
+@pytest.fixture
+def ask(model: LanguageModel) -> Ask:
+    """Ask the model, by default "hello"; turns and other fields as given."""
+
+    async def ask(*turns: Turn, text: str = "hello", **fields: object) -> ModelResponse:
+        return await model.generate(request(*turns, text=text, **fields))
+
+    return ask
+
+
+def request(*turns: Turn, text: str = "hello", **fields: object) -> ModelRequest:
+    return ModelRequest(
+        **{"system": "You are a test.", "turns": turns or (UserTurn(text=text),), "tools": (REPLY,), **fields}
+    )
+
+
+def assistant(response: ModelResponse) -> AssistantTurn:
+    """The turn that a response becomes."""
+    return AssistantTurn(response.text, response.calls, response.thinking, response.thinking_of)

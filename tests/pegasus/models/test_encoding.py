@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pegasus.models.encoding import encode, mend, read_arguments, wire_id, wire_name
+from pegasus.models.ids import CallIds
+
+ANY_TEXT = st.text(st.characters())
+
+
+@given(ANY_TEXT)
+def test_any_text_becomes_valid_utf8_json(text: str) -> None:
+    assert json.loads(encode({"text": text}).decode()) == {"text": text.encode("utf-8", "replace").decode()}
+
+
+def test_numbers_that_json_does_not_know_become_null() -> None:
+    assert encode({"a": [float("nan"), float("inf"), 1.5]}) == b'{"a":[null,null,1.5]}'
+
+
+@given(ANY_TEXT)
+def test_names_and_ids_always_fit_the_wire(word: str) -> None:
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", wire_name(word))
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", wire_id(word))
+
+
+def test_what_fits_is_left_alone_and_what_does_not_stays_distinct() -> None:
+    assert wire_name("server__tool") == "server__tool"
+    assert wire_id("toolu_01A-b") == "toolu_01A-b"
+    assert len({wire_name(name) for name in ("a.b", "a b", "a_b", "a:b", "a" * 65, "a" * 66, "")}) == 7
+
+
+@pytest.mark.parametrize(
+    ("raw", "arguments", "error"),
+    [
+        ('{"a":1}', {"a": 1}, None),
+        ("", {}, None),
+        ("  ", {}, None),
+        ("null", {}, None),
+        (None, {}, None),
+        ({"a": 1}, {"a": 1}, None),
+        ('{"a":', {}, "not valid JSON"),
+        ('{"a":NaN}', {}, "NaN is not JSON"),
+        ("[1]", {}, "must be a JSON object, not a list"),
+        ('"text"', {}, "must be a JSON object, not a string"),
+        ("[" * 100_000, {}, "nested too deeply"),
+        ('{"a":' * 500 + "1" + "}" * 500, {}, "nested too deeply"),
+    ],
+)
+def test_arguments_are_an_object_or_an_explanation(raw: object, arguments: object, error: str | None) -> None:
+    found, why = read_arguments(raw)
+    assert found == arguments
+    assert (error or "") in (why or "")
+    assert (error is None) == (why is None)
+
+
+def test_arguments_cut_at_the_token_limit_say_so() -> None:
+    assert "cut off at the token limit" in str(read_arguments('{"text":"lo', cut=True)[1])
+
+
+def test_half_characters_in_arguments_are_mended() -> None:
+    assert read_arguments('{"a":"\\ud83d\\ude00 \\ud83d"}')[0] == {"a": "😀 \N{REPLACEMENT CHARACTER}"}
+
+
+def test_surrogates_from_two_pieces_of_a_stream_meet() -> None:
+    assert mend("a\ud83d" + "\ude00b") == "a😀b"
+    assert mend("a\ud83db") == "a\N{REPLACEMENT CHARACTER}b"
+    assert mend("äß😀") == "äß😀"
+
+
+def test_call_ids_that_are_missing_or_used_are_made_unique_always_in_the_same_way() -> None:
+    body = b'{"messages":[{"id":"call_0"}]}'
+    given_ids = ["call_9", "call_0", "call_9", "", ""]
+    first, second = CallIds(body), CallIds(body)
+    ids = [first.unique(call_id) for call_id in given_ids]
+    assert ids[0] == "call_9"
+    assert len(set(ids)) == 5
+    assert "call_0" not in ids
+    assert [second.unique(call_id) for call_id in given_ids] == ids
+    assert CallIds(body + b" ").unique("") != CallIds(body).unique("")

@@ -1,0 +1,113 @@
+"""Which model is meant: roles, defaults, providers, and the mistakes a person can make there."""
+
+from __future__ import annotations
+
+import pytest
+
+from pegasus.models.limits import context_window
+from pegasus.models.roles import ModelConfigError, default_spec, find_providers, problems, role_spec, split_spec
+from pegasus.settings import Models, Provider
+
+
+def test_without_any_key_it_is_the_stand_in() -> None:
+    assert default_spec(find_providers({}, {})) == "offline/stand-in"
+
+
+@pytest.mark.parametrize(
+    ("env", "provider"),
+    [
+        ({"ANTHROPIC_API_KEY": "k"}, "anthropic"),
+        ({"OPENAI_API_KEY": "k"}, "openai"),
+        ({"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}, "anthropic"),
+        ({"ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": "k"}, "openai"),
+        ({"GEMINI_API_KEY": "k"}, "offline"),
+    ],
+)
+def test_the_default_is_the_first_provider_with_a_key(env: dict[str, str], provider: str) -> None:
+    for configured in ({}, {"anthropic": Provider("anthropic"), "openai": Provider("openai")}):
+        assert default_spec(find_providers(configured, env)).startswith(provider + "/")
+
+
+def test_a_key_in_the_settings_counts_as_one() -> None:
+    providers = find_providers({"anthropic": Provider("anthropic", api_key="k")}, {})
+    assert default_spec(providers).startswith("anthropic/")
+
+
+def test_roles_that_are_not_named_fall_back_to_default() -> None:
+    settings = Models(default="openai/a", compact="ollama/b")
+    specs = [
+        role_spec(role, settings, find_providers({}, {})) for role in ("default", "subagent", "compact", "reflection")
+    ]
+    assert specs == ["openai/a", "openai/a", "ollama/b", "openai/a"]
+
+
+def test_a_model_may_be_named_where_a_role_is_expected() -> None:
+    assert role_spec("openai/x", Models(default="openai/a"), find_providers({}, {})) == "openai/x"
+
+
+def test_a_model_id_may_have_slashes_of_its_own() -> None:
+    provider, model = split_spec("ollama/library/llama3:8b", find_providers({}, {}), "models.default")
+    assert (provider.name, model) == ("ollama", "library/llama3:8b")
+
+
+def test_a_key_of_the_environment_never_goes_to_another_server() -> None:
+    configured = {"openai": Provider("openai", base_url="http://elsewhere:1"), "corp": Provider("openai")}
+    providers = find_providers(configured, {"OPENAI_API_KEY": "secret"})
+    assert providers["openai"].api_key == ""
+    assert providers["corp"].api_key == ""
+
+
+def test_addresses_of_the_environment_are_used_with_its_keys() -> None:
+    providers = find_providers({"anthropic": Provider("anthropic")}, {"ANTHROPIC_BASE_URL": "http://proxy:1"})
+    assert providers["anthropic"].base_url == "http://proxy:1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "configured", "words"),
+    [
+        (Models(default="gpt"), {}, ["models.default", '"gpt"', "<provider>/<model>"]),
+        (Models(default="openai/"), {}, ["models.default", "<provider>/<model>"]),
+        (Models(compact="nobody/x"), {}, ["models.compact", "nobody", "anthropic"]),
+        (Models(default="anthropic/x"), {}, ["models.default", "no key", "ANTHROPIC_API_KEY"]),
+        (Models(fallback=("offline/x", "openai/y")), {}, ["models.fallback[1]", "OPENAI_API_KEY"]),
+        (Models(default="a/x"), {"a": Provider("openai", "k", "localhost:1")}, ["providers.a.base_url", "http://"]),
+        (Models(default="a/x"), {"a": Provider("openai", "k", "http://:1")}, ["providers.a.base_url"]),
+        (Models(default="a/x"), {"a": Provider("openai", "two words")}, ["providers.a.api_key"]),
+        (Models(default="a/x"), {"a": Provider("openai", "schlüssel")}, ["providers.a.api_key"]),
+        (Models(), {"a": Provider()}, ["providers.a.type", "anthropic, openai, gemini, ollama, offline"]),
+    ],
+)  # fmt: skip
+def test_each_mistake_is_named_with_its_key(
+    settings: Models, configured: dict[str, Provider], words: list[str]
+) -> None:
+    found = problems(settings, configured, {})
+    assert len(found) == 1
+    assert all(word in found[0] for word in words)
+    assert "schlüssel" not in found[0]
+
+
+def test_good_settings_have_no_problems() -> None:
+    configured = {"lab": Provider("openai", base_url="http://localhost:1234/v1"), "gemini": Provider(api_key="k")}
+    settings = Models(default="lab/x", subagent="gemini/y", compact="ollama/z", fallback=("offline/stand-in",))
+    assert problems(settings, configured, {}) == []
+
+
+def test_a_secret_is_not_in_an_error() -> None:
+    with pytest.raises(ModelConfigError) as caught:
+        split_spec("a/x", find_providers({"a": Provider("openai", "geheim nis")}, {}), "models.default")
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens"),
+    [
+        ("anthropic/claude-sonnet-5-5", 1_000_000),
+        ("anthropic/claude-haiku-4-5-20251001", 200_000),
+        ("openai/gpt-6.1-terra", 1_050_000),
+        ("openai/gpt-4o-mini", 128_000),
+        ("openrouter/openai/gpt-4.1", 1_047_576),
+        ("ollama/llama3", 128_000),
+    ],
+)
+def test_context_windows_are_known_by_name(model: str, tokens: int) -> None:
+    assert context_window(model) == tokens
