@@ -67,7 +67,7 @@ async def _daemon(world: _World) -> int:
     reloader = Reloader(home, settings, world.token, quiet_stderr=world.with_cli)
     disk = FileDisk(home.data)
     parts = Parts(settings, disk, reloader.model, world.persona, now)
-    listeners = await open_listeners(settings.gateway.host, settings.gateway.port)
+    listeners = await _listen(settings)
     url = _url(settings.gateway.host, listeners)
     notifier = Notifier.from_environment()
     ready = trio.Event()
@@ -93,7 +93,8 @@ async def _daemon(world: _World) -> int:
                 nursery.start_soon(_after_ready, reloader, notifier)
                 await signals.stop.wait()
             nursery.cancel_scope.cancel()
-    disk.close()
+    if signals.overran:
+        _log.warning("the stop took too long and was cut short", grace=settings.run.shutdown_grace)
     return 0
 
 
@@ -105,6 +106,16 @@ async def _after_ready(reloader: Reloader, notifier: Notifier) -> None:
         nursery.start_soon(start_logging)
         _log.info("ready", model=reloader.model.name)
         await reloader.models.warm_up()
+
+
+async def _listen(settings: Settings) -> list[trio.SocketListener]:
+    host, port = settings.gateway.host, settings.gateway.port
+    try:
+        return await open_listeners(host, port)
+    except OSError as error:
+        why = error.strerror or str(error)
+        message = f"gateway.host {host!r}, gateway.port {port}: cannot listen there ({why}); choose another, or port 0 for any"
+        raise OSError(message) from error
 
 
 def _url(host: str, listeners: Sequence[trio.SocketListener]) -> str:
@@ -143,7 +154,8 @@ def _persona(home: Home, settings: Settings) -> Persona:
 
 
 def _cause(error: BaseException) -> str:
-    while error.__cause__ is not None:
+    """What a person can do something about: behind an actor that did not start stands the reason."""
+    while isinstance(error, ActorDied | GaveUp) and error.__cause__ is not None:
         error = error.__cause__
     return str(error)
 

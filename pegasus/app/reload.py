@@ -14,7 +14,7 @@ from pegasus.models import Models
 from pegasus.models.base import LanguageModel, ModelRequest, ModelResponse
 from pegasus.models.roles import ModelConfigError
 from pegasus.observe import configure_logging, get_logger
-from pegasus.settings import Settings, SettingsError, changed_keys, reload_settings
+from pegasus.settings import Settings, SettingsError, changed_keys, reload_settings, secrets_of
 
 _log = get_logger("settings")
 
@@ -96,12 +96,12 @@ class Reloader:
         return {"changed": list(now), "afterRestart": list(later)}
 
     def _configure_logs(self) -> None:
-        secrets = (self._token, *(provider.api_key for provider in self.settings.providers.values()))
+        secrets = (self._token, *secrets_of(self.settings))
         log = self.settings.log
         configure_logging(
             self._home.log,
             level=log.level,
             format=log.format,
-            secrets=tuple(filter(None, secrets)),
+            secrets=secrets,
             quiet_stderr=self._quiet,
         )

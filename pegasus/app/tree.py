@@ -52,7 +52,8 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
     storage = await root.start_child(Child("journal", partial(journal, clock=clock), parts.disk))
     tools = {tool.spec.name: tool for tool in (current_time(clock),)}
     prompt = main_prompt(parts.persona, tools=(REPLY.name, *tools), channels=_configured(settings))
-    mind = Mind(prompt, parts.model, tools, clock, settings.agent.max_thoughts, settings.tools.timeout)
+    limits = (settings.agent.max_thoughts, settings.tools.timeout, settings.tools.timeouts)
+    mind = Mind(prompt, parts.model, tools, clock, *limits)
     run = partial(main_agent, announce=root.ref("channels/switchboard"))
     agent = Child("global", run, storage, mind, backoff=RETRY)
     await root.start_child(Child("main-agent", supervisor([agent], intensity=PATIENCE)))
@@ -71,10 +72,11 @@ async def open_channels(
     like any other client (the terminal). One in a crash loop is parked: its own supervisor gives up, and nobody starts
     that again.
     """
-    routes: dict[str, Ref[AdapterMessage]] = {
+    routes: Mapping[str, Ref[AdapterMessage]] = {
         kind: grown.root.ref(f"channels/{kind}/{child.name}") for kind, child in adapters.items()
     }
-    hub = Child("switchboard", switchboard, grown.journal, routes, grown.root.ref("channels/gateway"))
+    default: Ref[AdapterMessage] = grown.root.ref("channels/gateway")
+    hub = Child("switchboard", switchboard, grown.journal, routes, default)
     parkable = [
         Child(name, supervisor([child], intensity=PATIENCE), restart=Restart.TEMPORARY)
         for name, child in {**adapters, **clients}.items()

@@ -34,6 +34,11 @@ class Mind:
     clock: Callable[[], int]
     max_thoughts: int = 20
     tool_timeout: float = 60.0
+    tool_timeouts: Mapping[str, float] = attrs.field(factory=dict)
+
+    def timeout_of(self, tool: str) -> float:
+        """Seconds that one call of this tool may take."""
+        return self.tool_timeouts.get(tool, self.tool_timeout)
 
     def request(self, session: Session) -> ModelRequest:
         """The next call: the whole session as turns, behind a prompt and tools that never change (prefix caching)."""
@@ -99,7 +104,7 @@ async def _carry_out(
     if tool is None:
         known = ", ".join((REPLY.name, *mind.tools))
         return f"Error: there is no tool {call.name!r} here. There are: {known}", True
-    outcome = await run_tool(tool, call.arguments, mind.tool_timeout)
+    outcome = await run_tool(tool, call.arguments, mind.timeout_of(call.name))
     return outcome.content, outcome.failed
 
 
