@@ -133,9 +133,10 @@ class _Agent:
         match command_of(item.message.text):
             case "/stop":
                 ended = await self.stop(f"the user ({item.message.channel.type})")
-                return stop_text(ended, await self._waiting())
+                return stop_text(ended, await self._accepted())  # the next one may be begun by now: it was not ended
             case "/status":
-                return status_text(self.status(), await self._waiting(), trio.current_time() - self.started)
+                waiting = max(0, await self._accepted() - (self.running is not None))
+                return status_text(self.status(), waiting, trio.current_time() - self.started)
             case _:
                 return HELP
 
@@ -143,9 +144,9 @@ class _Agent:
         post = answer_to(item, text, purpose)
         await until_written(lambda: self.journal.ask(Commit, (), (post,)), "a command's answer")
 
-    async def _waiting(self) -> int:
-        """Messages in the queue, without the command that asks and without the one being worked on."""
-        return max(0, await self.journal.ask(Waiting) - 1 - (self.running is not None))
+    async def _accepted(self) -> int:
+        """Messages that are not done, without the command that asks."""
+        return max(0, await self.journal.ask(Waiting) - 1)
 
     # ---------------------------------------------------------------- stop and status
 

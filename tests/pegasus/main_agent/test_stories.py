@@ -235,6 +235,15 @@ async def test_after_stop_the_next_message_is_handled(autojump_clock):
         assert (await world.next_reply()).text == "here"
 
 
+async def test_stop_counts_what_still_waits_also_what_is_begun_by_then(autojump_clock):
+    async with open_world(ScriptedModel([Hang(), Hang(), Hang()])) as world:
+        for text in ("one", "two", "three", "/stop"):
+            await world.say(text)
+        said = (await world.next_reply()).text
+        assert "one" in said
+        assert "2 messages are still waiting" in said
+
+
 async def test_stop_with_nothing_running_says_so(autojump_clock):
     async with open_world(ScriptedModel([])) as world:
         await world.say("/STOP please")
