@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
-
-import attrs
+from typing import Any, NamedTuple
 
 from pegasus.messages import Address, Json
 
 Record = Mapping[str, Json]
 
 
-@attrs.frozen
-class Line:
+class Line(NamedTuple):
     """A good line. number: from 1. offset, length: its bytes in the file, newline included."""
 
     number: int
@@ -28,8 +25,7 @@ class Line:
     value: dict[str, Any]
 
 
-@attrs.frozen
-class BadLine:
+class BadLine(NamedTuple):
     """Bytes that are no record. torn: they end the file, so that cutting them off loses nothing that was promised."""
 
     number: int
@@ -42,8 +38,7 @@ class BadLine:
         return f"line {self.number}: {self.problem}"
 
 
-@attrs.frozen
-class ReadLines:
+class ReadLines(NamedTuple):
     """What was in a file. good: (line number, value). bad: everything else, a torn last line included."""
 
     good: tuple[tuple[int, dict[str, Any]], ...]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
-
-import attrs
+from typing import NamedTuple, Protocol
 
 from pegasus.storage import inbox, outbox
 from pegasus.storage.addresses import Directory
@@ -22,14 +20,13 @@ Report = Callable[[str], object]
 _NAMED = 5
 
 
-@attrs.define(eq=False, repr=False)
-class Logs:
+class Logs(NamedTuple):
     """Everything durable that the journal holds in memory. damaged: paths of files with bad lines, copied aside by now."""
 
     directory: Directory
     inbox: InboxLog
     outbox: OutboxLog
-    damaged: tuple[str, ...] = ()
+    damaged: tuple[str, ...]
 
 
 class _Log(Protocol):
@@ -40,18 +37,19 @@ class _Log(Protocol):
 async def load(disk: Disk, max_waiting: int, report: Report) -> Logs:
     """The logs as they are on disk; a missing file is an empty one. Raises StorageError if one cannot be read."""
     directory = Directory()
-    logs = Logs(directory, InboxLog(directory, max_waiting), OutboxLog())
-    contents = await disk.run(Volume.open_logs, (inbox.PATH, outbox.PATH))
+    accepted, replies = InboxLog(directory, max_waiting), OutboxLog()
+    logs: tuple[tuple[str, _Log], ...] = ((inbox.PATH, accepted), (outbox.PATH, replies))
+    contents = await disk.run(Volume.open_logs, [path for path, _ in logs])
     damaged = [
-        await _replay(disk, inbox.PATH, contents[0], logs.inbox, report),
-        await _replay(disk, outbox.PATH, contents[1], logs.outbox, report),
+        path
+        for (path, log), content in zip(logs, contents, strict=True)
+        if await _replay(disk, path, content, log, report)
     ]
-    logs.damaged = tuple(filter(None, damaged))
-    return logs
+    return Logs(directory, accepted, replies, tuple(damaged))
 
 
-async def _replay(disk: Disk, path: str, data: bytes, log: _Log, report: Report) -> str:
-    """Give the log its records; the path if there were bad ones, which the next compaction will leave out."""
+async def _replay(disk: Disk, path: str, data: bytes, log: _Log, report: Report) -> bool:
+    """Give the log its records; whether there were bad ones, which are copied aside and may be left out from now on."""
     bad: list[BadLine] = []
     size = len(data)
     for line in scan(data):
@@ -64,7 +62,7 @@ async def _replay(disk: Disk, path: str, data: bytes, log: _Log, report: Report)
         elif problem := log.replay(line):
             bad.append(BadLine(line.number, line.offset, data[line.offset : line.offset + line.length], problem))
     log.loaded(size)
-    return path if bad and await _copy_aside(disk, path, bad, report) else ""
+    return bool(bad) and await _copy_aside(disk, path, bad, report)
 
 
 async def _set_tail_aside(disk: Disk, path: str, torn: BadLine, report: Report) -> None:

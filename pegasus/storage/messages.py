@@ -1,6 +1,8 @@
 """What may be said to the journal actor, the one writer of `<home>/data`.
 
 Everything answered here is on disk (fdatasync) before the answer is sent, except where `durable=False` is said.
+Questions have no ==, which would mean nothing, and no repr, which would put people's words into logs; it also makes them
+cheap to import.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class Overloaded:
     waiting: int
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Accept:
     """Take responsibility for a message. lane: "main" in order, or "control", which passes the queue (/stop …)."""
 
@@ -56,11 +58,12 @@ class Accept:
     lane: str = "main"
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class NextItem:
     """The oldest item of the lane that is not done; the answer comes when there is one.
 
-    Asking again without Done gives the same item again, with attempt + 1.
+    Asking again without Done gives the same item again, with attempt + 1. Of two that wait for the same lane the
+    first gets a StorageError.
     """
 
     reply: Reply[Item]
@@ -74,7 +77,7 @@ class Done:
     n: int
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Waiting:
     """How many accepted items are not done, all lanes."""
 
@@ -86,7 +89,10 @@ class Waiting:
 
 @attrs.frozen
 class Connected:
-    """A client for this address, or a bridge for the whole type (channel_id None), is there. Kept in memory only."""
+    """A client for this address, or a bridge or adapter for the whole type (channel_id None), is there.
+
+    Kept in memory only; but an address that was there once is known for ever after.
+    """
 
     type: str
     channel_id: str | None
@@ -131,13 +137,14 @@ class Post:
 PostResult: TypeAlias = OutboundMessage | Unroutable
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Commit:
     """Appends, then posts, as one durable step, in this order: an append is on disk before any post of it is.
 
     appends: (path below data/, bytes ending in a newline). posts: replies to put in the outbox.
-    The answer has one result for each post. durable=False: written with the next durable commit or within 50 ms.
-    On StorageError nothing was kept, neither appends nor posts.
+    The answer has one result for each post. durable=False: answered at once, written with the next durable commit or
+    within 50 ms; with posts it is durable all the same, since a seq must not be given twice.
+    On StorageError nothing was kept, neither appends nor posts. ValueError: a path or a text that cannot be written.
     """
 
     reply: Reply[tuple[PostResult, ...]]
@@ -146,20 +153,24 @@ class Commit:
     durable: bool = True
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Posted:
-    """What became of these idempotency keys: the stored reply, or None where nothing is known."""
+    """What became of these idempotency keys: the stored reply, or None where nothing is known.
+
+    The text of a reply that was acknowledged long ago may be gone; it is "" then.
+    """
 
     reply: Reply[tuple[OutboundMessage | None, ...]]
     keys: tuple[str, ...]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class NextReplies:
     """Replies to be handed to the adapters, oldest first; the answer comes when there are some (at most 100).
 
     handed: the highest `position` of the answer before, which is thereby confirmed; 0 at first. What was
-    not confirmed is given again (to a restarted switchboard).
+    not confirmed is given again (to a restarted switchboard). Replies from before the start of this process, and those
+    that were acknowledged meanwhile, are not among them: see Unacknowledged.
     """
 
     reply: Reply[tuple[Outgoing, ...]]
@@ -174,11 +185,12 @@ class Outgoing:
     message: OutboundMessage
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Unacknowledged:
     """Replies to an address (or, with channel_id None, to a whole type) that nobody acknowledged, above `after`.
 
-    after: seq by channel_id, what the client says it has (`lastSeq`, `lastSeqs`); it counts as acknowledged.
+    after: seq by channel_id, what the client says it has (`lastSeq`, `lastSeqs`); it counts as acknowledged, unless it
+    is beyond the last one assigned, which cannot be true and is ignored.
     The answer is in seq order per address, at most `limit`.
     """
 
@@ -197,7 +209,7 @@ class Acknowledge:
     seq: int
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class LastSeq:
     """The last seq assigned to an address, 0 if none."""
 
@@ -208,7 +220,7 @@ class LastSeq:
 # ------------------------------------------------------------------ whole files
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ReadFile:
     """The whole of `path` (below data/), with everything said before in it; b"" if there is no such file."""
 
@@ -216,7 +228,7 @@ class ReadFile:
     path: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ReplaceFile:
     """Make `path` (below data/) hold exactly `content`, atomically: temporary file, fsync, rename, fsync of the folder."""
 
@@ -225,12 +237,13 @@ class ReplaceFile:
     content: bytes
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Archive:
     """Rename `path` to `YYYY-MM-DD-HHMMSS.jsonl` beside it (-2, -3 … if taken), then create it with `content`.
 
     `at` is the wall-clock time in ms since the epoch, UTC. The answer is the archive's file name.
     A crash in between leaves either the old state or the new one, or the archive and no file, which reads as empty.
+    If there was no file, there is no archive, and the answer is "".
     """
 
     reply: Reply[str]

@@ -78,6 +78,13 @@ class MemoryDisk:
         self.files.crash(torn_bytes, nulls)
         self._volume = Volume(self.files, "memory")
 
+    def survivor(self, torn_bytes: int = 0, *, nulls: bool = False) -> MemoryDisk:
+        """Another disk, with what `crash` would leave of this one, which goes on as if nothing had happened."""
+        other = MemoryDisk(self.delay, self.files.capacity)
+        for path, content in self.files.durable(torn_bytes, nulls).items():
+            other.put(path, content)
+        return other
+
 
 class MemoryFiles:
     """`Files` in memory. Folders exist by being named; their names are durable from `sync_folder` on."""
@@ -183,11 +190,17 @@ class MemoryFiles:
 
     def crash(self, torn_bytes: int, nulls: bool) -> None:
         """Forget what was not durable."""
-        self.names = dict(self._durable_names)
-        for node in self.names.values():
-            node.crash(torn_bytes, nulls)
+        left = self.durable(torn_bytes, nulls)
+        self.names.clear()
+        self._durable_names.clear()
+        for path, content in left.items():
+            self.put(path, content)
         self._faults.clear()
         self._endless = None
+
+    def durable(self, torn_bytes: int, nulls: bool) -> dict[str, bytes]:
+        """What a crash would leave."""
+        return {path: node.durable(torn_bytes, nulls) for path, node in self._durable_names.items()}
 
     def _node(self, path: str) -> _Node:
         if path not in self.names:
@@ -206,22 +219,20 @@ class MemoryFiles:
 
 
 class _Node:
-    """A file: data as readers see it, what is durable of it, and how much of data the system takes for clean."""
+    """A file: data as readers see it, what of it was synced, and how much of data the system takes for clean."""
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self.durable = bytearray()
         self.clean = 0
+        self._synced = bytearray()
 
     def sync(self) -> None:
-        missing = self.clean - len(self.durable)  # a failed sync lost these
-        self.durable += b"\0" * missing
-        self.durable[self.clean :] = self.data[self.clean :]
+        missing = self.clean - len(self._synced)  # a failed sync lost these
+        self._synced += b"\0" * missing
+        self._synced[self.clean :] = self.data[self.clean :]
         self.clean = len(self.data)
 
-    def crash(self, torn_bytes: int, nulls: bool) -> None:
-        size = len(self.durable)
+    def durable(self, torn_bytes: int, nulls: bool) -> bytes:
+        size = len(self._synced)
         torn = self.data[size : size + torn_bytes] if self.clean == size else b""
-        self.durable += b"\0" * len(torn) if nulls else torn
-        self.data = bytearray(self.durable)
-        self.clean = len(self.data)
+        return bytes(self._synced) + (b"\0" * len(torn) if nulls else bytes(torn))

@@ -1,0 +1,407 @@
+"""The inbox without a disk: accepting, recognising, taking, undoing, and coming back from its own file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pegasus.messages import Address, ChannelInfo, InboundMessage
+from pegasus.storage.addresses import Directory
+from pegasus.storage.inbox import InboxLog, message_in
+from pegasus.storage.jsonl import Line, scan
+from pegasus.storage.messages import Accepted, Overloaded
+from pegasus.storage.volume import Span
+
+AT = 1_700_000_000_000
+
+
+def message(id, text="hi", channel=("web", "c1")):
+    return InboundMessage(text, ChannelInfo(*channel), id)
+
+
+class File:
+    """An inbox with its file in a bytearray."""
+
+    def __init__(self, data=b"", **options):
+        self.data = bytearray(data)
+        self.directory = Directory()
+        self.log = InboxLog(self.directory, **options)
+        self.problems = []
+        for line in scan(bytes(data)):
+            assert isinstance(line, Line)
+            if problem := self.log.replay(line):
+                self.problems.append(problem)
+        self.log.loaded(len(data))
+
+    def write(self):
+        offset = len(self.data)
+        self.data += self.log.unwritten()
+        self.log.written(offset)
+
+    def accept(self, id, lane="main", **more):
+        result = self.log.accept(message(id, **more), lane, AT)
+        self.write()
+        return result
+
+    def compact(self):
+        plan = self.log.compaction(AT)
+        self.data = bytearray(
+            b"".join(p if isinstance(p, bytes) else self.data[p.offset : p.offset + p.length] for p in plan.parts)
+        )
+        self.log.compacted(plan, len(self.data))
+
+    def reload(self, **options):
+        return File(bytes(self.data), **options)
+
+    def texts(self, lane="main"):
+        """What is waiting in the lane, read from the file."""
+        return [self.read(pending) for pending in self.log._lanes.get(lane, {}).values()]
+
+    def read(self, pending):
+        span: Span = pending.span
+        return message_in(bytes(self.data[span.offset : span.offset + span.length])).id
+
+
+def state(file):
+    """Everything that counts, comparable."""
+    log = file.log
+    return (
+        log._last_n,
+        list(log._ids.items()),
+        [(p.n, p.lane, p.span) for p in log._pending.values()],
+        {lane: list(items) for lane, items in log._lanes.items() if items},
+        log._pending_bytes,
+        log._in_memory,
+        log._owed[:],
+        list(file.directory),
+    )
+
+
+# ------------------------------------------------------------------ accepting
+
+
+def test_items_are_numbered_and_taken_in_order():
+    file = File()
+    assert [file.accept(id) for id in "abc"] == [Accepted(n, duplicate=False) for n in (1, 2, 3)]
+    assert file.log.oldest("main").message == message("a")
+    file.log.done(1)
+    assert file.log.oldest("main").message == message("b")
+    assert file.log.waiting == 2
+
+
+def test_the_same_id_again_is_the_same_message():
+    file = File()
+    assert file.accept("a") == Accepted(1, duplicate=False)
+    assert file.accept("a") == Accepted(1, duplicate=True)
+    file.log.done(1)
+    assert file.accept("a", text="other words") == Accepted(1, duplicate=True)
+    assert file.log.waiting == 0
+
+
+def test_the_same_id_twice_in_one_batch_is_one_message():
+    file = File()
+    assert not file.log.accept(message("a"), "main", AT).duplicate
+    assert file.log.accept(message("a"), "main", AT).duplicate
+    file.write()
+    assert file.log.waiting == 1
+
+
+@pytest.mark.parametrize("other", [("web", "c2"), ("cli", "c1"), ("we", "bc1"), ("web1", "c")])
+def test_an_id_counts_within_its_address(other):
+    file = File()
+    file.accept("1a")
+    assert not file.accept("1a", channel=other).duplicate
+
+
+def test_user_and_thread_do_not_matter_for_an_id():
+    file = File()
+    file.accept("a")
+    again = InboundMessage("hi", ChannelInfo("web", "c1", "somebody", "thread"), "a")
+    assert file.log.accept(again, "main", AT).duplicate
+
+
+def test_lanes_are_apart():
+    file = File()
+    file.accept("a")
+    file.accept("/stop", "control")
+    assert file.log.oldest("control").n == 2
+    assert file.log.oldest("main").n == 1
+    assert file.log.oldest("elsewhere") is None
+
+
+def test_beyond_max_waiting_a_lane_is_overloaded_but_knows_what_it_has():
+    file = File(max_waiting=2)
+    file.accept("a")
+    file.accept("b")
+    assert file.accept("c") == Overloaded(2)
+    assert file.accept("a") == Accepted(1, duplicate=True)
+    assert file.accept("/stop", "control") == Accepted(3, duplicate=False)
+    file.log.done(1)
+    assert file.accept("c") == Accepted(4, duplicate=False)
+
+
+def test_only_so_many_ids_are_recognised():
+    file = File(remembered=3)
+    for id in "abcd":
+        file.accept(id)
+    assert [file.accept(id).duplicate for id in "dcb"] == [True] * 3
+    assert not file.accept("a").duplicate
+
+
+def test_what_is_no_json_is_refused_and_leaves_no_trace():
+    file = File()
+    before = state(file)
+    with pytest.raises(ValueError, match="JSON"):
+        file.log.accept(InboundMessage("", ChannelInfo("web", "c"), "x", {"a": float("nan")}), "main", AT)
+    assert state(file) == before
+    assert file.log.unwritten() == b""
+
+
+def test_done_of_what_is_not_there_is_ignored():
+    file = File()
+    file.log.done(17)
+    assert not file.log.owes
+
+
+def test_large_messages_are_not_all_held_in_memory():
+    file = File(kept_bytes=10_000)
+    for id in "abcdef":
+        file.accept(id, text="x" * 3_000)
+    held = [pending.message is not None for pending in file.log._pending.values()]
+    assert held == [True, True, True, False, False, False]
+    assert file.texts() == list("abcdef")
+    for n in (1, 2, 3):
+        file.log.done(n)
+    file.accept("g", text="x" * 3_000)
+    assert file.log._pending[7].message is not None
+
+
+# ------------------------------------------------------------------ staging
+
+
+def test_what_is_dropped_never_happened():
+    file = File()
+    for id in "ab":
+        file.accept(id)
+    file.log.done(1)
+    before, unwritten = state(file), file.log.unwritten()
+    for id in "cdc":
+        file.log.accept(message(id, channel=("web", id)), "main", AT)
+    file.log.accept(message("e"), "control", AT)
+    assert file.log.staged == 3
+    file.log.dropped()
+    assert state(file) == before
+    assert file.log.unwritten() == unwritten
+    assert file.accept("c", channel=("web", "c")) == Accepted(3, duplicate=False)
+
+
+def test_what_is_owed_is_written_before_what_is_staged():
+    file = File()
+    file.accept("a")
+    file.log.done(1)
+    file.log.accept(message("b"), "main", AT)
+    file.write()
+    assert [json.loads(line)["type"] for line in file.data.splitlines()] == ["message", "done", "message"]
+    assert file.texts() == ["b"]
+
+
+def test_the_record_is_as_documented():
+    file = File()
+    file.log.accept(InboundMessage("hällo", ChannelInfo("web", "c1", "u1"), "m-1", {"k": 1}), "control", AT)
+    file.log.connected("cli", "main")
+    file.write()
+    file.log.done(1)
+    file.write()
+    assert [json.loads(line) for line in file.data.splitlines()] == [
+        {"type": "address", "channel": {"type": "cli", "channelId": "main"}},
+        {
+            "type": "message",
+            "n": 1,
+            "at": AT,
+            "lane": "control",
+            "message": {
+                "text": "hällo",
+                "channel": {"type": "web", "channelId": "c1", "userId": "u1"},
+                "id": "m-1",
+                "metadata": {"k": 1},
+            },
+        },
+        {"type": "done", "n": 1},
+    ]
+
+
+# ------------------------------------------------------------------ addresses
+
+
+def test_addresses_of_messages_and_of_connections_are_known_afterwards():
+    file = File()
+    file.accept("a", channel=("web", "c1"))
+    file.log.connected("cli", "main")
+    file.log.connected("cli", "main")
+    file.log.connected("sms", None)
+    file.write()
+    again = file.reload()
+    assert list(again.directory) == [Address("web", "c1"), Address("cli", "main")]
+    assert not again.directory.has_bridge("sms")
+
+
+# ------------------------------------------------------------------ loading
+
+
+def test_a_reload_gives_the_same_state():
+    file = File()
+    for id in "abcd":
+        file.accept(id, "control" if id == "b" else "main")
+    file.log.done(3)
+    file.write()
+    again = file.reload()
+    assert state(again)[:5] == state(file)[:5]
+    assert again.texts() == ["a", "d"]
+    assert again.texts("control") == ["b"]
+    assert again.accept("c").duplicate
+    assert again.accept("e") == Accepted(5, duplicate=False)
+
+
+def test_items_done_but_not_written_as_done_come_again():
+    file = File()
+    file.accept("a")
+    file.log.done(1)
+    assert file.reload().texts() == ["a"]
+
+
+def test_attempts_begin_anew_in_a_new_process():
+    file = File()
+    file.accept("a")
+    file.log.oldest("main").attempts += 2
+    assert file.reload().log.oldest("main").attempts == 0
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"type": "from the future"},
+        {"type": ["message"]},
+        {"type": "message"},
+        {"type": "message", "n": "x", "message": {}},
+        {"type": "message", "n": 1, "message": []},
+        {"type": "message", "n": 1, "message": {"text": "", "id": "1", "channel": {"type": 5, "channelId": "x"}}},
+        {"type": "message", "n": 1, "message": {"text": 5, "id": "1", "channel": {"type": "a", "channelId": "x"}}},
+        {
+            "type": "message",
+            "n": 1,
+            "lane": 5,
+            "message": {"text": "", "id": "1", "channel": {"type": "a", "channelId": "x"}},
+        },
+        {"type": "done", "n": None},
+        {"type": "ids", "packed": "!"},
+        {"type": "ids", "packed": "AAAA"},
+        {"type": "address", "channel": None},
+        {"type": "addresses", "known": [["a"]]},
+        {"type": "compacted"},
+    ],
+    ids=range(15),
+)
+def test_a_record_of_another_kind_is_told_and_changes_nothing(record):
+    file = File()
+    file.accept("a")
+    before = state(file)
+    assert file.log.replay(Line(2, 100, 10, record))
+    assert state(file) == before
+
+
+def test_the_number_of_an_item_whose_line_is_damaged_is_not_given_again():
+    file = File(b'{"type":"done","n":41}\n')
+    assert file.accept("a") == Accepted(42, duplicate=False)
+
+
+# ------------------------------------------------------------------ compaction
+
+
+def test_a_compaction_keeps_what_counts():
+    file = File()
+    for n in range(50):
+        file.accept(f"m{n}", channel=("web", f"c{n}"))
+    file.log.connected("cli", "main")
+    for n in range(1, 51):
+        if n not in (7, 8, 30):
+            file.log.done(n)
+    file.write()
+    before, size = state(file), len(file.data)
+    file.compact()
+    assert len(file.data) < size
+    assert file.texts() == ["m6", "m7", "m29"]
+    again = file.reload()
+    assert again.problems == []
+    for one in (file, again):
+        assert one.texts() == ["m6", "m7", "m29"]
+        assert list(one.directory) == before[-1]
+        assert all(one.accept(f"m{n}", channel=("web", f"c{n}")).duplicate for n in range(50))
+        assert one.accept("new") == Accepted(51, duplicate=False)
+
+
+def test_compacting_twice_changes_nothing():
+    file = File()
+    for id in "abc":
+        file.accept(id)
+    file.log.done(2)
+    file.compact()
+    once = bytes(file.data)
+    file.compact()
+    assert bytes(file.data) == once
+
+
+def test_what_is_owed_is_in_the_compaction():
+    file = File()
+    file.accept("a")
+    file.log.done(1)
+    file.compact()
+    assert not file.log.owes
+    assert file.reload().texts() == []
+
+
+def test_after_a_compaction_the_file_goes_on():
+    file = File()
+    for id in "abc":
+        file.accept(id)
+    file.log.done(1)
+    file.compact()
+    file.accept("d")
+    file.log.done(3)
+    file.write()
+    assert file.texts() == file.reload().texts() == ["b", "d"]
+
+
+def test_all_remembered_ids_survive_a_compaction_in_order():
+    file = File(remembered=2_500)
+    for n in range(3_000):
+        file.log.accept(message(f"{n}"), "main", AT)
+        file.write()
+        file.log.done(n + 1)
+    file.compact()
+    again = file.reload(remembered=2_500)
+    assert list(again.log._ids.items()) == list(file.log._ids.items())
+    assert len(again.log._ids) == 2_500
+
+
+def test_the_estimate_of_what_a_compaction_leaves_is_near():
+    file = File()
+    for n in range(2_000):
+        file.accept(f"m{n}", text="x" * 100, channel=("web", f"client-{n}"), lane="control" if n % 2 else "main")
+        if n % 10:
+            file.log.done(n + 1)
+    estimate = file.log.live
+    file.compact()
+    assert 0.8 < estimate / len(file.data) < 1.2
+
+
+def test_a_mostly_done_inbox_is_small():
+    """50,000 ids to recognise are about a megabyte, not the messages they came with."""
+    file = File(max_waiting=10)
+    for n in range(5_000):
+        file.log.accept(message(f"{n}", text="x" * 200), "main", AT)
+        file.write()
+        file.log.done(n + 1)
+    file.compact()
+    assert len(file.data) < 5_000 * 25
