@@ -97,7 +97,7 @@ class Paper:
         if len(text) > PLAIN_ABOVE:
             return _plain(text) + "\n"
         try:
-            return self._print(width, ChatMarkdown(text))
+            return self._print(width, ChatMarkdown(text)).lstrip("\n")  # rich begins a table with a blank line
         except Exception:  # the layout of hostile Markdown may fail; the words must arrive all the same
             return _plain(text) + "\n"
 

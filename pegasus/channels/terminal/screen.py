@@ -12,6 +12,7 @@ after the end.
 from __future__ import annotations
 
 import asyncio
+import errno
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,8 @@ from pegasus.channels.terminal.neutral import repair
 from pegasus.channels.terminal.restore import terminal_noted
 from pegasus.channels.terminal.status import FRAME_SECONDS, Status, status_line
 from pegasus.channels.terminal.stray import stderr_above
+
+_TERMINAL_GONE = (errno.EIO, errno.EPIPE, errno.ENXIO, errno.EBADF)
 
 
 class Screen:
@@ -126,14 +129,18 @@ class Screen:
                 loop.call_soon(deed)
         try:
             await app.run_async(pre_run=self._exit_if_closed, handle_sigint=False, set_exception_handler=False)
-        except EOFError:  # the terminal is gone
+        except EOFError:  # the terminal says so
+            self._left()
+        except OSError as error:  # or cannot be written to any more
+            if error.errno not in _TERMINAL_GONE:
+                raise
             self._left()
 
     def _application(self) -> Application[None]:
         output = self._output or create_output(stdout=sys.stdout)
         if isinstance(output, Vt100_Output):
             output.enable_cpr = False
-        self._unicode = output.encoding().lower().replace("-", "") == "utf8"
+        self._unicode = (output.encoding() or "").lower().replace("-", "") == "utf8"
         prompt = self._prompt = "› " if self._unicode else "> "
         app: Application[None] = Application(
             layout=chat_layout(self._buffer, prompt, self._status_text),

@@ -21,7 +21,7 @@ UNSENT = 1000
 """Typed messages that may wait for the conversation; a person does not type more, a runaway paste does."""
 FAREWELL_SECONDS = 2.0
 """How long leaving waits for what was just typed to be accepted."""
-FRAME_OVERHEAD = 1024
+FRAME_OVERHEAD = 256
 """Bytes of a message frame around its text, generously."""
 
 MakeScreen: TypeAlias = Callable[[Callable[[str], None], Callable[[], None]], ScreenLike]

@@ -44,6 +44,8 @@ async def running(screen: ScreenLike) -> AsyncIterator[trio.Event]:
                 await trio.to_thread.run_sync(screen.run, abandon_on_cancel=True)
             except Exception as error:
                 failure = error
+        if patience.cancelled_caught:
+            restore_terminal()
         ended.set()
 
     async with trio.open_nursery() as nursery:
@@ -53,7 +55,5 @@ async def running(screen: ScreenLike) -> AsyncIterator[trio.Event]:
         finally:
             screen.close()
             patience.deadline = trio.current_time() + CLOSE_SECONDS
-    if patience.cancelled_caught:
-        restore_terminal()
     if failure is not None:
         raise failure
