@@ -32,8 +32,16 @@ def pytest_collection_modifyitems(items):
 def _limited(test, seconds):
     @functools.wraps(test)
     async def run(**arguments):
-        with trio.fail_after(seconds):
-            await test(**arguments)
+        lone = None
+        try:
+            with trio.fail_after(seconds):
+                await test(**arguments)
+        except BaseExceptionGroup as group:
+            lone = group
+            while isinstance(lone, BaseExceptionGroup) and len(lone.exceptions) == 1:
+                lone = lone.exceptions[0]
+        if lone is not None:
+            raise lone  # out of the nurseries around it, so that a failure reads well
 
     return run
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import stat
+from contextlib import suppress
 
 import pytest
-from trio_websocket import ConnectionRejected
+from trio_websocket import ConnectionClosed, ConnectionRejected
 
 from tests.blackbox.support import Exited, connect, running
 
@@ -49,7 +50,8 @@ async def assert_turned_away(url, headers, token, status):
     """Refused in the handshake with this HTTP status, or let in as far as an `unauthorized` and the close."""
     try:
         async with connect(url, headers=headers) as peer:
-            await peer.send({**HELLO, "token": token})
+            with suppress(ConnectionClosed):  # it may be told before it has said anything
+                await peer.send({**HELLO, "token": token})
             await assert_unauthorized(peer)
     except ConnectionRejected as error:
         found = error.status_code
@@ -58,7 +60,7 @@ async def assert_turned_away(url, headers, token, status):
     assert found == status
 
 
-@pytest.mark.parametrize("value", ["Bearer wrong", "Bearer", "Bearer  ", "Basic {token}", "{token}x"])
+@pytest.mark.parametrize("value", ["Bearer wrong", "Bearer", "Basic {token}", "{token}x"])
 async def test_a_wrong_token_in_the_header(shared, value):
     headers = [(b"Authorization", value.replace("{token}", shared.token).encode())]
     await assert_turned_away(shared.url, headers, None, 401)
@@ -158,9 +160,10 @@ async def test_a_bad_origin_is_refused_even_with_the_token(shared, origin):
     await assert_turned_away(shared.url, headers, shared.token, 403)
 
 
-@pytest.mark.parametrize("origin", ["http://127.0.0.1:{port}", "http://localhost:{port}"])
-async def test_the_gateways_own_origin_is_allowed_with_the_token(shared, name, origin):
-    headers = [(b"Origin", origin.format(port=shared.port).encode())]
+@pytest.mark.parametrize("origin", ["http://127.0.0.1:7718", "http://localhost:7718", "http://[::1]:7718"])
+async def test_the_origin_of_our_own_pages_is_allowed_with_the_token(shared, name, origin):
+    """http.port is where they come from."""
+    headers = [(b"Origin", origin.encode())]
     async with connect(shared.url, headers=headers) as peer:
         await peer.hello(shared.token, "web", name)
 

@@ -131,7 +131,7 @@ async def test_same_id_after_restarts_is_processed_once(tmp_path):
             async with daemon.client() as client:
                 await client.say("once", id="m-1")
                 if stop is None:
-                    await client.ask("next")
+                    await client.say("next")
             if stop is not None:
                 stop()
                 await daemon.start()

@@ -35,7 +35,6 @@ NO_FRAMES = {
     "half a surrogate pair": '{"type":"message","id":"x","text":"\\ud83d"}',
     "half a pair in metadata": '{"type":"message","id":"x","text":"a","metadata":{"\\udc00":1}}',
     "half a pair in the id": '{"type":"message","id":"\\ud83d","text":"a"}',
-    "half a pair in the type": '{"type":"\\ud83d"}',
 }
 
 WRONG_FIELDS = {
@@ -111,10 +110,10 @@ async def test_the_error_carries_the_id_and_says_what_is_wrong(shared, name):
         assert "text" in error["message"]
 
 
-@pytest.mark.parametrize("type", ["welcome", "nonsense", "reply", "MESSAGE", "", "x" * 10_000, "\u202e"])
+@pytest.mark.parametrize("type", ["welcome", "nonsense", "reply", "MESSAGE", "", "x" * 10_000, "\u202e", "\ud83d"])
 async def test_unknown_type(shared, name, type):
     async with shared.client("web", name) as client:
-        await client.send({"type": type, "id": "q"})
+        await client.send_raw(json.dumps({"type": type, "id": "q"}))
         error = await client.error("unknown_type")
         assert len(json.dumps(error)) < 2000
         await client.fence()

@@ -105,7 +105,7 @@ async def test_a_thought_waits_until_there_is_room_again(disk):
         assert (await client.reply(timeout=25))["text"] == "x" * 2000
         assert await client.ask("after") == "echo: after"
         assert len(book.about("hello")) == 1
-        assert open_calls(session(daemon.home)) == []
+        await until(lambda: open_calls(session(daemon.home)) == [], "a well-formed session")
 
 
 async def test_killed_while_the_disk_was_full(disk):
@@ -127,7 +127,7 @@ async def test_killed_while_the_disk_was_full(disk):
         async with daemon.client(lastSeq=1) as client:
             assert (await client.reply())["text"] == "x" * 2000
             assert await client.ask("refused", id="m-9") == "echo: refused"
-        assert open_calls(session(daemon.home)) == []
+        await until(lambda: open_calls(session(daemon.home)) == [], "a well-formed session")
 
 
 async def test_a_start_on_a_full_disk_says_so(disk):

@@ -7,7 +7,7 @@ import random
 import pytest
 import trio
 
-from tests.blackbox.support import Book, Call, Thought, echo, open_calls, say, serving
+from tests.blackbox.support import Book, Call, Thought, echo, open_calls, say, serving, until
 from tests.blackbox.support.files import session
 from tests.blackbox.support.talker import Talker
 
@@ -35,9 +35,9 @@ class Killer:
         """Return after having killed the daemon once."""
         moment = self.random.choice(["steps", "steps", "asked", "asked", "start"])
         if moment == "steps":
-            await self._after_steps(talkers, self.random.randint(1, 40))
+            await self._after_steps(talkers, self.random.randint(1, 25))
         elif moment == "asked":
-            await book.reached(len(book.asked) + self.random.randint(1, 12))
+            await book.reached(len(book.asked) + self.random.randint(1, 8))
         await trio.sleep(self.random.choice([0, 0, 0.001, 0.003, 0.01, 0.05]))
         daemon.kill()
         self.kills += 1
@@ -61,7 +61,7 @@ async def test_each_accepted_message_is_answered_exactly_once(tmp_path, seed):
     async with serving(tmp_path, book := Book(otherwise=curious)) as daemon:
         while not all(talker.done for talker in talkers):
             async with trio.open_nursery() as nursery:
-                if killer.kills < 15:
+                if killer.kills < 10:
                     nursery.start_soon(killer.watch, daemon, book, talkers)
                 async with trio.open_nursery() as talking:
                     for talker in talkers:
@@ -72,12 +72,8 @@ async def test_each_accepted_message_is_answered_exactly_once(tmp_path, seed):
         assert killer.kills >= 8, "the test has become too gentle"
         for talker in talkers:
             talker.assert_answered_exactly_once()
-        async with daemon.client("web", "anna", lastSeq=0) as client:
-            await client.say("/help")
-            seqs = [(await client.reply())["seq"] for _ in range(51)]
-            assert seqs == list(range(1, 52))
         await daemon.restart()
         async with daemon.client("web", "fence") as client:
             await client.say("fence 1")
             await client.reply()
-        assert open_calls(session(daemon.home)) == []
+        await until(lambda: open_calls(session(daemon.home)) == [], "a well-formed session")

@@ -22,6 +22,7 @@ from tests.blackbox.support import (
     say,
     serving,
     session,
+    until,
 )
 from tests.blackbox.support.model import HANG_IN_THE_MIDDLE
 
@@ -51,7 +52,7 @@ async def assert_told_and_well(daemon, book, *words):
         assert await client.ask("next") == "echo: next"
         await bystander.fence()
         assert bystander.texts() == []
-    assert open_calls(session(daemon.home)) == []
+    await until(lambda: open_calls(session(daemon.home)) == [], "a well-formed session")
     assert SECRET not in daemon.stderr
     assert len({view.request.n for view in book.about("next")}) == 1
 

@@ -24,7 +24,7 @@ def lines(path: Path) -> list[Line]:
     """All lines of a JSONL file, each of which must be whole."""
     content = path.read_bytes()
     assert not content or content.endswith(b"\n"), f"the last line of {path} is torn: {content[-80:]!r}"
-    return [json.loads(line) for line in content.splitlines()]
+    return [json.loads(line) for line in content.splitlines() if line.strip()]
 
 
 def write_session(home: Path, entries: Iterable[Line | bytes | str]) -> None:

@@ -16,6 +16,7 @@ Frame = dict[str, Any]
 TIMEOUT = 15.0
 """Seconds to wait for a frame that must come."""
 
+_NUMBERS = itertools.count(1)
 _CHANNEL_FIELDS = ("userId", "replyTo")
 
 
@@ -37,7 +38,6 @@ class Peer:
         self.welcome: Frame = {}
         self.channel: Frame = {}
         self._taken: set[int] = set()
-        self._numbers = itertools.count(1)
 
     # ------------------------------------------------------------ out
 
@@ -61,7 +61,7 @@ class Peer:
 
     async def post(self, text: str, id: str | None = None, **more: Any) -> str:
         """Send a message without waiting; its id."""
-        id = id or f"{self.channel.get('channelId', 'bridge')}-{next(self._numbers)}"
+        id = id or f"auto-{next(_NUMBERS)}"
         await self.send({"type": "message", "id": id, "text": text, **more})
         return id
 
@@ -88,7 +88,7 @@ class Peer:
 
     async def call(self, method: str, timeout: float = TIMEOUT, **params: Any) -> Any:
         """Call the control plane; its result."""
-        id = f"call-{next(self._numbers)}"
+        id = f"call-{next(_NUMBERS)}"
         await self.send({"type": "call", "id": id, "method": method, "params": params})
         frame = await self.get("result", "error", id=id, timeout=timeout)
         assert frame["type"] == "result", frame
@@ -185,6 +185,7 @@ async def connect(
             finally:
                 with trio.move_on_after(2, shield=True):
                     await socket.aclose()
+                await trio.aclose_forcefully(socket._stream)
         except trio.Cancelled:
             raise
         except BaseException as error:  # out of the nursery, so that it is not wrapped in a group
