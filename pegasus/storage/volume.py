@@ -126,6 +126,7 @@ class Volume:
             self._write_temporary(path, (content,), undo)
             archived = self._archive_name(path, at) if self._files.exists(path) else ""
             if archived:
+                self._files.sync(path)  # nobody will write to it again, so this is the last chance
                 self._files.rename(path, archived)
                 undo.callback(_attempt, self._files.rename, archived, path)
             self._files.rename(temporary, path)

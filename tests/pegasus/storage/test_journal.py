@@ -1,0 +1,831 @@
+"""The journal as its askers see it: order, durability, group commit, long polls, whole files."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import suppress
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from actors import ActorDied
+from pegasus.messages import Address, ChannelInfo, InboundMessage, OutboundMessage
+from pegasus.storage import FileDisk
+from pegasus.storage.messages import (
+    Accept,
+    Accepted,
+    Acknowledge,
+    Archive,
+    Commit,
+    Connected,
+    Disconnected,
+    Done,
+    LastSeq,
+    NextItem,
+    NextReplies,
+    Overloaded,
+    Post,
+    Posted,
+    ReadFile,
+    ReplaceFile,
+    StorageError,
+    Unacknowledged,
+    Unroutable,
+    Waiting,
+)
+from pegasus.testing.memory_disk import MemoryDisk
+
+from .conftest import CLI, NOW, WEB
+
+INBOX, OUTBOX = "inbox/inbox.jsonl", "outbox/outbox.jsonl"
+SESSION = "main/current.jsonl"
+A = CLI.address
+
+
+@pytest.fixture
+def disk():
+    return MemoryDisk()
+
+
+@pytest.fixture
+async def journal(start, disk):
+    async with start(disk) as running:
+        yield running
+
+
+def lines(disk, path=SESSION):
+    return disk.content(path).splitlines()
+
+
+async def in_parallel(*calls):
+    results = {}
+
+    async def one(n, call):
+        try:
+            results[n] = await call
+        except StorageError as error:
+            results[n] = error
+
+    async with trio.open_nursery() as nursery:
+        for n, call in enumerate(calls):
+            nursery.start_soon(one, n, call)
+    return [results[n] for n in range(len(calls))]
+
+
+# ------------------------------------------------------------------ durable before the answer
+
+
+async def test_what_is_accepted_is_synced_before_the_answer(journal, disk):
+    assert await journal.accept("a") == Accepted(1, duplicate=False)
+    assert b'"id":"a"' in disk.survivor().content(INBOX)
+
+
+async def test_appends_and_posts_are_synced_before_the_answer(journal, disk):
+    message = await journal.post("k", appends=((SESSION, b"1\n"), ("tasks/t", b"2\n")))
+    assert message == OutboundMessage("hi", CLI, 1)
+    left = disk.survivor()
+    assert (left.content(SESSION), left.content("tasks/t")) == (b"1\n", b"2\n")
+    assert b'"key":"k"' in left.content(OUTBOX)
+
+
+async def test_an_append_is_on_disk_before_any_post_of_the_same_commit(start):
+    seen = set()
+    for operation in range(1, 12):
+        disk = MemoryDisk()
+        async with start(disk) as journal:
+            disk.lose_power(operation)
+            with suppress(ActorDied):
+                await journal.post("k", appends=((SESSION, b"1\n"),))
+            left = disk.survivor()
+            is_posted = b"\n" in left.content(OUTBOX)
+            assert not is_posted or left.content(SESSION) == b"1\n"
+            seen.add((left.content(SESSION), is_posted))
+    assert seen == {(b"", False), (b"1\n", False), (b"1\n", True)}
+
+
+# ------------------------------------------------------------------ group commit
+
+
+async def test_a_hundred_waiting_accepts_cost_one_sync(start, autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with start(disk) as journal:
+        await journal.accept("first")
+        before = disk.fsyncs
+        results = await in_parallel(*(journal.accept(f"m{n}") for n in range(100)))
+        assert all(isinstance(result, Accepted) for result in results)
+        assert disk.fsyncs - before <= 2
+        assert len(lines(disk, INBOX)) == 101
+
+
+async def test_what_arrives_during_a_write_is_the_next_batch(start, autojump_clock):
+    disk = MemoryDisk()
+    async with start(disk) as journal, trio.open_nursery() as nursery:
+        disk.delay = 10
+        nursery.start_soon(journal.append, SESSION, b"0\n")
+        await trio.sleep(1)
+        before = trio.current_time()
+        for n in range(50):
+            nursery.start_soon(journal.append, SESSION, b"%d\n" % n)
+        await trio.sleep(0.5)
+        assert disk.fsyncs == 0
+        nursery.cancel_scope.deadline = math.inf
+        await journal.append("other", b"x\n")
+        assert trio.current_time() == before + 9 + 10
+        assert disk.fsyncs == 3
+
+
+async def test_a_batch_over_three_files_costs_three_syncs(start, autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with start(disk) as journal:
+        await journal.accept("first")
+        before, runs = disk.fsyncs, disk.runs
+        calls = [
+            journal.accept("a"),
+            journal.append(SESSION, b"1\n"),
+            journal.post("k"),
+            journal.accept("b"),
+            journal.post("l"),
+        ]
+        await in_parallel(*calls)
+        assert disk.runs - runs <= 2
+        assert disk.fsyncs - before <= 4
+
+
+async def test_a_duplicate_costs_nothing(journal, disk):
+    await journal.accept("a")
+    await journal.post("k")
+    before = disk.operations
+    assert await journal.accept("a") == Accepted(1, duplicate=True)
+    assert (await journal.post("k")).seq == 1
+    assert disk.operations == before
+
+
+async def test_a_duplicate_in_the_same_batch_is_answered_after_the_write(start, autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with start(disk) as journal:
+        await journal.accept("first")
+        results = await in_parallel(journal.accept("a"), journal.accept("a"))
+        assert sorted(results, key=str) == [Accepted(2, duplicate=False), Accepted(2, duplicate=True)]
+
+
+# ------------------------------------------------------------------ what need not be durable
+
+
+async def test_a_commit_that_need_not_be_durable_is_answered_at_once_and_written_within_50_ms(
+    start, disk, autojump_clock
+):
+    async with start(disk) as journal:
+        await journal.append(SESSION, b"1\n", durable=False)
+        assert disk.content(SESSION) == b""
+        await trio.sleep(0.049)
+        assert disk.content(SESSION) == b""
+        await trio.sleep(0.002)
+        assert disk.content(SESSION) == b"1\n"
+        assert disk.fsyncs == 0
+
+
+async def test_it_goes_along_with_the_next_durable_commit_and_before_it(journal, disk):
+    await journal.append(SESSION, b"1\n", durable=False)
+    await journal.append(SESSION, b"2\n", durable=False)
+    await journal.append(SESSION, b"3\n")
+    await journal.append("other", b"4\n", durable=False)
+    await journal.append(SESSION, b"5\n")
+    left = disk.survivor()
+    assert left.content(SESSION) == b"1\n2\n3\n5\n"
+    assert left.content("other") == b"4\n"
+
+
+async def test_done_and_acknowledged_go_along_with_the_next_write_of_their_file_only(start, disk, autojump_clock):
+    async with start(disk) as journal:
+        item = await journal.accept("a")
+        await journal.post("k")
+        await journal.tell(Done(item.n))
+        await journal.tell(Acknowledge(A, 1))
+        before = disk.fsyncs
+        await journal.append(SESSION, b"1\n")
+        assert disk.fsyncs == before + 1
+        await journal.accept("b")
+        assert b'"done"' in disk.survivor().content(INBOX)
+        assert b'"ack"' not in disk.content(OUTBOX)
+        await trio.sleep(0.06)
+        assert b'"ack"' in disk.content(OUTBOX)
+
+
+async def test_nothing_is_scheduled_while_nothing_is_owed(start, disk, autojump_clock):
+    async with start(disk) as journal:
+        await journal.accept("a")
+        await wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().seconds_to_next_deadline == math.inf
+        await journal.tell(Done(1))
+        await wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().seconds_to_next_deadline == pytest.approx(0.05)
+        await trio.sleep(0.1)
+        await wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().seconds_to_next_deadline == math.inf
+
+
+async def test_under_steady_load_on_other_files_the_flush_is_not_put_off(start, disk, autojump_clock):
+    async with start(disk) as journal:
+        await journal.accept("a")
+        await journal.tell(Done(1))
+        for _ in range(6):
+            await journal.append(SESSION, b"x\n")
+            await trio.sleep(0.01)
+        assert b'"done"' in disk.content(INBOX)
+
+
+async def test_stopping_flushes_durably(start, disk):
+    async with start(disk) as journal:
+        await journal.accept("a")
+        await journal.post("k")
+        await journal.tell(Done(1))
+        await journal.tell(Acknowledge(A, 1))
+        await journal.append(SESSION, b"1\n", durable=False)
+    async with start(disk.survivor()) as journal:
+        assert await journal.ask(Waiting) == 0
+        assert await journal.ask(Unacknowledged, "cli", "main") == ()
+        assert await journal.ask(ReadFile, SESSION) == b"1\n"
+
+
+async def test_a_reply_is_durable_even_if_that_was_not_asked_for(journal, disk):
+    await journal.ask(Commit, (), (Post("k", "hi", "main", CLI),), False)
+    assert b'"key":"k"' in disk.survivor().content(OUTBOX)
+
+
+async def test_the_owed_appends_of_a_commit_keep_their_place_among_durable_ones(start, autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with start(disk) as journal:
+        await journal.append(SESSION, b"0\n")
+        answers = [
+            await journal.ref.request(Commit, ((SESSION, b"%d\n" % n),), (), n % 3 == 0)  # 0 and 3 are durable
+            for n in range(1, 6)
+        ]
+        for answer in answers:
+            await answer.get()
+        await trio.sleep(5)
+        assert disk.content(SESSION) == b"0\n1\n2\n3\n4\n5\n"
+
+
+# ------------------------------------------------------------------ a disk that refuses
+
+
+async def test_a_full_disk_keeps_nothing_and_the_next_request_works_once_there_is_space(journal, disk):
+    await journal.accept("a")
+    await journal.post("k1")
+    disk.files.capacity = 0
+    with pytest.raises(StorageError, match=rf"cannot write memory/{INBOX}: No space left on device; free some space"):
+        await journal.accept("b")
+    with pytest.raises(StorageError):
+        await journal.post("k2", appends=((SESSION, b"1\n"),))
+    assert await journal.ask(Waiting) == 1
+    assert await journal.ask(LastSeq, A) == 1
+    assert await journal.ask(Posted, ("k2",)) == (None,)
+    disk.files.capacity = None
+    assert await journal.accept("b") == Accepted(2, duplicate=False)
+    assert (await journal.post("k2", appends=((SESSION, b"1\n"),))).seq == 2
+    assert lines(disk) == [b"1"]
+
+
+async def test_an_error_at_any_operation_keeps_nothing_of_the_commit_and_burns_no_seq(start):
+    for operation in range(1, 20):
+        disk = MemoryDisk()
+        async with start(disk) as journal:
+            await journal.post("before")
+            disk.fail(operation)
+            try:
+                await journal.post("k", appends=((SESSION, b"1\n"), ("other", b"2\n")))
+            except StorageError:
+                left = disk.survivor()
+                assert left.content(SESSION) == left.content("other") == b""
+                assert len(lines(left, OUTBOX)) == 1
+                assert await journal.ask(LastSeq, A) == 1
+                assert (await journal.post("k", appends=((SESSION, b"1\n"), ("other", b"2\n")))).seq == 2
+            else:
+                assert operation > 9
+                return
+            assert lines(disk) == [b"1"]
+    pytest.fail("no end of operations")
+
+
+async def test_one_that_cannot_be_written_fails_nobody_else(start, autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with start(disk) as journal:
+        await journal.append(SESSION, b"0\n")
+        disk.files.capacity = 1_000
+        calls = [
+            journal.accept("a"),
+            journal.append(SESSION, b"x" * 2_000 + b"\n"),
+            journal.post("k", appends=((SESSION, b"1\n"),)),
+            journal.accept("a"),
+            journal.append(SESSION, b"2\n", durable=False),
+        ]
+        accepted, huge, posted, again, owed = await in_parallel(*calls)
+        assert isinstance(huge, StorageError)
+        assert (accepted.n, again.n, accepted.duplicate + again.duplicate) == (1, 1, 1)
+        assert posted.seq == 1
+        assert owed == ()
+        await trio.sleep(5)
+        assert sorted(lines(disk)) == [b"0", b"1", b"2"]
+
+
+async def test_a_refused_batch_is_tried_singly_in_order(start, autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with start(disk) as journal:
+        await journal.append(SESSION, b"0\n")
+        disk.fail(1)
+        await in_parallel(*(journal.append(SESSION, b"%d\n" % n) for n in range(1, 6)))
+        assert sorted(lines(disk)) == [b"%d" % n for n in range(6)]
+        assert journal.reports == []
+
+
+async def test_what_is_owed_waits_for_a_disk_that_refuses_and_is_told_once(start, disk, autojump_clock):
+    async with start(disk) as journal:
+        await journal.accept("a")
+        disk.files.capacity = 0
+        await journal.tell(Done(1))
+        await journal.append(SESSION, b"1\n", durable=False)
+        await trio.sleep(10)
+        [report] = journal.reports
+        assert "No space left" in report
+        assert "waits in memory" in report
+        disk.files.capacity = None
+        await trio.sleep(2)
+        assert lines(disk) == [b"1"]
+        assert b'"done"' in disk.content(INBOX)
+        await wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().seconds_to_next_deadline == math.inf
+
+
+async def test_nothing_gets_ahead_of_what_is_owed(start, disk):
+    async with start(disk) as journal:
+        disk.files.capacity = 0
+        await journal.append(SESSION, b"1\n", durable=False)
+        with pytest.raises(StorageError):
+            await journal.append(SESSION, b"2\n")
+        disk.files.capacity = None
+        await journal.append(SESSION, b"3\n")
+        assert lines(disk) == [b"1", b"3"]
+
+
+async def test_what_is_owed_to_a_disk_that_refuses_is_bounded(start, disk):
+    async with start(disk) as journal:
+        disk.files.capacity = 0
+        with pytest.raises(StorageError):
+            await journal.accept("a")
+        for _ in range(4):
+            await journal.append(SESSION, b"x" * 1_000_000 + b"\n", durable=False)
+        with pytest.raises(StorageError, match="No space left"):
+            await journal.append(SESSION, b"x" * 1_000_000 + b"\n", durable=False)
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", INBOX, OUTBOX, "a\0b"])
+async def test_a_path_outside_of_data_is_refused(journal, disk, path):
+    for durable in (True, False):
+        with pytest.raises(ValueError, match="no path below data/"):
+            await journal.append(path, b"1\n", durable=durable)
+    with pytest.raises(ValueError, match="no path below data/"):
+        await journal.ask(ReadFile, path)
+    with pytest.raises(ValueError, match="no path below data/"):
+        await journal.post("k", appends=((path, b"1\n"),))
+    assert disk.paths() == []
+    assert await journal.ask(LastSeq, A) == 0
+
+
+async def test_a_text_that_cannot_be_written_is_refused_alone(start, autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with start(disk) as journal:
+        await journal.accept("first")
+        bad = {"a": float("nan")}
+
+        async def refused(call):
+            with pytest.raises(ValueError, match="cannot be written"):
+                await call
+
+        results = await in_parallel(
+            refused(journal.ask(Accept, InboundMessage("", CLI, "b", bad))),
+            refused(
+                journal.ask(
+                    Commit, ((SESSION, b"1\n"),), (Post("k", "", "main", CLI), Post("l", "", "main", CLI, metadata=bad))
+                )
+            ),
+            journal.accept("c"),
+            journal.post("m"),
+        )
+        assert results[2].n == 2
+        assert results[3].seq == 1
+        assert lines(disk) == []
+
+
+async def test_a_lone_surrogate_is_kept(start, disk):
+    async with start(disk) as journal:
+        await journal.accept("a\udc80", "x\ud800y")
+        await journal.post("k", text="\ud800")
+    async with start(disk.survivor()) as journal:
+        assert (await journal.ask(NextItem)).message.text == "x\ud800y"
+        assert [message.text for message in await journal.ask(Unacknowledged, "cli", "main")] == ["\ud800"]
+
+
+# ------------------------------------------------------------------ items
+
+
+async def test_an_item_comes_when_there_is_one(journal):
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def taker():
+            item = await journal.ask(NextItem)
+            assert (item.n, item.attempt, item.message) == (1, 1, InboundMessage("hello", CLI, "a"))
+
+        await wait_all_tasks_blocked()
+        await journal.accept("a", "hello")
+
+
+async def test_items_of_a_lane_come_in_order_each_until_it_is_done(journal):
+    for id in "abc":
+        await journal.accept(id)
+    await journal.accept("/stop", lane="control")
+    assert [(await journal.ask(NextItem)).attempt for _ in range(3)] == [1, 2, 3]
+    await journal.tell(Done(1))
+    assert (await journal.ask(NextItem)).message.id == "b"
+    assert (await journal.ask(NextItem, "control")).message.id == "/stop"
+    assert await journal.ask(Waiting) == 3
+
+
+async def test_a_new_taker_takes_the_place_of_the_old_one(journal):
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def first():
+            with pytest.raises(StorageError, match="taken the place"):
+                await journal.ask(NextItem)
+
+        await wait_all_tasks_blocked()
+        nursery.start_soon(journal.ask, NextItem)
+        await wait_all_tasks_blocked()
+        await journal.accept("a")
+
+
+async def test_a_taker_that_left_costs_no_attempt(journal, autojump_clock):
+    with trio.move_on_after(1):
+        await journal.ask(NextItem)
+    await journal.accept("a")
+    await wait_all_tasks_blocked()
+    assert (await journal.ask(NextItem)).attempt == 1
+
+
+async def test_the_queue_is_bounded_and_control_passes_it(start, disk):
+    async with start(disk, max_waiting=3) as journal:
+        for id in "abc":
+            await journal.accept(id)
+        assert await journal.accept("d") == Overloaded(3)
+        assert await journal.accept("b") == Accepted(2, duplicate=True)
+        assert isinstance(await journal.accept("/stop", lane="control"), Accepted)
+        await journal.tell(Done(1))
+        assert isinstance(await journal.accept("d"), Accepted)
+
+
+async def test_large_waiting_messages_are_read_back_when_their_turn_comes(start, disk):
+    async with start(disk) as journal:
+        for n in range(12):
+            await journal.accept(f"m{n}", f"{n}" + "x" * 1_000_000)
+        for n in range(12):
+            item = await journal.ask(NextItem)
+            assert (item.n, item.message.text[: len(str(n))], len(item.message.text)) == (
+                n + 1,
+                str(n),
+                1_000_000 + len(str(n)),
+            )
+            await journal.tell(Done(item.n))
+
+
+async def test_an_item_that_vanished_from_the_file_is_told_and_passed_over(start, disk):
+    async with start(disk) as journal:
+        for id in "abc":
+            await journal.accept(id)
+    disk = disk.survivor()
+    async with start(disk) as journal:
+        content = disk.content(INBOX)
+        disk.put(INBOX, b" " * content.index(b"\n") + content[content.index(b"\n") :])
+        assert (await journal.ask(NextItem)).message.id == "b"
+        [report] = journal.reports
+        assert "item 1 was accepted but is not in the file any more" in report
+
+
+# ------------------------------------------------------------------ replies
+
+
+async def test_replies_come_when_there_are_some_and_are_confirmed_by_the_next_question(journal):
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def courier():
+            assert [(out.position, out.message.text) for out in await journal.ask(NextReplies)] == [(1, "one")]
+            await journal.post("k2", text="two")
+            await journal.post("k3", WEB, text="three")
+            assert [out.message.text for out in await journal.ask(NextReplies, 0)] == ["one", "two", "three"]
+            assert [out.position for out in await journal.ask(NextReplies, 2)] == [3]
+
+        await wait_all_tasks_blocked()
+        await journal.post("k1", text="one")
+
+
+async def test_a_restarted_courier_gets_what_was_not_confirmed(journal):
+    for n in range(3):
+        await journal.post(f"k{n}")
+    assert len(await journal.ask(NextReplies, 0)) == 3
+    assert len(await journal.ask(NextReplies, 0)) == 3
+    assert [out.position for out in await journal.ask(NextReplies, 1)] == [2, 3]
+
+
+async def test_at_most_a_hundred_replies_at_once(journal):
+    await journal.ask(Commit, (), tuple(Post(f"k{n}", "hi", "main", CLI) for n in range(250)))
+    handed, sizes = 0, []
+    while handed < 250:
+        some = await journal.ask(NextReplies, handed)
+        sizes.append(len(some))
+        handed = some[-1].position
+    assert sizes == [100, 100, 50]
+
+
+async def test_a_reply_that_was_acknowledged_meanwhile_is_not_handed_out(journal):
+    for n in range(3):
+        await journal.post(f"k{n}")
+    await journal.tell(Acknowledge(A, 2))
+    assert [out.message.seq for out in await journal.ask(NextReplies, 0)] == [3]
+
+
+async def test_replies_of_an_earlier_process_are_for_those_who_ask_for_them(start, disk, autojump_clock):
+    async with start(disk) as journal:
+        await journal.post("k1")
+    async with start(disk.survivor()) as journal:
+        with trio.move_on_after(1):
+            pytest.fail(str(await journal.ask(NextReplies)))
+        await journal.post("k2")
+        assert [(out.position, out.message.seq) for out in await journal.ask(NextReplies)] == [(1, 2)]
+        assert [message.seq for message in await journal.ask(Unacknowledged, "cli", "main")] == [1, 2]
+
+
+async def test_a_second_courier_takes_the_place_of_the_first(journal):
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def first():
+            with pytest.raises(StorageError, match="taken the place"):
+                await journal.ask(NextReplies)
+
+        await wait_all_tasks_blocked()
+        nursery.start_soon(journal.ask, NextReplies)
+        await wait_all_tasks_blocked()
+        await journal.post("k")
+
+
+async def test_old_replies_are_read_back_when_they_are_wanted(journal):
+    for n in range(10):
+        await journal.post(f"k{n}", text=f"{n}" * 1_000_000)
+    assert [out.message.text[0] for out in await journal.ask(NextReplies)] == list("0123456789")
+    found = await journal.ask(Unacknowledged, "cli", "main")
+    assert [(message.seq, message.text[0], len(message.text)) for message in found] == [
+        (n + 1, str(n), 1_000_000) for n in range(10)
+    ]
+    assert [message.text[0] for message in await journal.ask(Posted, ("k0", "k9"))] == ["0", "9"]
+
+
+async def test_what_a_client_says_it_has_is_acknowledged(journal, disk):
+    for n in range(5):
+        await journal.post(f"k{n}")
+    assert [m.seq for m in await journal.ask(Unacknowledged, "cli", "main", (("main", 3),))] == [4, 5]
+    assert [m.seq for m in await journal.ask(Unacknowledged, "cli", "main")] == [4, 5]
+
+
+async def test_a_client_that_claims_more_than_there_is_gets_everything(journal):
+    """A client that outlived the data of its daemon must not miss what is new."""
+    await journal.post("k")
+    assert [m.seq for m in await journal.ask(Unacknowledged, "cli", "main", (("main", 1_000),))] == [1]
+
+
+async def test_a_bridge_gets_its_whole_type_and_says_what_it_has_of_each(journal):
+    for n in range(4):
+        await journal.post(f"a{n}", ChannelInfo("slack", f"#{n % 2}"))
+    await journal.post("b", WEB)
+    found = await journal.ask(Unacknowledged, "slack", None, (("#1", 1),))
+    assert [(m.channel.channel_id, m.seq) for m in found] == [("#0", 1), ("#0", 2), ("#1", 2)]
+    assert len(await journal.ask(Unacknowledged, "slack", None, (), 2)) == 2
+
+
+async def test_what_became_of_keys(start, disk):
+    async with start(disk) as journal:
+        await journal.post("k", text="words", metadata={"a": 1})
+        expected = OutboundMessage("words", CLI, 1, {"a": 1})
+        assert await journal.ask(Posted, ("x", "k", "k")) == (None, expected, expected)
+        await journal.tell(Acknowledge(A, 1))
+        assert await journal.ask(Posted, ("k",)) == (expected,)
+    async with start(disk.survivor()) as journal:
+        assert await journal.ask(Posted, ("k", "x")) == (expected, None)
+        assert await journal.post("k", text="words", metadata={"a": 1}) == expected
+        assert await journal.ask(LastSeq, A) == 1
+
+
+# ------------------------------------------------------------------ addresses
+
+
+async def test_a_reply_goes_where_the_directory_says(journal):
+    await journal.accept("a", channel=CLI)
+    await journal.accept("b", channel=ChannelInfo("slack", "#general", "u"))
+    [result] = await journal.ask(Commit, (), (Post("k", "hi", "#general", CLI),))
+    assert result.channel == ChannelInfo("slack", "#general")
+
+
+async def test_a_reply_to_nowhere_is_told_and_the_rest_of_the_commit_happens(journal, disk):
+    posts = (Post("k1", "hi", "nowhere", CLI), Post("k2", "hi", "main", CLI))
+    nowhere, somewhere = await journal.ask(Commit, ((SESSION, b"1\n"),), posts)
+    assert isinstance(nowhere, Unroutable)
+    assert somewhere.seq == 1
+    assert lines(disk) == [b"1"]
+
+
+async def test_connected_clients_and_bridges_can_be_reached(journal):
+    async def reach(channel_id, type=None):
+        [result] = await journal.ask(Commit, (), (Post(f"{channel_id}{type}", "hi", channel_id, CLI, type),))
+        return isinstance(result, OutboundMessage)
+
+    assert not await reach("c1")
+    await journal.tell(Connected("web", "c1"))
+    assert await reach("c1")
+    assert not await reach("+49", "sms")
+    await journal.tell(Connected("sms", None))
+    assert await reach("+49", "sms")
+    await journal.tell(Disconnected("sms", None))
+    assert not await reach("+50", "sms")
+
+
+async def test_who_was_connected_once_is_known_after_a_restart(start, disk):
+    async with start(disk) as journal:
+        await journal.tell(Connected("web", "c1"))
+        await journal.tell(Disconnected("web", "c1"))
+    async with start(disk.survivor()) as journal:
+        [result] = await journal.ask(Commit, (), (Post("k", "hi", "c1", CLI),))
+        assert result.channel == ChannelInfo("web", "c1")
+
+
+async def test_the_same_key_gets_the_same_reply_even_if_its_address_is_gone(journal):
+    await journal.tell(Connected("sms", None))
+    await journal.ask(Commit, (), (Post("k", "hi", "+49", CLI, "sms"),))
+    await journal.tell(Disconnected("sms", None))
+    [result] = await journal.ask(Commit, (), (Post("k", "hi", "+49", CLI, "sms"),))
+    assert result.seq == 1
+
+
+# ------------------------------------------------------------------ whole files
+
+
+async def test_a_file_is_read_with_everything_said_before_in_it(journal):
+    assert await journal.ask(ReadFile, SESSION) == b""
+    await journal.append(SESSION, b"1\n")
+    await journal.append(SESSION, b"2\n", durable=False)
+    assert await journal.ask(ReadFile, SESSION) == b"1\n2\n"
+
+
+async def test_a_file_is_replaced_durably_and_goes_on(journal, disk):
+    await journal.append(SESSION, b"1\n")
+    await journal.append(SESSION, b"2\n", durable=False)
+    await journal.ask(ReplaceFile, SESSION, b"new\n")
+    assert disk.survivor().content(SESSION) == b"new\n"
+    await journal.append(SESSION, b"3\n")
+    assert disk.survivor().content(SESSION) == b"new\n3\n"
+
+
+async def test_a_session_is_archived_with_everything_said_before_in_it(journal, disk):
+    for n in range(3):
+        await journal.append(SESSION, b"%d\n" % n)
+        await journal.append(SESSION, b"more\n", durable=False)
+        await journal.ask(Archive, SESSION, b"head\n", NOW)
+    left = disk.survivor()
+    assert left.content("main/2026-02-25-143000.jsonl") == b"0\nmore\n"
+    assert left.content("main/2026-02-25-143000-2.jsonl") == b"head\n1\nmore\n"
+    assert left.content("main/2026-02-25-143000-3.jsonl") == b"head\n2\nmore\n"
+    assert left.content(SESSION) == b"head\n"
+
+
+async def test_requests_around_a_replacement_keep_their_order(start, autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with start(disk) as journal:
+        answers = [
+            await journal.ref.request(Commit, ((SESSION, b"1\n"),)),
+            await journal.ref.request(ReplaceFile, SESSION, b"new\n"),
+            await journal.ref.request(Commit, ((SESSION, b"2\n"),)),
+            await journal.ref.request(ReadFile, SESSION),
+        ]
+        results = [await answer.get() for answer in answers]
+        assert results[3] == b"new\n2\n"
+
+
+async def test_a_disk_that_refuses_a_whole_file_says_so(journal, disk):
+    await journal.append(SESSION, b"1\n")
+    for ask in ((ReplaceFile, SESSION, b"new\n"), (Archive, SESSION, b"new\n", NOW)):
+        disk.fail(1)
+        with pytest.raises(StorageError, match="No space left"):
+            await journal.ask(*ask)
+        assert lines(disk) == [b"1"]
+
+
+# ------------------------------------------------------------------ compaction
+
+
+async def fill(journal, rounds, size):
+    for n in range(rounds):
+        item = await journal.accept(f"m{n}", "x" * size)
+        await journal.post(f"k{n}", text="y" * size)
+        await journal.tell(Done(item.n))
+        await journal.tell(Acknowledge(A, n + 1))
+
+
+async def test_the_logs_stay_small(start, disk):
+    async with start(disk) as journal:
+        await journal.accept("keep me")
+        await journal.post("keep me", WEB)
+        await fill(journal, 60, 50_000)
+        for path in (INBOX, OUTBOX):
+            assert len(disk.content(path)) < 1_500_000
+        assert not any(path.endswith(".tmp") for path in disk.paths())
+    async with start(disk.survivor()) as journal:
+        assert (await journal.ask(NextItem)).message.id == "keep me"
+        assert [m.seq for m in await journal.ask(Unacknowledged, "web", "c1")] == [1]
+        assert all([(await journal.accept(f"m{n}")).duplicate for n in range(60)])
+        assert [(await journal.post(f"k{n}")).seq for n in range(60)] == list(range(1, 61))
+        assert (await journal.accept("new")).n == 62
+        assert (await journal.post("new")).seq == 61
+
+
+async def test_a_compaction_that_the_disk_refuses_changes_nothing(start, disk):
+    async with start(disk) as journal:
+        disk.files.rename = lambda old, new: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+        await fill(journal, 40, 50_000)
+        assert len(disk.content(INBOX)) > 2_000_000
+        assert all("the file stays as it is" in report for report in journal.reports)
+        assert len(journal.reports) <= 4
+        assert not any(path.endswith(".tmp") for path in disk.paths())
+        assert (await journal.accept("m0")).duplicate
+    async with start(disk.survivor()) as journal:
+        assert await journal.ask(Waiting) == 0
+
+
+async def test_replies_given_up_by_a_compaction_are_told(start, disk):
+    time = [NOW]
+    async with start(disk, now=lambda: time[0]) as journal:
+        await journal.post("old", WEB)
+        time[0] += 31 * 24 * 3600 * 1000
+        await fill(journal, 30, 50_000)
+        assert "1 replies to web:c1 were dropped: nobody acknowledged them for 30 days" in journal.reports
+
+
+# ------------------------------------------------------------------ askers that leave, and the real disk
+
+
+async def test_an_asker_that_leaves_during_the_write_leaves_a_whole_batch(start, autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with start(disk) as journal:
+        await journal.accept("first")
+        with trio.move_on_after(0.5):
+            await journal.post("k", appends=((SESSION, b"1\n"), ("other", b"2\n")))
+        await trio.sleep(5)
+        assert lines(disk) == [b"1"]
+        assert lines(disk, "other") == [b"2"]
+        [message] = await journal.ask(Posted, ("k",))
+        assert message.seq == 1
+
+
+async def test_an_asker_that_leaves_before_its_turn_leaves_nothing(start, autojump_clock):
+    disk = MemoryDisk()
+    async with start(disk) as journal, trio.open_nursery() as nursery:
+        disk.delay = 1
+        nursery.start_soon(journal.append, SESSION, b"1\n")
+        await trio.sleep(0.1)
+        with trio.move_on_after(0.1):
+            await journal.post("k", appends=((SESSION, b"2\n"),))
+        await trio.sleep(5)
+        assert lines(disk) == [b"1"]
+        assert await journal.ask(Posted, ("k",)) == (None,)
+
+
+async def test_on_real_files(start, tmp_path):
+    disk = FileDisk(tmp_path)
+    async with start(disk) as journal:
+        await journal.accept("a", "hällo")
+        await journal.accept("a")
+        assert (await journal.post("k", appends=((SESSION, b"1\n"),))).seq == 1
+        item = await journal.ask(NextItem)
+        await journal.tell(Done(item.n))
+        await journal.ask(Archive, SESSION, b"", NOW)
+        async with trio.open_nursery() as nursery:
+            for n in range(50):
+                nursery.start_soon(journal.append, SESSION, b"%d\n" % n)
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {INBOX, OUTBOX, SESSION, "main/2026-02-25-143000.jsonl"}
+    assert [json.loads(line)["type"] for line in (tmp_path / INBOX).read_text().splitlines()] == ["message", "done"]
+    assert sorted(map(int, (tmp_path / SESSION).read_text().split())) == list(range(50))
+    async with start(disk) as journal:
+        assert await journal.ask(Waiting) == 0
+        assert (await journal.accept("a")).duplicate
+        assert await journal.ask(LastSeq, Address("cli", "main")) == 1
