@@ -7,31 +7,29 @@ cache_control moves on with every call. Everything before that marker is, byte f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from pegasus.messages import Json
 from pegasus.models.base import (
     AssistantTurn,
     ModelRequest,
-    ModelResponse,
     ToolCall,
     ToolResult,
     ToolSpec,
     Turn,
-    Usage,
     UserTurn,
 )
-from pegasus.models.encoding import encode, mend, read_arguments, wire_id, wire_name
+from pegasus.models.encoding import encode, wire_id, wire_name
+from pegasus.models.errors import provider_message
 from pegasus.models.ids import CallIds
+from pegasus.models.message_answer import THINKING, TYPE, MessageAssembler
 from pegasus.models.sdk import Sdk, load
 
-TYPE: Final = "anthropic"
 BASE_URL: Final = "https://api.anthropic.com"
 
 _EPHEMERAL: Final[Json] = {"type": "ephemeral"}
 _MARKER: Final = b',"cache_control":{"type":"ephemeral"}'
-_STOP_REASONS = {"end_turn": "end", "stop_sequence": "end", "tool_use": "tool_calls", "max_tokens": "length"}
-_THINKING = ("thinking", "redacted_thinking")
+_WITHOUT_THINKING: Final = "anthropic, without thinking"
 
 
 def sdk(api_key: str, base_url: str) -> Sdk:
@@ -54,10 +52,12 @@ class AnthropicWire:
     def __init__(self, model: str) -> None:
         self._model = model
         self._head: tuple[object, bytes] = (None, b"")
+        self._form = TYPE
 
     def body(self, request: ModelRequest) -> bytes:
         """The request as JSON; each turn is serialised once in its life."""
-        parts = [turn.fragments.get(TYPE) or _fragment(turn) for turn in request.turns]
+        form = self._form
+        parts = [turn.fragments.get(form) or _fragment(turn, form) for turn in request.turns]
         parts[-1] = b"%s%s}]}]}" % (parts[-1][:-3], _MARKER)
         parts[0] = self._cached_head(request) + parts[0]
         return b",".join(parts)
@@ -67,8 +67,13 @@ class AnthropicWire:
         return MessageAssembler(request.tools, CallIds(body))
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
-        """Nothing to learn: there is one dialect."""
-        return False
+        """Learn to leave thinking out where it is refused: a conversation may hold another model's or another account's."""
+        said = provider_message(body)
+        refused = "thinking" in said and ("signature" in said or "cannot be modified" in said)
+        if status != 400 or not refused or self._form == _WITHOUT_THINKING:
+            return False
+        self._form = _WITHOUT_THINKING
+        return True
 
     def _cached_head(self, request: ModelRequest) -> bytes:
         tools = request.tools or _tools_of_history(request.turns)
@@ -109,13 +114,13 @@ def _tools_of_history(turns: tuple[Turn, ...]) -> tuple[ToolSpec, ...]:
 # ------------------------------------------------------------------ a turn
 
 
-def _fragment(turn: Turn) -> bytes:
+def _fragment(turn: Turn, form: str) -> bytes:
     """The turn as one message. It always ends in `}]}`, where the cache marker goes in."""
     if isinstance(turn, UserTurn):
         message: Json = {"role": "user", "content": list(_user_blocks(turn))}
     else:
-        message = {"role": "assistant", "content": list(_assistant_blocks(turn))}
-    turn.fragments[TYPE] = fragment = encode(message)
+        message = {"role": "assistant", "content": list(_assistant_blocks(turn, form))}
+    turn.fragments[form] = fragment = encode(message)
     return fragment
 
 
@@ -137,11 +142,11 @@ def _result(result: ToolResult) -> Json:
     return {**block, "is_error": True} if result.is_error else block
 
 
-def _assistant_blocks(turn: AssistantTurn) -> Iterator[Json]:
+def _assistant_blocks(turn: AssistantTurn, form: str) -> Iterator[Json]:
     """Thinking first, then text, then calls; where the model had mixed them, in the model's own order."""
-    layout = turn.thinking if turn.thinking_of == TYPE else ()
+    layout = turn.thinking if turn.thinking_of == TYPE == form else ()
     if not _fits(layout, turn):
-        layout = tuple(block for block in layout if _kind(block) in _THINKING)
+        layout = tuple(block for block in layout if _kind(block) in THINKING)
     mixed = any(_kind(block) == "text" for block in layout)
     calls = {wire_id(call.id): call for call in turn.calls}
     empty = True
@@ -150,7 +155,7 @@ def _assistant_blocks(turn: AssistantTurn) -> Iterator[Json]:
             yield _use(calls.pop(_ref(block)))
         else:
             yield block
-        empty = _kind(block) in _THINKING
+        empty = _kind(block) in THINKING
     if turn.text.strip() and not mixed:
         yield {"type": "text", "text": turn.text}
         empty = False
@@ -179,120 +184,3 @@ def _kind(block: Json) -> object:
 
 def _ref(block: Json) -> str:
     return str(block.get("id")) if isinstance(block, Mapping) else ""
-
-
-# ------------------------------------------------------------------ an answer
-
-
-class MessageAssembler:
-    """Puts a Message together from its stream events (https://platform.claude.com/docs/en/build-with-claude/streaming)."""
-
-    def __init__(self, tools: tuple[ToolSpec, ...], ids: CallIds) -> None:
-        self._names = {wire_name(tool.name): tool.name for tool in tools}
-        self._ids = ids
-        self._blocks: dict[int, dict[str, Any]] = {}
-        self._usage: dict[str, Any] = {}
-        self._stop = ""
-        self.complete = False
-
-    def feed(self, event: Any) -> object:
-        """Take one event. Returns an error object if that is what it is, else None."""
-        kind = event.get("type") or ("error" if "error" in event else "")
-        if kind == "content_block_delta":
-            self._grow(self._blocks[event["index"]], event["delta"])
-        elif kind == "content_block_start":
-            self._blocks[event["index"]] = {**event["content_block"], "pieces": []}
-        elif kind == "message_start":
-            self._count(event["message"].get("usage"))
-        elif kind == "message_delta":
-            self._stop = event["delta"].get("stop_reason") or self._stop
-            self._count(event.get("usage"))
-            self.complete = bool(self._stop)
-        elif kind == "message_stop":
-            self.complete = True
-        elif kind == "error":
-            return event.get("error") or event
-        return None
-
-    def end(self) -> None:
-        """The `[DONE]` of other formats means nothing here."""
-
-    def whole(self, body: Any) -> object:
-        """Take a message that came in one piece."""
-        if body.get("type") == "error" or "content" not in body:
-            return body.get("error") or body
-        self._blocks = {index: {**block, "pieces": []} for index, block in enumerate(body["content"])}
-        self._count(body.get("usage"))
-        self._stop = body.get("stop_reason") or ""
-        self.complete = True
-        return None
-
-    def _grow(self, block: dict[str, Any], delta: Any) -> None:
-        kind = delta["type"]
-        if kind == "text_delta":
-            block["pieces"].append(delta["text"])
-        elif kind == "input_json_delta":
-            block["pieces"].append(delta["partial_json"])
-        elif kind == "thinking_delta":
-            block["pieces"].append(delta["thinking"])
-        elif kind == "signature_delta":
-            block["signature"] = block.get("signature", "") + delta["signature"]
-
-    def _count(self, usage: Any) -> None:
-        """Numbers are cumulative; a later one replaces an earlier one, null says nothing."""
-        self._usage.update({key: value for key, value in (usage or {}).items() if isinstance(value, int)})
-
-    def response(self) -> ModelResponse:
-        """The answer. Only when complete."""
-        blocks = [block for _, block in sorted(self._blocks.items())]
-        layout: list[Json] = []
-        texts: list[str] = []
-        calls: list[ToolCall] = []
-        for block in blocks:
-            kind = block["type"]
-            if kind == "text":
-                text = mend(block.get("text", "") + "".join(block["pieces"]))
-                if text.strip():
-                    texts.append(text)
-                    layout.append({"type": "text", "text": text})
-            elif kind == "tool_use":
-                calls.append(self._call(block))
-                layout.append({"type": "tool_use", "id": calls[-1].id})
-            elif kind in _THINKING:
-                layout.append(_thought(block))
-        thinking = _without_order(layout)
-        return ModelResponse(
-            text="".join(texts),
-            calls=tuple(calls),
-            usage=self._total(),
-            stop_reason=_STOP_REASONS.get(self._stop, self._stop) or ("tool_calls" if calls else "end"),
-            thinking=thinking,
-            thinking_of=TYPE if thinking else None,
-        )
-
-    def _call(self, block: dict[str, Any]) -> ToolCall:
-        raw = "".join(block["pieces"]) or block.get("input")
-        arguments, error = read_arguments(raw, cut=self._stop == "max_tokens")
-        name = str(block["name"])
-        return ToolCall(
-            self._ids.unique(str(block.get("id") or "")), self._names.get(name, mend(name)), arguments, error
-        )
-
-    def _total(self) -> Usage:
-        count = self._usage.get
-        read, written = count("cache_read_input_tokens", 0), count("cache_creation_input_tokens", 0)
-        return Usage(count("input_tokens", 0) + read + written, count("output_tokens", 0), read, written)
-
-
-def _thought(block: dict[str, Any]) -> Json:
-    if block["type"] == "thinking":
-        block["thinking"] = mend(block.get("thinking", "") + "".join(block["pieces"]))
-    return {key: value for key, value in block.items() if key != "pieces"}
-
-
-def _without_order(layout: list[Json]) -> tuple[Json, ...]:
-    """The thinking blocks alone; with the others in between where the model wrote any before the last of them."""
-    thoughts = [index for index, block in enumerate(layout) if _kind(block) in _THINKING]
-    if thoughts != list(range(len(thoughts))):
-        return tuple(layout)
-    return tuple(layout[: len(thoughts)])

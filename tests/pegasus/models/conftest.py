@@ -14,7 +14,7 @@ from pegasus.settings import Models as ModelSettings
 from pegasus.settings import Provider
 from pegasus.testing.provider import ProviderServer, open_provider
 
-KEY = "sk-test-0123456789abcdef"
+KEY = "a-key-of-no-known-shape-0123"
 REPLY = ToolSpec(
     "reply",
     "Speak.",

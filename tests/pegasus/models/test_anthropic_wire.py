@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, ToolSpec, Usage, UserTurn
-from pegasus.models.anthropic import AnthropicWire, MessageAssembler
+from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.ids import CallIds
+from pegasus.models.message_answer import MessageAssembler
 from pegasus.testing.provider_answer import Answer, Call, events
 from tests.pegasus.models.conftest import REPLY, request
 
@@ -122,6 +123,18 @@ def test_a_recorded_order_that_no_longer_fits_gives_thinking_text_calls() -> Non
     assert kinds == ["thinking", "redacted_thinking", "text", "tool_use"]
 
 
+def test_thinking_that_is_refused_is_left_out_from_then_on() -> None:
+    """So that a conversation of another model, or another account, does not fail for ever."""
+    wire = AnthropicWire("m")
+    asked = request(UserTurn(text="hi"), AssistantTurn("text", (), (THOUGHT,), "anthropic"), UserTurn(text="x"))
+    assert b"sig" in wire.body(asked)
+    refusal = {"error": {"message": "messages.1.content.0: Invalid `signature` in `thinking` block"}}
+    assert wire.adapt(400, refusal, asked)
+    assert b"sig" not in wire.body(asked)
+    assert not wire.adapt(400, refusal, asked)
+    assert not AnthropicWire("m").adapt(400, {"error": {"message": "prompt is too long"}}, asked)
+
+
 def test_tool_names_are_made_fit_and_come_back_as_they_were() -> None:
     odd = ToolSpec("my server.tool", "", {"type": "object"})
     wire = body(tools=(odd,))["tools"][0]["name"]
@@ -186,6 +199,15 @@ def test_broken_arguments_are_an_error_for_the_model() -> None:
     call = answered(Answer(calls=(Call("reply", '{"text": "a'),))).calls[0]
     assert call.arguments == {}
     assert "not valid JSON" in str(call.error)
+
+
+def test_a_changed_prompt_or_other_tools_are_sent_at_once() -> None:
+    wire = AnthropicWire("m")
+    first, other = request(), request(system="Another.", tools=(), max_tokens=5)
+    bodies = [json.loads(wire.body(asked)) for asked in (first, other, first)]
+    assert bodies[0] == bodies[2]
+    assert (bodies[1]["system"][0]["text"], bodies[1]["max_tokens"]) == ("Another.", 5)
+    assert "tools" not in bodies[1]
 
 
 def test_each_turn_is_serialised_once_and_the_body_only_grows() -> None:

@@ -227,6 +227,15 @@ def test_other_refusals_teach_nothing() -> None:
     assert not refused(ChatWire("m"), "max_tokens", "max_tokens", status=500)
 
 
+def test_a_changed_prompt_or_other_tools_are_sent_at_once() -> None:
+    wire = ChatWire("m")
+    first, other = request(), request(system="Another.", tools=(), max_tokens=5)
+    bodies = [json.loads(wire.body(asked)) for asked in (first, other, first)]
+    assert bodies[0] == bodies[2]
+    assert (bodies[1]["messages"][0]["content"], bodies[1]["max_tokens"]) == ("Another.", 5)
+    assert "tools" not in bodies[1]
+
+
 def test_each_turn_is_serialised_once_and_the_body_only_grows() -> None:
     wire = ChatWire("m")
     turns: list[Any] = [UserTurn(text="one")]
