@@ -19,7 +19,7 @@ from actors._errors import AskCycle, AskTimeout
 from actors._reply import Exchange, Reply, in_trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from actors._cell import Cell
 
@@ -34,11 +34,13 @@ async def ask(cell: Cell, make: Callable[..., object], args: tuple[object, ...],
     if me is not None:
         _refuse_circle(me, exchange)
         me.waits_for = exchange
+    room = None if cell.put(message) else cell.wait_for_room(message)
+    del message  # or the asker itself would keep the Reply alive
     try:
         if exchange.deadline == math.inf:
-            return await _send_and_wait(cell, message, exchange)
+            return await _answer(room, exchange)
         with trio.move_on_at(exchange.deadline):
-            return await _send_and_wait(cell, message, exchange)
+            return await _answer(room, exchange)
         raise timed_out(exchange)
     finally:
         exchange.leave()
@@ -46,10 +48,9 @@ async def ask(cell: Cell, make: Callable[..., object], args: tuple[object, ...],
             me.waits_for = None
 
 
-async def _send_and_wait(cell: Cell, message: object, exchange: Exchange) -> object:
-    if not cell.put(message):
-        await cell.wait_for_room(message)
-    del message  # or the asker itself would keep the Reply alive
+async def _answer(room: Awaitable[None] | None, exchange: Exchange) -> object:
+    if room is not None:
+        await room
     return await exchange.wait()
 
 

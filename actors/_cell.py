@@ -29,21 +29,27 @@ if TYPE_CHECKING:
     from actors._life import Life
 
 _NO_MAILBOX = Mailbox()
-_FIRST_FIELD: dict[type, str | None] = {}
+_FIRST_FIELD: dict[type, str] = {}
 
 
 def exchange_of(message: object) -> Exchange | None:
     """What the message asks, if its first field is a Reply."""
-    kind = type(message)
-    try:
-        name = _FIRST_FIELD[kind]
-    except KeyError:
-        fields = getattr(kind, "__match_args__", ())
-        name = _FIRST_FIELD[kind] = fields[0] if fields else None
-    if name is None:
+    name = first_field(message)
+    if not name:
         return None
     first = getattr(message, name, None)
     return first._exchange if type(first) is Reply else None
+
+
+def first_field(message: object) -> str:
+    """Name of the first positional field of an attrs class, dataclass or named tuple; "" for anything else."""
+    kind = type(message)
+    try:
+        return _FIRST_FIELD[kind]
+    except KeyError:
+        fields = getattr(kind, "__match_args__", ())
+        _FIRST_FIELD[kind] = name = fields[0] if fields else ""
+        return name
 
 
 class System:
@@ -200,11 +206,14 @@ class Cell:
         self.receiver = None
         return Abort.SUCCEEDED
 
-    def bury(self, message: object, why: str, cause: BaseException | None = None) -> None:
-        """The message becomes a dead letter, and its asker hears of it."""
+    def bury(self, message: object, why: str, *, by: Life | None = None, cause: BaseException | None = None) -> None:
+        """The message becomes a dead letter; its asker hears of it, unless its Reply has been handed on.
+
+        by: the run that had it in hand.
+        """
         self.dead += 1
         exchange = exchange_of(message)
-        if exchange is not None:
+        if exchange is not None and exchange.target is self and exchange.holder is by:
             exchange.fail(ActorDied, why, cause)
         self.system.hub.publish(
             DeadLetter(message, why, path=self.path, time=trio.current_time(), attempt=self.attempt)

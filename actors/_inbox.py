@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import trio
 from trio.lowlevel import checkpoint, wait_task_rescheduled
 
-from actors._cell import exchange_of
+from actors._cell import exchange_of, first_field
 from actors._context import HANDLING
+from actors._errors import ActorError
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from actors._life import Life
     from actors._ref import Ref
+    from actors._reply import Exchange
 
 M = TypeVar("M", covariant=True)
 NOTHING = object()
@@ -108,8 +113,21 @@ class Inbox(Generic[M]):
 
     def _finish_current(self) -> None:
         life = self._life
-        if life.current is not NOTHING:
-            life.current = NOTHING
-        elif not life.reads:
-            life.reads = True
-            life.come_up()
+        if life.current is NOTHING:
+            if not life.reads:
+                life.reads = True
+                life.come_up()
+            return
+        exchange = exchange_of(life.current)
+        if exchange is not None and exchange.holder is life:
+            _fail_if_forgotten(exchange, life, sys._getframe(1))
+        life.current = NOTHING
+
+
+def _fail_if_forgotten(exchange: Exchange, life: Life, frame: FrameType) -> None:
+    """The message is finished and not answered; unless its Reply is kept for later, it never will be."""
+    from actors._reach import is_kept
+
+    box, life.current = [life.current], NOTHING
+    if not is_kept(box, first_field(box[0]), frame):
+        exchange.fail(ActorError, "the actor has finished it without an answer")

@@ -140,7 +140,7 @@ class Life:
         message, self.current = self.current, NOTHING
         if message is not NOTHING and isinstance(exit, Crashed | Killed):
             self.cell.handled -= 1
-            self.cell.bury(message, f"the actor ended while it handled this: {describe(exit)}", error)
+            self.cell.bury(message, f"the actor ended while it handled this: {describe(exit)}", by=self, cause=error)
         for exchange in tuple(self.held):
             exchange.fail(ActorDied, why, error)
         self.held.clear()

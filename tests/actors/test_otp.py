@@ -148,7 +148,7 @@ class World:
 
 
 @pytest.mark.parametrize(("title", "trace"), list(recorded()), ids=[title for title, _ in recorded()])
-async def test_same_trace_as_otp(title: str, trace: list[str], autojump_clock: trio.testing.MockClock) -> None:
+async def test_same_trace_as_otp(title: str, trace: list[str]) -> None:
     world = World(SCENARIOS[title])
     if title == "significant under never":
         with pytest.raises(ValueError, match="significant means nothing under auto_shutdown=NEVER"):

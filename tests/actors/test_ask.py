@@ -1,0 +1,632 @@
+"""Questions and answers: every question ends, and soon."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from actors import ActorDied, ActorError, AskCycle, AskTimeout, Child, DeadLetter, Inbox, Ref, Reply, open_supervisor
+from tests.actors.kit import Add, Boom, Crash, Total, Work, actor, counter, happened, idle, settle, tree
+
+
+async def test_an_answer_comes_back() -> None:
+    async with actor(counter, 40) as ref:
+        await ref.tell(Add(2))
+        assert await ref.ask(Total, "clicks", timeout=1) == 42
+
+
+async def test_an_answer_may_be_an_error() -> None:
+    async def refuses(inbox: Inbox[Total]) -> None:
+        async for message in inbox:
+            message.reply.fail(KeyError("nothing there"))
+
+    async with actor(refuses) as ref:
+        with pytest.raises(KeyError, match="nothing there"):
+            await ref.ask(Total)
+
+
+async def test_a_question_may_be_sent_and_its_answer_fetched_later() -> None:
+    async with actor(counter, 1) as ref:
+        answers = [await ref.request(Total, "x") for _ in range(3)]
+        await ref.tell(Add(5))
+        assert [await answer.get(timeout=1) for answer in answers] == [1, 1, 1]
+        assert await answers[0].get() == 1
+
+
+async def test_only_one_task_may_wait_for_an_answer() -> None:
+    async with actor(counter) as ref, trio.open_nursery() as nursery:
+        answer = await ref.request(Work, 1.0)
+        nursery.start_soon(answer.get)
+        await settle()
+        with pytest.raises(trio.BusyResourceError):
+            await answer.get()
+
+
+async def test_an_ask_times_out_and_says_whom_what_and_when() -> None:
+    async with actor(counter) as ref:
+        begun = trio.current_time()
+        with pytest.raises(AskTimeout) as raised:
+            await ref.ask(Work, 10.0, timeout=2)
+        assert trio.current_time() == begun + 2
+        assert raised.value.target == "actor"
+        assert raised.value.message_type == "Work"
+        assert raised.value.time == trio.current_time()
+
+
+async def test_a_timeout_of_nothing_asks_nothing() -> None:
+    async with tree(Child("counter", counter)) as (supervisor, _):
+        with pytest.raises(AskTimeout):
+            await supervisor.ref("counter").ask(Total, timeout=0)
+        assert supervisor.children()[0].sent == 0
+
+
+async def test_an_answer_is_waited_for_with_its_own_timeout() -> None:
+    async with actor(counter) as ref:
+        answer = await ref.request(Work, 10.0)
+        with pytest.raises(AskTimeout):
+            await answer.get(timeout=1)
+
+
+async def test_cancelling_get_does_not_give_the_answer_up() -> None:
+    async with actor(counter) as ref:
+        answer = await ref.request(Work, 3.0)
+        with trio.move_on_after(1):
+            await answer.get()
+        assert await answer.get() == "done"
+
+
+# ------------------------------------------------------------ nobody there, or not for long
+
+
+async def test_asking_nobody_fails_at_once() -> None:
+    async with tree() as (supervisor, events):
+        with pytest.raises(ActorDied, match="Total to 'nobody': the actor is not running"):
+            await supervisor.ref("nobody").ask(Total)
+        [letter] = happened(events)
+        assert isinstance(letter, DeadLetter)
+        assert letter.path == "nobody"
+
+
+async def test_a_crash_fails_the_asker_whose_question_was_in_hand() -> None:
+    async def crashes(inbox: Inbox[Any]) -> None:
+        async for _ in inbox:
+            raise Boom("in the middle")
+
+    async with tree(Child("crashes", crashes)) as (supervisor, events):
+        with pytest.raises(ActorDied, match="in the middle") as raised:
+            await supervisor.ref("crashes").ask(Total)
+        assert isinstance(raised.value.__cause__, Boom)
+        [letter] = happened(events, DeadLetter)
+        assert letter.attempt == 1
+
+
+async def test_a_crash_leaves_the_questions_in_the_mailbox_to_the_next_run() -> None:
+    async with actor(counter, 7) as ref:
+        ref.tell_nowait(Crash())
+        assert await ref.ask(Total) == 7
+
+
+async def test_a_crash_fails_the_questions_that_were_kept() -> None:
+    """They are told at once although the traceback of the crash keeps the Reply alive."""
+
+    async def keeps(inbox: Inbox[Any]) -> None:
+        kept = []
+        async for message in inbox:
+            if isinstance(message, Crash):
+                raise Boom
+            kept.append(message.reply)
+
+    async with actor(keeps) as ref:
+        answer = await ref.request(Total)
+        ref.tell_nowait(Crash())
+        with trio.fail_after(1), pytest.raises(ActorDied):
+            await answer.get()
+
+
+async def test_stopping_fails_what_waits_in_the_mailbox_and_lets_the_one_in_hand_finish() -> None:
+    async with tree(Child("counter", counter)) as (supervisor, _):
+        ref = supervisor.ref("counter")
+        in_hand = await ref.request(Work, 1.0)
+        await settle()
+        waiting = await ref.request(Total)
+        begun = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(supervisor.stop_child, "counter")
+            with pytest.raises(ActorDied, match="the actor is stopping"):
+                await waiting.get()
+            assert trio.current_time() == begun
+            assert await in_hand.get() == "done"
+
+
+# ------------------------------------------------------------ forgotten and kept
+
+
+async def ignores(inbox: Inbox[Total]) -> None:
+    async for _ in inbox:
+        pass
+
+
+async def matches_and_ignores(inbox: Inbox[Total]) -> None:
+    async for message in inbox:
+        match message:
+            case Total(reply, label):  # noqa: F841
+                pass
+
+
+async def hands_to_a_function(inbox: Inbox[Total]) -> None:
+    def look_at(message: Total) -> Reply[int]:
+        return message.reply
+
+    while True:
+        message = await inbox.receive()
+        reply = look_at(message)
+        del reply
+
+
+async def catches_its_error(inbox: Inbox[Total]) -> None:
+    async for message in inbox:
+        try:
+            reply = message.reply  # noqa: F841
+            raise Boom
+        except Boom:
+            pass
+
+
+@pytest.mark.parametrize("run", [ignores, matches_and_ignores, hands_to_a_function, catches_its_error])
+async def test_a_question_that_was_finished_without_an_answer_fails_at_once(run: Any) -> None:
+    async with actor(run) as ref:
+        with trio.fail_after(0.1), pytest.raises(ActorError, match="finished it without an answer"):
+            await ref.ask(Total)
+
+
+async def drops(inbox: Inbox[Total | Add]) -> None:
+    kept = [(await inbox.receive()).reply]
+    await inbox.receive()
+    kept.clear()
+    await trio.sleep(10)
+
+
+async def drops_in_a_thread(inbox: Inbox[Total | Add]) -> None:
+    kept = [(await inbox.receive()).reply]
+    await inbox.receive()
+    await trio.to_thread.run_sync(kept.clear)
+    await trio.sleep(10)
+
+
+@pytest.mark.parametrize("run", [drops, drops_in_a_thread])
+async def test_a_kept_reply_that_is_dropped_fails_the_asker_at_once(run: Any) -> None:
+    async with actor(run) as ref:
+        answer = await ref.request(Total)
+        ref.tell_nowait(Add(1))
+        with pytest.raises(ActorError, match="dropped without an answer"):
+            await answer.get()
+
+
+async def keeps_in_a_list(inbox: Inbox[Total | Add]) -> None:
+    waiting = []
+    async for message in inbox:
+        match message:
+            case Total(reply, _):
+                waiting.append(reply)
+            case Add(amount):
+                waiting.pop().send(amount)
+
+
+async def keeps_in_a_variable(inbox: Inbox[Total | Add]) -> None:
+    waiting = None
+    async for message in inbox:
+        match message:
+            case Total(reply, _):
+                waiting = reply
+            case Add(amount):
+                waiting.send(amount)
+
+
+async def keeps_the_message(inbox: Inbox[Total | Add]) -> None:
+    question = await inbox.receive()
+    while True:
+        match await inbox.receive():
+            case Add(amount):
+                question.reply.send(amount)
+
+
+async def keeps_until_the_loop_ends(inbox: Inbox[Total | Add]) -> None:
+    async for message in inbox:
+        if isinstance(message, Add):
+            break
+        reply = message.reply
+    reply.send(message.amount)
+    await idle(inbox)
+
+
+async def keeps_for_its_cleanup(inbox: Inbox[Total | Add]) -> None:
+    try:
+        async for message in inbox:
+            if isinstance(message, Add):
+                raise Boom
+            reply = message.reply
+    except Boom:
+        reply.send(3)
+
+
+async def keeps_in_a_closure(inbox: Inbox[Total | Add]) -> None:
+    def answer(amount: int) -> None:
+        message.reply.send(amount)
+
+    message = await inbox.receive()
+    add = await inbox.receive()
+    answer(add.amount)
+
+
+async def keeps_in_a_caller(inbox: Inbox[Total | Add]) -> None:
+    async def next_amount() -> int:
+        async for message in inbox:
+            return message.amount
+        raise AssertionError
+
+    question = await inbox.receive()
+    question.reply.send(await next_amount())
+
+
+async def keeps_in_a_task(inbox: Inbox[Total | Add]) -> None:
+    wake = trio.Event()
+
+    async def answer(reply: Reply[int]) -> None:
+        await wake.wait()
+        reply.send(3)
+
+    async with trio.open_nursery() as nursery:
+        async for message in inbox:
+            match message:
+                case Total(reply, _):
+                    nursery.start_soon(answer, reply)
+                case Add():
+                    wake.set()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        keeps_in_a_list,
+        keeps_in_a_variable,
+        keeps_the_message,
+        keeps_until_the_loop_ends,
+        keeps_for_its_cleanup,
+        keeps_in_a_closure,
+        keeps_in_a_caller,
+        keeps_in_a_task,
+    ],
+)
+async def test_a_kept_reply_may_be_answered_after_later_messages(run: Any) -> None:
+    async with actor(run) as ref:
+        answer = await ref.request(Total)
+        await settle()
+        await ref.tell(Add(3))
+        assert await answer.get(timeout=1) == 3
+
+
+async def test_a_reply_is_sent_once() -> None:
+    problems = []
+
+    async def twice(inbox: Inbox[Total]) -> None:
+        async for message in inbox:
+            message.reply.send(1)
+            try:
+                message.reply.send(2)
+            except ActorError as error:
+                problems.append(str(error))
+
+    async with actor(twice) as ref:
+        assert await ref.ask(Total) == 1
+    assert "answered already" in problems[0]
+
+
+# ------------------------------------------------------------ forwarding
+
+
+@attrs.frozen
+class Forwarded:
+    reply: Reply[int]
+    by: str
+
+
+async def test_a_reply_may_be_forwarded_and_outlives_the_forwarder() -> None:
+    async def forwards(inbox: Inbox[Total], other: Ref[Forwarded]) -> None:
+        question = await inbox.receive()
+        await other.tell(Forwarded(question.reply, "me"))
+        raise Boom
+
+    async def answers_late(inbox: Inbox[Forwarded]) -> None:
+        async for message in inbox:
+            await trio.sleep(5)
+            message.reply.send(9)
+
+    async with open_supervisor([Child("late", answers_late)]) as supervisor:
+        front = await supervisor.start_child(Child("front", forwards, supervisor.ref("late")))
+        assert await front.ask(Total) == 9
+
+
+async def test_a_reply_forwarded_to_nobody_fails_the_asker() -> None:
+    async def forwards(inbox: Inbox[Total], other: Ref[Forwarded]) -> None:
+        async for question in inbox:
+            await other.tell(Forwarded(question.reply, "me"))
+
+    async with open_supervisor() as supervisor:
+        front = await supervisor.start_child(Child("front", forwards, supervisor.ref("nobody")))
+        with pytest.raises(ActorDied, match="to 'nobody'"):
+            await front.ask(Total)
+
+
+async def test_a_forwarded_question_dies_with_the_actor_that_has_it() -> None:
+    async def forwards(inbox: Inbox[Total], other: Ref[Forwarded]) -> None:
+        async for question in inbox:
+            await other.tell(Forwarded(question.reply, "me"))
+
+    async def crashes(inbox: Inbox[Forwarded]) -> None:
+        async for _ in inbox:
+            raise Boom("holding it")
+
+    async with open_supervisor([Child("last", crashes)]) as supervisor:
+        front = await supervisor.start_child(Child("front", forwards, supervisor.ref("last")))
+        with pytest.raises(ActorDied, match="holding it"):
+            await front.ask(Total)
+
+
+async def test_a_message_that_is_asked_carries_its_reply_first() -> None:
+    @attrs.frozen
+    class Backwards:
+        label: str
+        reply: Reply[int]
+
+    async with actor(counter) as ref:
+        with pytest.raises(
+            TypeError, match="Backwards: a message that is asked must have its Reply as its first field"
+        ):
+            await ref.ask(lambda reply: Backwards("x", reply))
+
+
+# ------------------------------------------------------------ askers that leave
+
+
+async def test_a_question_whose_asker_left_before_it_began_is_skipped() -> None:
+    handled = []
+
+    async def slow(inbox: Inbox[Any]) -> None:
+        async for message in inbox:
+            handled.append(type(message).__name__)
+            await trio.sleep(5)
+
+    async with tree(Child("slow", slow)) as (supervisor, events):
+        ref = supervisor.ref("slow")
+        await ref.tell(Add(1))
+        with pytest.raises(AskTimeout):
+            await ref.ask(Total, timeout=1)
+        await ref.tell(Add(2))
+        await trio.sleep(20)
+        assert handled == ["Add", "Add"]
+        assert [letter.why for letter in happened(events, DeadLetter)] == ["its asker has left"]
+
+
+@pytest.mark.parametrize("leave", ["timeout", "cancel", "drop"])
+async def test_work_in_progress_can_be_cancelled_when_its_asker_leaves(leave: str) -> None:
+    seen = []
+
+    async def careful(inbox: Inbox[Any]) -> None:
+        async for message in inbox:
+            with message.reply.scope():
+                await trio.sleep(100)
+            seen.append((trio.current_time(), message.reply.abandoned))
+            message.reply.send("too late, and no error")
+
+    async with actor(careful) as ref:
+        begun = trio.current_time()
+        if leave == "timeout":
+            with pytest.raises(AskTimeout):
+                await ref.ask(Work, 1.0, timeout=3)
+        elif leave == "cancel":
+            with trio.move_on_after(3):
+                await ref.ask(Work, 1.0)
+        else:
+            answer = await ref.request(Work, 1.0)
+            await trio.sleep(3)
+            del answer
+            gc.collect()
+        await settle()
+        assert seen == [(begun + 3, True)]
+
+
+async def test_a_scope_taken_after_the_asker_left_is_cancelled_already() -> None:
+    cancelled = []
+
+    async def late(inbox: Inbox[Any]) -> None:
+        async for message in inbox:
+            await trio.sleep(5)
+            cancelled.append(message.reply.scope().cancel_called)
+
+    async with actor(late) as ref:
+        with pytest.raises(AskTimeout):
+            await ref.ask(Total, timeout=1)
+        await trio.sleep(10)
+    assert cancelled == [True]
+
+
+# ------------------------------------------------------------ deadlines
+
+
+async def relay(inbox: Inbox[Work], other: Ref[Work], timeout: float | None = None) -> None:
+    async for message in inbox:
+        try:
+            message.reply.send(await other.ask(Work, message.seconds, timeout=timeout))
+        except AskTimeout as error:
+            message.reply.send(f"{error.target} timed out at {error.time:g}")
+
+
+async def asked_through_a_relay(ask_timeout: float, own_timeout: float | None) -> float:
+    """When the innermost ask gave up, in seconds after it was asked."""
+    times = []
+
+    async def relay(inbox: Inbox[Any], other: Ref[Any]) -> None:
+        async for message in inbox:
+            with pytest.raises(AskTimeout):
+                await other.ask(Work, 100.0, timeout=own_timeout)
+            times.append(trio.current_time())
+            message.reply.send("")
+
+    async with open_supervisor([Child("worker", counter, shutdown=0)]) as supervisor:
+        front = await supervisor.start_child(Child("front", relay, supervisor.ref("worker")))
+        begun = trio.current_time()
+        with trio.move_on_after(60), pytest.raises(AskTimeout):
+            await front.ask(Work, 0.0, timeout=ask_timeout)
+        await trio.sleep(60)
+        return times[0] - begun
+
+
+async def test_a_nested_ask_inherits_the_deadline() -> None:
+    assert await asked_through_a_relay(4, None) == 4
+
+
+async def test_a_nested_ask_inherits_the_smaller_deadline() -> None:
+    assert await asked_through_a_relay(4, 30) == 4
+
+
+async def test_a_nested_ask_may_have_a_smaller_deadline_of_its_own() -> None:
+    times = []
+
+    async def relay(inbox: Inbox[Any], other: Ref[Any]) -> None:
+        async for message in inbox:
+            with pytest.raises(AskTimeout):
+                await other.ask(Work, 100.0, timeout=2)
+            times.append(trio.current_time())
+            message.reply.send("in time")
+
+    async with open_supervisor([Child("worker", counter, shutdown=0)]) as supervisor:
+        front = await supervisor.start_child(Child("front", relay, supervisor.ref("worker")))
+        begun = trio.current_time()
+        assert await front.ask(Work, 0.0, timeout=9) == "in time"
+        assert times == [begun + 2]
+
+
+async def test_a_deadline_says_nothing_once_the_question_is_answered() -> None:
+    """Work that goes on after the answer is not done for the asker any more."""
+    results = []
+
+    async def answers_first(inbox: Inbox[Any], other: Ref[Any]) -> None:
+        async for message in inbox:
+            message.reply.send("soon")
+            results.append(await other.ask(Work, 50.0))
+
+    async with open_supervisor([Child("worker", counter)]) as supervisor:
+        front = await supervisor.start_child(Child("front", answers_first, supervisor.ref("worker")))
+        assert await front.ask(Work, 0.0, timeout=1) == "soon"
+        await trio.sleep(60)
+    assert results == ["done"]
+
+
+async def test_a_task_of_the_actor_inherits_the_deadline_of_the_question_it_works_for() -> None:
+    times = []
+
+    async def concurrent(inbox: Inbox[Any], other: Ref[Any]) -> None:
+        async def work(reply: Reply[str]) -> None:
+            with pytest.raises(AskTimeout):
+                await other.ask(Work, 100.0)
+            times.append(trio.current_time())
+            reply.send("")
+
+        async with trio.open_nursery() as nursery:
+            async for message in inbox:
+                nursery.start_soon(work, message.reply)
+
+    async with open_supervisor([Child("worker", counter, shutdown=0)]) as supervisor:
+        front = await supervisor.start_child(Child("front", concurrent, supervisor.ref("worker")))
+        begun = trio.current_time()
+        answer = await front.request(Work, 0.0)
+        with pytest.raises(AskTimeout):
+            await front.ask(Work, 0.0, timeout=3)
+        await trio.sleep(1)
+        assert times == [begun + 3]
+        del answer
+
+
+# ------------------------------------------------------------ circles
+
+
+async def passes_on(inbox: Inbox[Total], supervisor: Any, name: str) -> None:
+    """Asks another actor, by name, whatever it is asked, and answers with the circle that it was told of."""
+    async for message in inbox:
+        try:
+            message.reply.send(await supervisor().ref(name).ask(Total))
+        except AskCycle as error:
+            message.reply.send(error.path)
+
+
+@pytest.mark.parametrize(
+    ("edges", "circle"),
+    [
+        ({"a": "a"}, ("a", "a")),
+        ({"a": "b", "b": "a"}, ("b", "a", "b")),
+        ({"a": "b", "b": "c", "c": "a"}, ("c", "a", "b", "c")),
+        ({"a": "b", "b": "c", "c": "b"}, ("c", "b", "c")),
+    ],
+)
+async def test_a_wait_that_would_close_a_circle_is_refused_with_the_circle(edges: dict, circle: tuple) -> None:
+    async with open_supervisor() as supervisor:
+        for name, other in edges.items():
+            await supervisor.start_child(Child(name, passes_on, lambda: supervisor, other))
+        assert await supervisor.ref("a").ask(Total, timeout=5) == circle
+
+
+async def test_a_circle_through_a_forwarded_question_is_seen() -> None:
+    """a waits for b, which has handed the question on to c; c may ask b, but not a."""
+
+    async def hands_on(inbox: Inbox[Any], c: Ref[Any]) -> None:
+        async for message in inbox:
+            match message:
+                case Total(reply, "for c"):
+                    await c.tell(Total(reply))
+                case Total(reply, _):
+                    reply.send(1)
+
+    async def asks_both(inbox: Inbox[Any], supervisor: Any) -> None:
+        async for message in inbox:
+            assert await supervisor().ref("b").ask(Total) == 1
+            with pytest.raises(AskCycle) as raised:
+                await supervisor().ref("a").ask(Total)
+            message.reply.send(raised.value.path)
+
+    async def asks(inbox: Inbox[Any], b: Ref[Any]) -> None:
+        async for message in inbox:
+            message.reply.send(await b.ask(Total, "for c"))
+
+    async with open_supervisor() as supervisor:
+        await supervisor.start_child(Child("b", hands_on, supervisor.ref("c")))
+        await supervisor.start_child(Child("c", asks_both, lambda: supervisor))
+        a = await supervisor.start_child(Child("a", asks, supervisor.ref("b")))
+        assert await a.ask(Total, timeout=5) == ("c", "a", "c")
+
+
+async def test_an_actor_may_ask_itself_from_a_task_beside_its_inbox() -> None:
+    async def asks_itself(inbox: Inbox[Any]) -> None:
+        async def ask(reply: Reply[int]) -> None:
+            reply.send(await inbox.ref.ask(Total, "inner"))
+
+        async with trio.open_nursery() as nursery:
+            async for message in inbox:
+                if message.label == "inner":
+                    message.reply.send(5)
+                else:
+                    nursery.start_soon(ask, message.reply)
+
+    async with actor(asks_itself) as ref:
+        assert await ref.ask(Total, "outer", timeout=1) == 5
+
+
+async def test_a_wait_that_has_ended_is_no_part_of_a_circle() -> None:
+    async with open_supervisor([Child("counter", counter, 3)]) as supervisor:
+        await supervisor.start_child(Child("a", passes_on, lambda: supervisor, "counter"))
+        await supervisor.start_child(Child("b", passes_on, lambda: supervisor, "a"))
+        for _ in range(3):
+            assert await supervisor.ref("b").ask(Total) == 3
