@@ -38,7 +38,7 @@ def wire_id(call_id: str) -> str:
 
 
 def _fit(word: str, limit: int) -> str:
-    check = f"_{zlib.crc32(word.encode('utf-8', 'replace')):08x}"
+    check = f"_{zlib.crc32(word.encode('utf-8', 'surrogatepass')):08x}"
     return _FOREIGN.sub("_", word)[: limit - len(check)] + check
 
 

@@ -32,7 +32,7 @@ def provider_of(form: str, server: ProviderServer) -> Provider:
 async def opened(form: str, server: ProviderServer, **settings: object) -> AsyncIterator[LanguageModel]:
     """A model of one wire format on this server."""
     models = Models(
-        ModelSettings(default=f"{form}/test-model", **settings),
+        ModelSettings(default=f"{form}/test-model", **{"timeout": 3000.0, **settings}),
         {form: provider_of(form, server)},
         env={},
         rng=random.Random(1),

@@ -31,6 +31,7 @@ def test_names_and_ids_always_fit_the_wire(word: str) -> None:
 def test_what_fits_is_left_alone_and_what_does_not_stays_distinct() -> None:
     assert wire_name("server__tool") == "server__tool"
     assert wire_id("toolu_01A-b") == "toolu_01A-b"
+    assert wire_id("?") != wire_id("\ud800")
     assert len({wire_name(name) for name in ("a.b", "a b", "a_b", "a:b", "a" * 65, "a" * 66, "")}) == 7
 
 
