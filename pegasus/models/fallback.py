@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse
+from pegasus.observe import get_logger
+
+_log = get_logger("models")
 
 _PASSING: Final = frozenset({"overloaded", "server", "network", "timeout"})
 """Kinds of errors that say something about the provider's state, not about the request or the key."""
@@ -31,6 +34,7 @@ class FallbackModel:
                 errors.append(error)
                 if error.kind not in _PASSING:
                     break
+                _log.warning("model failed, the next is asked", model=model.name, why=str(error))
         first = errors[0]
         if len(errors) == 1:
             raise first

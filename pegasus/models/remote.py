@@ -27,6 +27,9 @@ from pegasus.models.errors import (
 )
 from pegasus.models.sdk import Sdk, SdkHandle
 from pegasus.models.sse import EventDecoder
+from pegasus.observe import get_logger
+
+_log = get_logger("models")
 
 MAX_RETRIES: Final = 4
 """Attempts after the first, by the SDK and by us together."""
@@ -131,6 +134,7 @@ class _Call:
                 if not broken.retry or self._left <= 0:
                     raise broken.error from broken.__cause__
                 self._left -= 1
+                _log.warning("model asked again", model=self._model, why=str(broken.error))
             await trio.sleep(self._pause(attempt))
         raise AssertionError("the budget of attempts ends the loop")
 

@@ -13,6 +13,9 @@ from typing import Any
 import trio
 
 from pegasus.models.base import ModelError
+from pegasus.observe import get_logger
+
+_log = get_logger("models")
 
 _CONNECT = 10.0  # seconds for TCP and TLS; everything after that is bounded by the deadline of the call
 _KEEP_ALIVE = 60.0  # seconds an idle connection is kept: a person's pauses should not cost a TLS handshake each
@@ -84,16 +87,20 @@ def load(package: str, client_class: str, options: Mapping[str, object], secrets
     http_client = module.DefaultAsyncHttpxClient(
         timeout=timeout,
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEEP_ALIVE),
-        event_hooks={"response": [_no_hopeless_wait]},
+        event_hooks={"response": [_look_at]},
     )
     client = getattr(module, client_class)(timeout=timeout, http_client=http_client, **options)
     return SdkHandle(module, client, secrets)
 
 
-async def _no_hopeless_wait(response: Any) -> None:
-    """Tell the SDK not to retry (by the header it obeys) when Retry-After ends after the deadline of the call."""
+async def _look_at(response: Any) -> None:
+    """Log a refusal, since the SDK retries in silence; and keep it from waiting longer than the call may last.
+
+    `x-should-retry` is the header by which a server tells both SDKs whether to retry.
+    """
     if response.status_code < 400:
         return
+    _log.warning("the provider answered with an error", host=response.url.host, status=response.status_code)
     try:
         wait = float(response.headers.get("retry-after", ""))
     except ValueError:
