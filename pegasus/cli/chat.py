@@ -11,8 +11,8 @@ import trio
 
 from pegasus.channels.terminal.chat import chat
 from pegasus.channels.terminal.talk import Gone
-from pegasus.gateway.client import Daemon, NotConnected
-from pegasus.host import Home, HomeError, read_daemon, read_token
+from pegasus.cli.dial import find_daemon
+from pegasus.host import Home
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
 
@@ -39,7 +39,7 @@ async def _chat(home: Home, settings: Settings, channel: str) -> int:
         ended = await nursery.start(_watch_signals, nursery.cancel_scope)
         try:
             code = await chat(
-                partial(_locate, home, settings.gateway.token),
+                partial(find_daemon, home, settings),
                 ChannelInfo("cli", channel),
                 home.history,
                 Random(),  # noqa: S311
@@ -51,16 +51,6 @@ async def _chat(home: Home, settings: Settings, channel: str) -> int:
     if failure is not None:
         raise failure
     return 128 + ended[0] if ended else code
-
-
-def _locate(home: Home, token: str) -> Daemon:
-    daemon = read_daemon(home)
-    if daemon is None:
-        raise NotConnected(f"no daemon is running in {home}; start one with: pegasus run")
-    try:
-        return Daemon(daemon.ws, read_token(home, token))
-    except HomeError as error:
-        raise NotConnected(str(error)) from None
 
 
 async def _watch_signals(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -35,7 +36,8 @@ async def terminal(
         nursery.start_soon(_until_told, inbox, nursery.cancel_scope)
         await _chat(url, token, history, random, most)
         on_quit()
-        sys.stderr.write("Stopping; Ctrl-C ends it at once.\n")
+        with suppress(OSError):
+            os.write(2, b"Stopping; Ctrl-C ends it at once.\n")
         await trio.sleep_forever()
 
 

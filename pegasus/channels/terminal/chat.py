@@ -24,14 +24,14 @@ async def chat(
 ) -> int:
     """Talk until the user leaves or the input ends; gives an exit code: 0, or 1 when a message was not taken.
 
-    most: bytes the gateway takes in a frame. own: the daemon is this very process, so that it is waited for when it is
-    away, and Ctrl-Z does not stop it. Raises Gone when there is nobody to talk with. Cancelled, it ends at once and
-    leaves the terminal as it was.
+    most: bytes the gateway takes in a frame. own: the daemon is this very process: it is waited for when it is away at
+    the start, ends with the chat, and is not stopped by Ctrl-Z. Raises Gone when there is nobody to talk with.
+    Cancelled, it ends at once and leaves the terminal as it was.
     """
     async with open_conversation(where, channel, random=random) as talk:
         if fits_screen():
             make_screen = await trio.to_thread.run_sync(_screen_maker, history, not own)
-            return await _on_screen(Chat(talk, make_screen, most=most, patient=own))
+            return await _on_screen(Chat(talk, make_screen, most=most, own=own))
         return await _on_pipes(talk, most)
 
 

@@ -14,9 +14,12 @@ COMMANDS = {
 """Offered for completion; the agent's own skills are commands too, and are sent like any text."""
 
 HELP = """\
-Enter sends; Alt-Enter, Ctrl-J or a \\ at the end of the line makes a new line.
-Up and Down recall earlier messages, Ctrl-R searches them, Tab completes /commands.
-Ctrl-C clears the line, or stops the agent while it thinks. Ctrl-D, /exit or /quit leave."""
+Enter              sends
+Alt-Enter, Ctrl-J  new line (or a \\ at the end of the line)
+Up, Down, Ctrl-R   earlier messages, and a search in them
+Tab                completes /commands
+Ctrl-C             clears the line; while the agent thinks: stops it
+Ctrl-D, /exit      leave"""
 
 LEAVING_HINT = "Ctrl-D or /exit leaves"
 

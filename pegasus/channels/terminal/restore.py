@@ -44,7 +44,24 @@ def restore_terminal() -> None:
     """
     while _noted:
         fd, modes = _noted.pop()
-        with suppress(OSError, termios.error):
-            if os.tcgetpgrp(fd) == os.getpgrp():  # in the background it would stop us, and is not ours to set
-                os.write(fd, _SANE)
-                termios.tcsetattr(fd, termios.TCSANOW, modes)
+        if _in_background(fd):  # setting it would stop us, and it is another's now
+            continue
+        with suppress(OSError):
+            os.write(fd, _SANE)
+        with suppress(termios.error):
+            termios.tcsetattr(fd, termios.TCSANOW, modes)
+
+
+def _in_background(fd: int) -> bool:
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except OSError:  # not the terminal of this session
+        return False
+
+
+def forget_stdout() -> None:
+    """The terminal is gone: what stdout still holds for it must not fail again when the process ends."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

@@ -32,7 +32,7 @@ from pegasus.channels.terminal.keys import HELP, LEAVING_HINT, Verdict, is_help
 from pegasus.channels.terminal.layout import STYLE, Commands, chat_layout, is_command
 from pegasus.channels.terminal.markdown import Paper
 from pegasus.channels.terminal.neutral import repair
-from pegasus.channels.terminal.restore import terminal_noted
+from pegasus.channels.terminal.restore import forget_stdout, terminal_noted
 from pegasus.channels.terminal.status import FRAME_SECONDS, Status, status_line
 from pegasus.channels.terminal.stray import stderr_above
 
@@ -129,12 +129,17 @@ class Screen:
                 loop.call_soon(deed)
         try:
             await app.run_async(pre_run=self._exit_if_closed, handle_sigint=False, set_exception_handler=False)
-        except EOFError:  # the terminal says so
-            self._left()
-        except OSError as error:  # or cannot be written to any more
+        except EOFError:
+            self._gone()
+        except OSError as error:
             if error.errno not in _TERMINAL_GONE:
                 raise
-            self._left()
+            self._gone()
+
+    def _gone(self) -> None:
+        if self._output is None:
+            forget_stdout()
+        self._left()
 
     def _application(self) -> Application[None]:
         output = self._output or create_output(stdout=sys.stdout)

@@ -51,12 +51,13 @@ def frame_bytes(text: str) -> int:
 class Chat:
     """One person at one screen; `run` is its life.
 
-    most: bytes a message frame may have. patient: a daemon that is away at the start is waited for.
+    most: bytes a message frame may have. own: the daemon lives in this process; it is waited for when it is away at
+    the start, and ends when the user leaves.
     """
 
-    def __init__(self, talk: Talk, make_screen: MakeScreen, *, most: int, patient: bool = True) -> None:
+    def __init__(self, talk: Talk, make_screen: MakeScreen, *, most: int, own: bool = False) -> None:
         self._events = aiter(talk)
-        self._patient = patient
+        self._own = own
         self._talk = talk
         self._most = most
         self._token = trio.lowlevel.current_trio_token()
@@ -76,7 +77,7 @@ class Chat:
         What was typed just before leaving is given FAREWELL_SECONDS to be accepted. Cancelled, it ends at once; the
         terminal is restored either way.
         """
-        if not self._patient:
+        if not self._own:
             await self._hear(await anext(self._events))
             if not self._status.online:
                 raise Gone(self._reason)
@@ -182,7 +183,8 @@ class Chat:
     def _greet(self, agent: str) -> None:
         self._agent = agent
         if not self._status.lost:
-            self._screen.notice(f"Talking with {agent}. /help shows what there is, Ctrl-D leaves.")
+            leave = f"ends {agent}" if self._own else "leaves"
+            self._screen.notice(f"Talking with {agent}. /help shows what there is, Ctrl-D {leave}.")
         self._tell(online=True)
 
     async def _show(self, reply: OutboundMessage) -> None:

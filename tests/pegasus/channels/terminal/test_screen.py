@@ -226,7 +226,7 @@ def test_a_slash_offers_the_commands_and_tab_takes_one(rig):
 def test_help_is_asked_of_the_agent_and_shows_the_keys_too(rig):
     rig.type("/help", ENTER)
     assert rig.said() == "/help"
-    rig.glass.wait("Ctrl-R searches")
+    rig.glass.wait("Up, Down, Ctrl-R   earlier messages")
 
 
 def test_what_was_typed_cannot_command_the_terminal_either(rig):

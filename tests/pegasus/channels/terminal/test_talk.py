@@ -76,9 +76,9 @@ class FakeScreen:
 
 
 class Rig:
-    def __init__(self, talk, *, patient=True, most=10_000):
+    def __init__(self, talk, *, own=True, most=10_000):
         self.talk = talk
-        self.chat = Chat(talk, self._make, most=most, patient=patient)
+        self.chat = Chat(talk, self._make, most=most, own=own)
         self.unsent = None
 
     def _make(self, said, left):
@@ -146,7 +146,7 @@ async def test_the_first_welcome_greets_and_the_next_do_not(rig):
     rig.talk.reply("x")
     await rig.screen.wait("reply", "Pegasus", "x")
     assert [text for (text,) in rig.screen.of("notice") if text.startswith("Talking with")] == [
-        "Talking with Pegasus. /help shows what there is, Ctrl-D leaves."
+        "Talking with Pegasus. /help shows what there is, Ctrl-D ends Pegasus."
     ]
 
 
@@ -271,15 +271,15 @@ async def test_a_refusal_for_good_ends_the_chat(talk):
     assert ("closed",) in rig.screen.told
 
 
-async def test_who_is_not_patient_is_told_at_once_that_nobody_is_there(talk):
-    rig = Rig(talk, patient=False)
+async def test_a_chat_with_another_process_needs_it_at_the_start(talk):
+    rig = Rig(talk, own=False)
     talk.offline("no daemon is running")
     with pytest.raises(Gone, match="no daemon is running"):
         await rig.run()
     assert rig.screen.ran_in is None
 
 
-async def test_who_is_patient_waits_for_a_daemon_that_is_away(rig):
+async def test_a_chat_with_its_own_daemon_waits_for_it(rig):
     rig.talk.offline()
     rig.talk.online()
     await rig.screen.wait("status", Status(online=True))
