@@ -16,6 +16,7 @@ from pegasus.gateway.conversation import (
     Online,
     open_conversation,
 )
+from pegasus.gateway.dialling import open_client
 from pegasus.gateway.link import (
     Accepted,
     Client,
@@ -25,7 +26,6 @@ from pegasus.gateway.link import (
     Progress,
     Refused,
     Welcome,
-    open_client,
 )
 
 __all__ = [

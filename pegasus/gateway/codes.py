@@ -1,8 +1,13 @@
-"""The codes a connection is closed with: ours (interfaces sections 3 and 8.4), and those of RFC 6455 7.4 and its registry."""
+"""The subprotocol's name, and the codes a connection is closed with.
+
+They are ours (interfaces sections 3 and 8.4), or those of RFC 6455 section 7.4 and its registry.
+"""
 
 from __future__ import annotations
 
 from typing import Final
+
+SUBPROTOCOL: Final = "pegasus.v1"
 
 BAD_HELLO: Final = 4400
 UNAUTHORIZED: Final = 4401

@@ -13,7 +13,7 @@ class GatewayConfig:
 
     token: what a client must show. agent: the name in `welcome`. origins: what a browser's Origin header may be.
     access: `allow_from` by channel type. Times in seconds: hello_timeout from the TCP connection to a good hello; keepalive:
-    silence after which a ping is sent, and after twice that the peer is taken for dead; send_timeout for one write.
+    how often the silent are pinged, and how long they have to answer; send_timeout for one write.
     queue_frames, queue_bytes: what may wait for one client before it is disconnected.
     """
 

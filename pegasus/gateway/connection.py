@@ -15,7 +15,7 @@ import trio
 from actors import ActorError, Answer
 from pegasus.channels.intake import JOURNAL_TIMEOUT, hand_in, permits
 from pegasus.gateway import render
-from pegasus.gateway.codes import BAD_HELLO, GOING_AWAY, SERVER_ERROR, TOO_LARGE, TRY_LATER, UNAUTHORIZED
+from pegasus.gateway.codes import BAD_HELLO, GOING_AWAY, SERVER_ERROR, SUBPROTOCOL, TOO_LARGE, TRY_LATER, UNAUTHORIZED
 from pegasus.gateway.control import CALLS_UNDER_WAY, Caller, answer_call
 from pegasus.gateway.frames import Call, FrameError, Hello, read_frame, read_hello
 from pegasus.gateway.outgoing import Outgoing
@@ -37,7 +37,6 @@ from pegasus.storage.messages import (
 if TYPE_CHECKING:
     from pegasus.gateway.hub import Hub
 
-SUBPROTOCOL = "pegasus.v1"
 
 _log = get_logger("gateway")
 
@@ -50,7 +49,7 @@ class Connection:
         self.hello: Hello | None = None
         self.replies: Replies | None = None
         self.greeted = False
-        self.heard_at = trio.current_time()
+        self.heard_at = self.pinged_at = trio.current_time()
         self.outgoing = Outgoing(config.queue_frames, config.queue_bytes)
         self._hub = hub
         self._refused = refused

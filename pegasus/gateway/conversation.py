@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from random import Random
 from typing import TypeAlias
 
 import attrs
 import trio
 
+from pegasus.gateway.dialling import background, open_client
 from pegasus.gateway.link import (
     Accepted,
     Client,
+    ClientEvent,
     NotConnected,
     Progress,
     Refused,
-    _background,
-    open_client,
 )
 from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Typing
 
@@ -27,7 +30,9 @@ FIRST_DELAY = 0.25
 LONGEST_DELAY = 10.0
 """Seconds before dialling again: doubled each time up to the longest, less up to a fifth at random."""
 TRY_AGAIN = frozenset({"overloaded", "internal"})
-"""Error codes after which the same message may be sent again."""
+"""Error codes after which the same message may be sent again …"""
+AGAIN = 1.0
+"""… and after how many seconds that is done."""
 
 
 @attrs.frozen
@@ -44,10 +49,11 @@ Locate: TypeAlias = Callable[[], Daemon]
 
 @attrs.frozen
 class Online:
-    """Connected. agent: its name. unaccepted: how many messages are being sent again."""
+    """Connected. agent: its name. unaccepted: how many messages are being sent again. seq: the last reply there is."""
 
     agent: str
     unaccepted: int
+    seq: int = 0
 
 
 @attrs.frozen
@@ -95,6 +101,14 @@ class Conversation:
         self._prefix = f"{random.getrandbits(64):016x}"
         self._count = 0
         self._drafts: dict[str, _Draft] = {}
+        """Not accepted yet, in order. Of these: what this connection still has to send …"""
+        self._unposted: deque[_Draft] = deque()
+        """… what it has sent and has no answer to, in order, as answers come …"""
+        self._unanswered: dict[str, None] = {}
+        """… and what it was told to try again later."""
+        self._refused: list[_Draft] = []
+        self._again_at = math.inf
+        self._news = trio.Event()
         self._room = trio.Condition()
         self._client: Client | None = None
         self._unacked: int | None = None
@@ -122,8 +136,8 @@ class Conversation:
         channel = attrs.evolve(self.channel, reply_to=reply_to) if reply_to is not None else self.channel
         draft = _Draft(f"{self._prefix}-{self._count}", text, channel, metadata or {})
         self._drafts[draft.id] = draft
-        if self._client is not None:
-            await self._post(self._client, draft)
+        self._unposted.append(draft)
+        self._news.set()
         return draft.id
 
     async def call(self, method: str, params: Mapping[str, Json] | None = None, *, timeout: float = 35.0) -> Json:
@@ -175,41 +189,65 @@ class Conversation:
         daemon = self._locate()
         async with open_client(daemon.url, daemon.token, self.channel, self.last_seq) as client:
             seen = min(self.last_seq or 0, client.welcome.seq)
-            await self._events_in.send(Online(client.welcome.agent, len(self._drafts)))
+            self._unposted = deque(self._drafts.values())
+            self._unanswered.clear()
+            self._refused.clear()
             self._client = client
             try:
-                for draft in list(self._drafts.values()):
-                    await self._post(client, draft)
-                async for event in client:
-                    seen = await self._hand_on(event, seen)
+                await self._events_in.send(Online(client.welcome.agent, len(self._drafts), client.welcome.seq))
+                async with background(partial(self._post_all, client)):
+                    async for event in client:
+                        seen = await self._hand_on(event, seen)
             finally:
                 self._client = None
         return client.closed or "the connection was closed"
 
-    async def _post(self, client: Client, draft: _Draft) -> None:
-        with suppress(NotConnected):  # then it stays among the drafts and goes out with the next connection
-            await client.post(draft.text, id=draft.id, channel=draft.channel, metadata=draft.metadata)
+    async def _post_all(self, client: Client) -> None:
+        """Send the drafts in order, now and as they come, and later what was refused for now."""
+        with suppress(NotConnected):  # then they go out with the next connection
+            while True:
+                while self._unposted:
+                    draft = self._unposted.popleft()
+                    self._unanswered[draft.id] = None
+                    await client.post(draft.text, id=draft.id, channel=draft.channel, metadata=draft.metadata)
+                self._news = trio.Event()
+                with trio.move_on_at(self._again_at):
+                    await self._news.wait()
+                    continue
+                self._unposted.extend(self._refused)
+                self._refused.clear()
+                self._again_at = math.inf
 
-    async def _hand_on(self, event: OutboundMessage | Typing | Progress | Accepted | Refused, seen: int) -> int:
-        if isinstance(event, Refused):
-            await self._refused(event)
-            return seen
-        if isinstance(event, Accepted):
-            if event.id not in self._drafts:  # answered twice, because it was sent twice
+    async def _hand_on(self, event: ClientEvent, seen: int) -> int:
+        """Pass an event to whoever iterates; gives the last seq that was."""
+        match event:
+            case Refused():
+                await self._not_taken(event)
                 return seen
-            await self._forget(event.id)
-        if isinstance(event, OutboundMessage):
-            if event.seq <= seen:
-                return seen
-            seen = event.seq
+            case Accepted(id):
+                self._unanswered.pop(id, None)
+                await self._forget(id)
+            case OutboundMessage(seq=seq):
+                if seq <= seen:
+                    return seen
+                seen = seq
         await self._events_in.send(event)
         return seen
 
-    async def _refused(self, error: Refused) -> None:
-        if error.id is None or error.id not in self._drafts or error.code in TRY_AGAIN:
+    async def _not_taken(self, error: Refused) -> None:
+        # Answers come in order, so a frame that was too large to be read was the oldest without one.
+        id = error.id or (next(iter(self._unanswered), None) if error.code == "too_large" else None)
+        draft = self._drafts.get(id or "")
+        if draft is None:
             return
-        await self._forget(error.id)
-        await self._events_in.send(Dropped(error.id, error.code, error.message))
+        self._unanswered.pop(draft.id, None)
+        if error.code in TRY_AGAIN:
+            self._refused.append(draft)
+            self._again_at = min(self._again_at, trio.current_time() + AGAIN)
+            self._news.set()
+            return
+        await self._forget(draft.id)
+        await self._events_in.send(Dropped(draft.id, error.code, error.message))
 
     async def _forget(self, id: str) -> None:
         self._drafts.pop(id, None)
@@ -229,7 +267,7 @@ async def open_conversation(
     """
     locate = where if callable(where) else lambda: where
     conversation = Conversation(locate, channel, last_seq, random)
-    async with _background(conversation._run):
+    async with background(conversation._run):
         try:
             yield conversation
         finally:

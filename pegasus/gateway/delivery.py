@@ -29,12 +29,12 @@ class Verdict(Enum):
 class Cursor:
     """The place of one connection in the replies of one address. sent: the last seq it was given."""
 
-    __slots__ = ("_aside", "_dropped", "_held", "fetching", "sent")
+    __slots__ = ("_again", "_aside", "_held", "fetching", "sent")
 
     def __init__(self, sent: int, *, fetching: bool = False) -> None:
         self.sent = sent
         self.fetching = fetching
-        self._dropped = False
+        self._again = False
         self._aside: deque[OutboundMessage] = deque()
         self._held: list[str] = []
 
@@ -47,14 +47,9 @@ class Cursor:
             return Verdict.SEND
         if len(self._aside) >= KEPT_ASIDE:
             self._aside.popleft()
-            self._dropped = True
+            self._again = True
         self._aside.append(message)
-        return Verdict.FETCH if self.read() else Verdict.SKIP
-
-    def read(self) -> bool:
-        """Keep pushes aside from now on; whether the caller has to read the journal (False: it is being read)."""
-        was, self.fetching = self.fetching, True
-        return not was
+        return Verdict.FETCH if self._begin_to_read() else Verdict.SKIP
 
     def take(self, message: OutboundMessage) -> bool:
         """Whether a reply read from the journal is to be sent; if so it counts as sent."""
@@ -63,18 +58,34 @@ class Cursor:
         self.sent = message.seq
         return True
 
-    def aside(self) -> OutboundMessage | None:
-        """The next kept push that is to be sent, after the journal was read; None when there is no more."""
+    def skip_to(self, seq: int) -> None:
+        """Nothing up to `seq` is owed any more."""
+        self.sent = max(self.sent, seq)
+
+    def aside(self, last: int) -> OutboundMessage | None:
+        """The next kept push that is to be sent, after the journal was read when `last` was the last seq assigned.
+
+        None when there is no more, or when one lies between that was neither read nor pushed: then read again.
+        """
         while self._aside:
-            message = self._aside.popleft()
+            message = self._aside[0]
+            if message.seq - 1 > max(self.sent, last):
+                self._again = True
+                return None
+            self._aside.popleft()
             if self.take(message):
                 return message
         return None
 
-    def must_fetch_again(self) -> bool:
-        """Whether pushes were dropped while the journal was read; asking forgets it."""
-        dropped, self._dropped = self._dropped, False
-        return dropped
+    def missed(self) -> bool:
+        """Something may have been missed; whether to read the journal (False: it is being read, and will be once more)."""
+        self._again = self.fetching
+        return self._begin_to_read()
+
+    def must_read_again(self) -> bool:
+        """Whether what was read is not all; asking forgets it."""
+        again, self._again = self._again, False
+        return again
 
     def settle(self, last: int) -> list[str]:
         """The journal was read when `last` was the last seq assigned: nothing up to it is missing. Gives what was held."""
@@ -83,13 +94,24 @@ class Cursor:
         held, self._held = self._held, []
         return held
 
+    def leave_to_others(self) -> list[str]:
+        """Somebody else is given the replies of this address for now; whatever was kept aside is in the journal."""
+        self.fetching = self._again = False
+        self._aside.clear()
+        held, self._held = self._held, []
+        return held
+
     def after(self, frame: str, last: int) -> tuple[str | None, bool]:
         """A frame that must not overtake the replies up to `last`: (frame to send now or None, whether to read the journal)."""
         if self.sent >= last and not self._held:
             return frame, False
         self._held.append(frame)
-        return None, self.read()
+        return None, self._begin_to_read()
 
     def holds(self) -> bool:
         """Whether a frame waits for replies, so that a later one must wait behind it."""
         return bool(self._held)
+
+    def _begin_to_read(self) -> bool:
+        was, self.fetching = self.fetching, True
+        return not was

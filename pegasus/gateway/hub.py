@@ -124,16 +124,17 @@ class Hub:
                 bridge.replies.catch_up(hello.channel.channel_id)
 
     async def keep_alive(self) -> None:
-        """Once in a while, ping who is silent and cut off who does not answer."""
+        """Once in a while, ping who is silent, and cut off who did not answer the last time."""
         while True:
             await trio.sleep(self.config.keepalive)
             now = trio.current_time()
             for client in list(self._connections):
                 silent = now - client.heard_at
-                if silent >= 2 * self.config.keepalive:
-                    _log.info("a client is silent; it is taken for dead", client=str(client), seconds=round(silent))
+                if client.pinged_at > client.heard_at:
+                    _log.info("a client is taken for dead", client=str(client), silent=round(silent))
                     client.cut()
                 elif silent >= self.config.keepalive:
+                    client.pinged_at = now
                     client.outgoing.ping()
 
     async def goodbye(self) -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeAlias, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import attrs
 import trio
-from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection, open_websocket_url
+from trio_websocket import ConnectionClosed, WebSocketConnection
 
+from pegasus.gateway.codes import SUBPROTOCOL
 from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Typing
+from pegasus.wire import from_wire, to_wire
 
-SUBPROTOCOL = "pegasus.v1"
 EVENT_BUFFER = 1000
 """Frames one client may be behind with reading them; then its connection is no longer read."""
-LARGEST_FRAME = 64 * 1024 * 1024
-"""Bytes; a reply with media may be larger than what a client may send."""
 
 
 class ClientError(Exception):
@@ -147,18 +145,18 @@ class Client:
         if self.closed is not None:
             raise NotConnected(self.closed)
         try:
-            await self._socket.send_message(json.dumps(frame, ensure_ascii=False))
+            await self._socket.send_message(wire_text(frame))
         except ConnectionClosed as error:
-            raise NotConnected(_why(error)) from None
+            raise NotConnected(why_closed(error)) from None
 
-    async def _pump(self) -> None:
+    async def pump(self) -> None:
         """Read until the connection ends; never raises, so that the caller's own error is the one he sees."""
         reason = "the connection was closed"
         try:
             while True:
                 await self._dispatch(json.loads(await self._socket.get_message()))
         except ConnectionClosed as error:
-            reason = _why(error)
+            reason = why_closed(error)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = f"the gateway sent something that is not {SUBPROTOCOL}: {error!r}"
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -178,11 +176,11 @@ class Client:
             case "error":
                 await self._refuse(Refused(frame["code"], frame["message"], frame.get("id")))
             case "reply":
-                await self._events_in.send(_reply(frame))
+                await self._events_in.send(from_wire(frame, OutboundMessage))
             case "typing":
-                await self._events_in.send(Typing(_channel(frame["channel"]), bool(frame["active"])))
+                await self._events_in.send(from_wire(frame, Typing))
             case "progress":
-                await self._events_in.send(Progress(_channel(frame["channel"]), frame["text"]))
+                await self._events_in.send(from_wire(frame, Progress))
             case _:  # a later version may say more
                 pass
 
@@ -225,95 +223,14 @@ class _Waiter:
         return self._value
 
 
-@asynccontextmanager
-async def open_client(
-    url: str,
-    token: str,
-    channel: ChannelInfo | str,
-    last_seq: int | None = None,
-    *,
-    last_seqs: Mapping[str, int] | None = None,
-    timeout: float = 10.0,
-) -> AsyncIterator[Client]:
-    """Connect, say hello and give the Client once the gateway said welcome; leaving the block closes the connection.
-
-    channel: the address to talk as, or the name of a channel type to serve whole, as a bridge does. last_seq (a bridge:
-    last_seqs, by channelId): what was received already; None: everything not acknowledged comes again.
-    timeout: seconds for the whole greeting. Raises NotConnected, Refused.
-    """
-    async with _connected(url, timeout) as socket:
-        client = Client(socket, await _greet(socket, _hello(token, channel, last_seq, last_seqs), timeout))
-        async with _background(client._pump):
-            yield client
-
-
-@asynccontextmanager
-async def _connected(url: str, timeout: float) -> AsyncIterator[WebSocketConnection]:
-    connecting = open_websocket_url(
-        url,
-        subprotocols=[SUBPROTOCOL],
-        connect_timeout=timeout,
-        disconnect_timeout=2.0,
-        max_message_size=LARGEST_FRAME,
-        message_queue_size=16,
-    )
+def wire_text(frame: Mapping[str, Json]) -> str:
+    """The frame as it is sent."""
+    text = json.dumps(frame, ensure_ascii=False)
     try:
-        socket = await connecting.__aenter__()
-    except (HandshakeError, OSError, ValueError) as error:
-        raise NotConnected(f"no gateway answers at {url} ({error.__cause__ or error!r})") from None
-    failure: BaseException | None = None
-    try:
-        yield socket
-    except BaseException as error:
-        failure = error
-        raise
-    finally:
-        with suppress(HandshakeError):  # the gateway did not answer our goodbye in time
-            await connecting.__aexit__(type(failure) if failure else None, failure, None)
-
-
-async def _greet(socket: WebSocketConnection, hello: Mapping[str, Json], timeout: float) -> Welcome:
-    try:
-        with trio.move_on_after(timeout):
-            await socket.send_message(json.dumps(hello, ensure_ascii=False))
-            frame = json.loads(await socket.get_message())
-            if frame["type"] == "error":
-                raise Refused(frame["code"], frame["message"], frame.get("id"))
-            return Welcome(agent=frame["agent"], seq=frame["seq"], protocol=frame["protocol"])
-    except ConnectionClosed as error:
-        raise NotConnected(_why(error)) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise NotConnected(f"whoever answers there does not speak {SUBPROTOCOL}: {error!r}") from None
-    raise NotConnected(f"no welcome within {timeout:g} s")
-
-
-@asynccontextmanager
-async def _background(run: Callable[[], Any]) -> AsyncIterator[None]:
-    """Run a task that never raises beside the block, and let the block's own error out without an exception group."""
-    failure: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run)
-        try:
-            yield
-        except trio.Cancelled:
-            raise
-        except BaseException as error:
-            failure = error
-        nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-
-
-def _hello(
-    token: str, channel: ChannelInfo | str, last_seq: int | None, last_seqs: Mapping[str, int] | None
-) -> dict[str, Json]:
-    frame: dict[str, Json] = {"type": "hello", "token": token}
-    frame["channel"] = {"type": channel} if isinstance(channel, str) else _channel_json(channel)
-    if last_seq is not None:
-        frame["lastSeq"] = last_seq
-    if last_seqs is not None:
-        frame["lastSeqs"] = dict(last_seqs)
-    return frame
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair: let the gateway say so
+        return json.dumps(frame)
+    return text
 
 
 def _message(
@@ -321,38 +238,16 @@ def _message(
 ) -> dict[str, Json]:
     frame: dict[str, Json] = {"type": "message", "id": id, "text": text}
     if channel is not None:
-        frame["channel"] = _channel_json(channel)
+        frame["channel"] = to_wire(channel)
     if metadata:
         frame["metadata"] = metadata
     if media:
-        frame["media"] = [{"name": file.name, "mime": file.mime, "data": file.data} for file in media]
+        frame["media"] = [to_wire(file) for file in media]
     return frame
 
 
-def _channel_json(channel: ChannelInfo) -> dict[str, Json]:
-    frame: dict[str, Json] = {"type": channel.type, "channelId": channel.channel_id}
-    if channel.user_id is not None:
-        frame["userId"] = channel.user_id
-    if channel.reply_to is not None:
-        frame["replyTo"] = channel.reply_to
-    return frame
-
-
-def _channel(frame: Mapping[str, Any]) -> ChannelInfo:
-    return ChannelInfo(frame["type"], frame["channelId"], frame.get("userId"), frame.get("replyTo"))
-
-
-def _reply(frame: Mapping[str, Any]) -> OutboundMessage:
-    return OutboundMessage(
-        text=frame["text"],
-        channel=_channel(frame["channel"]),
-        seq=frame["seq"],
-        metadata=cast(Metadata, frame.get("metadata") or {}),
-        media=tuple(Media(file["name"], file["mime"], file["data"]) for file in frame.get("media") or ()),
-    )
-
-
-def _why(error: ConnectionClosed) -> str:
+def why_closed(error: ConnectionClosed) -> str:
+    """The end of a connection in words."""
     reason = error.reason
     if reason is None:
         return "the connection was closed"

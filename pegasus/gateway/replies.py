@@ -26,6 +26,9 @@ After: TypeAlias = tuple[tuple[str, int], ...]
 PAGE = 200
 """Replies asked for at first; each further time twice as many, because asking for those after a seq would acknowledge it."""
 
+ROUNDS = 20
+"""Times an address is read again because pushes came meanwhile that could not be kept."""
+
 _log = get_logger("gateway")
 
 
@@ -38,15 +41,16 @@ class Replies:
         self._hello = hello
         self._cursors: dict[str, Cursor] = {}
         self._being_read: set[str] = set()
+        self._said = dict(hello.last)
         if hello.channel is not None:
             self._cursors[hello.channel.channel_id] = Cursor(0, fetching=True)
         self._complete = hello.channel is not None
-        """Whether nothing that was waiting at hello is left to be read, so that an unknown address begins with a push."""
+        """Whether nothing that was waiting at hello is left to be read; until then all pushes are kept aside."""
 
     def deliver(self, message: OutboundMessage) -> None:
         """A reply was pushed."""
         channel_id = message.channel.channel_id
-        verdict = self._cursor(channel_id, message.seq - 1).offer(message)
+        verdict = self._cursor(channel_id).offer(message)
         if verdict is Verdict.SEND:
             self._connection.push(render.reply(message))
         elif verdict is Verdict.FETCH:
@@ -59,7 +63,7 @@ class Replies:
             if last == 0 or not self._complete:
                 self._connection.push(frame)
                 return
-            cursor = self._cursors[channel_id] = Cursor(self._hello.last.get(channel_id, 0))
+            cursor = self._cursor(channel_id)
         now, read = cursor.after(frame, last)
         if now is not None:
             self._connection.push(now)
@@ -68,8 +72,8 @@ class Replies:
 
     def catch_up(self, channel_id: str) -> None:
         """Read from the journal what may have been missed at this address."""
-        cursor = self._cursor(channel_id, self._hello.last.get(channel_id, 0))
-        if cursor.read():
+        cursor = self._cursor(channel_id)
+        if cursor.missed():
             self._start_reading(channel_id)
 
     def catch_up_all(self) -> None:
@@ -79,15 +83,19 @@ class Replies:
 
     async def first(self, last: int) -> None:
         """Send what was waiting at hello. last: the seq assigned last to the address, as told in `welcome`."""
-        said = self._hello.last
         with self._or_disconnect():
             if self._hello.channel is None:
-                await self._read_type(tuple(said.items()))
+                for channel_id, seq in self._said.items():
+                    self._said[channel_id] = min(seq, await self._last_seq(channel_id))
+                await self._read_type(tuple(self._said.items()))
                 return
             channel_id = self._hello.channel.channel_id
-            has = min(said.get(channel_id, 0), last)
-            self._cursors[channel_id].sent = has
-            await self._read_address(channel_id, ((channel_id, has),) if channel_id in said else ())
+            after: After = ()
+            if channel_id in self._said:
+                has = min(self._said[channel_id], last)
+                self._cursors[channel_id].skip_to(has)
+                after = ((channel_id, has),)
+            await self._read_address(channel_id, after, last)
 
     # ---------------------------------------------------------------- from the journal
 
@@ -97,71 +105,90 @@ class Replies:
 
     async def _read_again(self, channel_id: str) -> None:
         with self._or_disconnect():
-            await self._read_address(channel_id, ())
+            await self._read_address(channel_id, (), 0)
 
-    async def _read_address(self, channel_id: str, after: After) -> None:
-        """Read one address until nothing of it is missing, then let its pushes through again."""
+    async def _read_address(self, channel_id: str, after: After, not_owed: int) -> None:
+        """Read one address until nothing of it is missing, then let its pushes through again.
+
+        not_owed: what is not found up to this seq is acknowledged, and not owed even if it is pushed once more.
+        """
         cursor = self._cursors[channel_id]
-        address = Address(self._hello.type, channel_id)
-        while True:
-            last = await self._hub.journal.ask(LastSeq, address, timeout=JOURNAL_TIMEOUT)
-            await self._read(channel_id, after)
-            await self._send_aside(cursor)
-            if not cursor.must_fetch_again():
-                break
-        self._being_read.discard(channel_id)
-        for frame in cursor.settle(last):
-            self._connection.push(frame)
+        for _ in range(ROUNDS):
+            last = await self._last_seq(channel_id)
+            if await self._read(channel_id, after):
+                self._end_reading(channel_id, cursor.leave_to_others())
+                return
+            cursor.skip_to(not_owed)
+            await self._send_aside(cursor, last)
+            if not cursor.must_read_again():
+                self._end_reading(channel_id, cursor.settle(last))
+                return
+        self._disconnect(f"replies to {channel_id} come faster than they can be read")
 
     async def _read_type(self, after: After) -> None:
         """Read what is waiting for a whole channel type, then let the pushes of its addresses through."""
-        await self._read(None, after)
+        others = await self._read(None, after)
         self._complete = True
         for channel_id, cursor in list(self._cursors.items()):
             if not cursor.fetching or channel_id in self._being_read:
                 continue
-            await self._send_aside(cursor)
-            if cursor.must_fetch_again() or cursor.holds():
+            if channel_id in others:
+                self._end_reading(channel_id, cursor.leave_to_others())
+                continue
+            await self._send_aside(cursor, cursor.sent)
+            if cursor.must_read_again() or cursor.holds():
                 self._start_reading(channel_id)
             else:
                 cursor.settle(cursor.sent)
 
-    async def _read(self, channel_id: str | None, after: After) -> None:
-        """Send what nobody acknowledged, as far as it was not sent here before."""
+    def _end_reading(self, channel_id: str, held: list[str]) -> None:
+        self._being_read.discard(channel_id)
+        for frame in held:
+            self._connection.push(frame)
+
+    async def _read(self, channel_id: str | None, after: After) -> set[str]:
+        """Send what nobody acknowledged, as far as it was not sent here before.
+
+        Gives the channelIds that a bridge leaves to clients of their own: of those, nothing more was sent, so that the gap
+        shows when they fall to it.
+        """
+        others: set[str] = set()
         limit = PAGE
         while True:
             replies = await self._hub.journal.ask(
                 Unacknowledged, self._hello.type, channel_id, after, limit, timeout=JOURNAL_TIMEOUT
             )
             for message in replies:
-                await self._send_read(message)
+                await self._send_read(message, others)
             if len(replies) < limit:
-                return
+                return others
             limit *= 2
 
-    async def _send_read(self, message: OutboundMessage) -> None:
+    async def _send_read(self, message: OutboundMessage, others: set[str]) -> None:
         address = message.channel.address
+        cursor = self._cursor(address.channel_id)
         if self._hello.channel is None and self._hub.routes.has_own_client(address):
-            # Its own client is given it. The cursor stays where it is, so that the gap shows when it falls to us.
-            if address.channel_id not in self._cursors:
-                self._cursors[address.channel_id] = Cursor(self._hello.last.get(address.channel_id, 0))
-            return
-        if self._cursor(address.channel_id, 0).take(message):
+            others.add(address.channel_id)
+        if address.channel_id not in others and cursor.take(message):
             await self._put(message)
 
-    async def _send_aside(self, cursor: Cursor) -> None:
-        while (message := cursor.aside()) is not None:
+    async def _last_seq(self, channel_id: str) -> int:
+        address = Address(self._hello.type, channel_id)
+        return await self._hub.journal.ask(LastSeq, address, timeout=JOURNAL_TIMEOUT)
+
+    async def _send_aside(self, cursor: Cursor, last: int) -> None:
+        while (message := cursor.aside(last)) is not None:
             await self._put(message)
 
     async def _put(self, message: OutboundMessage) -> None:
         await self._connection.outgoing.room()
         self._connection.push(render.reply(message))
 
-    def _cursor(self, channel_id: str, sent: int) -> Cursor:
-        """The cursor of an address; a new one begins at `sent`, or where the client says it is, if that is still read."""
+    def _cursor(self, channel_id: str) -> Cursor:
+        """The cursor of an address; a new one begins where the client said it is, so that a gap shows what it is owed."""
         cursor = self._cursors.get(channel_id)
         if cursor is None:
-            cursor = Cursor(sent) if self._complete else Cursor(self._hello.last.get(channel_id, 0), fetching=True)
+            cursor = Cursor(self._said.get(channel_id, 0), fetching=not self._complete)
             self._cursors[channel_id] = cursor
         return cursor
 
@@ -171,5 +198,8 @@ class Replies:
         try:
             yield
         except (ActorError, StorageError) as error:
-            _log.error("replies could not be read", client=str(self._connection), error=str(error))
-            self._connection.close(SERVER_ERROR, "the journal does not answer; come again")
+            self._disconnect(str(error))
+
+    def _disconnect(self, why: str) -> None:
+        _log.error("replies could not be read; the client is to come again", client=str(self._connection), why=why)
+        self._connection.close(SERVER_ERROR, "replies could not be read; come again")

@@ -30,6 +30,7 @@ class FakeJournal:
 
     def __init__(self):
         self.accepted = []  # (message, lane), each id once
+        self.known = set()
         self.outbox = {}  # address → list of replies not acknowledged
         self.last = {}  # address → seq
         self.acks = []
@@ -90,13 +91,18 @@ class FakeJournal:
             reply.send(value)
 
     def accept(self, reply, inbound, lane):
+        if isinstance(self.verdict, Exception):
+            reply.fail(self.verdict)
+            return
         if self.verdict is not None:
             reply.send(self.verdict)
             return
-        known = [m.id for m, _ in self.accepted if m.channel.address == inbound.channel.address]
-        if inbound.id not in known:
+        key = (inbound.channel.address, inbound.id)
+        duplicate = key in self.known
+        if not duplicate:
+            self.known.add(key)
             self.accepted.append((inbound, lane))
-        self.answer(reply, Accepted(len(self.accepted), inbound.id in known))
+        self.answer(reply, Accepted(len(self.accepted), duplicate))
 
     def release(self):
         self.hold = False
@@ -147,6 +153,10 @@ class World:
     async def push(self, message):
         await self.ref.tell(Deliver(message))
 
+    async def crash(self):
+        """What no adapter message is: the gateway fails over it and is started again."""
+        await self.ref.tell(Deliver(None))
+
     async def catch_up(self):
         await self.ref.tell(CatchUp())
 
@@ -160,10 +170,14 @@ class World:
             self.url, subprotocols=list(subprotocols), extra_headers=list(headers), disconnect_timeout=5
         ) as socket:
             client = RawClient(socket)
-            if hello is None:
-                who = {"type": type} if channel is None else {"type": type, "channelId": channel}
-                client.welcome = await client.hello(channel=who, **fields)
-            yield client
+            try:
+                if hello is None:
+                    who = {"type": type} if channel is None else {"type": type, "channelId": channel}
+                    client.welcome = await client.hello(channel=who, **fields)
+                yield client
+            finally:
+                if socket.closed:  # trio-websocket leaves the stream open when the other side closed first
+                    await socket._stream.aclose()
 
 
 class RawClient:

@@ -1,0 +1,311 @@
+"""What commands are made of: one connection, and a conversation that outlives connections."""
+
+from contextlib import asynccontextmanager
+from functools import partial
+from random import Random
+
+import pytest
+import trio
+
+from pegasus.gateway import conversation as conversation_module
+from pegasus.gateway.client import (
+    Accepted,
+    Daemon,
+    Dropped,
+    NotConnected,
+    Offline,
+    Online,
+    Refused,
+    Welcome,
+    open_client,
+    open_conversation,
+)
+from pegasus.messages import ChannelInfo, Media, OutboundMessage, Typing
+from pegasus.storage.messages import Overloaded
+from tests.pegasus.gateway.world import TOKEN, WEB, world
+
+
+def client_of(gate, channel=WEB, *arguments, **options):
+    return open_client(gate.url, TOKEN, channel, *arguments, **options)
+
+
+@asynccontextmanager
+async def talking(gate, **options):
+    where = options.pop("where", None) or Daemon(gate.url, TOKEN)
+    async with open_conversation(where, WEB, random=Random(1), **options) as conversation:
+        yield conversation
+
+
+async def until(conversation, kind):
+    """The events up to and with the first of this kind."""
+    events = []
+    with trio.fail_after(10):
+        async for event in conversation:
+            events.append(event)
+            if isinstance(event, kind):
+                return events
+    raise AssertionError(events)
+
+
+# ------------------------------------------------------------------ one connection
+
+
+async def test_a_client_is_welcomed():
+    async with world() as gate:
+        gate.journal.last[WEB.address] = 4
+        async with client_of(gate) as client:
+            assert client.welcome == Welcome("Peggy", 4, 1)
+
+
+async def test_send_returns_once_accepted():
+    async with world() as gate, client_of(gate) as client:
+        await client.send("hi", id="m-1", metadata={"a": 1}, media=[Media("n", "m/x", "aGk=")])
+        ((message, _),) = gate.journal.accepted
+        assert (message.text, message.metadata, message.media) == ("hi", {"a": 1}, (Media("n", "m/x", "aGk="),))
+
+
+async def test_send_raises_what_the_gateway_refuses_with():
+    async with world() as gate, client_of(gate) as client:
+        gate.journal.verdict = Overloaded(9)
+        with pytest.raises(Refused) as caught:
+            await client.send("hi", id="m-1")
+        assert (caught.value.code, caught.value.id) == ("overloaded", "m-1")
+
+
+async def test_send_raises_when_the_connection_ends_before_the_answer():
+    async with world() as gate, client_of(gate) as client:
+        gate.journal.hold = True
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def send():
+                with pytest.raises(NotConnected):
+                    await client.send("hi", id="m-1")
+
+            await gate.journal.until(lambda: gate.journal.held)
+            await gate.crash()
+
+
+async def test_send_raises_when_no_answer_comes_in_time():
+    async with world() as gate, client_of(gate) as client:
+        gate.journal.hold = True
+        with pytest.raises(NotConnected, match=r"within 0\.05 s"):
+            await client.send("hi", id="m-1", timeout=0.05)
+        gate.journal.release()
+
+
+async def test_posted_messages_are_answered_among_the_events():
+    async with world() as gate, client_of(gate) as client:
+        await client.post("hi", id="m-1")
+        assert await anext(client) == Accepted("m-1")
+
+
+async def test_replies_and_typing_are_events():
+    channel = ChannelInfo("web", "c1", "u1", "t1")
+    async with world() as gate, client_of(gate) as client:
+        await gate.typing(channel, True)
+        said = await gate.say(channel, "hello", metadata={"a": 1}, media=(Media("n", "m/x", "aGk="),))
+        assert [await anext(client), await anext(client)] == [Typing(channel, True), said]
+
+
+async def test_ack_acknowledges():
+    async with world() as gate, client_of(gate) as client:
+        await gate.say(WEB, "hello")
+        await client.ack((await anext(client)).seq)
+        await gate.journal.until(lambda: gate.journal.acks == [(WEB.address, 1)])
+
+
+async def test_a_bridge_serves_a_type():
+    async with world() as gate, client_of(gate, "web", last_seqs={"c1": 1}) as bridge:
+        gate.journal.last[WEB.address] = 1
+        await bridge.send("hi", id="m-1", channel=WEB)
+        said = await gate.say(WEB, "hello")
+        assert await anext(bridge) == said
+        await bridge.ack(2, WEB)
+        await gate.journal.until(lambda: gate.journal.acks == [(WEB.address, 2)])
+
+
+async def test_call_gives_the_result():
+    async with world() as gate, client_of(gate) as client:
+        assert await client.call("echo", {"a": 1}) == {"caller": "c1", "params": {"a": 1}}
+
+
+async def test_call_raises_what_the_gateway_refuses_with():
+    async with world() as gate, client_of(gate) as client:
+        with pytest.raises(Refused, match="unknown_method"):
+            await client.call("nothing")
+
+
+async def test_iteration_ends_with_the_connection():
+    async with world() as gate, client_of(gate) as client:
+        await gate.crash()
+        assert [event async for event in client] == []
+        assert "1006" in client.closed
+        with pytest.raises(NotConnected):
+            await client.call("echo")
+
+
+async def test_a_wrong_token_is_refused():
+    async with world() as gate:
+        with pytest.raises(Refused) as caught:
+            async with open_client(gate.url, "wrong", WEB):
+                pass
+        assert caught.value.code == "unauthorized"
+
+
+async def test_nobody_listening_is_not_connected():
+    async with world() as gate:
+        pass
+    with pytest.raises(NotConnected, match="no gateway answers at"):
+        async with open_client(gate.url, TOKEN, WEB):
+            pass
+
+
+async def test_somebody_else_listening_is_not_connected():
+    async def hang_up(stream):
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, hang_up, 0, host="127.0.0.1"))
+        port = listener.socket.getsockname()[1]
+        with pytest.raises(NotConnected):
+            async with open_client(f"ws://127.0.0.1:{port}", TOKEN, WEB, timeout=0.3):
+                pass
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_raised_in_the_block_comes_out_as_it_is():
+    async with world() as gate:
+        with pytest.raises(KeyError):
+            async with client_of(gate):
+                raise KeyError("mine")
+
+
+# ------------------------------------------------------------------ a conversation
+
+
+async def test_a_conversation_comes_online_and_hands_out_replies():
+    async with world() as gate, talking(gate) as conversation:
+        assert await anext(conversation) == Online("Peggy", 0, 0)
+        id = await conversation.send("hi")
+        assert await anext(conversation) == Accepted(id)
+        said = await gate.say(WEB, "hello")
+        assert await anext(conversation) == said
+
+
+async def test_a_reply_is_acknowledged_when_the_next_event_is_asked_for():
+    async with world() as gate, talking(gate) as conversation:
+        await gate.say(WEB, "one")
+        await until(conversation, OutboundMessage)
+        assert gate.journal.acks == []
+        await gate.say(WEB, "two")
+        await anext(conversation)
+        await gate.journal.until(lambda: gate.journal.acks == [(WEB.address, 1)])
+        assert conversation.last_seq == 2
+
+
+async def test_the_last_reply_is_acknowledged_when_the_conversation_is_closed():
+    async with world() as gate:
+        async with talking(gate) as conversation:
+            await gate.say(WEB, "one")
+            await until(conversation, OutboundMessage)
+        await gate.journal.until(lambda: gate.journal.acks == [(WEB.address, 1)])
+
+
+async def test_what_was_said_offline_is_sent_when_the_daemon_is_there():
+    async with world() as gate:
+        ready = trio.Event()
+
+        def locate():
+            if not ready.is_set():
+                raise NotConnected("no daemon is running")
+            return Daemon(gate.url, TOKEN)
+
+        async with talking(gate, where=locate) as conversation:
+            assert isinstance(await anext(conversation), Offline)
+            id = await conversation.send("hi")
+            assert conversation.unaccepted == 1
+            ready.set()
+            assert (await until(conversation, Accepted))[-2:] == [Online("Peggy", 1, 0), Accepted(id)]
+            assert conversation.unaccepted == 0
+
+
+async def test_after_a_lost_connection_everything_goes_on_and_nothing_comes_twice():
+    async with world() as gate, talking(gate) as conversation:
+        await until(conversation, Online)
+        await gate.say(WEB, "one")
+        assert (await until(conversation, OutboundMessage))[-1].seq == 1
+        gate.journal.hold = True
+        id = await conversation.send("hi")
+        await gate.journal.until(lambda: gate.journal.held)
+        await gate.crash()
+        assert [type(event) for event in await until(conversation, Online)] == [Offline, Online]
+        gate.journal.release()
+        assert (await until(conversation, Accepted))[-1] == Accepted(id)
+        assert [message.id for message, _ in gate.journal.accepted] == [id]
+        await gate.say(WEB, "two")
+        assert (await until(conversation, OutboundMessage))[-1].seq == 2
+
+
+async def test_a_message_the_gateway_will_never_take_is_dropped_and_told():
+    async with world() as gate, talking(gate) as conversation:
+        await until(conversation, Online)
+        id = await conversation.send("\ud800")
+        dropped = (await until(conversation, Dropped))[-1]
+        assert (dropped.id, dropped.code) == (id, "bad_frame")
+        assert conversation.unaccepted == 0
+
+
+async def test_messages_go_out_in_the_order_in_which_they_were_said_also_those_from_before():
+    async with world() as gate, talking(gate) as conversation:
+        said = [await conversation.send(str(n)) for n in range(20)]
+        await until(conversation, Online)
+        said += [await conversation.send(str(n)) for n in range(20, 40)]
+        for _ in said:
+            await until(conversation, Accepted)
+        assert [message.id for message, _ in gate.journal.accepted] == said
+
+
+async def test_a_message_that_was_overloaded_is_sent_again(monkeypatch):
+    monkeypatch.setattr(conversation_module, "AGAIN", 0.01)
+    async with world() as gate, talking(gate) as conversation:
+        await until(conversation, Online)
+        gate.journal.verdict = Overloaded(9)
+        id = await conversation.send("hi")
+        await gate.journal.until(lambda: gate.journal.on_accept.is_set())
+        gate.journal.verdict = None
+        assert (await until(conversation, Accepted))[-1] == Accepted(id)
+
+
+async def test_a_wrong_token_ends_the_conversation():
+    async with world() as gate, talking(gate, where=Daemon(gate.url, "wrong")) as conversation:
+        event = await anext(conversation)
+        assert (event.retry_in, "wrong token" in event.reason) == (None, True)
+        with pytest.raises(StopAsyncIteration):
+            await anext(conversation)
+
+
+async def test_calls_go_over_the_present_connection():
+    async with world() as gate, talking(gate) as conversation:
+        with pytest.raises(NotConnected):
+            await conversation.call("echo")
+        await until(conversation, Online)
+        assert await conversation.call("echo", {}) == {"caller": "c1", "params": {}}
+
+
+async def test_a_conversation_goes_on_where_an_earlier_one_stopped():
+    async with world() as gate:
+        for n in range(3):
+            gate.journal.post(WEB, f"{n}")
+        async with talking(gate, last_seq=2) as conversation:
+            assert (await until(conversation, OutboundMessage))[-1].seq == 3
+
+
+async def test_too_large_a_message_is_dropped_and_told():
+    async with world(max_frame_bytes=2048) as gate, talking(gate) as conversation:
+        await until(conversation, Online)
+        big = await conversation.send("x" * 5000)
+        small = await conversation.send("hi")
+        events = await until(conversation, Accepted)
+        assert [event.id for event in events if isinstance(event, Dropped)] == [big]
+        assert events[-1] == Accepted(small)

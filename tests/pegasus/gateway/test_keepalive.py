@@ -1,0 +1,82 @@
+"""Who is still there, in virtual time: a connection over a stream in memory."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from actors import Child, open_supervisor
+from pegasus.gateway import GatewayConfig
+from pegasus.gateway.dialling import background
+from pegasus.gateway.hub import Hub
+from pegasus.gateway.websocket import ClientSocket
+from tests.pegasus.gateway.test_websocket import HELLO, PING, UPGRADE, RawSocket, frame
+from tests.pegasus.gateway.world import TOKEN, FakeJournal, RawClient
+
+
+@pytest.fixture
+async def hub(nursery):
+    async with open_supervisor([Child("journal", FakeJournal().run)]) as supervisor:
+        hub = Hub(GatewayConfig(token=TOKEN, keepalive=60.0), supervisor.ref("journal"), {}, nursery)
+        nursery.start_soon(hub.keep_alive)
+        yield hub
+
+
+def connect(hub, nursery):
+    ours, theirs = trio.testing.memory_stream_pair()
+    nursery.start_soon(hub.serve, theirs)
+    return ours
+
+
+@asynccontextmanager
+async def living(hub, nursery):
+    stream = connect(hub, nursery)
+    socket = ClientSocket(stream, host="x", path="/", subprotocol="pegasus.v1", max_bytes=1000)
+    async with background(socket.run):
+        await socket.wait_open()
+        client = RawClient(socket)
+        await client.hello(channel={"type": "web", "channelId": "c"})
+        yield client
+        await socket.aclose()
+
+
+async def test_who_answers_pings_may_be_silent_for_ever(hub, nursery, autojump_clock):
+    async with living(hub, nursery) as client:
+        await trio.sleep(80_000)
+        await client.quiet()
+
+
+async def welcomed(hub, nursery):
+    """A raw client that has been welcomed, and answers nothing by itself."""
+    socket = RawSocket(connect(hub, nursery))
+    for said, heard in ((UPGRADE, b"\r\n\r\n"), (frame(HELLO), b"welcome")):
+        await socket.send(said)
+        while heard not in socket.buffer:
+            data = await socket.stream.receive_some()
+            assert data, socket.buffer
+            socket.buffer += data
+    return socket
+
+
+async def test_who_does_not_answer_a_ping_is_cut_off(hub, nursery, autojump_clock):
+    socket = await welcomed(hub, nursery)
+    with trio.fail_after(1000):
+        assert await socket.stream.receive_some() == bytes([0x80 | PING, 0])
+        pinged = trio.current_time()
+        assert await socket.stream.receive_some() == b""
+    assert trio.current_time() - pinged == 60
+
+
+async def test_whoever_says_something_is_not_pinged(hub, nursery, autojump_clock):
+    socket = await welcomed(hub, nursery)
+    with trio.move_on_after(500):
+        async with trio.open_nursery() as talking:
+
+            @talking.start_soon
+            async def talk():
+                while True:
+                    await trio.sleep(20)
+                    await socket.send(frame(b'{"type":"ack","seq":0}'))
+
+            raise AssertionError(await socket.stream.receive_some())
