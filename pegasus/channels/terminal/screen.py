@@ -15,6 +15,7 @@ import asyncio
 import errno
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -109,8 +110,9 @@ class Screen:
         with self._lock:
             if self._loop is None:
                 self._waiting.append(deed)
-            elif not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(deed)
+            else:
+                with suppress(RuntimeError):  # its loop is closed: there is no screen any more
+                    self._loop.call_soon_threadsafe(deed)
 
     # ---------------------------------------------------------------- in the screen's thread
 
