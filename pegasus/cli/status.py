@@ -106,7 +106,7 @@ def _walk(node: Node, first: str, rest: str) -> Iterator[tuple[str, Node]]:
 
 def _facts(node: Node) -> str:
     facts = [f"{node['state']:<8}"]
-    if node.get("capacity"):
+    if node.get("capacity") and not node.get("children"):
         facts.append(f"mailbox {node['depth']}/{node['capacity']} (most {node['highWater']})")
         facts.append(f"handled {node['handled']:,}")
     if node.get("dropped"):
