@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import attrs
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | Mapping[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | None"
 """What the json module reads and writes."""
 
 Metadata: TypeAlias = Mapping[str, Json]

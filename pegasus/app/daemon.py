@@ -35,7 +35,7 @@ def run_daemon(home: Home, settings: Settings, *, with_cli: bool) -> int:
     try:
         with own_home(home):
             token = ensure_token(home, settings.gateway.token)
-            return trio.run(_daemon, _World(home, settings, token, _persona(home, settings), with_cli))
+            return _run(_World(home, settings, token, _persona(home, settings), with_cli))
     except HomeError as error:
         return _complain(str(error), error.exit_code)
     except (PersonaError, ModelConfigError) as error:
@@ -55,6 +55,16 @@ class _World:
     token: str
     persona: Persona
     with_cli: bool
+
+
+def _run(world: _World) -> int:
+    try:
+        return trio.run(_daemon, world)
+    except BaseExceptionGroup as group:  # what went wrong inside a nursery; the first cause is the one to tell
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from group
 
 
 def now() -> int:

@@ -25,7 +25,7 @@ from pegasus.models.errors import (
     status_error,
     timeout_error,
 )
-from pegasus.models.sdk import Sdk, SdkHandle
+from pegasus.models.sdk import REFUSALS, Sdk, SdkHandle
 from pegasus.models.sse import EventDecoder
 from pegasus.observe import get_logger
 
@@ -111,7 +111,7 @@ class RemoteModel:
             call = _Call(self._name, self._wire, await self._sdk.get(), self._rng)
             with trio.move_on_after(self._timeout):
                 return await call.run(request)
-            raise timeout_error(self._name, self._timeout, call.failed)
+            raise timeout_error(self._name, self._timeout, call.last_failure())
 
 
 class _Call:
@@ -124,8 +124,16 @@ class _Call:
         self._rng = rng
         self._left = MAX_RETRIES
         self.failed: ModelError | None = None
+        self._refusals: list[int] = []
+
+    def last_failure(self) -> ModelError | None:
+        """What the last attempt that ended failed with, also if it was the SDK's own."""
+        if self.failed is None and self._refusals:
+            return status_error(self._model, self._refusals[-1], None, self._sdk.secrets)
+        return self.failed
 
     async def run(self, request: ModelRequest) -> ModelResponse:
+        REFUSALS.set(self._refusals)
         for attempt in range(MAX_RETRIES + 1):
             try:
                 return await self._attempt(request)

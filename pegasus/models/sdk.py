@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import trio
@@ -19,6 +20,10 @@ _log = get_logger("models")
 
 _CONNECT = 10.0  # seconds for TCP and TLS; everything after that is bounded by the deadline of the call
 _KEEP_ALIVE = 60.0  # seconds an idle connection is kept: a person's pauses should not cost a TLS handshake each
+
+
+REFUSALS: ContextVar[list[int]] = ContextVar("REFUSALS")
+"""Error statuses that the call under way was answered with; the SDK repeats such a request without a word."""
 
 
 class SdkHandle:
@@ -100,6 +105,7 @@ async def _look_at(response: Any) -> None:
     """
     if response.status_code < 400:
         return
+    REFUSALS.get([]).append(response.status_code)
     _log.warning("the provider answered with an error", host=response.url.host, status=response.status_code)
     try:
         wait = float(response.headers.get("retry-after", ""))

@@ -331,3 +331,13 @@ async def test_a_parameter_that_a_server_refuses_is_left_out_from_then_on(server
         assert (await model.generate(request())).text == "one"
         assert (await model.generate(request())).text == "two"
     assert ["stream_options" in seen.raw for seen in server.requests] == [True, False, False]
+
+
+async def test_a_timeout_during_the_sdks_own_retries_names_the_status_that_kept_coming(
+    form: str, server: ProviderServer
+) -> None:
+    server.script = lambda _: refuse(500, "out of order")
+    async with opened(form, server, timeout=1.0) as model:
+        error = await error_of(lambda: model.generate(request()))
+    assert error.kind == "timeout"
+    assert "(500)" in str(error)
