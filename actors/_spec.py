@@ -114,8 +114,10 @@ class Backoff:
 
     def nominal(self, count: int) -> float:
         """Seconds before the `count`-th restart in a row (1 is the first), without jitter."""
-        steps = min(count - 1, 1000 if self.factor < 2 else 64)  # 2.0 ** 64 s is beyond every limit; no overflow
-        return min(self.limit, self.first * self.factor**steps)
+        steps = count - 1
+        if steps * math.log(self.factor) >= math.log(self.limit / self.first):  # so that the power cannot overflow
+            return self.limit
+        return self.first * self.factor**steps
 
     def delay(self, count: int, random: Random) -> float:
         """Seconds before the `count`-th restart in a row, a pure function of it and of what `random` gives."""

@@ -112,3 +112,22 @@ def happened(events: Events, *kinds: type) -> list[Event]:
             found.append(events.receive_nowait())
         except trio.WouldBlock:
             return [event for event in found if not kinds or isinstance(event, kinds)]
+
+
+def all_that_waits(inbox: Inbox[Any]) -> list[Any]:
+    """What is in the mailbox now."""
+    found = []
+    while True:
+        try:
+            found.append(inbox.receive_nowait())
+        except trio.WouldBlock:
+            return found
+
+
+async def serve(children: list[Child], *messages: tuple[str, Any], **options: Any) -> None:
+    """A tree that is told these messages (path, message), and then serves for ever."""
+    async with open_supervisor(children, **options) as supervisor:
+        for path, message in messages:
+            await supervisor.ref(path).tell(message)
+            await settle()
+        await trio.sleep_forever()
