@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Sequence
@@ -113,9 +114,10 @@ async def _after_ready(reloader: Reloader, notifier: Notifier) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reloader.run)
         nursery.start_soon(notifier.keep_alive)
-        nursery.start_soon(start_logging)
         _log.info("ready", model=reloader.model.name)
+        await start_logging()
         await reloader.models.warm_up()
+        gc.freeze()  # what was imported stays for good: a collection that walks an SDK costs a turn many milliseconds
 
 
 async def _listen(settings: Settings) -> list[trio.SocketListener]:
