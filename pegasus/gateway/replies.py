@@ -153,16 +153,16 @@ class Replies:
         shows when they fall to it.
         """
         others: set[str] = set()
-        limit = PAGE
+        limit, found = PAGE, 0
         while True:
             replies = await self._hub.journal.ask(
                 Unacknowledged, self._hello.type, channel_id, after, limit, timeout=JOURNAL_TIMEOUT
             )
             for message in replies:
                 await self._send_read(message, others)
-            if len(replies) < limit:
+            if len(replies) <= found:  # not `< limit`: one that cannot be read back is missing from an answer
                 return others
-            limit *= 2
+            limit, found = limit * 2, len(replies)
 
     async def _send_read(self, message: OutboundMessage, others: set[str]) -> None:
         address = message.channel.address

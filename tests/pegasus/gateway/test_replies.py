@@ -119,8 +119,18 @@ async def test_a_long_backlog_is_read_in_pages_and_none_is_acknowledged_by_readi
             gate.journal.post(WEB, f"r{n}")
         async with gate.client(lastSeq=0) as client:
             assert await seqs(client, 95) == list(range(1, 96))
-        assert gate.journal.pages == [10, 20, 40, 80, 160]
+        assert gate.journal.pages == [10, 20, 40, 80, 160, 320]
         assert len(gate.journal.outbox[WEB.address]) == 95
+
+
+async def test_a_reply_that_cannot_be_read_back_does_not_hide_those_behind_it(monkeypatch):
+    monkeypatch.setattr(replies_module, "PAGE", 10)
+    async with world() as gate:
+        for n in range(30):
+            gate.journal.post(WEB, f"r{n}")
+        gate.journal.unreadable.add(3)
+        async with gate.client() as client:
+            assert await seqs(client, 29) == [1, 2, *range(4, 31)]
 
 
 async def test_a_backlog_larger_than_the_queue_waits_for_the_client(monkeypatch):

@@ -31,6 +31,7 @@ class FakeJournal:
     def __init__(self):
         self.accepted = []  # (message, lane), each id once
         self.known = set()
+        self.unreadable = set()
         self.outbox = {}  # address → list of replies not acknowledged
         self.last = {}  # address → seq
         self.acks = []
@@ -73,7 +74,8 @@ class FakeJournal:
                 self.pages.append(limit)
                 for known, seq in after:
                     self.acknowledge(Address(type, known), seq)
-                self.answer(reply, tuple(self.unacknowledged(type, channel_id))[:limit])
+                found = tuple(self.unacknowledged(type, channel_id))[:limit]
+                self.answer(reply, tuple(message for message in found if message.seq not in self.unreadable))
             case Acknowledge(address, seq):
                 self.acks.append((address, seq))
                 self.acknowledge(address, seq)

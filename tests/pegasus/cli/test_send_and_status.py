@@ -1,0 +1,240 @@
+"""`send`, `status` and `tree` against a gateway on loopback; the agent's part is played by the test."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+
+from pegasus.cli.send import run_send
+from pegasus.cli.status import run_status, run_tree, span, status_text, tree_text
+from pegasus.host import Home
+from pegasus.messages import ChannelInfo
+from pegasus.settings import Settings
+from tests.pegasus.gateway.world import TOKEN, world
+
+SEND = ChannelInfo("cli", "send")
+STATUS = {
+    "agent": "Pegasus",
+    "version": "0.1.0",
+    "uptime": 75.0,
+    "model": "offline/stand-in",
+    "thinking": {"about": "the weather", "seconds": 2.5},
+    "waiting": 2,
+    "handled": 17,
+    "sessionEntries": 1234,
+}
+LEAF = {"state": "up", "restarts": 0, "depth": 1, "capacity": 64, "highWater": 3, "handled": 1200}
+TREE = {
+    "name": "pegasus",
+    "state": "up",
+    "children": [
+        {"name": "journal", **LEAF, "message": "Accept", "messageAge": 0.25},
+        {
+            "name": "channels",
+            "state": "up",
+            "children": [
+                {"name": "sms", **LEAF, "state": "waiting", "restarts": 2, "dead": 1, "waitingAt": "sms.py:3 in f"}
+            ],
+        },
+    ],
+}
+
+
+async def status(caller, params):
+    return STATUS
+
+
+async def tree(caller, params):
+    return TREE
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = Home(tmp_path)
+    home.daemon.parent.mkdir()
+    home.token.write_text(TOKEN)
+    return home
+
+
+@asynccontextmanager
+async def daemon(home):
+    async with world(methods={"status": status, "tree": tree}) as gate:
+        write_daemon(home, gate.url)
+        yield gate
+
+
+def write_daemon(home, url, pid=None):
+    info = {"pid": pid or os.getpid(), "ws": url, "http": None, "version": "0.1.0", "startedAt": 0}
+    home.daemon.write_text(json.dumps(info))
+
+
+async def run(command, home, **options):
+    with trio.fail_after(20):
+        return await trio.to_thread.run_sync(partial(command, home, Settings(), **options))
+
+
+async def turn(gate, *texts, after=1):
+    """The agent's part: think, say something, be done."""
+    await gate.journal.until(lambda: len(gate.journal.accepted) >= after)
+    await gate.typing(SEND, True)
+    for text in texts:
+        await gate.say(SEND, text)
+    await gate.typing(SEND, False)
+
+
+async def test_send_prints_all_replies_of_the_turn(home, nursery, capsys):
+    async with daemon(home) as gate:
+        nursery.start_soon(turn, gate, "one", "two\nlines")
+        assert await run(run_send, home, text="hi", channel="send", wait=15) == 0
+        assert capsys.readouterr() == ("one\ntwo\nlines\n", "")
+        ((message, _),) = gate.journal.accepted
+        assert (message.text, message.channel) == ("hi", SEND)
+        await gate.journal.until(lambda: gate.journal.acks and gate.journal.acks[-1] == (SEND.address, 2))
+
+
+async def test_send_waits_for_a_reply_through_a_silent_turn_and_gives_up_in_time(home, nursery, capsys):
+    async with daemon(home) as gate:
+        nursery.start_soon(turn, gate)
+        assert await run(run_send, home, text="hi", channel="send", wait=0.3) == 1
+        out, err = capsys.readouterr()
+        assert (out, err) == ("", "pegasus: no reply within 0.3 s; it will wait in the conversation cli:send\n")
+
+
+async def test_send_of_a_command_ends_with_its_answer(home, nursery, capsys):
+    async with daemon(home) as gate:
+
+        @nursery.start_soon
+        async def answer():
+            await gate.journal.until(lambda: gate.journal.accepted)
+            await gate.say(SEND, "I am idle.")
+
+        assert await run(run_send, home, text="/status", channel="send", wait=15) == 0
+        assert capsys.readouterr().out == "I am idle.\n"
+
+
+async def test_what_an_earlier_send_did_not_wait_for_goes_to_stderr(home, nursery, capsys):
+    async with daemon(home) as gate:
+        gate.journal.post(SEND, "late")
+        nursery.start_soon(turn, gate, "mine")
+        assert await run(run_send, home, text="hi", channel="send", wait=15) == 0
+        assert capsys.readouterr() == ("mine\n", "late\n")
+        await gate.journal.until(lambda: gate.journal.acks and gate.journal.acks[-1] == (SEND.address, 2))
+
+
+async def test_send_survives_a_gateway_that_comes_back(home, nursery, capsys):
+    async with daemon(home) as gate:
+
+        @nursery.start_soon
+        async def crash_then_answer():
+            await gate.journal.until(lambda: gate.journal.accepted)
+            await gate.crash()
+            await gate.journal.until(lambda: len(gate.journal.presence) >= 3)
+            await turn(gate, "after all")
+
+        assert await run(run_send, home, text="hi", channel="send", wait=15) == 0
+        assert capsys.readouterr().out == "after all\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (run_send, {"text": "hi", "channel": "send", "wait": 1}),
+        (run_status, {"as_json": False}),
+        (run_tree, {"as_json": False, "watch": False}),
+    ],
+)
+async def test_without_a_daemon_there_is_one_clear_line(command, options, home, capsys):
+    assert await run(command, home, **options) == 1
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"pegasus: no daemon is running in {home}; start one with: pegasus run\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [(run_send, {"text": "hi", "channel": "send", "wait": 5}), (run_status, {"as_json": False})],
+)
+async def test_a_wrong_token_is_one_clear_line(command, options, home, capsys):
+    async with daemon(home):
+        home.token.write_text("another")
+        assert await run(command, home, **options) == 1
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n"), "wrong token" in err) == ("", 1, True)
+
+
+async def test_a_daemon_that_does_not_answer_is_one_clear_line(home, capsys):
+    async with daemon(home):
+        pass
+    assert await run(run_send, home, text="hi", channel="send", wait=5) == 1
+    assert "no gateway answers at ws://127.0.0.1" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ status and tree
+
+
+async def test_status_for_people(home, capsys):
+    async with daemon(home):
+        assert await run(run_status, home, as_json=False) == 0
+    assert capsys.readouterr().out == (
+        "Agent    Pegasus 0.1.0, up for 1.2 min\n"
+        "Model    offline/stand-in\n"
+        "Doing    thinking about “the weather” for 2.5 s\n"
+        "Waiting  2 messages\n"
+        "Handled  17 messages since the start\n"
+        "Session  1,234 entries\n"
+    )
+
+
+async def test_status_and_tree_for_programs(home, capsys):
+    async with daemon(home):
+        assert await run(run_status, home, as_json=True) == 0
+        assert await run(run_tree, home, as_json=True, watch=False) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert (json.loads(first), json.loads(second)) == (STATUS, TREE)
+
+
+async def test_tree_for_people(home, capsys):
+    async with daemon(home):
+        assert await run(run_tree, home, as_json=False, watch=False) == 0
+    assert capsys.readouterr().out == (
+        "pegasus      up\n"
+        "├─ journal   up        mailbox 1/64 (most 3)  handled 1,200  in hand Accept for 0.2 s\n"
+        "└─ channels  up\n"
+        "   └─ sms    waiting   mailbox 1/64 (most 3)  handled 1,200  dead letters 1  restarts 2  at sms.py:3 in f\n"
+    )
+
+
+async def test_an_idle_agent_does_nothing():
+    assert "Doing    nothing\n" in status_text(STATUS | {"thinking": None})
+
+
+def test_a_tree_of_one():
+    assert tree_text({"name": "pegasus", "state": "up"}) == "pegasus  up"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.04, "0.0 s"), (9.94, "9.9 s"), (59, "59 s"), (90, "1.5 min"), (7200, "2.0 h"), (1e6, "11.6 d")],
+)
+def test_spans(seconds, words):
+    assert span(seconds) == words
+
+
+async def test_watching_the_tree_goes_on_until_ctrl_c(home):
+    """The real command, because Ctrl-C is for processes."""
+    async with daemon(home):
+        command = [sys.executable, "-m", "pegasus", "--home", str(home), "tree", "--watch", "--json"]
+        process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        seen = b""
+        with trio.fail_after(20):
+            while seen.count(b"\n") < 2:
+                seen += await process.stdout.receive_some()
+            process.send_signal(signal.SIGINT)
+            err = b"".join([chunk async for chunk in process.stderr])
+            assert (await process.wait(), err) == (0, b"")
+    assert [json.loads(line) for line in seen.splitlines()[:2]] == [TREE, TREE]

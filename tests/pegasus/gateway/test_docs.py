@@ -1,0 +1,87 @@
+"""What docs/gateway.md and docs/channels.md show is run."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from actors import Child, open_supervisor
+from pegasus.channels.intake import submit
+from pegasus.channels.switchboard import switchboard
+from pegasus.gateway.frames import Hello, read_frame, read_hello
+from pegasus.messages import ChannelInfo
+from tests.pegasus.gateway.world import TOKEN, FakeJournal, world
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+async def answering(gate, channel, text):
+    await gate.journal.until(lambda: gate.journal.accepted)
+    await gate.typing(channel, True)
+    await gate.say(channel, text)
+
+
+async def test_the_client_in_fifteen_lines(tmp_path, nursery):
+    async with world() as gate:
+        (tmp_path / ".pegasus" / "run").mkdir(parents=True)
+        (tmp_path / ".pegasus" / "run" / "daemon.json").write_text(json.dumps({"ws": gate.url}))
+        (tmp_path / ".pegasus" / "token").write_text(TOKEN + "\n")
+        nursery.start_soon(answering, gate, ChannelInfo("web", "me"), "It is 15:25.")
+        done = await trio.run_process(
+            [sys.executable, "-W", "ignore", "-c", blocks("gateway.md", "python")[0]],
+            env={**os.environ, "HOME": str(tmp_path)},
+            capture_stdout=True,
+        )
+        assert done.stdout.decode().split("\n") == ["welcome", "accepted", "typing", "It is 15:25.", ""]
+        await gate.journal.until(lambda: gate.journal.acks)
+
+
+async def test_the_client_that_dials_again(nursery):
+    names = {}
+    exec(blocks("gateway.md", "python")[1], names)
+    async with world() as gate:
+        nursery.start_soon(answering, gate, ChannelInfo("web", "me"), "42")
+        assert await names["ask"](gate.url, TOKEN, "What is it?") == "42"
+        with pytest.raises(ConnectionError, match="wrong token"):
+            await names["ask"](gate.url, "wrong", "What is it?")
+
+
+def test_every_frame_that_is_shown_is_one():
+    who = Hello("web", ChannelInfo("web", "c1"))
+    for block in blocks("gateway.md", "json"):
+        for line in block.splitlines():
+            frame = json.loads(line)
+            if frame["type"] == "hello":
+                who = read_hello(line)
+            elif frame["type"] in ("message", "ack", "call"):
+                read_frame(line, who)
+            else:
+                assert frame["type"] in ("welcome", "accepted", "reply", "typing", "result", "error")
+
+
+async def test_the_adapter(capsys):
+    names = {}
+    for block in blocks("channels.md", "python"):
+        exec(block, names)
+    journal = FakeJournal()
+    phone = ChannelInfo("sms", "+8613800138000")
+    journal.post(phone, "from before")
+    async with open_supervisor([Child("journal", journal.run)]) as supervisor:
+        ref = supervisor.ref("journal")
+        await supervisor.start_child(Child("sms", names["sms"], ref))
+        await supervisor.start_child(Child("switchboard", switchboard, ref, {"sms": supervisor.ref("sms")}))
+        assert await names["hear"](ref, phone.channel_id, "hi", "1") == "ok"
+        with pytest.raises(Exception, match="may not talk"):
+            await names["hear"](ref, "+1", "hi", "1")
+        journal.post(phone, "and now")
+        await journal.until(lambda: journal.acks and journal.acks[-1] == (phone.address, 2))
+    assert capsys.readouterr().out == "SMS to +8613800138000: from before\nSMS to +8613800138000: and now\n"
+    assert submit
