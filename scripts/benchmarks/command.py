@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import traceback
@@ -25,6 +26,7 @@ MEASURES: dict[str, Callable[[Workplace], Iterator[Result]]] = {
 def main() -> int:
     """Exit code: 0; 1 if a run failed, or, with --check, if a limit is exceeded."""
     options = _options()
+    began = os.getloadavg()[0]
     notes: list[str] = []
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="pegasus-bench-", dir=options.dir) as folder:
@@ -38,6 +40,7 @@ def main() -> int:
                 notes.append(f"{name} failed: {error}")
     if results:
         print(table(results))
+    print(f"load average {began:.1f} at the start, {os.getloadavg()[0]:.1f} at the end, on {os.cpu_count()} cores")
     for note in notes:
         print(note)
     if options.json:

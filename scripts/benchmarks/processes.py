@@ -115,11 +115,10 @@ def _tail(log: Path) -> str:
 
 @attrs.frozen
 class Ran:
-    """A process that ran to its end. wall, cpu: seconds; peak: bytes resident at most."""
+    """What a process took to its end, or until it was ready. wall, cpu: seconds."""
 
     wall: float
     cpu: float
-    peak: int
 
 
 def run(args: Sequence[str]) -> Ran:
@@ -131,4 +130,4 @@ def run(args: Sequence[str]) -> Ran:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         raise BenchError(f"{_words(args)} ended with exit code {process.returncode}")
-    return Ran(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+    return Ran(wall, usage.ru_utime + usage.ru_stime)

@@ -35,7 +35,7 @@ def measure(place: Workplace) -> Iterator[Result]:
 def _start(place: Workplace, home: Path) -> Ran:
     """Killed as soon as it is ready, so that what it does afterwards disturbs nobody."""
     with place.daemon(home, end=signal.SIGKILL) as daemon:
-        return Ran(daemon.process.seconds, daemon.process.cpu(), daemon.process.memory()["peak"])
+        return Ran(daemon.process.seconds, daemon.process.cpu())
 
 
 def _result(name: str, ran: list[Ran], floor: list[Ran]) -> Result:
@@ -53,7 +53,5 @@ def _result(name: str, ran: list[Ran], floor: list[Ran]) -> Result:
             "cpu_ms": median([it.cpu for it in ran]) * 1e3,
             "floor_cpu_ms": median([it.cpu for it in floor]) * 1e3,
             "cpu_ratio": median(ratios([it.cpu for it in ran], [it.cpu for it in floor])),
-            "peak_mib": median([it.peak for it in ran]) / 2**20,
-            "floor_peak_mib": median([it.peak for it in floor]) / 2**20,
         },
     )
