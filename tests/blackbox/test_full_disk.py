@@ -15,6 +15,9 @@ import pytest
 
 from tests.blackbox.support import Book, open_calls, refuse, say, serving, session, until
 
+LARGE = "large" * 2000
+"""More than what may be left in the last page of a file."""
+
 UNLIMITED = resource.RLIM_INFINITY
 
 
@@ -69,14 +72,14 @@ async def test_a_message_that_cannot_be_stored_is_refused_and_can_be_sent_again(
     async with serving(folder, book := Book()) as daemon, daemon.client() as client:
         await client.ask("before")
         with no_room(daemon):
-            await client.post("in need", id="m-1")
+            await client.post(LARGE, id="m-1")
             error = await client.get("accepted", "error", id="m-1")
             assert (error["type"], error["code"]) == ("error", "internal")
             assert "Traceback" not in error["message"]
             assert await client.call("status")
-        assert await client.ask("in need", id="m-1") == "echo: in need"
-        assert len(book.about("in need")) == 1
-        assert client.texts() == ["echo: before", "echo: in need"]
+        assert await client.ask(LARGE, id="m-1") == f"echo: {LARGE}"
+        assert len(book.about(LARGE)) == 1
+        assert client.texts() == ["echo: before", f"echo: {LARGE}"]
 
 
 async def test_the_error_says_why(disk):
@@ -84,7 +87,7 @@ async def test_the_error_says_why(disk):
     async with serving(folder, Book()) as daemon, daemon.client() as client:
         await client.ask("before")
         with no_room(daemon):
-            await client.post("in need", id="m-1")
+            await client.post(LARGE, id="m-1")
             error = await client.get("error", id="m-1")
         assert any(word in error["message"].lower() for word in ("space", "large", "disk", "full")), error
 
@@ -92,7 +95,7 @@ async def test_the_error_says_why(disk):
 async def test_a_thought_waits_until_there_is_room_again(disk):
     """Accepted, thought about, and then the disk is full: the reply comes once there is room, and once only."""
     folder, no_room = disk
-    async with serving(folder, book := Book({"hello": say("x" * 2000)})) as daemon, daemon.client() as client:
+    async with serving(folder, book := Book({"hello": say(LARGE)})) as daemon, daemon.client() as client:
         await client.ask("before")
         book.hold()
         await client.say("hello")
@@ -102,7 +105,7 @@ async def test_a_thought_waits_until_there_is_room_again(disk):
             await until(lambda: "disk" in daemon.stderr.lower(), "a log line about the disk")
             assert client.texts() == ["echo: before"]
             assert (await client.call("status"))["waiting"] == 1
-        assert (await client.reply(timeout=25))["text"] == "x" * 2000
+        assert (await client.reply(timeout=25))["text"] == LARGE
         assert await client.ask("after") == "echo: after"
         assert len(book.about("hello")) == 1
         await until(lambda: open_calls(session(daemon.home)) == [], "a well-formed session")
@@ -111,7 +114,7 @@ async def test_a_thought_waits_until_there_is_room_again(disk):
 async def test_killed_while_the_disk_was_full(disk):
     """What was torn by the full disk is repaired at the next start, and what was accepted is answered."""
     folder, no_room = disk
-    async with serving(folder, book := Book({"hello": say("x" * 2000)})) as daemon:
+    async with serving(folder, book := Book({"hello": say(LARGE)})) as daemon:
         async with daemon.client() as client:
             await client.ask("before")
             book.hold()
@@ -120,13 +123,13 @@ async def test_killed_while_the_disk_was_full(disk):
             with no_room(daemon):
                 book.release()
                 await until(lambda: "disk" in daemon.stderr.lower(), "a log line about the disk")
-                await client.post("refused", id="m-9")
+                await client.post(LARGE, id="m-9")
                 await client.get("error", id="m-9")
                 daemon.kill()
         await daemon.start()
         async with daemon.client(lastSeq=1) as client:
-            assert (await client.reply())["text"] == "x" * 2000
-            assert await client.ask("refused", id="m-9") == "echo: refused"
+            assert (await client.reply())["text"] == LARGE
+            assert await client.ask(LARGE, id="m-9") == f"echo: {LARGE}"
         await until(lambda: open_calls(session(daemon.home)) == [], "a well-formed session")
 
 
@@ -159,7 +162,7 @@ async def test_the_log_does_not_take_the_daemon_down(disk):
         await client.ask("before")
         with no_room(daemon):
             for n in range(50):
-                await client.post(f"refused {n}", id=f"r{n}")
+                await client.post(f"refused {n} {LARGE}", id=f"r{n}")
                 await client.get("error", "accepted", id=f"r{n}")
             await client.fence()
         assert book.asked

@@ -80,18 +80,18 @@ LIMITED = {
     "529": (refuse(529, "Overloaded"), ["529"]),
     "503": (refuse(503, "try later"), ["503"]),
     "429": (refuse(429, "slow down"), ["429"]),
-    "hangs": (HANG, ["1.5 seconds"]),
-    "hangs in the middle": (HANG_IN_THE_MIDDLE, ["1.5 seconds"]),
+    "hangs": (HANG, ["0.6 seconds"]),
+    "hangs in the middle": (HANG_IN_THE_MIDDLE, ["0.6 seconds"]),
     "reset": (reset(), []),
     "cut": (cut(say("never seen"), 2), []),
     "error in the stream": (failing("server_error", "something broke"), []),
-    "an endless trickle": (Thought("drop " * 1000, pieces=1000, pause=0.05), ["1.5 seconds"]),
+    "an endless trickle": (Thought("drop " * 1000, pieces=1000, pause=0.05), ["0.6 seconds"]),
 }
 
 
 @pytest.mark.parametrize(("fault", "words"), LIMITED.values(), ids=LIMITED)
 async def test_a_fault_that_might_pass_is_told_after_the_timeout_at_latest(tmp_path, fault, words):
-    async with serving(tmp_path, book := Book({"hello": fault}), {"models.timeout": 1.5}) as daemon:
+    async with serving(tmp_path, book := Book({"hello": fault}), {"models.timeout": 0.6}) as daemon:
         with trio.fail_after(10):
             await assert_told_and_well(daemon, book, *words)
 
@@ -156,7 +156,7 @@ async def test_a_provider_that_is_down(tmp_path):
     settings = {"models.timeout": 1.5, "providers.test.base_url": "http://127.0.0.1:9/v1"}
     async with serving(tmp_path, Book(), settings) as daemon, daemon.client() as client:
         told = await client.ask("hello")
-        assert "connect" in told.lower() or "1.5 seconds" in told
+        assert "connect" in told.lower() or "0.6 seconds" in told
         assert "/stop" in await client.ask("/help")
 
 
@@ -199,7 +199,7 @@ NONSENSE = {
 
 @pytest.mark.parametrize("fault", NONSENSE.values(), ids=NONSENSE)
 async def test_an_answer_that_makes_no_sense(tmp_path, fault):
-    async with serving(tmp_path, book := Book({"hello": fault}), {"models.timeout": 1.5}) as daemon:
+    async with serving(tmp_path, book := Book({"hello": fault}), {"models.timeout": 0.6}) as daemon:
         await assert_told_and_well(daemon, book)
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -249,9 +249,13 @@ class Daemon:
         assert match, status
         return int(match[1]) * 1024
 
-    def open_files(self) -> int:
-        """File descriptors the process holds."""
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
+    def sockets(self) -> int:
+        """Sockets the process holds."""
+        count = 0
+        for entry in os.scandir(f"/proc/{self.pid}/fd"):
+            with suppress(FileNotFoundError):  # closed meanwhile
+                count += os.readlink(entry.path).startswith("socket:")
+        return count
 
     # ------------------------------------------------------------ talking to it
 

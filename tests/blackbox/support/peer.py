@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
-from trio_websocket import ConnectionClosed, WebSocketConnection, connect_websocket_url
+from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
 
 Frame = dict[str, Any]
 
@@ -160,36 +160,51 @@ def _address(channel: Frame) -> Frame:
 
 
 @asynccontextmanager
-async def connect(
-    url: str,
-    *,
-    headers: Sequence[tuple[bytes, bytes]] = (),
-    subprotocols: Sequence[str] = ("pegasus.v1",),
-    queue: int = 64,
-) -> AsyncIterator[Peer]:
-    """A WebSocket connection on which nothing has been said. Leaving the block closes it, politely but not for long."""
+async def connect(url: str, *, headers: Sequence[tuple[bytes, bytes]] = (), lazy: bool = False) -> AsyncIterator[Peer]:
+    """A WebSocket connection on which nothing has been said. Leaving the block closes it, politely but not for long.
+
+    lazy: with small buffers on our side, so that the gateway notices early when nothing is read here.
+    """
     failure: BaseException | None = None
+    stream = await _dial(url, 4096 if lazy else None)
     async with trio.open_nursery() as nursery:
         try:
             with trio.fail_after(TIMEOUT):
-                socket = await connect_websocket_url(
+                socket = await wrap_client_stream(
                     nursery,
-                    url,
-                    subprotocols=list(subprotocols),
+                    stream,
+                    url.removeprefix("ws://"),
+                    "/",
+                    subprotocols=["pegasus.v1"],
                     extra_headers=list(headers),
                     max_message_size=64 * 1024 * 1024,
-                    message_queue_size=queue,
+                    message_queue_size=1 if lazy else 64,
                 )
             try:
                 yield Peer(socket)
             finally:
                 with trio.move_on_after(2, shield=True):
                     await socket.aclose()
-                await trio.aclose_forcefully(socket._stream)
         except trio.Cancelled:
             raise
         except BaseException as error:  # out of the nursery, so that it is not wrapped in a group
             failure = error
+        finally:
+            await trio.aclose_forcefully(stream)
         nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
+
+
+async def _dial(url: str, buffer: int | None) -> trio.SocketStream:
+    host, _, port = url.removeprefix("ws://").rpartition(":")
+    socket = trio.socket.socket()
+    try:
+        if buffer is not None:
+            socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, buffer)
+        with trio.fail_after(TIMEOUT):
+            await socket.connect((host, int(port)))
+    except BaseException:
+        socket.close()
+        raise
+    return trio.SocketStream(socket)
