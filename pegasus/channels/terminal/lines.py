@@ -21,6 +21,8 @@ AWAY_SECONDS = 60.0
 """How long a daemon that was there may be away (a restart) before the script is told that it is gone."""
 DOUBT_SECONDS = 30.0
 """Who was away may have missed the end of a turn: after a new connection, this long without a sign of life ends it."""
+ANSWERED_SECONDS = 2.0
+"""The same, once the turn has had a reply."""
 
 _ANSWERED_AT_ONCE = frozenset({"/stop", "/help", "/status"})
 
@@ -63,6 +65,11 @@ class Turn:
         """Nobody will say that it ended any more."""
         self._thought = True
         self._thinking = False
+
+    @property
+    def patience(self) -> float:
+        """Seconds of silence after which a turn in doubt is taken to be over."""
+        return ANSWERED_SECONDS if self._replied else DOUBT_SECONDS
 
     @property
     def in_doubt(self) -> bool:
@@ -146,7 +153,7 @@ class LineChat:
         if self._away_since is not None:
             return self._away_since + AWAY_SECONDS
         if self._doubtful_since is not None and self._turn.in_doubt:
-            return self._doubtful_since + DOUBT_SECONDS
+            return self._doubtful_since + self._turn.patience
         return math.inf
 
     def _give_up(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from pegasus.channels.terminal.lines import AWAY_SECONDS, DOUBT_SECONDS, LineChat, Turn
+from pegasus.channels.terminal.lines import ANSWERED_SECONDS, AWAY_SECONDS, DOUBT_SECONDS, LineChat, Turn
 from pegasus.channels.terminal.talk import Gone
 from pegasus.gateway.client import Accepted, Dropped, Offline
 from pegasus.messages import ChannelInfo, OutboundMessage, Typing
@@ -276,6 +276,22 @@ async def test_a_turn_whose_end_was_missed_is_over_after_a_while(rig, autojump_c
         nursery.start_soon(cut)
         assert await rig.run("one") == 0
     assert trio.current_time() - start == pytest.approx(DOUBT_SECONDS)
+
+
+async def test_a_turn_whose_end_was_missed_but_whose_reply_came_is_over_soon(rig, autojump_clock):
+    async def cut():
+        await rig.talk.wait_sent(1)
+        rig.talk.accept()
+        rig.talk.thinking(True)
+        rig.talk.offline()
+        rig.talk.online()
+        rig.talk.reply("here")
+
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cut)
+        assert await rig.run("one") == 0
+    assert trio.current_time() - start == pytest.approx(ANSWERED_SECONDS)
 
 
 async def test_without_a_lost_connection_there_is_no_hurry(rig, autojump_clock):
