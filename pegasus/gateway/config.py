@@ -30,6 +30,10 @@ class GatewayConfig:
     queue_frames: int = 256
     queue_bytes: int = 1 << 20
 
+    def __attrs_post_init__(self) -> None:
+        if not self.token:
+            raise ValueError("GatewayConfig.token is empty, which everybody would know")
+
 
 def local_origins(port: int) -> frozenset[str]:
     """The Origins of pages that our own HTTP server gives out on loopback."""

@@ -29,7 +29,6 @@ from pegasus.storage.messages import (
     Acknowledge,
     Connected,
     Disconnected,
-    LastSeq,
     Overloaded,
     StorageError,
 )
@@ -56,11 +55,12 @@ class Connection:
         self._bearer: str | None = None
         self._calls = 0
         self._open = False
+        self._announced = False
         self._settled = trio.Event()
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
         self._socket = ServerSocket(stream, self, subprotocol=SUBPROTOCOL, max_bytes=config.max_frame_bytes)
-        self._writer = Writer(self._socket, self.outgoing, config.send_timeout)
+        self._writer = Writer(self._socket, self.outgoing, config.send_timeout, self)
 
     async def run(self) -> None:
         """Serve the client until it has gone; the caller closes the stream."""
@@ -102,7 +102,7 @@ class Connection:
 
     async def opened(self, headers: Headers) -> None:
         self._open = True
-        fields = {name.lower(): value.decode("latin-1") for name, value in headers}
+        fields = {name.lower(): value.decode("utf-8", "replace") for name, value in headers}
         origin = fields.get(b"origin")
         scheme, _, credentials = fields.get(b"authorization", "").partition(" ")
         if scheme.lower() == "bearer":
@@ -174,6 +174,7 @@ class Connection:
         if why:
             self._refuse("unauthorized", why, UNAUTHORIZED)
             return
+        self._settled.set()
         try:
             await self._join(hello)
         except (ActorError, StorageError) as error:
@@ -198,18 +199,18 @@ class Connection:
         self.replies = Replies(self, self._hub, hello)
         self._hub.routes.add(hello, self)  # first, so that no reply falls between the journal's answer and the pushes
         await journal.tell(Connected(hello.type, hello.channel.channel_id if hello.channel else None))
-        seq = 0
-        if hello.channel is not None:
-            seq = await journal.ask(LastSeq, hello.channel.address, timeout=JOURNAL_TIMEOUT)
+        self._announced = True
+        seq = await self.replies.greet()
         self.outgoing.answer(render.welcome(self._hub.config.agent, hello, seq))
         self.greeted = True
-        self._settled.set()
-        self.start(partial(self.replies.first, seq))
+        self.start(self.replies.first)
 
     async def _leave(self) -> None:
         if self.hello is None:
             return
         self._hub.left(self, self.hello)
+        if not self._announced:
+            return
         with trio.move_on_after(1.0) as scope:
             scope.shield = True
             channel = self.hello.channel
@@ -228,8 +229,12 @@ class Connection:
             await self._answer(render.error("bad_frame", f"not accepted: {why}", message.id))
             return
         await self.outgoing.slot()
-        answer = await hand_in(self._hub.journal, message)
-        self.outgoing.answer(partial(_accepted, message.id, answer))
+        try:
+            answer = await hand_in(self._hub.journal, message)
+        except ActorError as error:
+            self.outgoing.answer(_not_accepted(message.id, error))
+        else:
+            self.outgoing.answer(partial(_accepted, message.id, answer))
 
     async def _call(self, call: Call, hello: Hello) -> None:
         if self._calls >= CALLS_UNDER_WAY:
@@ -271,8 +276,12 @@ async def _accepted(id: str, answer: Answer[Accepted | Overloaded]) -> str:
     except StorageError as error:
         return render.error("internal", f"not accepted, disk: {error}", id)
     except ActorError as error:
-        return render.error("internal", f"not accepted, the journal does not answer ({error.why}); send it again", id)
+        return _not_accepted(id, error)
     if isinstance(result, Overloaded):
         message = f"not accepted, {result.waiting} messages are waiting already; send it again later"
         return render.error("overloaded", message, id)
     return render.accepted(id)
+
+
+def _not_accepted(id: str, error: ActorError) -> str:
+    return render.error("internal", f"not accepted, the journal does not answer ({error.why}); send it again", id)

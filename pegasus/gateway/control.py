@@ -26,7 +26,7 @@ class BadParams(Exception):
     """Raised by a method whose params are not what it takes; says what was found and what is allowed."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Caller:
     """Who calls: the channel of the connection; channel_id None for a bridge."""
 

@@ -263,7 +263,8 @@ async def open_conversation(
 
     where: a Daemon, or a callable that looks it up before each dialling. last_seq: the last reply received in an earlier
     life, None to get everything unacknowledged. random: ids and jitter. Never raises for a daemon that is away: the events
-    say so. Leaving the block acknowledges what was handed out and closes the connection.
+    say so. Leaving the block acknowledges what was handed out and closes the connection; what was not accepted by then
+    (`unaccepted`) may never be.
     """
     locate = where if callable(where) else lambda: where
     conversation = Conversation(locate, channel, last_seq, random)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-import attrs
 import trio
 
 ANSWERS = 64
@@ -29,8 +28,7 @@ Entry: TypeAlias = str | Later | Ping
 PING = Ping()
 
 
-@attrs.frozen
-class Closing:
+class Closing(NamedTuple):
     """How the connection is to end once what is queued is written."""
 
     code: int

@@ -41,11 +41,12 @@ class Replies:
         self._hello = hello
         self._cursors: dict[str, Cursor] = {}
         self._being_read: set[str] = set()
-        self._said = dict(hello.last)
-        if hello.channel is not None:
-            self._cursors[hello.channel.channel_id] = Cursor(0, fetching=True)
-        self._complete = hello.channel is not None
+        self._has: dict[str, int] = {}
+        self._welcome_seq = 0
+        self._complete = False
         """Whether nothing that was waiting at hello is left to be read; until then all pushes are kept aside."""
+        if hello.channel is not None:
+            self._cursor(hello.channel.channel_id)
 
     def deliver(self, message: OutboundMessage) -> None:
         """A reply was pushed."""
@@ -60,7 +61,7 @@ class Replies:
         """Send a frame that must not overtake the replies up to seq `last` (0: none)."""
         cursor = self._cursors.get(channel_id)
         if cursor is None:
-            if last == 0 or not self._complete:
+            if last == 0:
                 self._connection.push(frame)
                 return
             cursor = self._cursor(channel_id)
@@ -81,21 +82,28 @@ class Replies:
         for channel_id in list(self._cursors):
             self.catch_up(channel_id)
 
-    async def first(self, last: int) -> None:
-        """Send what was waiting at hello. last: the seq assigned last to the address, as told in `welcome`."""
+    async def greet(self) -> int:
+        """Look up what `welcome` tells: the seq assigned last to the address, 0 for a bridge.
+
+        A client cannot have what was never said, but may believe so, if it has talked to a home that is gone: what it
+        claims is cut down to what there is at this moment.
+        """
+        for channel_id, seq in self._hello.last.items():
+            self._has[channel_id] = min(seq, await self._last_seq(channel_id))
+        if self._hello.channel is not None:
+            self._welcome_seq = await self._last_seq(self._hello.channel.channel_id)
+        return self._welcome_seq
+
+    async def first(self) -> None:
+        """Send what was waiting at hello."""
+        for channel_id, seq in self._has.items():
+            self._cursor(channel_id).skip_to(seq)
+        after = tuple(self._has.items())
         with self._or_disconnect():
             if self._hello.channel is None:
-                for channel_id, seq in self._said.items():
-                    self._said[channel_id] = min(seq, await self._last_seq(channel_id))
-                await self._read_type(tuple(self._said.items()))
-                return
-            channel_id = self._hello.channel.channel_id
-            after: After = ()
-            if channel_id in self._said:
-                has = min(self._said[channel_id], last)
-                self._cursors[channel_id].skip_to(has)
-                after = ((channel_id, has),)
-            await self._read_address(channel_id, after, last)
+                await self._read_type(after)
+            else:
+                await self._read_address(self._hello.channel.channel_id, after, self._welcome_seq)
 
     # ---------------------------------------------------------------- from the journal
 
@@ -112,7 +120,7 @@ class Replies:
 
         not_owed: what is not found up to this seq is acknowledged, and not owed even if it is pushed once more.
         """
-        cursor = self._cursors[channel_id]
+        cursor = self._cursor(channel_id)
         for _ in range(ROUNDS):
             last = await self._last_seq(channel_id)
             if await self._read(channel_id, after):
@@ -185,11 +193,10 @@ class Replies:
         self._connection.push(render.reply(message))
 
     def _cursor(self, channel_id: str) -> Cursor:
-        """The cursor of an address; a new one begins where the client said it is, so that a gap shows what it is owed."""
+        """The cursor of an address; a new one begins at 0, so that a gap shows what is owed."""
         cursor = self._cursors.get(channel_id)
         if cursor is None:
-            cursor = Cursor(self._said.get(channel_id, 0), fetching=not self._complete)
-            self._cursors[channel_id] = cursor
+            cursor = self._cursors[channel_id] = Cursor(0, fetching=not self._complete)
         return cursor
 
     @contextmanager

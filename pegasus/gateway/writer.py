@@ -17,12 +17,13 @@ _log = get_logger("gateway")
 
 
 class Writer:
-    """send_timeout: seconds for one write; who takes longer does not read."""
+    """send_timeout: seconds for one write; who takes longer does not read. client: how it is called in the log."""
 
-    def __init__(self, socket: ServerSocket, outgoing: Outgoing, send_timeout: float) -> None:
+    def __init__(self, socket: ServerSocket, outgoing: Outgoing, send_timeout: float, client: object) -> None:
         self._socket = socket
         self._outgoing = outgoing
         self._timeout = send_timeout
+        self._client = client
         self._first: Entry | None = None
         self._probe = False
         self._gone = False
@@ -76,6 +77,6 @@ class Writer:
                 return True
         except ConnectionClosed:
             return False
-        _log.warning("a client does not take what is sent; it is disconnected")
+        _log.warning("a client does not take what is sent; it is disconnected", client=str(self._client))
         self._outgoing.close(TRY_LATER, "you do not read", flush=False)
         return False

@@ -210,6 +210,27 @@ async def test_a_disk_that_refuses_is_told_with_its_reason():
         assert answer["message"] == "not accepted, disk: No space left on device"
 
 
+async def test_a_journal_that_is_gone_is_told():
+    async with world() as gate, gate.client() as client:
+        await client.quiet()
+        await gate.supervisor.stop_child("journal")
+        await client.send(type="message", id="m-1", text="hi")
+        answer = await client.get()
+        assert (answer["code"], answer["id"]) == ("internal", "m-1")
+        assert "send it again" in answer["message"]
+
+
+async def test_a_journal_that_is_slow_to_greet_is_waited_for():
+    async with world(hello_timeout=0.3) as gate:
+        gate.journal.slow = trio.Event()
+        async with gate.client(hello=False) as client:
+            await client.send(**HELLO)
+            with trio.move_on_after(0.6):
+                raise AssertionError(await client.socket.get_message())
+            gate.journal.slow.set()
+            assert (await client.get())["type"] == "welcome"
+
+
 async def test_ten_thousand_messages_at_once_are_answered_in_order():
     async with world() as gate, gate.client() as client:
         ids = [f"m-{n}" for n in range(10_000)]

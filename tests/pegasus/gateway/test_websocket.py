@@ -168,8 +168,8 @@ async def test_empty_pieces_are_not_gathered():
         await socket.send(frame(b"", CONTINUATION, fin=False) * 1000)
         await socket.send(frame(b"", PING))
         assert await socket.frame() == (PONG, b"")
-        (server,) = (thing for thing in gc.get_objects() if type(thing) is ServerSocket and not thing.closed)
-        assert server._message_parts == ["{"]
+        sockets = [thing for thing in gc.get_objects() if type(thing) is ServerSocket]
+        assert max((socket._message_parts for socket in sockets), key=len) == ["{"]
 
 
 # ------------------------------------------------------------------ bytes that are no frames

@@ -39,6 +39,8 @@ class FakeJournal:
         self.pages = []
         self.held = []
         self.hold = False
+        self.slow = trio.Event()
+        self.slow.set()
         self.verdict = None
         self.failure = None
         self.handed = []
@@ -50,6 +52,7 @@ class FakeJournal:
 
     async def run(self, inbox):
         async for message in inbox:
+            await self.slow.wait()
             self.handle(message)
             async with self.changed:
                 self.changed.notify_all()
