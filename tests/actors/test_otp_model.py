@@ -170,7 +170,7 @@ class Ours:
         return "ok"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(scripts())
 def test_any_script_leaves_the_trace_that_otp_leaves(script: Script) -> None:
     ours = Ours(script)

@@ -1,0 +1,89 @@
+"""The pure table of children: which steps there are, and that there are no others."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors import AutoShutdown, Backoff, Child, Intensity, Restart, Strategy
+from actors._table import RUNNING, TRANSITIONS, Entry, Replace, State, Table, Verdict
+from tests.actors.kit import idle
+
+
+def table_of(*names: str, strategy: Strategy = Strategy.ONE_FOR_ONE, restarts: int = 1, **options: Any) -> Table:
+    table = Table(strategy, Intensity(restarts), AutoShutdown.NEVER, Random(0))
+    for name in names:
+        table.add(Child(name, idle, **options))
+        table.starting(name)
+        table.up(name, 0.0)
+    return table
+
+
+ALLOWED = {(before, after) for before, afters in TRANSITIONS.items() for after in afters}
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
+def test_only_the_steps_of_the_table_are_possible(before: State, after: State) -> None:
+    entry = Entry(Child("a", idle), before)
+    if (before, after) in ALLOWED:
+        entry.go(after)
+        assert entry.state is after
+    else:
+        with pytest.raises(RuntimeError, match=f"child 'a' cannot go from {before.value} to {after.value}"):
+            entry.go(after)
+
+
+def test_nothing_starts_that_runs() -> None:
+    assert all((state, State.STARTING) not in ALLOWED for state in RUNNING)
+
+
+def test_an_exit_of_an_earlier_attempt_says_nothing() -> None:
+    table = table_of("a")
+    table.stopping("a")
+    table.down("a")
+    table.starting("a")
+    table.up("a", 1.0)
+    assert table.exited("a", 1, True, 2.0) is Verdict.ABSORBED
+    assert table.exited("gone", 1, True, 2.0) is Verdict.ABSORBED
+    assert isinstance(table.exited("a", 2, True, 2.0), Replace)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "stopped"),
+    [(Strategy.ONE_FOR_ONE, ()), (Strategy.REST_FOR_ONE, ("c",)), (Strategy.ONE_FOR_ALL, ("c", "a"))],
+)
+def test_a_restart_stops_the_group_in_reverse(strategy: Strategy, stopped: tuple[str, ...]) -> None:
+    table = table_of("a", "b", "c", strategy=strategy)
+    assert table.exited("b", 1, True, 0.0) == Replace("b", stopped, 0.0)
+
+
+def test_credits_are_counted_over_the_period_both_ends_included() -> None:
+    table = table_of("a", restarts=2)
+    verdicts = []
+    for now in (0.0, 4.0, 5.1, 9.0, 10.0):
+        verdicts.append(table.exited("a", table.entries["a"].attempt, True, now))
+        if verdicts[-1] is Verdict.GIVE_UP:
+            break
+        table.starting("a")
+        table.up("a", now)
+    assert [verdict is Verdict.GIVE_UP for verdict in verdicts] == [False, False, False, True]
+
+
+def test_a_restart_that_waits_is_due_once() -> None:
+    table = table_of("a", backoff=Backoff(3, 9, jitter=0))
+    decision = table.exited("a", 1, True, 0.0)
+    assert decision == Replace("a", (), 3.0)
+    table.schedule("a", 3.0)
+    assert (table.next_due(), table.take_due(2.9)) == (3.0, ())
+    assert (table.take_due(3.0), table.take_due(3.0), table.next_due()) == (("a",), (), math.inf)
+
+
+@pytest.mark.parametrize("restart", [Restart.TRANSIENT, Restart.TEMPORARY])
+def test_who_is_not_restarted_is_let_go(restart: Restart) -> None:
+    table = table_of("a", restart=restart)
+    assert table.exited("a", 1, False, 0.0) is Verdict.LET_GO
+    assert ("a" in table.entries) == (restart is Restart.TRANSIENT)
