@@ -55,6 +55,7 @@ class Volume:
         self._name = name
         self._to_cut: dict[str, int] = {}
         self._folders_to_sync: set[str] = set()
+        self._distrusted: set[str] = set()
 
     # ------------------------------------------------------------------ appending
 
@@ -180,9 +181,9 @@ class Volume:
     # ------------------------------------------------------------------ reading and repair
 
     def read(self, path: str) -> bytes:
-        """The whole file, b"" if there is none."""
+        """The whole file, b"" if there is none; without what was refused and could not be cut off yet."""
         with self._refusing("read", path), suppress(FileNotFoundError):
-            return self._files.read(path)
+            return self._files.read(path)[: self._to_cut.get(path)]
         return b""
 
     def read_spans(self, path: str, spans: Sequence[Span]) -> list[bytes]:
@@ -211,15 +212,29 @@ class Volume:
             self._files.sync(path)
 
     def open_logs(self, paths: Sequence[str]) -> list[bytes]:
-        """Read whole files, b"" where there is none.
+        """Read whole files, b"" where there is none; what is read is durable.
 
-        Whoever renamed them into place may have died before the name was durable: the next append sees to it.
+        A process that was killed may have left records that readers see and the disk does not have yet. Whoever
+        takes them for true tells people that they are safe, so they are made so first; likewise the files' names.
         """
         contents = [self.read(path) for path in paths]
-        self._folders_to_sync.update(
-            posixpath.dirname(path) for path, data in zip(paths, contents, strict=True) if data
-        )
+        for path, data in zip(paths, contents, strict=True):
+            with self._refusing("write", path):
+                self._make_durable(path, data)
         return contents
+
+    def _make_durable(self, path: str, data: bytes) -> None:
+        if not data:
+            return
+        if path not in self._distrusted:
+            self._distrusted.add(path)
+            with suppress(OSError):
+                self._files.sync(path)
+                self._distrusted.discard(path)
+        if path in self._distrusted:  # a sync has failed, so another one would prove nothing
+            self._put(path, (data,))
+            self._distrusted.discard(path)
+        self._files.sync_folder(path)
 
     def close(self) -> None:
         """Give descriptors back; they are opened again when needed."""

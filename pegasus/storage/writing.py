@@ -100,13 +100,10 @@ class Writer:
         error = await self._write(requests, everything=False, sync=True)
         if error is None:
             return
-        durable = []
-        for request in requests:
-            if is_durable(request):
-                durable.append(request)
-            elif isinstance(request, Commit):
+        for request in requests:  # in their order, so that what is owed stays in its place too
+            if isinstance(request, Commit) and not is_durable(request):
                 self.owe(request)
-        for request in durable:
+                continue
             if len(requests) > 1:
                 error = await self._write((request,), everything=False, sync=True)
             if error is not None:

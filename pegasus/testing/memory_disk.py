@@ -113,7 +113,8 @@ class MemoryFiles:
         try:
             self._operation()
         except Exception:
-            node.data += data[: len(data) // 2]
+            if self._endless is None or self.operations <= self._endless[0]:  # the power was on until now
+                node.data += data[: len(data) // 2]
             raise
         room = len(data) if self.capacity is None else max(0, self.capacity - self._used())
         node.data += data[:room]

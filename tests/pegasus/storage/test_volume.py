@@ -309,6 +309,36 @@ def test_reading_what_is_not_there(volume):
     assert volume.read_spans("nowhere", [Span(0, 3), Span(5, 1)]) == [b"", b""]
 
 
+@pytest.mark.parametrize("faults", [0, 1])
+def test_logs_that_are_opened_are_durable_even_if_whoever_wrote_them_was_killed_before_the_sync(files, faults):
+    """A record that is read makes promises (a duplicate is answered at once), so it must not vanish afterwards."""
+    Volume(files, "data").append([("in/x", b"1\n"), ("out/y", b"2\n")], False)
+    files.fail(1, OSError(errno.EIO, "the sync"), faults)
+    assert Volume(files, "data").open_logs(["in/x", "out/y", "nowhere"]) == [b"1\n", b"2\n", b""]
+    files.crash(0, False)
+    assert (files.content("in/x"), files.content("out/y")) == (b"1\n", b"2\n")
+
+
+def test_after_a_failed_sync_at_the_opening_the_next_try_does_not_trust_a_sync(files):
+    Volume(files, "data").append([("x", b"1\n")], False)
+    volume = Volume(files, "data")
+    files.fail(1, OSError(errno.EIO, "the sync, and then the copy"), 2)
+    with pytest.raises(StorageError, match="cannot write data/x"):
+        volume.open_logs(["x"])
+    assert volume.open_logs(["x"]) == [b"1\n"]
+    files.crash(0, False)
+    assert files.content("x") == b"1\n"
+
+
+def test_what_was_refused_but_could_not_be_cut_off_is_not_read(volume, files):
+    volume.append([("x", b"old\n")], True)
+    files.fail(2, OSError(errno.EIO, "the sync, and then the cutting"), 2)
+    with pytest.raises(StorageError):
+        volume.append([("x", b"new\n")], True)
+    assert files.content("x") == b"old\nnew\n"
+    assert volume.read("x") == volume.open_logs(["x"])[0] == b"old\n"
+
+
 def test_spans_are_read(volume):
     volume.append([("x", b"0123456789")], True)
     assert volume.read_spans("x", [Span(2, 3), Span(8, 10), Span(20, 1)]) == [b"234", b"89", b""]

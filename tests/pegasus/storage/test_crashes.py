@@ -1,0 +1,309 @@
+"""Nothing that was promised is lost, whatever happens when: crashes, torn tails and full disks against a simple model."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import AsyncExitStack, suppress
+
+import attrs
+import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from actors import ActorError, GaveUp
+from pegasus.messages import Address, ChannelInfo, OutboundMessage
+from pegasus.storage import compaction
+from pegasus.storage.messages import (
+    Accepted,
+    Acknowledge,
+    Done,
+    LastSeq,
+    NextItem,
+    Overloaded,
+    Posted,
+    ReadFile,
+    ReplaceFile,
+    StorageError,
+    Unacknowledged,
+    Waiting,
+)
+from pegasus.testing.memory_disk import MemoryDisk
+
+from .conftest import NOW, run_journal
+
+SESSION = "main/current.jsonl"
+CHANNELS = (ChannelInfo("cli", "main"), ChannelInfo("web", "c1"))
+SOME_TEXT = "some text " * 5
+
+
+@attrs.define
+class Model:
+    """What the askers were told. A promise is never taken back; what was asked but not answered may have happened or not."""
+
+    accepted: dict[str, int] = attrs.field(factory=dict)
+    news: set[str] = attrs.field(factory=set)
+    open_ids: set[str] = attrs.field(factory=set)
+    done: set[str] = attrs.field(factory=set)
+    posted: dict[str, OutboundMessage] = attrs.field(factory=dict)
+    unanswered: set[str] = attrs.field(factory=set)
+    acked: dict[Address, int] = attrs.field(factory=dict)
+    appended: list[bytes] = attrs.field(factory=list)
+    tried: list[bytes] = attrs.field(factory=list)
+
+    def address_of(self, key):
+        return self.posted[key].channel.address
+
+    def last(self, address):
+        return max((m.seq for m in self.posted.values() if m.channel.address == address), default=0)
+
+
+class System:
+    """A journal on a disk, asked and checked against the model; after a crash it is started again on what is left."""
+
+    def __init__(self, max_waiting=5):
+        self.disk = MemoryDisk()
+        self.model = Model()
+        self.count = 0
+        self.max_waiting = max_waiting
+        self.doom = None  # how the disk will look after a power loss that is under way
+
+    async def start(self):
+        self.doom = None
+        self.stack = AsyncExitStack()
+        self.journal = await self.stack.enter_async_context(
+            run_journal(self.disk, now=lambda: NOW, max_waiting=self.max_waiting)
+        )
+
+    async def stop(self):
+        await self.stack.aclose()
+
+    async def restart(self):
+        """The disk may refuse to say that what it shows is durable; then the journal does not start yet."""
+        await self.stop()
+        while True:
+            try:
+                return await self.start()
+            except GaveUp:
+                pass
+
+    async def crash(self, torn, nulls):
+        """The machine stops here and now: the old journal goes on writing to a disk that nobody will see again."""
+        left = self.disk.survivor(torn, nulls=nulls)
+        await self.stop()
+        self.disk = left
+        await self.start()
+        await self.repair_session()
+        await self.check()
+
+    async def repair_session(self):
+        """As the Main Agent does when it loads its session: the journal leaves other people's files alone."""
+        content = await self.journal.ask(ReadFile, SESSION)
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            await self.journal.ask(ReplaceFile, SESSION, whole)
+
+    async def ask(self, ask, *args, **more):
+        """The answer, or None where it never came."""
+        try:
+            return await ask(*args, **more)
+        except (StorageError, ActorError):
+            return None
+
+    # ------------------------------------------------------------------ rules
+
+    async def accept(self, id):
+        self.model.open_ids.add(id)
+        result = await self.ask(self.journal.accept, id, SOME_TEXT + id)
+        if isinstance(result, Accepted):
+            assert result.n == self.model.accepted.get(id, result.n)
+            assert result.duplicate or id not in self.model.news
+            self.model.news |= set() if result.duplicate else {id}
+            assert result.n not in {n for other, n in self.model.accepted.items() if other != id}
+            self.model.accepted[id] = result.n
+        elif isinstance(result, Overloaded):
+            assert id not in self.model.accepted
+            assert result.waiting == self.max_waiting
+
+    async def post(self, key, channel):
+        self.count += 1
+        line = b"%d %s\n" % (self.count, key.encode())
+        self.model.tried.append(line)
+        try:
+            result = await self.journal.post(key, channel, text=SOME_TEXT + key, appends=((SESSION, line),))
+        except ActorError:
+            self.model.unanswered.add(key)
+        except StorageError:
+            if key not in self.model.posted and key not in self.model.unanswered:
+                assert await self.ask(self.journal.ask, Posted, (key,)) in (None, (None,))
+        else:
+            self.model.appended.append(line)
+            self.promise(key, result)
+
+    def promise(self, key, message):
+        if key in self.model.posted:
+            assert message.seq == self.model.posted[key].seq
+            assert message.channel == self.model.posted[key].channel
+        else:
+            others = {m.seq for m in self.model.posted.values() if m.channel.address == message.channel.address}
+            assert message.seq not in others
+            self.model.posted[key] = message
+
+    async def note(self):
+        """An append that need not be durable."""
+        self.count += 1
+        line = b"%d note\n" % self.count
+        self.model.tried.append(line)
+        await self.ask(self.journal.append, SESSION, line, durable=False)
+
+    async def done(self, _):
+        if await self.journal.ask(Waiting):
+            with trio.move_on_after(1):
+                item = await self.journal.ask(NextItem)
+                self.model.done.add(item.message.id)
+                await self.journal.tell(Done(item.n))
+
+    async def acknowledge(self, channel, back):
+        address = channel.address
+        seq = max(0, await self.journal.ask(LastSeq, address) - back)
+        await self.journal.tell(Acknowledge(address, seq))
+        self.model.acked[address] = max(seq, self.model.acked.get(address, 0))
+
+    # ------------------------------------------------------------------ what must hold
+
+    async def check(self):
+        await self.check_inbox()
+        await self.check_outbox()
+        await self.check_session()
+
+    async def check_inbox(self):
+        """Every promised item that is not done waits, in order, once."""
+        waiting, numbers = [], []
+        while await self.journal.ask(Waiting):
+            item = await self.journal.ask(NextItem)
+            assert item.message.text == SOME_TEXT + item.message.id
+            waiting.append(item.message.id)
+            numbers.append(item.n)
+            await self.journal.tell(Done(item.n))
+        assert len(set(waiting)) == len(waiting)
+        assert numbers == sorted(numbers)
+        assert self.model.accepted.keys() - self.model.done <= set(waiting) <= self.model.open_ids
+        self.model.done |= set(waiting)
+        for id in waiting:
+            assert (await self.journal.accept(id)).duplicate
+
+    async def check_outbox(self):
+        keys = list(self.model.posted)
+        for key, message in zip(keys, await self.journal.ask(Posted, tuple(keys)), strict=True):
+            assert message is not None
+            self.promise(key, message)
+            if message.seq > self.model.acked.get(message.channel.address, 0):
+                assert message.text == SOME_TEXT + key
+        for channel in CHANNELS:
+            address, acked = channel.address, self.model.acked.get(channel.address, 0)
+            found = await self.journal.ask(Unacknowledged, address.type, address.channel_id, (), 1_000)
+            seqs = [message.seq for message in found]
+            assert seqs == sorted(set(seqs))
+            promised = {m.seq for m in self.model.posted.values() if m.channel.address == address and m.seq > acked}
+            assert promised <= set(seqs)
+            assert await self.journal.ask(LastSeq, address) >= self.model.last(address)
+
+    async def check_session(self):
+        """Promised lines are there in order; what else is there was asked for; nothing is there twice or in pieces."""
+        lines = (await self.journal.ask(ReadFile, SESSION)).splitlines(keepends=True)
+        order = {line: n for n, line in enumerate(self.model.tried)}
+        places = [order[line] for line in lines]
+        assert places == sorted(set(places))
+        assert {order[line] for line in self.model.appended} <= set(places)
+
+
+ids = st.sampled_from([f"m{n}" for n in range(12)])
+keys = st.sampled_from([f"k{n}" for n in range(12)])
+channels = st.sampled_from(CHANNELS)
+steps = st.one_of(
+    st.tuples(st.just("accept"), ids),
+    st.tuples(st.just("accept"), ids),
+    st.tuples(st.just("post"), keys),
+    st.tuples(st.just("post"), keys),
+    st.tuples(st.just("note")),
+    st.tuples(st.just("done"), st.none()),
+    st.tuples(st.just("acknowledge"), channels, st.integers(0, 2)),
+    st.tuples(
+        st.just("together"), st.lists(ids, max_size=4), st.lists(keys, max_size=4, unique=True), st.integers(0, 2)
+    ),
+    st.tuples(st.just("sleep"), st.sampled_from([0.01, 0.1, 2])),
+    st.tuples(st.just("fail"), st.integers(1, 12), st.sampled_from([errno.ENOSPC, errno.EIO]), st.integers(1, 4)),
+    st.tuples(st.just("crash in"), st.integers(1, 12), st.sampled_from([0, 1, 40, 100_000]), st.booleans()),
+    st.tuples(st.just("crash"), st.sampled_from([0, 1, 40, 100_000]), st.booleans()),
+    st.tuples(st.just("restart")),
+)
+
+
+async def play(script):
+    with trio.fail_after(1_000):  # virtual seconds: nothing may hang
+        await play_all(script)
+
+
+async def play_all(script):
+    system = System()
+    await system.start()
+    try:
+        for step, *args in script:
+            await take(system, step, args)
+        await system.crash(0, False)
+    finally:
+        await system.stop()
+
+
+async def take(system, step, args):
+    match step:
+        case "crash":
+            await system.crash(*args)
+        case "crash in":
+            system.disk.lose_power(args[0])
+            system.doom = args[1:]
+        case "restart" if system.doom is None:
+            await system.restart()
+        case "together":
+            await together(system, *args)
+        case "sleep":
+            await trio.sleep(args[0])
+        case "fail":
+            system.disk.fail(*args)
+        case "post":
+            await system.post(args[0], channel_of(args[0]))
+        case "accept" | "note" | "done" | "acknowledge":
+            with suppress(ActorError):
+                await getattr(system, step)(*args)
+    if not system.journal.ref.alive:
+        await system.crash(*system.doom)
+
+
+async def together(system, ids, keys, notes):
+    async with trio.open_nursery() as nursery:
+        for id in ids:
+            nursery.start_soon(system.accept, id)
+        for key in keys:
+            nursery.start_soon(system.post, key, channel_of(key))
+        for _ in range(notes):
+            nursery.start_soon(system.note)
+
+
+def channel_of(key):
+    """A key is for one address, as in life."""
+    return CHANNELS[int(key[1:]) % 2]
+
+
+@pytest.fixture(autouse=True)
+def _small_logs(monkeypatch):
+    """Compactions come every few records instead of every megabyte."""
+    monkeypatch.setattr(compaction, "SMALL", 600)
+
+
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(steps, max_size=25))
+def test_no_promise_is_broken(script):
+    trio.run(play, script, clock=MockClock(autojump_threshold=0))
