@@ -34,9 +34,9 @@ async def ask(cell: Cell, make: Callable[..., object], args: tuple[object, ...],
     if me is not None:
         _refuse_circle(me, exchange)
         me.waits_for = exchange
-    room = None if cell.put(message) else cell.wait_for_room(message)
-    del message  # or the asker itself would keep the Reply alive
     try:
+        room = None if cell.put(message) else cell.wait_for_room(message)
+        del message  # or the asker itself would keep the Reply alive
         if exchange.deadline == math.inf:
             return await _answer(room, exchange)
         with trio.move_on_at(exchange.deadline):

@@ -118,9 +118,17 @@ class Cell:
 
     def offer(self, message: object) -> bool:
         """Take the message, or end it by policy or as a dead letter. False: the sender has to wait for room."""
-        if (exchange := exchange_of(message)) is not None:
-            exchange.move_to(self)
-        return self.put(message)
+        exchange = exchange_of(message)
+        if exchange is None:
+            return self.put(message)
+        target, holder, taken = exchange.target, exchange.holder, False
+        exchange.move_to(self)
+        try:
+            taken = self.put(message)
+        finally:
+            if not taken:
+                exchange.move_back(target, holder)
+        return taken
 
     def put(self, message: object) -> bool:
         """As `offer`, for a message that is known to have been nowhere else."""
@@ -193,6 +201,8 @@ class Cell:
             task, waiting = self._senders.popleft()
             self.sent += 1
             self.queue.append(waiting)
+            if (exchange := exchange_of(waiting)) is not None:
+                exchange.move_to(self)
             reschedule(task)
         return message
 

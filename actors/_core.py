@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from actors._cell import Cell, System
     from actors._requests import Request
-    from actors._spec import AutoShutdown, Child, Intensity, Strategy
+    from actors._spec import Child, Subtree
     from actors._table import Decision
 
 
@@ -44,12 +44,10 @@ class Core:
         system: System,
         path: str,
         name: str,
-        *,
-        strategy: Strategy,
-        intensity: Intensity,
-        auto_shutdown: AutoShutdown,
+        shape: Subtree,
         random: Random,
-        attempt: int = 1,
+        attempt: int,
+        *,
         parallel: bool = False,
     ) -> None:
         self.system = system
@@ -57,9 +55,8 @@ class Core:
         self.name = name
         self.attempt = attempt
         self.parallel = parallel
-        self.intensity = intensity
-        self.auto_shutdown = auto_shutdown
-        self.table = Table(strategy, intensity, auto_shutdown, random)
+        self.shape = shape
+        self.table = Table(shape.strategy, shape.intensity, shape.auto_shutdown, random)
         self.cells: dict[str, Cell] = {}
         self.settled = trio.Event()
         self.finished = trio.Event()
@@ -74,13 +71,13 @@ class Core:
 
     # ------------------------------------------------------------ the task
 
-    async def run(self, children: Sequence[Child[Never]], up: Callable[[], object]) -> None:
+    async def run(self, up: Callable[[], object]) -> None:
         """Start the children, serve until the end, stop them. Raises GaveUp, or what must end the whole program."""
         try:
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as self._nursery:
                     with self._work:
-                        await self._start_first(children)
+                        await self._start_first()
                         self.settled.set()
                         up()
                         await self._serve()
@@ -92,10 +89,10 @@ class Core:
         if self.failure is not None:
             raise self.failure
 
-    async def _start_first(self, children: Sequence[Child[Never]]) -> None:
-        for child in children:
+    async def _start_first(self) -> None:
+        for child in self.shape.children:
             self.add(child)
-        for child in children:
+        for child in self.shape.children:
             life = await self._start(child.name)
             if not life.up:
                 self._give_up(f"{child.name!r} did not start: {how(life)}", why_crashed(life))
@@ -141,7 +138,8 @@ class Core:
         if isinstance(decision, Replace):
             await self._replace(decision, life)
         elif decision is Verdict.GIVE_UP:
-            most = f"{self.intensity.restarts} restarts in {self.intensity.period:g} s"
+            intensity = self.shape.intensity
+            most = f"{intensity.restarts} restarts in {intensity.period:g} s"
             self._give_up(f"more than {most}; the last was {life.child.name!r}, {how(life)}", why_crashed(life))
         elif decision is not Verdict.ABSORBED:
             self.close(life.child.name, f"the actor has ended: {how(life)}")
@@ -165,6 +163,8 @@ class Core:
                 return
 
     def _give_up(self, why: str, error: BaseException | None) -> None:
+        if self.ending:
+            return
         failure = GaveUp(why, name=self.name, path=self.path, time=trio.current_time(), attempt=self.attempt)
         failure.__cause__ = error
         self.system.hub.publish(failure)

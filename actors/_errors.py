@@ -7,12 +7,13 @@ class ActorError(Exception):
     """Something between actors went wrong.
 
     target: path of the actor concerned. message_type: name of the message's class, "" if none is concerned.
-    time: trio.current_time() of the failure, in seconds.
+    time: trio.current_time() of the failure, in seconds. brief: the text without the time.
     """
 
     def __init__(self, why: str, *, target: str, message_type: str = "", time: float) -> None:
         about = f"{message_type} to {target!r}" if message_type else repr(target)
-        super().__init__(f"{about}: {why} (t={time:.3f})")
+        self.brief = f"{about}: {why}"
+        super().__init__(f"{self.brief} (t={time:.3f})")
         self.why = why
         self.target = target
         self.message_type = message_type

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Never, TypeAlias
 import attrs
 import trio
 
+from actors._errors import ActorError
+
 if TYPE_CHECKING:
     from actors._ref import Ref
 
@@ -51,7 +53,8 @@ def describe(exit: Exit) -> str:
     """In words for people."""
     match exit:
         case Crashed(error):
-            return f"crashed with {type(error).__name__}: {error}"
+            what = error.brief if isinstance(error, ActorError) else error
+            return f"crashed with {type(error).__name__}: {what}"
         case Killed(reason):
             return f"killed, {reason}"
         case Normal():

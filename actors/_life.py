@@ -62,13 +62,7 @@ class Life:
         "up",
     )
 
-    def __init__(
-        self,
-        cell: Cell,
-        child: Child[Never],
-        attempt: int,
-        core: Core,
-    ) -> None:
+    def __init__(self, cell: Cell, child: Child[Never], attempt: int, core: Core) -> None:
         self.cell = cell
         self.child = child
         self.attempt = attempt
@@ -187,6 +181,8 @@ class Life:
 
     async def ends_by(self, deadline: float) -> bool:
         """Whether it has ended by then, in trio time."""
+        if self.done:
+            return True
         with trio.move_on_at(deadline):
             await self.wait_ended()
         return self.done

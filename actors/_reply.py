@@ -50,6 +50,12 @@ class Exchange:
         self.target = target
         self._let_go()
 
+    def move_back(self, target: Cell, holder: Life | None) -> None:
+        """There was no room: it stays where it was."""
+        self.target = target
+        if holder is not None:
+            self.take(holder)
+
     def take(self, holder: Life) -> None:
         if self.open:
             self.holder = holder

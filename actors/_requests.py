@@ -10,7 +10,6 @@ import trio
 
 from actors._errors import ActorDied, ActorError
 from actors._life import how, why_crashed
-from actors._spec import check_child
 from actors._table import RUNNING, State
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class Request:
 
 
 async def start_child(core: Core, child: Child[Never]) -> Cell:
-    check_child(child, core.intensity, core.auto_shutdown)
+    core.shape.check_also(child)
     _refuse_if_ending(core)
     if not core.parallel:
         await _perform(core, partial(_start_new, core, child), undo=True)
@@ -139,7 +138,6 @@ async def _delete(core: Core, name: str) -> None:
         raise _error(core, f"{name!r} is {entry.state.value}; stop it before you delete it")
     core.table.remove(name)
     core.close(name, "the actor was deleted")
-    await trio.lowlevel.checkpoint()
 
 
 # ------------------------------------------------------------ refusals

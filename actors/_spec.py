@@ -180,7 +180,7 @@ class Child(Generic[M]):
 
 
 class Subtree:
-    """What a nested supervisor is made of; checked like that of the outermost one."""
+    """What a supervisor is made of. ValueError, with the reason, when that makes no sense."""
 
     def __init__(
         self,
@@ -193,25 +193,19 @@ class Subtree:
         self.strategy = strategy
         self.intensity = intensity
         self.auto_shutdown = auto_shutdown
-        check_children(self.children, intensity, auto_shutdown)
+        seen: set[str] = set()
+        for child in self.children:
+            if child.name in seen:
+                raise ValueError(f"Child {child.name!r} is there twice; names are unique among siblings")
+            seen.add(child.name)
+            self.check_also(child)
 
-
-def check_children(children: Iterable[Child[Never]], intensity: Intensity, auto_shutdown: AutoShutdown) -> None:
-    """Refuse, with ValueError, children that cannot live under one supervisor."""
-    seen: set[str] = set()
-    for child in children:
-        if child.name in seen:
-            raise ValueError(f"Child {child.name!r} is there twice; names are unique among siblings")
-        seen.add(child.name)
-        check_child(child, intensity, auto_shutdown)
-
-
-def check_child(child: Child[Never], intensity: Intensity, auto_shutdown: AutoShutdown) -> None:
-    """Refuse, with ValueError, a child that cannot live under this supervisor."""
-    if child.significant and auto_shutdown is AutoShutdown.NEVER:
-        raise ValueError(f"Child {child.name!r}: significant means nothing under auto_shutdown=NEVER")
-    if child.backoff is not None:
-        _check_reachable(child.name, child.backoff, intensity)
+    def check_also(self, child: Child[Never]) -> None:
+        """Refuse, with ValueError, a child that cannot live under such a supervisor."""
+        if child.significant and self.auto_shutdown is AutoShutdown.NEVER:
+            raise ValueError(f"Child {child.name!r}: significant means nothing under auto_shutdown=NEVER")
+        if child.backoff is not None:
+            _check_reachable(child.name, child.backoff, self.intensity)
 
 
 def _check_reachable(name: str, backoff: Backoff, intensity: Intensity) -> None:

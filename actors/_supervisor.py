@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Never, TypeVar, cast
 
 import trio
@@ -10,9 +10,10 @@ import trio
 from actors._cell import System
 from actors._context import CURRENT
 from actors._core import Core
+from actors._exits import cause_of, ends_program, passes_through
 from actors._ref import Ref
 from actors._requests import delete_child, restart_child, start_child, stop_child
-from actors._spec import AutoShutdown, Child, Intensity, Strategy, Subtree, check_children
+from actors._spec import AutoShutdown, Child, Intensity, Strategy, Subtree
 from actors._tree import ActorInfo, children_of, info_of_core
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from actors._events import Events
     from actors._inbox import Inbox
+    from actors._life import Life
 
 M = TypeVar("M")
 
@@ -100,8 +102,7 @@ class Supervisor:
         return not self._core.path or life.cell.path.startswith(f"{self._core.path}/")
 
 
-@asynccontextmanager
-async def open_supervisor(
+def open_supervisor(
     children: Sequence[Child[Never]] = (),
     *,
     strategy: Strategy = Strategy.ONE_FOR_ONE,
@@ -109,7 +110,7 @@ async def open_supervisor(
     auto_shutdown: AutoShutdown = AutoShutdown.NEVER,
     name: str | None = None,
     random: Random | None = None,
-) -> AsyncGenerator[Supervisor, None]:
+) -> AbstractAsyncContextManager[Supervisor]:
     """Start the children in order, each when the one before is up; stop them in reverse when the block is left.
 
     Inside an actor the children stand below that actor in its tree (below `name`, if given). random: for the jitter of
@@ -117,66 +118,34 @@ async def open_supervisor(
     the last failure is the cause. When significant children end the supervisor, the block is cancelled and left. On
     cancel, too, the children are stopped in order, within shutdown_budget() seconds.
     """
-    core = _make_core(strategy, intensity, auto_shutdown, name, random, parallel=False)
-    async with _hosted(core, children) as supervisor:
-        yield supervisor
+    return _host(Subtree(children, strategy, intensity, auto_shutdown), name, random, parallel=False)
 
 
-@asynccontextmanager
-async def open_pool(
+def open_pool(
     *,
     intensity: Intensity = Intensity(),
     auto_shutdown: AutoShutdown = AutoShutdown.NEVER,
     name: str | None = None,
     random: Random | None = None,
-) -> AsyncGenerator[Supervisor, None]:
+) -> AbstractAsyncContextManager[Supervisor]:
     """A supervisor (one for one) whose children are started on demand, independently, and are stopped all at once."""
-    core = _make_core(Strategy.ONE_FOR_ONE, intensity, auto_shutdown, name, random, parallel=True)
-    async with _hosted(core, ()) as supervisor:
-        yield supervisor
-
-
-def _make_core(
-    strategy: Strategy,
-    intensity: Intensity,
-    auto_shutdown: AutoShutdown,
-    name: str | None,
-    random: Random | None,
-    parallel: bool,
-) -> Core:
-    life = CURRENT.get()
-    if life is not None and not life.done:
-        system, above, attempt = life.cell.system, life.cell.path, life.attempt
-        path = f"{above}/{name}" if name else above
-        name = name or life.child.name
-    else:
-        token = trio.lowlevel.current_trio_token()
-        system = System(token, random)
-        path, attempt = "", 1
-    return Core(
-        system,
-        path,
-        name or "root",
-        strategy=strategy,
-        intensity=intensity,
-        auto_shutdown=auto_shutdown,
-        random=random or system.random_for(path),
-        attempt=attempt,
-        parallel=parallel,
-    )
+    return _host(Subtree((), Strategy.ONE_FOR_ONE, intensity, auto_shutdown), name, random, parallel=True)
 
 
 @asynccontextmanager
-async def _hosted(core: Core, children: Sequence[Child[Never]]) -> AsyncGenerator[Supervisor, None]:
-    check_children(children, core.intensity, core.auto_shutdown)
-    life = CURRENT.get() if core.path else None
-    if life is not None:
-        life.nested += (core,)
+async def _host(
+    shape: Subtree, name: str | None, random: Random | None, *, parallel: bool
+) -> AsyncGenerator[Supervisor, None]:
+    """Run a supervisor in a task beside the block."""
+    above = CURRENT.get()
+    if above is not None and above.done:  # a task that has outlived the actor it came from
+        above = None
+    core = _make_core(shape, above, name, random, parallel)
     block = trio.CancelScope()
     core.on_own_end = lambda: block.cancel(reason="the supervisor has ended")
     error: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_host, core, children, name=f"supervisor {core.path or core.name}")
+        nursery.start_soon(_run, core, name=f"supervisor {core.path or core.name}")
         try:
             await core.settled.wait()
             if core.failure is None:
@@ -187,25 +156,39 @@ async def _hosted(core: Core, children: Sequence[Child[Never]]) -> AsyncGenerato
         core.stop()
         with trio.CancelScope(shield=True):
             await core.finished.wait()
-    if life is not None:
-        life.nested = tuple(other for other in life.nested if other is not core)
-    else:
+    if above is None:
         core.system.hub.close()
+    else:
+        above.nested = tuple(other for other in above.nested if other is not core)
     _raise(core.failure, error)
 
 
-async def _host(core: Core, children: Sequence[Child[Never]]) -> None:
+def _make_core(shape: Subtree, above: Life | None, name: str | None, random: Random | None, parallel: bool) -> Core:
+    if above is None:
+        system = System(trio.lowlevel.current_trio_token(), random)
+        return Core(system, "", name or "root", shape, random or system.random_for(""), 1, parallel=parallel)
+    system, path = above.cell.system, f"{above.cell.path}/{name}" if name else above.cell.path
+    random = random or system.random_for(path)
+    core = Core(system, path, name or above.child.name, shape, random, above.attempt, parallel=parallel)
+    above.nested += (core,)
+    return core
+
+
+async def _run(core: Core) -> None:
     try:
-        await core.run(children, lambda: None)
+        await core.run(up=lambda: None)
     except BaseException as error:
-        core.failure = error
+        if passes_through(error):
+            raise
+        core.failure = cause_of(error)
+        core.on_own_end()
 
 
 def _raise(failure: BaseException | None, error: BaseException | None) -> None:
-    """The supervisor's own failure says more than what the block made of it."""
+    """Raise what matters more: the supervisor's own failure says more than what the block made of it."""
+    if error is not None and (failure is None or ends_program(cause_of(error))):
+        raise error
     if failure is None:
-        if error is not None:
-            raise error
         return
     if error is not None and not isinstance(error, trio.Cancelled):
         failure.add_note(f"Meanwhile the block under the supervisor raised {error!r}.")
@@ -234,18 +217,10 @@ class supervisor(Subtree):
     async def __call__(self, inbox: Inbox[Never]) -> None:
         life = inbox._life
         cell = life.cell
-        core = Core(
-            cell.system,
-            cell.path,
-            life.child.name,
-            strategy=self.strategy,
-            intensity=self.intensity,
-            auto_shutdown=self.auto_shutdown,
-            random=self._random or cell.system.random_for(cell.path),
-            attempt=life.attempt,
-        )
+        random = self._random or cell.system.random_for(cell.path)
+        core = Core(cell.system, cell.path, life.child.name, self, random, life.attempt)
         cell.refuse("a supervisor takes no messages")
         life.nested += (core,)
         if life.stopping:
             core.stop()
-        await core.run(self.children, inbox.started)
+        await core.run(up=inbox.started)

@@ -9,8 +9,22 @@ import attrs
 import pytest
 import trio
 
-from actors import ActorDied, ActorError, AskCycle, AskTimeout, Child, DeadLetter, Inbox, Ref, Reply, open_supervisor
-from tests.actors.kit import Add, Boom, Crash, Total, Work, actor, counter, happened, idle, settle, tree
+from actors import (
+    ActorDied,
+    ActorError,
+    AskCycle,
+    AskTimeout,
+    Child,
+    DeadLetter,
+    Inbox,
+    Mailbox,
+    MailboxFull,
+    Overflow,
+    Ref,
+    Reply,
+    open_supervisor,
+)
+from tests.actors.kit import Add, Boom, Crash, Probe, Total, Work, actor, counter, happened, idle, settle, tree
 
 
 async def test_an_answer_comes_back() -> None:
@@ -376,6 +390,68 @@ async def test_a_forwarded_question_dies_with_the_actor_that_has_it() -> None:
             await front.ask(Total)
 
 
+async def test_a_reply_that_could_not_be_forwarded_stays_where_it_was() -> None:
+    """The mailbox of the other was full: it dies with the actor that still has it."""
+
+    async def forwards(inbox: Inbox[Total], other: Ref[Forwarded]) -> None:
+        kept = []
+        async for question in inbox:
+            kept.append(question.reply)
+            with pytest.raises(MailboxFull):
+                other.tell_nowait(Forwarded(question.reply, "me"))
+            with trio.move_on_after(1):
+                await other.tell(Forwarded(question.reply, "me"))
+            raise Boom("still has it")
+
+    async def stuck(inbox: Inbox[Any]) -> None:
+        async for _ in inbox:
+            await trio.sleep(100)
+
+    async with open_supervisor([Child("stuck", stuck, mailbox=Mailbox(1), shutdown=0)]) as supervisor:
+        other = supervisor.ref("stuck")
+        for _ in range(2):
+            await other.tell(Add(1))
+            await settle()
+        front = await supervisor.start_child(Child("front", forwards, other))
+        with pytest.raises(ActorDied, match="still has it"):
+            await front.ask(Total)
+
+
+async def test_a_reply_may_stand_in_line_before_a_full_mailbox() -> None:
+    async def forwards(inbox: Inbox[Total], other: Ref[Forwarded]) -> None:
+        async for question in inbox:
+            await other.tell(Forwarded(question.reply, "me"))
+            raise Boom("has it no more")
+
+    async def slow(inbox: Inbox[Any]) -> None:
+        async for message in inbox:
+            await trio.sleep(5)
+            if isinstance(message, Forwarded):
+                message.reply.send(4)
+
+    async with open_supervisor([Child("slow", slow, mailbox=Mailbox(1))]) as supervisor:
+        other = supervisor.ref("slow")
+        for _ in range(2):
+            await other.tell(Add(1))
+            await settle()
+        front = await supervisor.start_child(Child("front", forwards, other))
+        assert await front.ask(Total) == 4
+
+
+async def test_a_message_may_be_told_again_after_it_was_answered() -> None:
+    async def answers_and_logs(inbox: Inbox[Total], log: Ref[Total]) -> None:
+        async for question in inbox:
+            question.reply.send(6)
+            await log.tell(question)
+
+    probe = Probe()
+    async with open_supervisor([Child("log", probe.run)]) as supervisor:
+        front = await supervisor.start_child(Child("front", answers_and_logs, supervisor.ref("log")))
+        assert await front.ask(Total) == 6
+        await settle()
+    assert [type(message) for message in probe.got] == [Total]
+
+
 async def test_a_message_that_is_asked_carries_its_reply_first() -> None:
     @attrs.frozen
     class Backwards:
@@ -630,3 +706,31 @@ async def test_a_wait_that_has_ended_is_no_part_of_a_circle() -> None:
         await supervisor.start_child(Child("b", passes_on, lambda: supervisor, "a"))
         for _ in range(3):
             assert await supervisor.ref("b").ask(Total) == 3
+
+
+async def test_a_refused_question_is_no_part_of_a_circle() -> None:
+    """An actor whose ask was refused waits for nobody."""
+
+    async def tries(inbox: Inbox[Any], busy: Ref[Any]) -> None:
+        async for message in inbox:
+            if message.label == "try":
+                with pytest.raises(MailboxFull):
+                    await busy.ask(Total)
+            message.reply.send(1)
+
+    async def slow(inbox: Inbox[Any], tries: Ref[Any]) -> None:
+        async for _ in inbox:
+            await trio.sleep(1)
+            results.append(await tries.ask(Total, timeout=5))
+
+    results: list[int] = []
+    async with open_supervisor() as supervisor:
+        mailbox = Mailbox(1, Overflow.REJECT)
+        busy = await supervisor.start_child(Child("busy", slow, supervisor.ref("tries"), mailbox=mailbox))
+        tries_ref = await supervisor.start_child(Child("tries", tries, busy))
+        await busy.tell(Add(1))
+        await settle()
+        await busy.tell(Add(1))
+        assert await tries_ref.ask(Total, "try") == 1
+        await trio.sleep(10)
+    assert results[:1] == [1]

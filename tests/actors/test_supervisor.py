@@ -251,6 +251,27 @@ async def test_what_ends_the_program_passes_through_a_group_too() -> None:
         await serve([Child("a", interrupted)], ("a", "go"))
 
 
+async def test_an_interrupt_in_the_block_wins_over_giving_up() -> None:
+    async def main() -> None:
+        async with open_supervisor([Child("a", counter)], intensity=Intensity(0)) as root:
+            root.ref("a").tell_nowait(Crash("b"))
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await main()
+
+
+async def test_an_interrupt_while_a_child_starts_is_no_giving_up() -> None:
+    async def interrupted(inbox: Inbox[Any]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await serve([Child("good", idle), Child("a", interrupted)])
+
+
 async def test_a_group_with_one_real_error_is_told_as_that_error() -> None:
     async def fails(after: float, also_in_cleanup: bool) -> None:
         try:
