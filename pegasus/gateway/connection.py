@@ -257,16 +257,19 @@ class Connection:
     # ---------------------------------------------------------------- tasks
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run something that ends with the connection."""
-        self._nursery.start_soon(work)
+        """Run something that ends with the connection; nothing, if that has ended."""
+        if not self._scope.cancel_called:  # afterwards the nursery may be closed, while the hub still knows us
+            self._nursery.start_soon(work)
 
     async def _read(self) -> None:
         await self._socket.run()
         self.close(GOING_AWAY, "the client has gone")
 
     async def _write(self) -> None:
-        await self._writer.run()
-        self.cut()
+        try:
+            await self._writer.run()
+        finally:
+            self.cut()
 
 
 async def _accepted(id: str, answer: Answer[Accepted | Overloaded]) -> str:
