@@ -293,13 +293,13 @@ async def test_the_end_of_a_turn_is_told_although_the_journal_does_not_answer():
 
 async def test_a_client_that_does_not_read_is_disconnected_and_misses_nothing():
     text = "x" * 50_000
-    async with world(queue_frames=16, queue_bytes=200_000, close_timeout=0.2) as gate:
+    async with world(queue_frames=16, queue_bytes=200_000, close_timeout=0.01) as gate:
         async with gate.client(), gate.client("c2") as other:
             sent = 0
             while not gate.journal.presence or "Disconnected" not in repr(gate.journal.presence):
                 await gate.say(WEB, text)
                 sent += 1
                 await other.quiet()
-                assert sent < 500, "it was never disconnected"
+                assert sent < 2000, "it was never disconnected"
         async with gate.client() as client:
             assert await seqs(client, sent) == list(range(1, sent + 1))
