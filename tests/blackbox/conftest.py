@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 import trio
 
 from tests.blackbox.support.daemon import STARTED, Daemon
+from tests.blackbox.support.serving import Stage
 
 DEADLINE = 40.0
 """Seconds a test may take; `@pytest.mark.deadline(n)` gives another limit."""
 
 HERE = Path(__file__).parent
+_NUMBERS = itertools.count(1)
 
 
 def pytest_configure(config):
@@ -59,7 +62,8 @@ def no_leftovers():
 def pytest_runtest_makereport(item, call):
     report = yield
     if report.when == "call" and report.failed:
-        for daemon in STARTED:
+        standing = [getattr(item.funcargs.get(one), "daemon", None) for one in ("stage", "hasty_stage")]
+        for daemon in [*STARTED, *filter(None, [*standing, item.funcargs.get("shared")])]:
             report.sections.append((f"log of {daemon.home}", daemon.stderr[-4000:]))
     return report
 
@@ -68,11 +72,30 @@ def pytest_runtest_makereport(item, call):
 def shared(tmp_path_factory):
     """One daemon with the stand-in for all tests of a file; each takes channels of its own (`name`)."""
     daemon = Daemon(tmp_path_factory.mktemp("shared") / "home", {"models.default": "offline/stand-in"})
-    STARTED.remove(daemon)
+    yield from _standing(daemon, start=True)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    """One daemon for all tests of a file, each of which brings a book of its own: `async with stage.play(book, name)`."""
+    stage = Stage(tmp_path_factory.mktemp("stage"))
+    yield from _standing(stage.daemon, stage)
+
+
+@pytest.fixture(scope="module")
+def hasty_stage(tmp_path_factory):
+    """The same with little patience for its provider."""
+    stage = Stage(tmp_path_factory.mktemp("hasty"), {"models.timeout": 0.6})
+    yield from _standing(stage.daemon, stage)
+
+
+def _standing(daemon, given=None, *, start=False):
+    STARTED.remove(daemon)  # it outlives the test that asked for it first
     try:
-        daemon.start_blocking()
-        yield daemon
-        assert daemon.alive, f"the daemon died: {daemon.stderr[-4000:]}"
+        if start:
+            daemon.start_blocking()
+        yield given or daemon
+        assert daemon.process is None or daemon.alive, f"the daemon died: {daemon.stderr[-4000:]}"
     finally:
         daemon.kill()
 
@@ -80,4 +103,4 @@ def shared(tmp_path_factory):
 @pytest.fixture
 def name(request):
     """A channelId no other test uses."""
-    return re.sub(r"[^a-zA-Z0-9_.-]", "_", request.node.name)[:100]
+    return f"{re.sub(r'[^a-zA-Z0-9_.-]', '_', request.node.name)[:60]}-{next(_NUMBERS)}"

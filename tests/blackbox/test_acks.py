@@ -7,8 +7,8 @@ import trio
 from tests.blackbox.support import Book, serving
 
 
-async def test_an_acknowledged_reply_is_not_sent_again(tmp_path):
-    async with serving(tmp_path, Book()) as daemon:
+async def test_an_acknowledged_reply_is_not_sent_again(stage, name):
+    async with stage.play(Book(), name) as daemon:
         async with daemon.client() as client:
             await client.ask("one")
             await client.fence()
@@ -17,8 +17,8 @@ async def test_an_acknowledged_reply_is_not_sent_again(tmp_path):
             assert client.texts() == ["echo: two"]
 
 
-async def test_an_unacknowledged_reply_is_sent_again(tmp_path):
-    async with serving(tmp_path, Book()) as daemon:
+async def test_an_unacknowledged_reply_is_sent_again(stage, name):
+    async with stage.play(Book(), name) as daemon:
         async with daemon.client() as client:
             await client.say("one")
             first = await client.reply()
@@ -39,9 +39,9 @@ async def test_acknowledgement_survives_a_restart(tmp_path):
             assert client.texts() == ["echo: two"]
 
 
-async def test_last_seq_is_authoritative(tmp_path):
+async def test_last_seq_is_authoritative(stage, name):
     """Only greater ones come again, whatever was acknowledged before."""
-    async with serving(tmp_path, Book()) as daemon:
+    async with stage.play(Book(), name) as daemon:
         async with daemon.client() as client:
             for n in range(1, 6):
                 await client.say(f"m{n}")
@@ -81,32 +81,32 @@ async def test_replies_wait_for_a_client_that_is_away(tmp_path):
             assert [frame["text"] for frame in await away.replies(2)] == ["echo: one", "echo: two"]
 
 
-async def test_a_bridge_acknowledges_per_channel(tmp_path):
-    async with serving(tmp_path, Book()) as daemon:
-        async with daemon.bridge("slack") as bridge:
+async def test_a_bridge_acknowledges_per_channel(stage, name):
+    async with stage.play(Book(), name) as daemon:
+        async with daemon.bridge(name) as bridge:
             for id in ("#a", "#b"):
-                await bridge.say(f"to {id}", channel={"type": "slack", "channelId": id})
+                await bridge.say(f"to {id}", channel={"type": name, "channelId": id})
                 await bridge.reply()
-            await bridge.send({"type": "ack", "seq": 1, "channel": {"type": "slack", "channelId": "#a"}})
+            await bridge.send({"type": "ack", "seq": 1, "channel": {"type": name, "channelId": "#a"}})
             await bridge.fence()
-        async with daemon.bridge("slack") as bridge:
+        async with daemon.bridge(name) as bridge:
             assert (await bridge.reply())["text"] == "echo: to #b"
-            await bridge.say("fence", channel={"type": "slack", "channelId": "#a"})
+            await bridge.say("fence", channel={"type": name, "channelId": "#a"})
             await bridge.get("reply", text="echo: fence")
             assert bridge.texts() == ["echo: to #b", "echo: fence"]
 
 
-async def test_a_bridge_comes_back_with_last_seqs(tmp_path):
-    async with serving(tmp_path, Book()) as daemon:
-        async with daemon.bridge("slack") as bridge:
+async def test_a_bridge_comes_back_with_last_seqs(stage, name):
+    async with stage.play(Book(), name) as daemon:
+        async with daemon.bridge(name) as bridge:
             for text in ("one", "two"):
                 for id in ("#a", "#b"):
-                    await bridge.say(f"{text} {id}", channel={"type": "slack", "channelId": id})
+                    await bridge.say(f"{text} {id}", channel={"type": name, "channelId": id})
                     await bridge.reply()
-        async with daemon.bridge("slack", lastSeqs={"#a": 1, "#b": 2}) as bridge:
+        async with daemon.bridge(name, lastSeqs={"#a": 1, "#b": 2}) as bridge:
             assert bridge.welcome["seq"] == 0
             assert (await bridge.reply())["text"] == "echo: two #a"
-            await bridge.say("fence", channel={"type": "slack", "channelId": "#b"})
+            await bridge.say("fence", channel={"type": name, "channelId": "#b"})
             await bridge.get("reply", text="echo: fence")
             assert bridge.texts() == ["echo: two #a", "echo: fence"]
 
@@ -114,8 +114,8 @@ async def test_a_bridge_comes_back_with_last_seqs(tmp_path):
 # ------------------------------------------------------------------ the same id twice
 
 
-async def test_same_id_is_accepted_again_and_processed_once(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon, daemon.client() as client:
+async def test_same_id_is_accepted_again_and_processed_once(stage, name):
+    async with stage.play(book := Book(), name) as daemon, daemon.client() as client:
         for _ in range(5):
             await client.say("once", id="m-1")
         await client.reply()
@@ -152,32 +152,40 @@ async def test_same_id_after_a_clean_restart(tmp_path):
         assert len(book.about("once")) == 1
 
 
-async def test_same_id_by_two_clients_of_one_address_is_processed_once(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon:
-        async with daemon.client("web", "x") as one, daemon.client("web", "x") as two, trio.open_nursery() as nursery:
+async def test_same_id_by_two_clients_of_one_address_is_processed_once(stage, name):
+    async with stage.play(book := Book(), name) as daemon:
+        async with (
+            daemon.client("web", f"{name}-x") as one,
+            daemon.client("web", f"{name}-x") as two,
+            trio.open_nursery() as nursery,
+        ):
             nursery.start_soon(one.say, "once", "m-1")
             nursery.start_soon(two.say, "once", "m-1")
-        async with daemon.client("web", "x", lastSeq=0) as client:
+        async with daemon.client("web", f"{name}-x", lastSeq=0) as client:
             assert (await client.reply())["text"] == "echo: once"
             assert await client.ask("next") == "echo: next"
         assert len(book.about("once")) == 1
 
 
-async def test_same_id_on_two_addresses_is_two_messages(tmp_path):
-    async with serving(tmp_path, Book()) as daemon, daemon.client("web", "a") as a, daemon.client("web", "b") as b:
+async def test_same_id_on_two_addresses_is_two_messages(stage, name):
+    async with (
+        stage.play(Book(), name) as daemon,
+        daemon.client("web", f"{name}-a") as a,
+        daemon.client("web", f"{name}-b") as b,
+    ):
         assert await a.ask("for a", id="m-1") == "echo: for a"
         assert await b.ask("for b", id="m-1") == "echo: for b"
 
 
-async def test_same_id_on_two_channels_of_a_bridge_is_two_messages(tmp_path):
-    async with serving(tmp_path, Book()) as daemon, daemon.bridge("slack") as bridge:
+async def test_same_id_on_two_channels_of_a_bridge_is_two_messages(stage, name):
+    async with stage.play(Book(), name) as daemon, daemon.bridge(name) as bridge:
         for id in ("#a", "#b"):
-            await bridge.say(f"for {id}", id="m-1", channel={"type": "slack", "channelId": id})
+            await bridge.say(f"for {id}", id="m-1", channel={"type": name, "channelId": id})
             assert (await bridge.reply())["text"] == f"echo: for {id}"
 
 
-async def test_same_id_with_another_text_is_the_first_message(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon, daemon.client() as client:
+async def test_same_id_with_another_text_is_the_first_message(stage, name):
+    async with stage.play(book := Book(), name) as daemon, daemon.client() as client:
         await client.ask("first", id="m-1")
         await client.say("second", id="m-1")
         await client.ask("next")

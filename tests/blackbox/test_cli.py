@@ -16,52 +16,52 @@ STAND_IN = {"models.default": "offline/stand-in"}
 COMMANDS = (["send", "hello"], ["chat"], ["status"], ["tree"])
 
 
-async def test_send_prints_the_reply_and_nothing_else(tmp_path):
-    async with serving(tmp_path, Book()) as daemon:
-        result = await daemon.command("send", "hello")
+async def test_send_prints_the_reply_and_nothing_else(stage, name):
+    async with stage.play(Book(), name) as daemon:
+        result = await daemon.command("send", "--channel", name, "hello")
         assert (result.code, result.out, result.err) == (0, "echo: hello\n", "")
 
 
-async def test_send_prints_all_replies_of_the_turn(tmp_path):
-    async with serving(tmp_path, Book({"hello": say("one", "two\nlines", "three")})) as daemon:
-        result = await daemon.command("send", "hello")
+async def test_send_prints_all_replies_of_the_turn(stage, name):
+    async with stage.play(Book({"hello": say("one", "two\nlines", "three")}), name) as daemon:
+        result = await daemon.command("send", "--channel", name, "hello")
         assert (result.code, result.out) == (0, "one\ntwo\nlines\nthree\n")
 
 
-async def test_send_from_stdin_and_to_a_channel(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon:
-        result = await daemon.command("send", "-", "--channel", "script-7", stdin="zwei\nZeilen ä\n".encode())
+async def test_send_from_stdin_and_to_a_channel(stage, name):
+    async with stage.play(book := Book(), name) as daemon:
+        result = await daemon.command("send", "-", "--channel", name, stdin="zwei\nZeilen ä\n".encode())
         assert (result.code, result.out) == (0, "echo: zwei\nZeilen ä\n")
-        assert (book.asked[0].question.type, book.asked[0].question.id) == ("cli", "script-7")
+        assert (book.asked[0].question.type, book.asked[0].question.id) == ("cli", name)
 
 
-async def test_send_without_a_reply_in_time(tmp_path):
-    async with serving(tmp_path, Book({"hello": HANG})) as daemon:
-        result = await daemon.command("send", "hello", "--wait", "0.5")
+async def test_send_without_a_reply_in_time(stage, name):
+    async with stage.play(Book({"hello": HANG}), name) as daemon:
+        result = await daemon.command("send", "--channel", name, "hello", "--wait", "0.5")
         assert (result.code, result.out) == (1, "")
         assert len(result.err.splitlines()) == 1
 
 
-async def test_send_to_an_agent_that_chooses_silence(tmp_path):
-    async with serving(tmp_path, Book({"👍": SILENCE})) as daemon:
-        result = await daemon.command("send", "👍", "--wait", "1")
+async def test_send_to_an_agent_that_chooses_silence(stage, name):
+    async with stage.play(Book({"👍": SILENCE}), name) as daemon:
+        result = await daemon.command("send", "--channel", name, "👍", "--wait", "1")
         assert (result.code, result.out) == (1, "")
 
 
-async def test_a_reply_after_the_wait_is_not_taken_for_the_next_answer(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon:
+async def test_a_reply_after_the_wait_is_not_taken_for_the_next_answer(stage, name):
+    async with stage.play(book := Book(), name) as daemon:
         book.hold()
-        assert (await daemon.command("send", "slow", "--wait", "0.5")).code == 1
+        assert (await daemon.command("send", "--channel", name, "slow", "--wait", "0.5")).code == 1
         book.release()
-        result = await daemon.command("send", "quick")
+        result = await daemon.command("send", "--channel", name, "quick")
         assert (result.code, result.out) == (0, "echo: quick\n")
 
 
-async def test_send_commands(tmp_path):
-    async with serving(tmp_path, book := Book({"hello": HANG})) as daemon:
-        await daemon.command("send", "hello", "--wait", "0.2")
+async def test_send_commands(stage, name):
+    async with stage.play(book := Book({"hello": HANG}), name) as daemon:
+        await daemon.command("send", "--channel", name, "hello", "--wait", "0.2")
         await book.reached(1)
-        result = await daemon.command("send", "/stop")
+        result = await daemon.command("send", "--channel", name, "/stop")
         assert result.code == 0
         assert "hello" in result.out
         await book.abandoned()
@@ -93,16 +93,16 @@ async def test_commands_with_the_wrong_token(tmp_path):
             assert "token" in result.err
 
 
-async def test_chat_on_a_pipe(tmp_path):
-    async with serving(tmp_path, book := Book({"two": say("a", "b")})) as daemon:
-        result = await daemon.command("chat", stdin=b"one\n\n  \ntwo\nwithout end")
+async def test_chat_on_a_pipe(stage, name):
+    async with stage.play(book := Book({"two": say("a", "b")}), name) as daemon:
+        result = await daemon.command("chat", "--channel", name, stdin=b"one\n\n  \ntwo\nwithout end")
         assert (result.code, result.out) == (0, "echo: one\na\nb\necho: without end\n")
-        assert [(view.question.type, view.question.id) for view in book.asked] == [("cli", "main")] * 3
+        assert [(view.question.type, view.question.id) for view in book.asked] == [("cli", name)] * 3
 
 
-async def test_chat_on_a_pipe_goes_on_after_silence(tmp_path):
-    async with serving(tmp_path, Book({"👍": SILENCE})) as daemon:
-        result = await daemon.command("chat", stdin="👍\nhello\n".encode())
+async def test_chat_on_a_pipe_goes_on_after_silence(stage, name):
+    async with stage.play(Book({"👍": SILENCE}), name) as daemon:
+        result = await daemon.command("chat", "--channel", name, stdin="👍\nhello\n".encode())
         assert (result.code, result.out) == (0, "echo: hello\n")
 
 
@@ -125,14 +125,14 @@ async def test_chat_on_a_pipe_survives_a_restart_of_the_daemon(tmp_path):
         process.kill()
 
 
-async def test_chat_with_nothing_to_say(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon:
-        result = await daemon.command("chat", stdin=b"")
+async def test_chat_with_nothing_to_say(stage, name):
+    async with stage.play(book := Book(), name) as daemon:
+        result = await daemon.command("chat", "--channel", name, stdin=b"")
         assert (result.code, result.out, book.asked) == (0, "", [])
 
 
-async def test_status(tmp_path):
-    async with serving(tmp_path, Book()) as daemon:
+async def test_status(stage, name):
+    async with stage.play(Book(), name) as daemon:
         text = await daemon.command("status")
         assert text.code == 0
         assert "test/model-1" in text.out
@@ -140,17 +140,18 @@ async def test_status(tmp_path):
         assert facts["model"] == "test/model-1"
 
 
-async def test_tree(tmp_path):
-    async with running(tmp_path / "home", STAND_IN) as daemon:
-        text = await daemon.command("tree")
-        assert text.code == 0
-        for actor in ("journal", "main-agent", "gateway"):
-            assert actor in text.out
-        assert json.loads((await daemon.command("tree", "--json")).out)["children"]
+async def test_tree(shared):
+    daemon = shared
+    text = await daemon.command("tree")
+    assert text.code == 0
+    for actor in ("journal", "main-agent", "gateway"):
+        assert actor in text.out
+    assert json.loads((await daemon.command("tree", "--json")).out)["children"]
 
 
-async def test_tree_watch_ends_with_ctrl_c(tmp_path):
-    async with running(tmp_path / "home", STAND_IN) as daemon, trio.open_nursery() as nursery:
+async def test_tree_watch_ends_with_ctrl_c(shared):
+    daemon = shared
+    async with trio.open_nursery() as nursery:
         arguments = [*PROGRAM, "--home", str(daemon.home), "tree", "--watch", "--json"]
         process = await nursery.start(_background, arguments, daemon.env)
         seen = b""
@@ -165,13 +166,13 @@ async def test_tree_watch_ends_with_ctrl_c(tmp_path):
             assert await process.wait() == 0
 
 
-async def test_a_reader_that_leaves_gets_no_traceback(tmp_path):
-    async with running(tmp_path / "home", STAND_IN) as daemon:
-        for arguments in ("tree", "status", "config show", "send hello"):
-            script = f"'{PROGRAM[0]}' -m pegasus --home '{daemon.home}' {arguments} | true"
-            done = await trio.run_process(["sh", "-c", script], env=daemon.env, capture_stderr=True, check=False)
-            assert b"Traceback" not in done.stderr
-            assert b"Exception ignored" not in done.stderr
+async def test_a_reader_that_leaves_gets_no_traceback(shared):
+    daemon = shared
+    for arguments in ("tree", "status", "config show", "send hello"):
+        script = f"'{PROGRAM[0]}' -m pegasus --home '{daemon.home}' {arguments} | true"
+        done = await trio.run_process(["sh", "-c", script], env=daemon.env, capture_stderr=True, check=False)
+        assert b"Traceback" not in done.stderr
+        assert b"Exception ignored" not in done.stderr
 
 
 # ------------------------------------------------------------------ init

@@ -14,27 +14,27 @@ ARCHIVE = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(-\d+)?\.jsonl")
 
 
 @pytest.mark.parametrize("text", ["/help", " /HELP ", "/help me"])
-async def test_help_names_the_commands_and_asks_no_model(tmp_path, text):
-    async with serving(tmp_path, book := Book()) as daemon, daemon.client() as client:
+async def test_help_names_the_commands_and_asks_no_model(stage, name, text):
+    async with stage.play(book := Book(), name) as daemon, daemon.client() as client:
         told = await client.ask(text)
         for command in ("/stop", "/new", "/status", "/help"):
             assert command in told
         assert book.asked == []
 
 
-async def test_status_names_the_model_and_asks_no_model(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon, daemon.client() as client:
+async def test_status_names_the_model_and_asks_no_model(stage, name):
+    async with stage.play(book := Book(), name) as daemon, daemon.client() as client:
         assert "test/" in await client.ask("/status")
         assert book.asked == []
 
 
-async def test_unknown_command_is_a_message_to_the_agent(tmp_path):
-    async with serving(tmp_path, Book()) as daemon, daemon.client() as client:
+async def test_unknown_command_is_a_message_to_the_agent(stage, name):
+    async with stage.play(Book(), name) as daemon, daemon.client() as client:
         assert await client.ask("/unknown thing") == "echo: /unknown thing"
 
 
-async def test_commands_pass_a_busy_agent(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon, daemon.client() as client:
+async def test_commands_pass_a_busy_agent(stage, name):
+    async with stage.play(book := Book(), name) as daemon, daemon.client() as client:
         book.hold()
         await client.say("think about this long question")
         await book.waiting()
@@ -45,15 +45,15 @@ async def test_commands_pass_a_busy_agent(tmp_path):
         assert (await client.reply())["text"] == "echo: think about this long question"
 
 
-async def test_commands_leave_no_line_in_the_session(tmp_path):
-    async with serving(tmp_path, Book()) as daemon, daemon.client() as client:
+async def test_commands_leave_no_line_in_the_session(stage, name):
+    async with stage.play(Book(), name) as daemon, daemon.client() as client:
         await client.ask("/help")
         await client.ask("/status")
-        assert session(daemon.home) == []
+        assert stage.session() == []
 
 
-async def test_commands_are_processed_once_per_id(tmp_path):
-    async with serving(tmp_path, Book()) as daemon, daemon.client() as client:
+async def test_commands_are_processed_once_per_id(stage, name):
+    async with stage.play(Book(), name) as daemon, daemon.client() as client:
         await client.ask("/help", id="h1")
         await client.say("/help", id="h1")
         await client.ask("fence")
@@ -63,9 +63,9 @@ async def test_commands_are_processed_once_per_id(tmp_path):
 # ------------------------------------------------------------------ /stop
 
 
-async def test_stop_ends_the_model_call_and_says_what_it_ended(tmp_path):
+async def test_stop_ends_the_model_call_and_says_what_it_ended(stage, name):
     book = Book({"write a very long novel": HANG})
-    async with serving(tmp_path, book) as daemon, daemon.client() as client:
+    async with stage.play(book, name) as daemon, daemon.client() as client:
         await client.say("write a very long novel")
         await book.reached(1)
         told = await client.ask("/stop")
@@ -75,14 +75,14 @@ async def test_stop_ends_the_model_call_and_says_what_it_ended(tmp_path):
         assert client.texts() == [told, "echo: next"], "the stopped thought spoke after all"
 
 
-async def test_stop_with_nothing_running_says_so(tmp_path):
-    async with serving(tmp_path, Book()) as daemon, daemon.client() as client:
+async def test_stop_with_nothing_running_says_so(stage, name):
+    async with stage.play(Book(), name) as daemon, daemon.client() as client:
         told = await client.ask("/stop")
         assert "nothing" in told.lower()
 
 
-async def test_stop_passes_the_queue_and_leaves_it_alone(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon, daemon.client() as client:
+async def test_stop_passes_the_queue_and_leaves_it_alone(stage, name):
+    async with stage.play(book := Book(), name) as daemon, daemon.client() as client:
         book.hold()
         await client.say("one")
         await book.waiting()
@@ -126,8 +126,8 @@ async def test_a_stopped_message_is_not_taken_up_again_after_a_crash(tmp_path):
         assert len(book.about("never finish this")) == 1
 
 
-async def test_stop_by_the_control_plane(tmp_path):
-    async with serving(tmp_path, book := Book({"a long thought": HANG})) as daemon, daemon.client() as client:
+async def test_stop_by_the_control_plane(stage, name):
+    async with stage.play(book := Book({"a long thought": HANG}), name) as daemon, daemon.client() as client:
         await client.say("a long thought")
         await book.reached(1)
         assert "a long thought" in json.dumps(await client.call("stop"))
@@ -135,10 +135,10 @@ async def test_stop_by_the_control_plane(tmp_path):
         assert await client.ask("next") == "echo: next"
 
 
-async def test_stop_from_another_channel(tmp_path):
+async def test_stop_from_another_channel(stage, name):
     book = Book({"a long thought": HANG})
     async with (
-        serving(tmp_path, book) as daemon,
+        stage.play(book, name) as daemon,
         daemon.client("web", "busy") as busy,
         daemon.client("cli", "main") as cli,
     ):
@@ -149,8 +149,8 @@ async def test_stop_from_another_channel(tmp_path):
         assert await busy.ask("next") == "echo: next"
 
 
-async def test_ten_stops_at_once_are_all_answered(tmp_path):
-    async with serving(tmp_path, book := Book({"a long thought": HANG})) as daemon, daemon.client() as client:
+async def test_ten_stops_at_once_are_all_answered(stage, name):
+    async with stage.play(book := Book({"a long thought": HANG}), name) as daemon, daemon.client() as client:
         await client.say("a long thought")
         await book.reached(1)
         for _ in range(10):
@@ -251,10 +251,10 @@ async def test_the_turn_is_on_disk_before_the_reply_is_seen(tmp_path):
         assert any(line.get("content") == "warmly now" for line in session(daemon.home))
 
 
-async def test_ui_events_are_not_in_the_session(tmp_path):
-    async with serving(tmp_path, Book()) as daemon, daemon.client() as client:
+async def test_ui_events_are_not_in_the_session(stage, name):
+    async with stage.play(Book(), name) as daemon, daemon.client() as client:
         await client.ask("hello")
         await client.get("typing", active=False)
         await client.ask("bye")
-        assert {line["role"] for line in session(daemon.home)} == {"user", "assistant", "tool"}
-        assert "typing" not in json.dumps(session(daemon.home))
+        assert {line["role"] for line in stage.session()} == {"user", "assistant", "tool"}
+        assert "typing" not in json.dumps(stage.session())

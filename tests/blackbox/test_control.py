@@ -8,8 +8,8 @@ import os
 from tests.blackbox.support import HANG, Book, serving
 
 
-async def test_status(tmp_path):
-    async with serving(tmp_path, book := Book({"a long thought": HANG})) as daemon, daemon.client() as client:
+async def test_status(stage, name):
+    async with stage.play(book := Book({"a long thought": HANG}), name) as daemon, daemon.client() as client:
         idle = await client.call("status")
         assert idle["model"] == "test/model-1"
         assert idle["waiting"] == 0
@@ -33,8 +33,8 @@ async def test_stop_with_nothing_to_stop(shared, name):
         assert (await client.call("stop"))["ended"] == []
 
 
-async def test_a_call_does_not_wait_for_the_model(tmp_path):
-    async with serving(tmp_path, book := Book({"a long thought": HANG})) as daemon, daemon.client() as client:
+async def test_a_call_does_not_wait_for_the_model(stage, name):
+    async with stage.play(book := Book({"a long thought": HANG}), name) as daemon, daemon.client() as client:
         await client.say("a long thought")
         await book.reached(1)
         for method in ("status", "tree"):

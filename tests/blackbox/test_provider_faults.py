@@ -69,8 +69,8 @@ LASTING = {
 
 
 @pytest.mark.parametrize(("fault", "words"), LASTING.values(), ids=LASTING)
-async def test_a_fault_that_will_last_is_told_at_once(tmp_path, fault, words):
-    async with serving(tmp_path, book := Book({"hello": fault}), {"models.timeout": 15}) as daemon:
+async def test_a_fault_that_will_last_is_told_at_once(stage, name, fault, words):
+    async with stage.play(book := Book({"hello": fault}), name) as daemon:
         with trio.fail_after(8):
             await assert_told_and_well(daemon, book, *words)
 
@@ -90,8 +90,8 @@ LIMITED = {
 
 
 @pytest.mark.parametrize(("fault", "words"), LIMITED.values(), ids=LIMITED)
-async def test_a_fault_that_might_pass_is_told_after_the_timeout_at_latest(tmp_path, fault, words):
-    async with serving(tmp_path, book := Book({"hello": fault}), {"models.timeout": 0.6}) as daemon:
+async def test_a_fault_that_might_pass_is_told_after_the_timeout_at_latest(hasty_stage, name, fault, words):
+    async with hasty_stage.play(book := Book({"hello": fault}), name) as daemon:
         with trio.fail_after(10):
             await assert_told_and_well(daemon, book, *words)
 
@@ -109,8 +109,8 @@ PASSING = {
 
 
 @pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
-async def test_a_fault_that_passes_is_not_even_noticed(tmp_path, fault):
-    async with serving(tmp_path, book := Book({"hello": after(fault)})) as daemon, daemon.client() as client:
+async def test_a_fault_that_passes_is_not_even_noticed(stage, name, fault):
+    async with stage.play(book := Book({"hello": after(fault)}), name) as daemon, daemon.client() as client:
         assert await client.ask("hello") == "it worked"
         await client.ask("next")
         assert client.texts() == ["it worked", "echo: next"]
@@ -118,32 +118,29 @@ async def test_a_fault_that_passes_is_not_even_noticed(tmp_path, fault):
         assert "never seen" not in str(session(daemon.home))
 
 
-async def test_retry_after_is_honoured(tmp_path):
+async def test_retry_after_is_honoured(stage, name):
     times = []
 
     def note(view):
         times.append(time.monotonic())
         return refuse(429, retry_after=2) if len(times) == 1 else say("it worked")
 
-    async with serving(tmp_path, Book({"hello": note})) as daemon, daemon.client() as client:
+    async with stage.play(Book({"hello": note}), name) as daemon, daemon.client() as client:
         assert await client.ask("hello") == "it worked"
     assert 1.9 < times[1] - times[0] < 6
 
 
-async def test_a_hanging_call_is_given_up_and_its_connection_closed(tmp_path):
-    async with (
-        serving(tmp_path, book := Book({"hello": HANG}), {"models.timeout": 0.5}) as daemon,
-        daemon.client() as client,
-    ):
+async def test_a_hanging_call_is_given_up_and_its_connection_closed(hasty_stage, name):
+    async with hasty_stage.play(book := Book({"hello": HANG}), name) as daemon, daemon.client() as client:
         await client.ask("hello")
         await book.abandoned()
 
 
-async def test_an_error_from_one_thought_to_the_next_keeps_what_was_said(tmp_path):
+async def test_an_error_from_one_thought_to_the_next_keeps_what_was_said(stage, name):
     book = Book(
         {"hello": [Thought("a plan", (say("working on it").calls[0], Call("current_time"))), refuse(400, "no")]}
     )
-    async with serving(tmp_path, book) as daemon, daemon.client() as client:
+    async with stage.play(book, name) as daemon, daemon.client() as client:
         await client.say("hello")
         first, second = await client.replies(2)
         assert first["text"] == "working on it"
@@ -153,31 +150,31 @@ async def test_an_error_from_one_thought_to_the_next_keeps_what_was_said(tmp_pat
 
 
 async def test_a_provider_that_is_down(tmp_path):
-    settings = {"models.timeout": 1.5, "providers.test.base_url": "http://127.0.0.1:9/v1"}
+    settings = {"models.timeout": 0.6, "providers.test.base_url": "http://127.0.0.1:9/v1"}
     async with serving(tmp_path, Book(), settings) as daemon, daemon.client() as client:
         told = await client.ask("hello")
         assert "connect" in told.lower() or "0.6 seconds" in told
         assert "/stop" in await client.ask("/help")
 
 
-async def test_a_provider_that_comes_back(tmp_path):
+async def test_a_provider_that_comes_back(stage, name):
     """Messages wait in order while it fails, and those after its return are answered."""
-    async with serving(tmp_path, Book({"one": refuse(400)})) as daemon, daemon.client() as client:
+    async with stage.play(Book({"one": refuse(400)}), name) as daemon, daemon.client() as client:
         for text in ("one", "two", "three"):
             await client.say(text)
         replies = await client.replies(3)
         assert [frame["text"] for frame in replies[1:]] == ["echo: two", "echo: three"]
 
 
-async def test_a_whole_answer_instead_of_a_stream(tmp_path):
+async def test_a_whole_answer_instead_of_a_stream(stage, name):
     """Servers that do not stream answer with one JSON object."""
     body = (
         b'{"id":"x","object":"chat.completion","created":0,"model":"m","choices":[{"index":0,"finish_reason":"tool_calls",'
         b'"message":{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"reply",'
-        b'"arguments":"{\\"text\\":\\"in one piece\\",\\"channelId\\":\\"c1\\"}"}}]}}]}'
+        b'"arguments":"{\\"text\\":\\"in one piece\\",\\"channelId\\":\\"NAME\\"}"}}]}}]}'
     )
-    whole = Thought(body=body, content_type="application/json")
-    async with serving(tmp_path, Book({"hello": whole})) as daemon, daemon.client() as client:
+    whole = Thought(body=body.replace(b"NAME", name.encode()), content_type="application/json")
+    async with stage.play(Book({"hello": whole}), name) as daemon, daemon.client() as client:
         assert await client.ask("hello") == "in one piece"
 
 
@@ -198,29 +195,29 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("fault", NONSENSE.values(), ids=NONSENSE)
-async def test_an_answer_that_makes_no_sense(tmp_path, fault):
-    async with serving(tmp_path, book := Book({"hello": fault}), {"models.timeout": 0.6}) as daemon:
+async def test_an_answer_that_makes_no_sense(hasty_stage, name, fault):
+    async with hasty_stage.play(book := Book({"hello": fault}), name) as daemon:
         await assert_told_and_well(daemon, book)
 
 
-async def test_an_answer_without_end_is_cut_off(tmp_path):
+async def test_an_answer_without_end_is_cut_off(stage, name):
     """Forty megabytes of monologue: memory stays bounded."""
     flood = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 40_000_000 + b'"}}]}\n\n'
-    async with serving(tmp_path, book := Book({"hello": Thought(body=flood)}), {"models.timeout": 10}) as daemon:
+    async with stage.play(book := Book({"hello": Thought(body=flood)}), name) as daemon:
         await assert_told_and_well(daemon, book)
         assert daemon.peak_memory() < 300_000_000
 
 
-async def test_surrogates_and_control_characters_in_an_answer(tmp_path):
+async def test_surrogates_and_control_characters_in_an_answer(stage, name):
     """A pair cut in two pieces by the stream is one character again; a lone half harms nothing."""
     body = b""
     for piece in ("\\ud83d", "\\udc08", " \\ud800 \\u0000"):
         body += b'data: {"choices":[{"index":0,"delta":{"content":"' + piece.encode() + b'"}}]}\n\n'
     body += b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-    async with serving(tmp_path, book := Book({"hello": Thought(body=body)})) as daemon, daemon.client() as client:
+    async with stage.play(book := Book({"hello": Thought(body=body)}), name) as daemon, daemon.client() as client:
         await client.say("hello")
         assert await client.ask("next") == "echo: next"
-        assert "🐈" in book.asked[-1].said("assistant")[0]
+        assert "🐈" in book.asked[-1].said("assistant")[-1]
 
 
 async def test_an_apology_is_given_once_over_restarts(tmp_path):
@@ -236,9 +233,9 @@ async def test_an_apology_is_given_once_over_restarts(tmp_path):
             assert len(client.texts()) == 2
 
 
-async def test_silence_after_an_error_result_is_legal(tmp_path):
+async def test_silence_after_an_error_result_is_legal(stage, name):
     book = Book({"hello": [Thought(calls=(Call("nonsense"),)), SILENCE]})
-    async with serving(tmp_path, book) as daemon, daemon.client() as client:
+    async with stage.play(book, name) as daemon, daemon.client() as client:
         await client.say("hello")
         assert await client.ask("next") == "echo: next"
         assert client.texts() == ["echo: next"]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.blackbox.support import Book, open_calls, serving, until
+from tests.blackbox.support import Book, open_calls, running, serving, until
 from tests.blackbox.support.files import session, session_path, write_session
 
 CANCELLED = {"cancelled": True, "reason": "process restarted"}
@@ -151,12 +151,23 @@ BAD_LINES = {
 
 @pytest.mark.parametrize("bad", BAD_LINES.values(), ids=BAD_LINES)
 async def test_a_bad_line_never_hides_the_good_ones_around_it(tmp_path, bad):
-    on_disk, request = await repaired(
-        tmp_path, [user("before"), thought(content="fine"), bad, user("after"), thought(content="good")]
+    write_session(
+        tmp_path / "home", [user("before"), thought(content="fine"), bad, user("after"), thought(content="good")]
     )
-    assert [line.get("content", "").rpartition("\n")[2] for line in on_disk] == ["before", "fine", "after", "good"]
-    assert "before" in request.user
-    assert "after" in request.user
+    async with running(tmp_path / "home", {"models.default": "offline/stand-in"}) as daemon:
+        texts = [line["content"].rpartition("\n")[2] for line in session(daemon.home)]
+        assert texts == ["before", "fine", "after", "good"]
+        await until(lambda: "line 3" in daemon.stderr, "a log line that names the bad line")
+
+
+async def test_many_bad_lines_and_the_model_still_knows_all_good_ones(tmp_path):
+    entries = []
+    for n, bad in enumerate(BAD_LINES.values()):
+        entries += [bad, user(f"question {n}"), bad, thought(content=f"answer {n}"), bad]
+    on_disk, request = await repaired(tmp_path, entries)
+    assert len(on_disk) == 2 * len(BAD_LINES)
+    for n in range(len(BAD_LINES)):
+        assert f"question {n}" in request.user
 
 
 async def test_empty_lines_and_crlf_are_no_problem(tmp_path):

@@ -8,7 +8,7 @@ from tests.blackbox.support.daemon import Daemon, Exited, Ready, Result, command
 from tests.blackbox.support.files import open_calls, session, write_session
 from tests.blackbox.support.model import HANG, SILENCE, Book, Thought, View, echo, reply, say
 from tests.blackbox.support.peer import Closed, Peer, connect
-from tests.blackbox.support.serving import serving, thinks_with
+from tests.blackbox.support.serving import Stage, serving, thinks_with
 from tests.blackbox.support.waiting import until
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Peer",
     "Ready",
     "Result",
+    "Stage",
     "Thought",
     "View",
     "command",

@@ -83,7 +83,7 @@ class _Drain(threading.Thread):
 
 
 class Daemon:
-    """One home and the processes that run on it, one after another."""
+    """One home and the processes that run on it, one after another. channel: the channelId of a client that names none."""
 
     def __init__(
         self,
@@ -97,6 +97,7 @@ class Daemon:
         self.settings = {"gateway.port": 0, "http.enabled": False, **(settings or {})}
         self.options = tuple(options)
         self.env = environment({"HOME": str(home.parent), **(env or {})})
+        self.channel = "c1"
         self.process: subprocess.Popen[bytes] | None = None
         self.at: Ready | None = None
         self._out: _Drain | None = None
@@ -260,10 +261,13 @@ class Daemon:
     # ------------------------------------------------------------ talking to it
 
     @asynccontextmanager
-    async def client(self, type: str = "web", channel_id: str | None = "c1", **hello: Any) -> AsyncIterator[Peer]:
-        """A client that has been welcomed. channel_id None: a bridge. hello: further fields, of the channel by name."""
+    async def client(self, type: str = "web", channel_id: str | None = "", **hello: Any) -> AsyncIterator[Peer]:
+        """A client that has been welcomed, on web:`channel` if nothing else is said. hello: further fields of the frame.
+
+        channel_id None: a bridge. userId and replyTo go into the channel.
+        """
         async with connect(self.url) as peer:
-            await peer.hello(self.token, type, channel_id, **hello)
+            await peer.hello(self.token, type, self.channel if channel_id == "" else channel_id, **hello)
             yield peer
 
     def bridge(self, type: str = "slack", **hello: Any) -> Any:

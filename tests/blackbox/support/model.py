@@ -94,6 +94,12 @@ class View:
         return "\n\n".join(self.said("user"))
 
     @property
+    def newest(self) -> str:
+        """The newest message with its metadata line."""
+        text = self.request.turns[self._position].text
+        return text[list(_METADATA_LINE.finditer(text))[-1].start() :]
+
+    @property
     def _position(self) -> int:
         turns = self.request.turns
         found = [n for n, turn in enumerate(turns) if isinstance(turn, UserTurn) and _METADATA_LINE.search(turn.text)]

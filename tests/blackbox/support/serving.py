@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import random
+import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-from pegasus.testing.provider import ProviderServer, open_provider
+from pegasus.testing.provider import open_provider
 from tests.blackbox.support.daemon import Daemon
+from tests.blackbox.support.files import Line, open_calls, session
 from tests.blackbox.support.model import Book
+from tests.blackbox.support.waiting import until
 
 
-def thinks_with(server: ProviderServer, wire: str = "openai") -> dict[str, Any]:
-    """The settings that make this provider the model."""
-    url = server.openai_url if wire == "openai" else server.url
+def thinks_with(url: str, wire: str = "openai") -> dict[str, Any]:
+    """The settings that make the provider there the model."""
     return {
         "models.default": "test/model-1",
         "providers.test.type": wire,
         "providers.test.api_key": "sk-test-0123456789",
-        "providers.test.base_url": url,
+        "providers.test.base_url": f"{url}/v1" if wire == "openai" else url,
     }
 
 
@@ -36,7 +39,7 @@ async def serving(
     """A daemon on `folder`/home whose model is `book`. At the end: every request must have been valid."""
     async with open_provider(book, keep=1) as server:
         book.server = server
-        daemon = Daemon(folder / "home", {**thinks_with(server, wire), **(settings or {})}, **more)
+        daemon = Daemon(folder / "home", {**thinks_with(server.url, wire), **(settings or {})}, **more)
         try:
             if start:
                 await daemon.start()
@@ -44,3 +47,55 @@ async def serving(
         finally:
             daemon.kill()
         assert server.invalid == [], "the provider refused requests"
+
+
+class Stage:
+    """A daemon that many tests use, one after another (a start and an SDK's import are most of what a short test costs).
+
+    Each test brings its own book, whose provider listens on the port the daemon knows, and channels of its own.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any] | None = None) -> None:
+        self._port = _free_port()
+        url = f"http://127.0.0.1:{self._port}"
+        self.daemon = Daemon(folder / "home", {**thinks_with(url), **(settings or {})})
+        self._clean = False
+        self._lines = 0
+
+    @asynccontextmanager
+    async def play(self, book: Book, channel: str) -> AsyncIterator[Daemon]:
+        """The daemon, with `book` as its model and `channel` as its usual channel. At the end it must have nothing to do."""
+        async with open_provider(book, port=self._port, keep=1) as server:
+            book.server = server
+            if not self._clean:
+                await self.daemon.restart()
+            self._clean, self.daemon.channel = False, channel
+            self._lines = len(session(self.daemon.home))
+            yield self.daemon
+            await self._come_to_rest(book)
+            self._clean = True
+        assert server.invalid == [], "the provider refused requests"
+
+    async def _come_to_rest(self, book: Book) -> None:
+        book.release()
+        async with self.daemon.client("control", "stage") as control:
+            await control.call("stop")
+            while (await control.call("status"))["waiting"]:
+                await control.call("stop")
+        await until(lambda: open_calls(session(self.daemon.home)) == [], "a well-formed session")
+
+    def session(self) -> list[Line]:
+        """The lines of the session that are of this test."""
+        return session(self.daemon.home)[self._lines :]
+
+
+def _free_port() -> int:
+    """Outside the range the system gives to others, so that it stays free while no provider listens."""
+    while True:
+        with closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", random.randint(20_000, 32_000)))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
