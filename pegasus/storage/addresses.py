@@ -7,6 +7,7 @@ keyed by the escaped id; escaping is idempotent, hence the raw id and the escape
 from __future__ import annotations
 
 import unicodedata
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 from typing import TypeVar
@@ -40,7 +41,7 @@ class Directory:
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
-        self._seen: dict[Address, None] = {}
+        self._seen: OrderedDict[Address, None] = OrderedDict()
         self._connected: dict[Address, int] = {}
         self._bridges: dict[str, int] = {}
         self._by_id: dict[str, dict[Address, None]] = {}
@@ -57,9 +58,8 @@ class Directory:
     def saw(self, address: Address) -> bool:
         """This address exists; True if that was news."""
         news = address not in self._seen
-        if not news:
-            del self._seen[address]
         self._seen[address] = None
+        self._seen.move_to_end(address)
         if news:
             self.bytes += _size(address)
             self._index(address)

@@ -15,7 +15,6 @@ class Batch:
     def __init__(self) -> None:
         self._pieces: list[tuple[str, list[bytes]]] = []
         self._newest: dict[str, int] = {}
-        self.bytes = 0
 
     def add(self, appends: Iterable[tuple[str, bytes]]) -> None:
         """The appends of one request."""
@@ -26,7 +25,6 @@ class Batch:
                 place = self._newest[path] = len(self._pieces)
                 self._pieces.append((path, []))
             self._pieces[place][1].append(data)
-            self.bytes += len(data)
             reached = place
 
     def pieces(self) -> list[tuple[str, bytes]]:

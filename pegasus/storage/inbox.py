@@ -258,8 +258,9 @@ class InboxLog:
             self._in_memory -= pending.span.length
 
     def _forget_old_ids(self) -> None:
+        """Now and then, not each time: a dict is slow to find its first key once many before it are gone."""
         surplus = len(self._ids) - self._remembered
-        if surplus > 0:
+        if surplus > self._remembered // 50:
             for digest in list(islice(self._ids, surplus)):
                 del self._ids[digest]
 

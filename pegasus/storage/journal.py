@@ -184,7 +184,7 @@ class _Journal:
     async def _do_whole_file(self, message: ReadFile | ReplaceFile | Archive) -> None:
         """Read, replace or archive a file, with everything that was said before in it."""
         try:
-            check_paths((message.path,))
+            check_paths(((message.path, b""),))
             await self._writer.flush_appends()
             match message:
                 case ReadFile(reply, path):
@@ -200,7 +200,13 @@ class _Journal:
 
 def _weight(request: Request) -> int:
     """About how many bytes it takes to write it."""
-    if isinstance(request, Accept):
-        message = request.message
-        return sum((len(media.data) for media in message.media), len(message.text))
-    return sum((len(post.text) for post in request.posts), sum(len(data) for _, data in request.appends))
+    size = 0
+    if isinstance(request, Commit):
+        for _, data in request.appends:
+            size += len(data)
+        for post in request.posts:
+            size += len(post.text)
+        return size
+    for media in request.message.media:
+        size += len(media.data)
+    return size + len(request.message.text)

@@ -6,7 +6,7 @@ newest replies are in memory too, since most are handed out and acknowledged at 
     {"type":"reply","key":"…","at":ms,"message":{…}}
     {"type":"ack","channel":{"type","channelId"},"seq":13}            everything up to it
     {"type":"address","channel":{…},"seq":13,"acked":12}              after a compaction: the numbering of an address
-    {"type":"keys","replies":[[key, type, channelId, seq, userId, replyTo], …]}     acknowledged ones, without text
+    {"type":"keys","channels":[{…}, …],"replies":[[key, seq, place in channels], …]}       acknowledged ones, without text
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage.compaction import merged, pieces
-from pegasus.storage.jsonl import Line, encode_line, text_of
+from pegasus.storage.jsonl import Line, text_of
 from pegasus.storage.messages import Post
 from pegasus.storage.replies import (
     GONE,
@@ -27,7 +27,8 @@ from pegasus.storage.replies import (
     ack_line,
     address_line,
     channel_in,
-    key_row,
+    keys_in,
+    keys_line,
     reply_line,
 )
 from pegasus.storage.volume import Span
@@ -166,7 +167,7 @@ class OutboxLog:
             return "unknown type of record"
         try:
             known(self, line.value, Span(line.offset, line.length))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             return f"not a record of its type ({type(error).__name__}: {error})"
         return None
 
@@ -204,21 +205,17 @@ class OutboxLog:
         numbering.last, numbering.acked = max(numbering.last, last), max(numbering.acked, acked)
 
     def _replay_keys(self, record: dict[str, Any], _: Span) -> None:
-        for key, type, channel_id, seq, user_id, reply_to in record["replies"]:
-            if text_of(key) in self._keys:
-                continue
-            channel = ChannelInfo(text_of(type), text_of(channel_id), user_id, reply_to)
-            numbering = self._addresses.get(channel.address) or self._number(channel)
-            stored = Stored(key, numbering.share(channel), int(seq), 0, GONE)
-            self._keys[key] = stored
-            self._retire(stored)
+        for key, channel, seq in keys_in(record):
+            if key not in self._keys:
+                stored = self._keys[key] = Stored(key, channel, seq, 0, GONE)
+                self._retire(stored)
 
     # ------------------------------------------------------------------ compaction
 
     @property
     def live(self) -> int:
         """About how many bytes the file would have after a compaction."""
-        return self._unacked_bytes + 80 * (len(self._acked_keys) + len(self._addresses))
+        return self._unacked_bytes + 40 * len(self._acked_keys) + 80 * len(self._addresses)
 
     def compaction(self, now: int) -> Compaction:
         """What the file is to hold instead; only while nothing is staged. Call `compacted` once it does. now: ms."""
@@ -229,10 +226,7 @@ class OutboxLog:
                 (dropped if now - stored.at > GIVEN_UP_AFTER else kept).append(stored)
         kept.sort(key=lambda stored: stored.span)
         parts: list[bytes | Span] = [address_line(numbering) for numbering in self._addresses.values()]
-        parts += (
-            encode_line({"type": "keys", "replies": [key_row(stored) for stored in some]})
-            for some in pieces(chain(self._acked_keys, dropped))
-        )
+        parts += map(keys_line, pieces(chain(self._acked_keys, dropped)))
         offset = sum(map(len, parts))
         moved = []
         for stored in kept:
@@ -277,9 +271,10 @@ class OutboxLog:
     def _retire(self, stored: Stored) -> None:
         """It is acknowledged: its key is remembered for a while, its text is not needed in memory."""
         stored.acked = True
-        if self._in_memory.pop(stored.key, None) is not None:
+        if stored.message is not None:
+            del self._in_memory[stored.key]
             self._memory_bytes -= stored.span.length
-        stored.message = None
+            stored.message = None
         self._acked_keys.append(stored)
         if len(self._acked_keys) > self._remembered:
             del self._keys[self._acked_keys.popleft().key]

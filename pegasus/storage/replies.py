@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pegasus.messages import Address, ChannelInfo, Json, OutboundMessage
@@ -84,7 +85,14 @@ def address_line(numbering: Numbering) -> bytes:
     return encode_line({"type": "address", "channel": address, "seq": numbering.last, "acked": numbering.acked})
 
 
-def key_row(stored: Stored) -> list[Json]:
-    """What a compaction keeps of an acknowledged reply."""
-    channel = stored.channel
-    return [stored.key, channel.type, channel.channel_id, stored.seq, channel.user_id, channel.reply_to]
+def keys_line(some: Iterable[Stored]) -> bytes:
+    """What a compaction keeps of acknowledged replies; each channel is written once."""
+    places: dict[ChannelInfo, int] = {}
+    replies: list[Json] = [[stored.key, stored.seq, places.setdefault(stored.channel, len(places))] for stored in some]
+    return encode_line({"type": "keys", "channels": [to_wire(channel) for channel in places], "replies": replies})
+
+
+def keys_in(record: dict[str, Any]) -> list[tuple[str, ChannelInfo, int]]:
+    """Key, channel and seq of acknowledged replies. Raises KeyError, TypeError, ValueError or IndexError."""
+    channels = [channel_in(channel) for channel in record["channels"]]
+    return [(text_of(key), channels[place], int(seq)) for key, seq, place in record["replies"]]

@@ -67,7 +67,7 @@ class Writer:
     def owe(self, commit: Commit) -> None:
         """Take over appends that need not be durable at once, and answer."""
         try:
-            check_paths(path for path, _ in commit.appends)
+            check_paths(commit.appends)
         except ValueError as error:
             commit.reply.fail(error)
             return
@@ -152,8 +152,8 @@ class Writer:
             return ValueError(f"cannot be written: {error}")
 
     def _stage_commit(self, commit: Commit, batch: Batch) -> tuple[PostResult, ...]:
-        check_paths(path for path, _ in commit.appends)
-        results = tuple(map(self._stage_post, commit.posts))
+        check_paths(commit.appends)
+        results = tuple(map(self._stage_post, commit.posts)) if commit.posts else ()
         batch.add(commit.appends)
         return results
 
@@ -183,9 +183,13 @@ class Writer:
         self._looked_at[path] = log.size
 
 
-def check_paths(paths: Iterable[str]) -> None:
+def check_paths(appends: Iterable[tuple[str, bytes]]) -> None:
     """Refuse a path that is not below data/, or belongs to the journal itself, by ValueError."""
-    for path in paths:
+    before = None
+    for path, _ in appends:
+        if path is before:
+            continue
+        before = path
         if path in _OWN or not path or path[0] == "/" or "\0" in path or ".." in path.split("/"):
             raise ValueError(f"{path!r} is no path below data/ that may be written")
 

@@ -348,10 +348,12 @@ def test_keys_of_acknowledged_replies_are_remembered_up_to_a_limit_and_of_others
         {"type": "ack", "channel": {"type": "web", "channelId": "c1"}},
         {"type": "ack", "seq": 1},
         {"type": "address", "channel": {"type": "web", "channelId": "c1"}, "seq": 5},
-        {"type": "keys", "replies": [["a"]]},
-        {"type": "keys", "replies": 5},
+        {"type": "keys", "channels": [], "replies": [["a"]]},
+        {"type": "keys", "channels": [], "replies": [["a", 1, 0]]},
+        {"type": "keys", "channels": [{"type": "web"}], "replies": []},
+        {"type": "keys", "channels": [], "replies": 5},
     ],
-    ids=range(13),
+    ids=range(15),
 )
 def test_a_record_of_another_kind_is_told_and_changes_nothing(record):
     file = File()
