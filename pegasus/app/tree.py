@@ -7,7 +7,7 @@ from functools import partial
 
 import attrs
 
-from actors import Backoff, Child, Intensity, Ref, Restart, Supervisor, supervisor
+from actors import Backoff, Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
 from pegasus.channels import AdapterMessage
 from pegasus.channels.switchboard import switchboard
 from pegasus.identity import ChannelNote, Persona, main_prompt
@@ -24,6 +24,8 @@ ROOT = Intensity(restarts=3, period=60.0)
 PATIENCE = Intensity(restarts=8, period=60.0)
 """A child that fails more often is in a crash loop; with the pauses of RETRY that takes about half a minute."""
 RETRY = Backoff(first=0.1, limit=10.0)
+BURST = Mailbox(1024)
+"""What may wait for the journal: all of it shares one fdatasync."""
 
 
 @attrs.frozen(eq=False)
@@ -49,7 +51,7 @@ class Grown:
 async def grow(root: Supervisor, parts: Parts) -> Grown:
     """Start journal and Main Agent, one after the other; the channels come last (see `open_channels`)."""
     settings, clock = parts.settings, parts.clock
-    storage = await root.start_child(Child("journal", partial(journal, clock=clock), parts.disk))
+    storage = await root.start_child(Child("journal", partial(journal, clock=clock), parts.disk, mailbox=BURST))
     tools = {tool.spec.name: tool for tool in (current_time(clock),)}
     prompt = main_prompt(parts.persona, tools=(REPLY.name, *tools), channels=_configured(settings))
     limits = (settings.agent.max_thoughts, settings.tools.timeout, settings.tools.timeouts)

@@ -94,6 +94,7 @@ def load(package: str, client_class: str, options: Mapping[str, object], secrets
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEEP_ALIVE),
         event_hooks={"response": [_look_at]},
     )
+    importlib.import_module("pegasus.models.network").use_one_send(http_client)
     client = getattr(module, client_class)(timeout=timeout, http_client=http_client, **options)
     return SdkHandle(module, client, secrets)
 

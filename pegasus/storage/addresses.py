@@ -132,13 +132,14 @@ def _release(counts: dict[K, int], key: K) -> None:
 def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
     """Where a reply goes, or why nowhere.
 
-    In this order: a known address with the given id and type; the one known type that has the id; the source, if
-    the id is its own; a new id, if its type is given and an adapter or bridge for that type is there. A type that is
-    given is never overruled: what was meant for one kind of channel must not turn up on another.
+    In the order of interfaces 8.2: a known address with the given id and type; the one known type that has the id (a model
+    often gives the type of the message it answers, although the id is another's: trap T20); the source, if the id is its
+    own; a new id, if its type is given and an adapter or bridge for that type is there.
     """
     if not post.channel_id:
         return Unroutable("channelId is missing", directory.newest())
-    fitting = [address for address in _alike(directory, post) if _type_fits(address.type, post.channel_type)]
+    alike = _alike(directory, post)
+    fitting = [address for address in alike if _type_fits(address.type, post.channel_type)] or alike
     choice = _choose(fitting, post)
     if choice is not None:
         return _channel(choice, post)
@@ -169,7 +170,9 @@ def _choose(fitting: list[Address], post: Post) -> Address | None:
     """Types may share an id, and two ids may look alike once escaped: the source is meant first, then the exact one."""
     if post.source.address in fitting:
         return post.source.address
-    exact = [a for a in fitting if a.channel_id == post.channel_id and a.type == (post.channel_type or a.type)]
+    types = {address.type for address in fitting}
+    wanted = post.channel_type if post.channel_type in types else None
+    exact = [a for a in fitting if a.channel_id == post.channel_id and a.type == (wanted or a.type)]
     return next((some[0] for some in (exact, fitting) if len(some) == 1), None)
 
 

@@ -127,9 +127,15 @@ def test_a_bridge_that_left_serves_nobody():
     known.disconnected("sms", None)
 
 
-def test_a_type_that_is_given_is_never_overruled():
-    known = directory(("cli", "main"))
-    assert isinstance(resolve(known, post("main", "slack")), Unroutable)
+def test_the_only_type_that_has_the_id_is_meant_also_when_another_type_was_given():
+    """Trap T20: a model answers a question from the terminal in Slack, and gives the terminal's type."""
+    known = directory(("cli", "main"), ("slack", "#weather"))
+    assert resolve(known, post("#weather", "cli")) == ChannelInfo("slack", "#weather")
+
+
+def test_several_types_with_the_id_and_none_of_them_given_is_an_error():
+    known = directory(("sms", "x"), ("slack", "x"))
+    assert isinstance(resolve(known, post("x", "telegram")), Unroutable)
 
 
 def test_a_missing_id_is_an_error():
