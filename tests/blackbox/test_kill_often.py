@@ -7,7 +7,7 @@ import random
 import pytest
 import trio
 
-from tests.blackbox.support import Book, Call, Thought, echo, open_calls, say, serving, until
+from tests.blackbox.support import Book, Call, Thought, echo, open_calls, serving, until
 from tests.blackbox.support.files import session
 from tests.blackbox.support.talker import Talker
 
@@ -17,11 +17,8 @@ def curious(view):
     number = int(view.question.text.rpartition(" ")[2])
     if number % 4 == 0 and view.thoughts == 0:
         return Thought("what time is it?", (Call("current_time"),))
-    if number % 4 == 0 and view.thoughts == 1:
-        return say(f"echo: {view.question.text}")
-    return (
-        Thought("hm", say(f"echo: {view.question.text}").calls) if number % 7 == 0 and not view.thoughts else echo(view)
-    )
+    answer = echo(view)
+    return Thought("hm", answer.calls) if number % 7 == 0 else answer
 
 
 class Killer:

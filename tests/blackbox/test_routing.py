@@ -133,14 +133,38 @@ async def test_a_new_id_goes_to_the_bridge_of_the_given_type(tmp_path):
         assert (await client.reply())["text"] == "sent"
 
 
-async def test_a_given_type_is_never_overruled_by_an_equal_id_elsewhere(tmp_path):
-    """ "main" exists as cli; what was meant for slack:main must not turn up in the terminal."""
-    book = Book({"tell slack": [Thought(calls=(reply("x", "main", "slack"),)), SILENCE]})
-    async with serving(tmp_path, book) as daemon, daemon.client("cli", "main") as cli:
-        await cli.say("tell slack")
+async def test_the_only_known_type_of_an_id_is_found_even_if_the_asking_channels_type_is_given(tmp_path):
+    """A model often gives back the type of the question: #general with type cli is Slack's all the same (T20)."""
+    book = Book({"tell them": Thought(calls=(reply("news", "#general", "cli"),))})
+    async with (
+        serving(tmp_path, book) as daemon,
+        daemon.bridge("slack") as bridge,
+        daemon.client("cli", "main") as cli,
+    ):
+        await bridge.say("hi", channel={"type": "slack", "channelId": "#general"})
+        await bridge.reply()
+        await cli.say("tell them")
+        assert routing(await bridge.reply()) == ("news", "#general", None)
         assert await cli.ask("next") == "echo: next"
-        assert cli.texts() == ["echo: next"]
-        assert len(book.about("tell slack")) == 2, "the failure was not told to the model"
+
+
+async def test_an_id_of_several_types_needs_the_type(tmp_path):
+    guess, sure = Thought(calls=(reply("x", "42"),)), Thought(calls=(reply("y", "42", "telegram"),))
+    async with (
+        serving(tmp_path, book := Book({"tell 42": [guess, sure]})) as daemon,
+        daemon.client("web", "42") as web,
+        daemon.client("telegram", "42") as telegram,
+        daemon.client("cli", "main") as cli,
+    ):
+        await web.ask("hello")
+        await telegram.ask("hello")
+        await cli.say("tell 42")
+        assert (await telegram.reply())["text"] == "y"
+        assert await cli.ask("next") == "echo: next"
+        for type in ("web", "telegram"):
+            assert type in book.about("tell 42")[1].results[0]
+        await web.fence()
+        assert web.texts() == ["echo: hello"]
 
 
 async def test_reply_without_channel_id_is_an_error_and_nothing_is_delivered(tmp_path):

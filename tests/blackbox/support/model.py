@@ -126,6 +126,14 @@ class View:
         """The contents of all tool results that came after the newest message, in order."""
         return [result.content for turn in self._since if isinstance(turn, UserTurn) for result in turn.results]
 
+    @property
+    def replied(self) -> bool:
+        """Whether a reply to the newest message is on its way, that is, was neither refused nor cut short by a crash."""
+        results = {r.call_id: r for turn in self._since if isinstance(turn, UserTurn) for r in turn.results}
+        calls = [call for turn in self._since if isinstance(turn, AssistantTurn) for call in turn.calls]
+        found = [results[call.id] for call in calls if call.name == "reply" and call.id in results]
+        return any(not result.is_error and '"cancelled":true' not in result.content for result in found)
+
 
 # ------------------------------------------------------------------ what it thinks
 
@@ -133,8 +141,8 @@ Page: TypeAlias = "Answer | Callable[[View], Answer]"
 
 
 def echo(view: View) -> Answer:
-    """Reply `echo: <text>` once to whatever is asked, where it was asked."""
-    return say(f"echo: {view.question.text}") if view.thoughts == 0 else SILENCE
+    """Reply `echo: <text>` to whatever is asked, where it was asked, until it is said."""
+    return SILENCE if view.replied else say(f"echo: {view.question.text}")
 
 
 class Book:
