@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import posixpath
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple, TypeAlias
 
@@ -59,15 +59,18 @@ class Volume:
 
     # ------------------------------------------------------------------ appending
 
-    def append(self, batch: Appends, sync: bool) -> list[int]:
-        """Append to the files in this order, syncing each before the next is touched; gives the offset of each part."""
+    def append(self, batch: Appends, sync: bool, unsynced: Collection[str] = ()) -> list[int]:
+        """Append to the files in this order, syncing each before the next is touched; gives the offset of each part.
+
+        unsynced: files for which nobody waits, and which may as well be synced another time.
+        """
         touched: list[tuple[str, int]] = []
         path = ""
         try:
             for path, data in batch:
                 touched.append((path, self._prepare(path)))
                 self._files.write(path, data)
-                if sync:
+                if sync and path not in unsynced:
                     self._files.sync(path)
         except OSError as error:
             for done, size in reversed(touched):

@@ -123,7 +123,7 @@ class Writer:
             pieces.append((outbox.PATH, log_out.unwritten()))
         if pieces:
             try:
-                offsets = await self._disk.run(Volume.append, pieces, sync)
+                offsets = await self._disk.run(Volume.append, pieces, sync, self._only_owed(requests))
             except StorageError as error:
                 log_in.dropped()
                 log_out.dropped()
@@ -139,6 +139,13 @@ class Writer:
         for request, answer in answers:
             _give(request, answer)
         return None
+
+    def _only_owed(self, requests: Sequence[Request]) -> frozenset[str]:
+        """Files that get nothing but what is owed: an fdatasync of theirs would only make the askers wait."""
+        if not self._owed or not requests:
+            return frozenset()
+        waited_for = {path for r in requests if isinstance(r, Commit) and is_durable(r) for path, _ in r.appends}
+        return frozenset(path for appends in self._owed for path, _ in appends) - waited_for
 
     def _stage(self, request: Request, batch: Batch) -> object:
         """What the asker will be told: an answer, or an error of the request itself, of which nothing is kept then."""

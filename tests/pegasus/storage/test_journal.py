@@ -190,11 +190,21 @@ async def test_it_goes_along_with_the_next_durable_commit_and_before_it(journal,
     await journal.append(SESSION, b"1\n", durable=False)
     await journal.append(SESSION, b"2\n", durable=False)
     await journal.append(SESSION, b"3\n")
-    await journal.append("other", b"4\n", durable=False)
+    await journal.append(SESSION, b"4\n", durable=False)
     await journal.append(SESSION, b"5\n")
-    left = disk.survivor()
-    assert left.content(SESSION) == b"1\n2\n3\n5\n"
-    assert left.content("other") == b"4\n"
+    assert disk.survivor().content(SESSION) == b"1\n2\n3\n4\n5\n"
+
+
+async def test_it_is_written_with_the_next_durable_commit_which_does_not_wait_for_a_sync_of_its_file(journal, disk):
+    await journal.append("other", b"1\n")
+    before = disk.fsyncs
+    await journal.append("other", b"2\n", durable=False)
+    await journal.append(SESSION, b"3\n")
+    assert disk.content("other") == b"1\n2\n"
+    assert disk.survivor().content("other") == b"1\n"
+    await journal.append("other", b"4\n")
+    assert disk.survivor().content("other") == b"1\n2\n4\n"
+    assert disk.fsyncs - before == 2
 
 
 async def test_done_and_acknowledged_go_along_with_the_next_write_of_their_file_only(start, disk, autojump_clock):
