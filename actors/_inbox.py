@@ -63,12 +63,18 @@ class Inbox(Generic[M]):
             raise trio.EndOfChannel from None
 
     def receive_nowait(self) -> M:
-        """The next message if one is there; else trio.WouldBlock. trio.EndOfChannel when the actor is to stop."""
+        """The next message if one is there; else trio.WouldBlock. trio.EndOfChannel when the actor is to stop.
+
+        Who takes several at once may answer them later, so the one before counts as kept: forgotten, it fails its asker
+        only when its Reply is garbage collected, which for a batch in a local variable is when the batch is done.
+        """
         life = self._life
         if life.stopping:
             raise trio.EndOfChannel
         if life.cell.queue:
-            self._finish_current()
+            if life.current is NOTHING:
+                self._finish_current()
+            life.current = NOTHING
         while life.cell.queue:
             message = life.cell.take()
             if self._begin(message):
