@@ -85,7 +85,7 @@ def stage(tmp_path_factory):
 @pytest.fixture(scope="module")
 def hasty_stage(tmp_path_factory):
     """The same with little patience for its provider."""
-    stage = Stage(tmp_path_factory.mktemp("hasty"), {"models.timeout": 0.6})
+    stage = Stage(tmp_path_factory.mktemp("hasty"), {"models.timeout": 0.4})
     yield from _standing(stage.daemon, stage)
 
 

@@ -50,21 +50,36 @@ def no_room_by_ballast(daemon):
         ballast.unlink()
 
 
-@pytest.fixture(params=["limit", "tmpfs"])
-def disk(request, tmp_path):
-    """(folder for the home, how to fill its disk)."""
-    if request.param == "limit":
-        yield tmp_path, no_room_by_limit
-        return
+@pytest.fixture
+def small(tmp_path):
+    """A folder whose `home` is a file system of a megabyte; None where mounting is not allowed."""
     folder = tmp_path / "small"
     (folder / "home").mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder / "home")]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting a tmpfs is not allowed here")
+        yield None
+        return
     try:
-        yield folder, no_room_by_ballast
+        yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder / "home")], check=True)
+
+
+@pytest.fixture
+def disk(small, tmp_path):
+    """(folder for the home, how to fill its disk)."""
+    return (tmp_path, no_room_by_limit) if small is None else (small, no_room_by_ballast)
+
+
+@pytest.fixture(params=["limit", "tmpfs"])
+def each_disk(request, tmp_path):
+    """As `disk`, both ways, one after the other."""
+    if request.param == "limit":
+        return tmp_path, no_room_by_limit
+    small = request.getfixturevalue("small")
+    if small is None:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    return small, no_room_by_ballast
 
 
 async def test_a_message_that_cannot_be_stored_is_refused_and_can_be_sent_again(disk):
@@ -92,9 +107,9 @@ async def test_the_error_says_why(disk):
         assert any(word in error["message"].lower() for word in ("space", "large", "disk", "full")), error
 
 
-async def test_a_thought_waits_until_there_is_room_again(disk):
+async def test_a_thought_waits_until_there_is_room_again(each_disk):
     """Accepted, thought about, and then the disk is full: the reply comes once there is room, and once only."""
-    folder, no_room = disk
+    folder, no_room = each_disk
     async with serving(folder, book := Book({"hello": say(LARGE)})) as daemon, daemon.client() as client:
         await client.ask("before")
         book.hold()
@@ -111,9 +126,9 @@ async def test_a_thought_waits_until_there_is_room_again(disk):
         await until(lambda: open_calls(session(daemon.home)) == [], "a well-formed session")
 
 
-async def test_killed_while_the_disk_was_full(disk):
+async def test_killed_while_the_disk_was_full(each_disk):
     """What was torn by the full disk is repaired at the next start, and what was accepted is answered."""
-    folder, no_room = disk
+    folder, no_room = each_disk
     async with serving(folder, book := Book({"hello": say(LARGE)})) as daemon:
         async with daemon.client() as client:
             await client.ask("before")
@@ -136,7 +151,7 @@ async def test_killed_while_the_disk_was_full(disk):
 async def test_a_start_on_a_full_disk_says_so(disk):
     folder, no_room = disk
     if no_room is no_room_by_limit:
-        pytest.skip("a limit can be set only on a process that runs")
+        pytest.skip("mounting a tmpfs is not allowed here, and a limit can be set only on a process that runs")
     async with serving(folder, Book(), start=False) as daemon:
         await daemon.start()
         async with daemon.client() as client:

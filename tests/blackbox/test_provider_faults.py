@@ -78,14 +78,13 @@ async def test_a_fault_that_will_last_is_told_at_once(stage, name, fault, words)
 LIMITED = {
     "500": (refuse(500, "internal"), ["500"]),
     "529": (refuse(529, "Overloaded"), ["529"]),
-    "503": (refuse(503, "try later"), ["503"]),
     "429": (refuse(429, "slow down"), ["429"]),
-    "hangs": (HANG, ["0.6 seconds"]),
-    "hangs in the middle": (HANG_IN_THE_MIDDLE, ["0.6 seconds"]),
+    "hangs": (HANG, ["0.4 seconds"]),
+    "hangs in the middle": (HANG_IN_THE_MIDDLE, ["0.4 seconds"]),
     "reset": (reset(), []),
     "cut": (cut(say("never seen"), 2), []),
     "error in the stream": (failing("server_error", "something broke"), []),
-    "an endless trickle": (Thought("drop " * 1000, pieces=1000, pause=0.05), ["0.6 seconds"]),
+    "an endless trickle": (Thought("drop " * 1000, pieces=1000, pause=0.05), ["0.4 seconds"]),
 }
 
 
@@ -98,11 +97,8 @@ async def test_a_fault_that_might_pass_is_told_after_the_timeout_at_latest(hasty
 
 PASSING = {
     "500": refuse(500),
-    "529": refuse(529),
     "429": refuse(429),
-    "408": refuse(408),
     "reset": reset(),
-    "cut at the start": cut(say("never seen"), 0),
     "cut in the middle": cut(say("never seen"), 2),
     "overloaded in the stream": failing("overloaded_error"),
 }
@@ -150,10 +146,10 @@ async def test_an_error_from_one_thought_to_the_next_keeps_what_was_said(stage, 
 
 
 async def test_a_provider_that_is_down(tmp_path):
-    settings = {"models.timeout": 0.6, "providers.test.base_url": "http://127.0.0.1:9/v1"}
+    settings = {"models.timeout": 0.4, "providers.test.base_url": "http://127.0.0.1:9/v1"}
     async with serving(tmp_path, Book(), settings) as daemon, daemon.client() as client:
         told = await client.ask("hello")
-        assert "connect" in told.lower() or "0.6 seconds" in told
+        assert "connect" in told.lower() or "0.4 seconds" in told
         assert "/stop" in await client.ask("/help")
 
 
@@ -181,13 +177,10 @@ async def test_a_whole_answer_instead_of_a_stream(stage, name):
 NONSENSE = {
     "empty body": Thought(body=b"", content_type="application/json"),
     "empty stream": Thought(body=b""),
-    "no JSON": Thought(body=b"hello", content_type="application/json"),
     "JSON of something else": Thought(body=b'{"hello":"world"}', content_type="application/json"),
-    "a JSON list": Thought(body=b"[1,2,3]", content_type="application/json"),
     "null": Thought(body=b"null", content_type="application/json"),
     "events of no JSON": Thought(body=b"data: hello\n\ndata: [DONE]\n\n"),
     "events of something else": Thought(body=b'data: {"a":1}\n\ndata: [DONE]\n\n'),
-    "choices null": Thought(body=b'data: {"choices":null}\n\ndata: [DONE]\n\n'),
     "deep": Thought(body=b"data: " + b"[" * 100_000 + b"\n\n"),
     "zeros": Thought(body=b"\0" * 100_000),
     "not UTF-8": Thought(body=b'data: {"choices":[{"delta":{"content":"\xff\xfe"}}]}\n\n'),

@@ -29,11 +29,20 @@ def result(id, content="{}", ts=3):
     return {"ts": ts, "role": "tool", "toolCallId": id, "content": content}
 
 
-async def repaired(tmp_path, entries, *, book=None):
-    """Start on a home with these entries; the session afterwards and the request of the next message."""
+STAND_IN = {"models.default": "offline/stand-in"}
+
+
+async def mended(tmp_path, entries):
+    """Start on a home with these entries; the session afterwards, as it is on disk."""
     write_session(tmp_path / "home", entries)
-    book = book or Book()
-    async with serving(tmp_path, book) as daemon, daemon.client() as client:
+    async with running(tmp_path / "home", STAND_IN) as daemon:
+        return session(daemon.home)
+
+
+async def repaired(tmp_path, entries):
+    """The same, and the request that the next message leads to."""
+    write_session(tmp_path / "home", entries)
+    async with serving(tmp_path, book := Book()) as daemon, daemon.client() as client:
         on_disk = session(daemon.home)
         assert await client.ask("next") == "echo: next"
     return on_disk, book.asked[-1]
@@ -43,7 +52,7 @@ async def test_a_good_session_is_left_alone(tmp_path):
     entries = [user("a"), thought(("c1", "current_time")), result("c1"), thought(content="ok")]
     write_session(tmp_path / "home", entries)
     before = session_path(tmp_path / "home").read_bytes()
-    async with serving(tmp_path, Book()) as daemon:
+    async with running(tmp_path / "home", STAND_IN) as daemon:
         assert session_path(daemon.home).read_bytes() == before
 
 
@@ -58,7 +67,7 @@ async def test_open_calls_are_marked_as_cancelled_and_written_back(tmp_path):
 
 async def test_some_calls_are_open(tmp_path):
     entries = [user("a"), thought(("a", "current_time"), ("b", "current_time"), ("c", "reply")), result("b", '"b"')]
-    on_disk, _ = await repaired(tmp_path, entries)
+    on_disk = await mended(tmp_path, entries)
     assert [line.get("toolCallId") for line in on_disk[2:5]] == ["a", "b", "c"]
     assert on_disk[3]["content"] == '"b"'
 
@@ -73,14 +82,14 @@ async def test_open_calls_far_back_are_repaired_in_place(tmp_path):
         result("b"),
         user("c"),
     ]
-    on_disk, _ = await repaired(tmp_path, entries)
+    on_disk = await mended(tmp_path, entries)
     assert [line["role"] for line in on_disk[:7]] == ["user", "assistant", "tool", "user", "assistant", "tool", "user"]
     assert json.loads(on_disk[2]["content"]) == CANCELLED
 
 
 async def test_a_result_after_another_message_is_moved_behind_its_call(tmp_path):
     entries = [user("a"), thought(("a", "current_time")), user("b"), result("a", '"late"')]
-    on_disk, _ = await repaired(tmp_path, entries)
+    on_disk = await mended(tmp_path, entries)
     assert (on_disk[2]["toolCallId"], on_disk[2]["content"]) == ("a", '"late"')
     assert on_disk[3]["role"] == "user"
 
@@ -100,7 +109,7 @@ async def test_equal_call_ids_are_told_apart(tmp_path):
         thought(("x", "current_time")),
         result("x", '"2"'),
     ]
-    on_disk, _ = await repaired(tmp_path, entries)
+    on_disk = await mended(tmp_path, entries)
     assert open_calls(on_disk) == []
     assert [line["content"] for line in on_disk if line["role"] == "tool"] == ['"1"', '"2"']
 
@@ -118,18 +127,12 @@ async def test_equal_call_ids_are_told_apart(tmp_path):
 )
 async def test_a_torn_last_line_is_set_aside_and_reported(tmp_path, torn):
     write_session(tmp_path / "home", [user("kept"), thought(content="fine"), torn])
-    async with serving(tmp_path, book := Book()) as daemon, daemon.client() as client:
+    async with running(tmp_path / "home", STAND_IN) as daemon:
         on_disk = session(daemon.home)
         assert [line.get("content") for line in on_disk] == ["[channel: web | id: c1]\nkept", "fine"]
         await until(lambda: "current.jsonl" in daemon.stderr, "a log line about the torn line")
-        kept = [
-            path.read_bytes()
-            for path in (daemon.home / "data").rglob("*")
-            if path.is_file() and "current.jsonl" in path.name
-        ]
+        kept = [path.read_bytes() for path in (daemon.home / "data").rglob("*current.jsonl*")]
         assert any(torn in content for content in kept), "what was torn is nowhere"
-        await client.ask("next")
-        assert "kept" in book.asked[0].user
 
 
 BAD_LINES = {
@@ -149,12 +152,13 @@ BAD_LINES = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD_LINES.values(), ids=BAD_LINES)
-async def test_a_bad_line_never_hides_the_good_ones_around_it(tmp_path, bad):
+@pytest.mark.parametrize("kind", ["no JSON", "unknown role", "not UTF-8", "zeros", "deep", "two on one line"])
+async def test_a_bad_line_never_hides_the_good_ones_around_it(tmp_path, kind):
+    bad = BAD_LINES[kind]
     write_session(
         tmp_path / "home", [user("before"), thought(content="fine"), bad, user("after"), thought(content="good")]
     )
-    async with running(tmp_path / "home", {"models.default": "offline/stand-in"}) as daemon:
+    async with running(tmp_path / "home", STAND_IN) as daemon:
         texts = [line["content"].rpartition("\n")[2] for line in session(daemon.home)]
         assert texts == ["before", "fine", "after", "good"]
         await until(lambda: "line 3" in daemon.stderr, "a log line that names the bad line")
@@ -184,24 +188,28 @@ async def test_unknown_keys_of_a_later_version_are_no_problem(tmp_path):
 @pytest.mark.parametrize(
     "entries",
     [
-        [thought(content="I begin")],
+        [thought(content="I begin"), thought(content="and go on")],
         [thought(("a", "current_time")), result("a")],
-        [user("a"), user("b"), user("c")],
-        [user("a"), thought(content="x"), thought(content="y")],
-        [{"ts": 1, "role": "system", "content": "a summary", "metadata": {"type": "compact", "previousSession": "x.jsonl"}}],
-        [user("a"), {"ts": 1, "role": "assistant"}, user("b")],
-        [{"ts": 1, "role": "user", "content": ""}, {"ts": 1, "role": "user"}],
+        [
+            {
+                "ts": 1,
+                "role": "system",
+                "content": "a summary",
+                "metadata": {"type": "compact", "previousSession": "x.jsonl"},
+            }
+        ],
+        [
+            user("a"),
+            {"ts": 1, "role": "assistant"},
+            user("b"),
+            {"ts": 1, "role": "user", "content": ""},
+            {"ts": 1, "role": "user"},
+        ],
         [user("a"), thought(("a", "current_time")), {"ts": 1, "role": "tool", "toolCallId": "a"}],
-        [user("a"), thought(("a" * 500, "no such tool!"), ("ü|", "current_time")), result("ü|")],
-        [user("a"), thought(("", "current_time"))],
-        [result("a")],
-        [],
+        [user("a"), thought(("a" * 500, "no such tool!"), ("ü|", "current_time"), ("", "reply")), result("ü|")],
     ],
-    ids=[
-        "assistant first", "call first", "users only", "assistants only", "a summary", "an empty turn", "empty users",
-        "an empty result", "strange ids and names", "an empty id", "a result only", "an empty file",
-    ],
-)  # fmt: skip
+    ids=["assistant first", "call first", "a summary", "empty turns", "an empty result", "strange ids and names"],
+)
 async def test_the_provider_gets_a_valid_request_out_of(tmp_path, entries):
     """The provider checks every request as strictly as the real ones do, and `serving` fails the test if one is refused."""
     await repaired(tmp_path, entries)
@@ -209,7 +217,7 @@ async def test_the_provider_gets_a_valid_request_out_of(tmp_path, entries):
 
 async def test_repairing_twice_changes_nothing_more(tmp_path):
     write_session(tmp_path / "home", [user("a"), thought(("a", "reply")), b"bad\n", user("b"), b'{"torn'])
-    async with serving(tmp_path, Book()) as daemon:
+    async with running(tmp_path / "home", STAND_IN) as daemon:
         first = session_path(daemon.home).read_bytes()
         await daemon.restart()
         assert session_path(daemon.home).read_bytes() == first

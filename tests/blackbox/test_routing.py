@@ -115,18 +115,18 @@ async def test_unknown_channel_is_an_error_the_model_sees_and_nobody_gets_a_fram
         assert cli.seen[-1]["seq"] == 1, "the lost reply took a number"
 
 
-async def test_an_unknown_id_of_a_type_nobody_serves_is_an_error(tmp_path):
+async def test_an_unknown_id_of_a_type_nobody_serves_is_an_error(stage, name):
     lost = Thought(calls=(reply("psst", "+49123", "sms"),))
-    async with serving(tmp_path, book := Book({"text her": [lost, SILENCE]})) as daemon, daemon.client() as client:
+    async with stage.play(book := Book({"text her": [lost, SILENCE]}), name) as daemon, daemon.client() as client:
         await client.say("text her")
         await client.ask("next")
         assert "+49123" in book.about("text her")[1].results[0]
         assert client.texts() == ["echo: next"]
 
 
-async def test_a_new_id_goes_to_the_bridge_of_the_given_type(tmp_path):
-    book = Book({"text her": Thought(calls=(reply("hi!", "+49123", "sms"), reply("sent", "c1", "web")))})
-    async with serving(tmp_path, book) as daemon, daemon.bridge("sms") as bridge, daemon.client() as client:
+async def test_a_new_id_goes_to_the_bridge_of_the_given_type(stage, name):
+    book = Book({"text her": Thought(calls=(reply("hi!", "+49123", name), reply("sent", name, "web")))})
+    async with stage.play(book, name) as daemon, daemon.bridge(name) as bridge, daemon.client() as client:
         await client.say("text her")
         frame = await bridge.reply()
         assert (frame["text"], frame["channel"]["channelId"], frame["seq"]) == ("hi!", "+49123", 1)
@@ -167,19 +167,19 @@ async def test_an_id_of_several_types_needs_the_type(tmp_path):
         assert web.texts() == ["echo: hello"]
 
 
-async def test_reply_without_channel_id_is_an_error_and_nothing_is_delivered(tmp_path):
+async def test_reply_without_channel_id_is_an_error_and_nothing_is_delivered(stage, name):
     mute = Thought(calls=(Call("reply", {"text": "psst"}),))
-    async with serving(tmp_path, book := Book({"hi": [mute, SILENCE]})) as daemon, daemon.client() as client:
+    async with stage.play(book := Book({"hi": [mute, SILENCE]}), name) as daemon, daemon.client() as client:
         await client.say("hi")
         assert await client.ask("next") == "echo: next"
         assert "channelId" in book.about("hi")[1].results[0]
         assert client.texts() == ["echo: next"]
 
 
-async def test_reply_result_does_not_claim_delivery(tmp_path):
+async def test_reply_result_does_not_claim_delivery(stage, name):
     """Trap T19: what the model reads after reply() is no proof that the user heard it."""
     both = Thought(calls=(reply("hello"), Call("current_time")))
-    async with serving(tmp_path, book := Book({"hi": [both, SILENCE]})) as daemon, daemon.client() as client:
+    async with stage.play(book := Book({"hi": [both, SILENCE]}), name) as daemon, daemon.client() as client:
         await client.ask("hi")
         await client.ask("next")
         result = json.loads(book.about("hi")[1].results[0])
@@ -187,11 +187,11 @@ async def test_reply_result_does_not_claim_delivery(tmp_path):
         assert result["seq"] == 1
 
 
-async def test_a_client_gets_only_its_own_channel(tmp_path):
+async def test_a_client_gets_only_its_own_channel(stage, name):
     async with (
-        serving(tmp_path, Book()) as daemon,
-        daemon.client("web", "a") as a,
-        daemon.client("web", "b") as b,
+        stage.play(Book(), name) as daemon,
+        daemon.client("web", f"{name}-a") as a,
+        daemon.client("web", f"{name}-b") as b,
         daemon.bridge("slack") as slack,
     ):
         await a.ask("for a")
@@ -200,30 +200,30 @@ async def test_a_client_gets_only_its_own_channel(tmp_path):
             assert peer.texts() == []
 
 
-async def test_a_bridge_gets_all_channels_of_its_type(tmp_path):
-    async with serving(tmp_path, Book()) as daemon, daemon.bridge("telegram") as bridge:
+async def test_a_bridge_gets_all_channels_of_its_type(stage, name):
+    async with stage.play(Book(), name) as daemon, daemon.bridge(name) as bridge:
         for id in ("100", "200", "100"):
-            await bridge.say(f"from {id}", channel={"type": "telegram", "channelId": id, "userId": "u", "replyTo": "7"})
+            await bridge.say(f"from {id}", channel={"type": name, "channelId": id, "userId": "u", "replyTo": "7"})
             frame = await bridge.reply()
             assert frame["text"] == f"echo: from {id}"
             assert (frame["channel"]["channelId"], frame["channel"]["replyTo"]) == (id, "7")
         assert [frame["seq"] for frame in bridge.seen if frame["type"] == "reply"] == [1, 1, 2]
 
 
-async def test_two_clients_of_one_address_both_get_the_reply(tmp_path):
+async def test_two_clients_of_one_address_both_get_the_reply(stage, name):
     async with (
-        serving(tmp_path, Book()) as daemon,
-        daemon.client("web", "same") as one,
-        daemon.client("web", "same") as two,
+        stage.play(Book(), name) as daemon,
+        daemon.client("web", f"{name}-same") as one,
+        daemon.client("web", f"{name}-same") as two,
     ):
         await one.say("hello")
         assert (await one.reply())["seq"] == (await two.reply())["seq"] == 1
         assert two.texts() == ["echo: hello"]
 
 
-async def test_ids_with_special_characters_come_back_as_they_are(tmp_path):
+async def test_ids_with_special_characters_come_back_as_they_are(stage, name):
     """`|`, `[`, `]`, spaces and emoji in ids: escaped in the metadata line, whole again on the way out."""
     strange = "room [1] | 100% café 🐈"
-    async with serving(tmp_path, Book()) as daemon, daemon.client("web", strange) as client:
+    async with stage.play(Book(), name) as daemon, daemon.client("web", strange) as client:
         assert await client.ask("hello") == "echo: hello"
         assert client.seen[-1]["channel"]["channelId"] == strange
