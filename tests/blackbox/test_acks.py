@@ -111,6 +111,31 @@ async def test_a_bridge_comes_back_with_last_seqs(stage, name):
             assert bridge.texts() == ["echo: two #a", "echo: fence"]
 
 
+async def test_a_last_seq_and_an_ack_from_another_world_lose_nothing(stage, name):
+    """Numbers beyond the last one assigned count as that last one."""
+    async with stage.play(Book(), name) as daemon:
+        async with daemon.client(lastSeq=1_000_000) as client:
+            await client.ack(999_999)
+            await client.fence()
+        async with daemon.client() as client:
+            await client.say("hello")
+        async with daemon.client() as client:
+            assert (await client.reply())["seq"] == 1
+
+
+async def test_two_bridges_of_one_type_both_hear_and_one_may_acknowledge(stage, name):
+    async with stage.play(Book(), name) as daemon:
+        async with daemon.bridge(name) as one, daemon.bridge(name) as two:
+            await one.say("hi", channel={"type": name, "channelId": "#x"})
+            reply = await one.reply()
+            assert await two.reply() == reply
+            await two.ack(reply)
+            await two.fence()
+        async with daemon.bridge(name) as again:
+            await again.say("next", channel={"type": name, "channelId": "#x"})
+            assert (await again.reply())["text"] == "echo: next"
+
+
 # ------------------------------------------------------------------ the same id twice
 
 

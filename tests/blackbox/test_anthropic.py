@@ -41,6 +41,23 @@ async def test_a_day_with_claude(tmp_path):
     assert "cache_control" in json.dumps(book.asked[-1].body["system"]), "the stable prefix is not cached"
 
 
+async def test_the_provider_changes_in_the_middle_of_a_conversation(tmp_path):
+    """What Claude thought in private stays with Claude; everything else is valid for either."""
+    book = Book({"time?": [Thought("let me look", (Call("current_time"),), thinking=(THINKING,)), say("late")]})
+    async with serving(tmp_path, book, wire="anthropic") as daemon:
+        async with daemon.client() as client:
+            assert await client.ask("time?") == "late"
+        for wire, url in (("openai", book.server.openai_url), ("anthropic", book.server.url)):
+            await daemon.stop()
+            daemon.configure(providers__test__type=wire, providers__test__base_url=url)
+            await daemon.start()
+            async with daemon.client() as client:
+                assert await client.ask(f"hello {wire}") == f"echo: hello {wire}"
+                assert await client.ask("time?") == "late"
+    assert "signature" not in json.dumps([view.body for view in book.asked if view.request.format == "openai"])
+    assert THINKING in book.asked[-1].messages[1]["content"]
+
+
 async def test_the_key_in_the_environment_is_enough(tmp_path):
     settings = {"models.default": "anthropic/claude-test", "providers.test.type": "offline"}
     async with serving(tmp_path, book := Book(), settings, wire="anthropic", start=False) as daemon:

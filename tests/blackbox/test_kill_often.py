@@ -7,7 +7,7 @@ import random
 import pytest
 import trio
 
-from tests.blackbox.support import Book, Call, Thought, echo, open_calls, serving, until
+from tests.blackbox.support import Book, Call, Thought, echo, open_calls, running, serving, until
 from tests.blackbox.support.files import session
 from tests.blackbox.support.talker import Talker
 
@@ -19,6 +19,38 @@ def curious(view):
         return Thought("what time is it?", (Call("current_time"),))
     answer = echo(view)
     return Thought("hm", answer.calls) if number % 7 == 0 else answer
+
+
+@pytest.mark.deadline(80)
+async def test_the_same_while_the_logs_are_being_compacted(tmp_path):
+    """Four megabytes of commands, of which almost nothing stays alive: the logs are rewritten again and again."""
+    talker = Talker("anna", [f"/help {n} " + "x" * 50_000 for n in range(80)])
+    choices = random.Random(3)
+    async with running(tmp_path / "home", {"models.default": "offline/stand-in"}) as daemon:
+        for _ in range(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_kill_after, daemon, talker, choices.randint(1, 40), choices.random() * 0.01)
+                await talker.live(daemon)
+                nursery.cancel_scope.cancel()
+            if not daemon.alive:
+                await daemon.start()
+        await talker.live(daemon)
+        assert sorted(talker.answers) == list(range(1, 81))
+        assert {frame["metadata"]["inReplyTo"] for frame in talker.answers.values()} == set(talker.texts)
+        async with daemon.client("web", "anna") as client:
+            for n in (0, 40, 79):
+                await client.say(talker.texts[f"anna-{n}"], id=f"anna-{n}")
+            await client.say("/help")
+            assert (await client.reply())["seq"] == 81
+        inbox = daemon.home / "data" / "inbox" / "inbox.jsonl"
+        await until(lambda: inbox.stat().st_size < 2_500_000, "a compacted inbox")
+
+
+async def _kill_after(daemon, talker, steps, pause):
+    for _ in range(steps):
+        await talker.stepped.wait()
+    await trio.sleep(pause)
+    daemon.kill()
 
 
 class Killer:

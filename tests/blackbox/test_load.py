@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import signal
 from contextlib import suppress
 
 import pytest
 import trio
 from trio_websocket import ConnectionClosed
 
-from tests.blackbox.support import HANG, Book, connect, say, serving, until
+from tests.blackbox.support import HANG, Book, Closed, connect, say, serving, until
 
 MB = 1_000_000
 
@@ -52,6 +53,29 @@ async def _flood(client, count):
             await client.post(f"m{n}", id=f"m{n}")
     assert accepted | refused == {f"m{n}" for n in range(1, count + 1)}
     return accepted
+
+
+async def test_a_stop_in_the_middle_of_a_flood(tmp_path):
+    """Exit code 0, and exactly what was accepted is there after the restart."""
+    async with serving(tmp_path, Book(otherwise=HANG)) as daemon:
+        accepted = set()
+        with suppress(Closed, ConnectionClosed):
+            async with daemon.client() as client:
+                try:
+                    for n in range(2000):
+                        await client.post(f"m{n}", id=f"m{n}")
+                        if n == 600:
+                            daemon.signal(signal.SIGTERM)
+                    await client.closed()
+                finally:
+                    with suppress(Closed):
+                        while True:
+                            await client.get("nothing", timeout=5)
+                    accepted = {frame["id"] for frame in client.seen if frame["type"] == "accepted"}
+        assert await daemon.exit() == 0
+        await daemon.start()
+        async with daemon.client("web", "other") as other:
+            assert (await other.call("status"))["waiting"] >= len(accepted) > 0
 
 
 async def test_a_flood_on_one_channel_is_worked_off_in_order(tmp_path):

@@ -284,6 +284,19 @@ async def test_a_part_of_the_home_that_is_of_the_wrong_kind(home, name):
     assert "Traceback" not in refusal.value.stderr
 
 
+@pytest.mark.parametrize("name", ["main/current.jsonl", "inbox/inbox.jsonl", "outbox/outbox.jsonl"])
+async def test_data_that_cannot_be_read_at_start(home, name):
+    """A folder in the place of a file: it is named, and so is what to do."""
+    (home / "data" / name).mkdir(parents=True)
+    with pytest.raises(Exited) as refusal:
+        async with running(home, STAND_IN):
+            pass
+    assert refusal.value.code in (1, 78)
+    said = [line for line in refusal.value.stderr.splitlines() if line.startswith("pegasus: ")]
+    assert len(said) == 1
+    assert str(home / "data" / name) in said[0]
+
+
 async def test_a_port_in_use(home):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -242,6 +242,34 @@ async def test_a_reply_in_the_outbox_gets_its_true_result(tmp_path):
         assert len(book.about("hello")) == 1
 
 
+@pytest.mark.parametrize("log", ["inbox", "outbox"])
+async def test_bad_lines_in_inbox_and_outbox_hide_nothing_around_them(tmp_path, log):
+    async with serving(tmp_path, book := Book()) as daemon:
+        async with daemon.client() as client:
+            await client.say("one", id="m-1")
+            await client.reply()
+            book.hold()
+            await client.say("two", id="m-2")
+            daemon.kill()
+        path = daemon.home / "data" / log / f"{log}.jsonl"
+        spoilt = b"".join(
+            line + bad for line in path.read_bytes().splitlines(keepends=True) for bad in BAD_LINES.values()
+        )
+        path.write_bytes(spoilt + b'{"torn')
+        book.release()
+        await daemon.start()
+        async with daemon.client(lastSeq=0) as client:
+            assert [(frame["seq"], frame["text"]) for frame in await client.replies(2)] == [
+                (1, "echo: one"),
+                (2, "echo: two"),
+            ]
+            await client.say("one", id="m-1")
+            await client.say("three")
+            assert (await client.reply())["text"] == "echo: three"
+        assert len(book.about("one")) == 1
+        await until(lambda: f"{log}.jsonl" in daemon.stderr, "a log line about the bad lines")
+
+
 async def test_sessions_of_two_thousand_turns_load(tmp_path):
     entries = []
     for n in range(1000):

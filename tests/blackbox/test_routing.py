@@ -221,6 +221,13 @@ async def test_two_clients_of_one_address_both_get_the_reply(stage, name):
         assert two.texts() == ["echo: hello"]
 
 
+async def test_types_and_threads_with_special_characters_come_back_as_they_are(stage, name):
+    async with stage.play(Book(), name) as daemon, daemon.client("we|rd] type", name, replyTo="thread: [7]|") as client:
+        await client.say("hello")
+        channel = (await client.reply())["channel"]
+        assert (channel["type"], channel["channelId"], channel["replyTo"]) == ("we|rd] type", name, "thread: [7]|")
+
+
 async def test_ids_with_special_characters_come_back_as_they_are(stage, name):
     """`|`, `[`, `]`, spaces and emoji in ids: escaped in the metadata line, whole again on the way out."""
     strange = "room [1] | 100% café 🐈"
