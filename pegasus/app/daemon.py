@@ -34,9 +34,12 @@ FAILURE, GAVE_UP, BAD_SETTINGS = 1, 70, 78
 def run_daemon(home: Home, settings: Settings, *, with_cli: bool) -> int:
     """Run until a signal or, with_cli, until the chat is left; gives the exit code. Problems are told on stderr."""
     try:
-        with own_home(home):
-            token = ensure_token(home, settings.gateway.token)
-            return _run(_World(home, settings, token, _persona(home, settings), with_cli))
+        try:
+            with own_home(home):
+                token = ensure_token(home, settings.gateway.token)
+                return _run(_World(home, settings, token, _persona(home, settings), with_cli))
+        finally:
+            stop_logging()  # first, so that what is told below stands last on the screen
     except HomeError as error:
         return _complain(str(error), error.exit_code)
     except (PersonaError, ModelConfigError) as error:
@@ -45,8 +48,6 @@ def run_daemon(home: Home, settings: Settings, *, with_cli: bool) -> int:
         return _complain(f"{error}; the log tells why", GAVE_UP)
     except (OSError, StorageError, ActorDied) as error:
         return _complain(_cause(error), FAILURE)
-    finally:
-        stop_logging()
 
 
 @attrs.frozen(eq=False)
@@ -65,7 +66,7 @@ def _run(world: _World) -> int:
         first: BaseException = group
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
-        raise first from group
+        raise first from first.__cause__  # the group itself says nothing
 
 
 def now() -> int:
@@ -166,10 +167,14 @@ def _persona(home: Home, settings: Settings) -> Persona:
 
 
 def _cause(error: BaseException) -> str:
-    """What a person can do something about: behind an actor that did not start stands the reason."""
-    while isinstance(error, ActorDied | GaveUp) and error.__cause__ is not None:
-        error = error.__cause__
-    return str(error)
+    """What a person can do something about: behind an actor that did not start, or a nursery, stands the reason."""
+    while True:
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        elif isinstance(error, ActorDied | GaveUp) and error.__cause__ is not None:
+            error = error.__cause__
+        else:
+            return str(error)
 
 
 def _complain(message: str, code: int) -> int:
