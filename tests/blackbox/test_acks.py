@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from tests.blackbox.support import Book, serving
+from tests.blackbox.support import Book
 
 
 async def test_an_acknowledged_reply_is_not_sent_again(stage, name):
@@ -26,9 +26,9 @@ async def test_an_unacknowledged_reply_is_sent_again(stage, name):
             assert await client.reply() == first
 
 
-async def test_acknowledgement_survives_a_restart(tmp_path):
+async def test_acknowledgement_survives_a_restart(stage, name):
     """After a clean stop; a kill -9 may forget the last ones, never a reply."""
-    async with serving(tmp_path, Book()) as daemon:
+    async with stage.play(Book(), name) as daemon:
         async with daemon.client() as client:
             await client.ask("one")
             await client.fence()
@@ -55,8 +55,8 @@ async def test_last_seq_is_authoritative(stage, name):
             assert len(client.texts()) == 3
 
 
-async def test_last_seq_after_a_kill(tmp_path):
-    async with serving(tmp_path, Book()) as daemon:
+async def test_last_seq_after_a_kill(stage, name):
+    async with stage.play(Book(), name) as daemon:
         async with daemon.client() as client:
             for n in range(1, 4):
                 await client.say(f"m{n}")
@@ -67,17 +67,17 @@ async def test_last_seq_after_a_kill(tmp_path):
             assert [frame["text"] for frame in await client.replies(2)] == ["echo: m2", "echo: m3"]
 
 
-async def test_replies_wait_for_a_client_that_is_away(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon:
-        async with daemon.client("web", "away") as away:
+async def test_replies_wait_for_a_client_that_is_away(stage, name):
+    async with stage.play(book := Book(), name) as daemon:
+        async with daemon.client("web", f"{name}-away") as away:
             book.hold()
             await away.say("one")
             await away.say("two")
         book.release()
-        async with daemon.client("web", "other") as other:
+        async with daemon.client("web", f"{name}-other") as other:
             await other.ask("fence")
         await daemon.restart()
-        async with daemon.client("web", "away", lastSeq=0) as away:
+        async with daemon.client("web", f"{name}-away", lastSeq=0) as away:
             assert [frame["text"] for frame in await away.replies(2)] == ["echo: one", "echo: two"]
 
 
@@ -150,8 +150,8 @@ async def test_same_id_is_accepted_again_and_processed_once(stage, name):
         assert len(book.about("once")) == 1
 
 
-async def test_same_id_after_restarts_is_processed_once(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon:
+async def test_same_id_after_restarts_is_processed_once(stage, name):
+    async with stage.play(book := Book(), name) as daemon:
         for stop in (daemon.kill, daemon.kill, None):
             async with daemon.client() as client:
                 await client.say("once", id="m-1")
@@ -165,8 +165,8 @@ async def test_same_id_after_restarts_is_processed_once(tmp_path):
             assert [frame["text"] for frame in await client.replies(2)] == ["echo: once", "echo: next"]
 
 
-async def test_same_id_after_a_clean_restart(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon:
+async def test_same_id_after_a_clean_restart(stage, name):
+    async with stage.play(book := Book(), name) as daemon:
         async with daemon.client() as client:
             await client.ask("once", id="m-1")
         await daemon.stop()

@@ -95,10 +95,10 @@ async def test_stop_passes_the_queue_and_leaves_it_alone(stage, name):
         assert [frame["text"] for frame in await client.replies(2)] == ["echo: two", "echo: three"]
 
 
-async def test_stop_leaves_a_well_formed_session(tmp_path):
+async def test_stop_leaves_a_well_formed_session(stage, name):
     """Stopped in the second thought: what was done stays, nothing is open, the model is told that it was stopped."""
     book = Book({"go": [Thought("step one", (reply("working"), Call("current_time")))]})
-    async with serving(tmp_path, book) as daemon, daemon.client() as client:
+    async with stage.play(book, name) as daemon, daemon.client() as client:
         book.hold(after=1)
         await client.say("go")
         assert (await client.reply())["text"] == "working"
@@ -114,8 +114,8 @@ async def test_stop_leaves_a_well_formed_session(tmp_path):
             assert await again.ask("after the restart") == "echo: after the restart"
 
 
-async def test_a_stopped_message_is_not_taken_up_again_after_a_crash(tmp_path):
-    async with serving(tmp_path, book := Book({"never finish this": HANG})) as daemon:
+async def test_a_stopped_message_is_not_taken_up_again_after_a_crash(stage, name):
+    async with stage.play(book := Book({"never finish this": HANG}), name) as daemon:
         async with daemon.client() as client:
             await client.say("never finish this")
             await book.reached(1)
@@ -242,8 +242,8 @@ async def test_session_file_line_by_line(tmp_path):
     assert [first["toolCallId"], second["toolCallId"]] == [c["id"] for c in speak["toolCalls"]]
 
 
-async def test_the_turn_is_on_disk_before_the_reply_is_seen(tmp_path):
-    async with serving(tmp_path, Book({"hi": Thought("warmly now", (reply("hello"),))})) as daemon:
+async def test_the_turn_is_on_disk_before_the_reply_is_seen(stage, name):
+    async with stage.play(Book({"hi": Thought("warmly now", (reply("hello"),))}), name) as daemon:
         async with daemon.client() as client:
             await client.say("hi")
             await client.reply()

@@ -20,8 +20,8 @@ async def assert_answered_once(daemon, *texts, last=0):
         assert [frame["seq"] for frame in replies] == list(range(last + 1, last + len(texts) + 2))
 
 
-async def test_right_after_accepted(tmp_path):
-    async with serving(tmp_path, Book()) as daemon:
+async def test_right_after_accepted(stage, name):
+    async with stage.play(Book(), name) as daemon:
         async with daemon.client() as client:
             await client.say("hello")
             daemon.kill()
@@ -29,8 +29,8 @@ async def test_right_after_accepted(tmp_path):
         await assert_answered_once(daemon, "echo: hello")
 
 
-async def test_while_the_model_thinks(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon:
+async def test_while_the_model_thinks(stage, name):
+    async with stage.play(book := Book(), name) as daemon:
         async with daemon.client() as client:
             book.hold()
             await client.say("hello")
@@ -43,8 +43,8 @@ async def test_while_the_model_thinks(tmp_path):
         assert len(book.about("hello")) == 2
 
 
-async def test_after_the_reply_before_the_ack(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon:
+async def test_after_the_reply_before_the_ack(stage, name):
+    async with stage.play(book := Book(), name) as daemon:
         async with daemon.client() as client:
             await client.say("hello")
             first = await client.reply()
@@ -56,10 +56,10 @@ async def test_after_the_reply_before_the_ack(tmp_path):
         assert len(book.about("hello")) == 1, "what was said is not thought about again"
 
 
-async def test_between_two_thoughts_about_one_message(tmp_path):
+async def test_between_two_thoughts_about_one_message(stage, name):
     """What the first thought said is not said again, and the second goes on from its results."""
     book = Book({"go": [Thought("step one", (reply("working"), Call("current_time"))), say("done")]})
-    async with serving(tmp_path, book) as daemon:
+    async with stage.play(book, name) as daemon:
         async with daemon.client() as client:
             book.hold(after=1)
             await client.say("go")
@@ -73,9 +73,9 @@ async def test_between_two_thoughts_about_one_message(tmp_path):
         assert len(book.about("go")[2].results) == 2
 
 
-async def test_in_the_middle_of_several_replies(tmp_path):
+async def test_in_the_middle_of_several_replies(stage, name):
     texts = [f"part {n}" for n in range(20)]
-    async with serving(tmp_path, Book({"tell me": say(*texts)})) as daemon:
+    async with stage.play(Book({"tell me": say(*texts)}), name) as daemon:
         async with daemon.client() as client:
             await client.say("tell me")
             await client.reply()
@@ -84,9 +84,9 @@ async def test_in_the_middle_of_several_replies(tmp_path):
         await assert_answered_once(daemon, *texts)
 
 
-async def test_after_silence(tmp_path):
+async def test_after_silence(stage, name):
     """Chosen silence is not reconsidered."""
-    async with serving(tmp_path, book := Book({"👍": SILENCE})) as daemon:
+    async with stage.play(book := Book({"👍": SILENCE}), name) as daemon:
         async with daemon.client() as client:
             await client.say("👍")
             await client.ask("next")
@@ -96,8 +96,8 @@ async def test_after_silence(tmp_path):
         assert len(book.about("👍")) == 1
 
 
-async def test_with_a_backlog(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon:
+async def test_with_a_backlog(stage, name):
+    async with stage.play(book := Book(), name) as daemon:
         async with daemon.client() as client:
             book.hold()
             for n in range(30):
@@ -110,9 +110,9 @@ async def test_with_a_backlog(tmp_path):
         await assert_answered_once(daemon, *(f"echo: m{n}" for n in range(30)))
 
 
-async def test_while_starting(tmp_path):
+async def test_while_starting(stage, name):
     """Killed again and again, a little later each time, with work waiting for it."""
-    async with serving(tmp_path, book := Book()) as daemon:
+    async with stage.play(book := Book(), name) as daemon:
         async with daemon.client() as client:
             book.hold()
             for n in range(3):
@@ -160,9 +160,9 @@ async def test_around_new(tmp_path, moment):
         assert "remember 42" not in json.dumps(session(daemon.home))
 
 
-async def test_during_stop(tmp_path):
+async def test_during_stop(stage, name):
     """/stop accepted, then killed: the answer comes after the restart, and the session is well-formed."""
-    async with serving(tmp_path, book := Book()) as daemon:
+    async with stage.play(book := Book(), name) as daemon:
         async with daemon.client() as client:
             book.hold()
             await client.say("a long thought")
@@ -177,9 +177,9 @@ async def test_during_stop(tmp_path):
             await until(lambda: open_calls(session(daemon.home)) == [], "a well-formed session")
 
 
-async def test_many_kills_over_one_message_do_not_set_it_aside(tmp_path):
+async def test_many_kills_over_one_message_do_not_set_it_aside(stage, name):
     """Three crashes of the Main Agent set a message aside; kills of the process are not its fault."""
-    async with serving(tmp_path, book := Book()) as daemon:
+    async with stage.play(book := Book(), name) as daemon:
         book.hold()
         async with daemon.client() as client:
             await client.say("hello")
@@ -192,8 +192,8 @@ async def test_many_kills_over_one_message_do_not_set_it_aside(tmp_path):
         await assert_answered_once(daemon, "echo: hello")
 
 
-async def test_nothing_is_lost_when_the_stop_is_graceful(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon:
+async def test_nothing_is_lost_when_the_stop_is_graceful(stage, name):
+    async with stage.play(book := Book(), name) as daemon:
         async with daemon.client() as client:
             book.hold()
             await client.say("hello")

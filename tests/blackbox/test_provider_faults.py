@@ -213,8 +213,8 @@ async def test_surrogates_and_control_characters_in_an_answer(stage, name):
         assert "🐈" in book.asked[-1].said("assistant")[-1]
 
 
-async def test_an_apology_is_given_once_over_restarts(tmp_path):
-    async with serving(tmp_path, Book({"hello": refuse(401)})) as daemon:
+async def test_an_apology_is_given_once_over_restarts(stage, name):
+    async with stage.play(Book({"hello": refuse(401)}), name) as daemon:
         async with daemon.client() as client:
             await client.say("hello")
             first = await client.reply()

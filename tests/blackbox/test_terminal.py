@@ -40,9 +40,9 @@ async def test_the_stand_in_says_at_once_that_it_is_one_and_how_to_get_a_real_mo
         assert await screen.exit() == 0
 
 
-async def test_chat_with_a_running_daemon(tmp_path):
-    async with serving(tmp_path, book := Book({"hello": say("**bold** and `code`")})) as daemon:
-        async with terminal(daemon.home, "chat") as screen:
+async def test_chat_with_a_running_daemon(stage, name):
+    async with stage.play(book := Book({"hello": say("**bold** and `code`")}), name) as daemon:
+        async with terminal(daemon.home, "chat", "--channel", name) as screen:
             await screen.see(PROMPT)
             await screen.type("hello", ENTER)
             await screen.see("bold and code")
@@ -55,9 +55,9 @@ async def test_chat_with_a_running_daemon(tmp_path):
         assert daemon.alive
 
 
-async def test_a_reply_that_arrives_while_one_types_does_not_garble_the_line(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon, daemon.client("cli", "main") as other:
-        async with terminal(daemon.home, "chat") as screen:
+async def test_a_reply_that_arrives_while_one_types_does_not_garble_the_line(stage, name):
+    async with stage.play(book := Book(), name) as daemon, daemon.client("cli", name) as other:
+        async with terminal(daemon.home, "chat", "--channel", name) as screen:
             await screen.see(PROMPT)
             await screen.type("first", ENTER)
             await screen.see("echo: first")
@@ -71,15 +71,15 @@ async def test_a_reply_that_arrives_while_one_types_does_not_garble_the_line(tmp
         assert book.asked[-1].question.text == "half a sentence"
 
 
-async def test_history_of_the_time_before(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon:
-        async with terminal(daemon.home, "chat") as screen:
+async def test_history_of_the_time_before(stage, name):
+    async with stage.play(book := Book(), name) as daemon:
+        async with terminal(daemon.home, "chat", "--channel", name) as screen:
             await screen.see(PROMPT)
             await screen.type("remember this line", ENTER)
             await screen.see("echo: remember this line")
             await screen.type(CTRL_D)
             assert await screen.exit() == 0
-        async with terminal(daemon.home, "chat") as screen:
+        async with terminal(daemon.home, "chat", "--channel", name) as screen:
             await screen.see(PROMPT)
             await screen.type("x", ENTER)
             await screen.see("echo: x")
@@ -88,9 +88,12 @@ async def test_history_of_the_time_before(tmp_path):
         assert [view.question.text for view in book.asked] == ["remember this line", "x", "remember this line"]
 
 
-async def test_escape_sequences_in_a_reply_are_not_obeyed(tmp_path):
+async def test_escape_sequences_in_a_reply_are_not_obeyed(stage, name):
     evil = "\x1b]0;pwned\x07 \x1b[31;5mblink\x1b[2J \x9b2J done"
-    async with serving(tmp_path, Book({"hello": say(evil)})) as daemon, terminal(daemon.home, "chat") as screen:
+    async with (
+        stage.play(Book({"hello": say(evil)}), name) as daemon,
+        terminal(daemon.home, "chat", "--channel", name) as screen,
+    ):
         await screen.see(PROMPT)
         await screen.type("hello", ENTER)
         await screen.see("done")
@@ -98,10 +101,10 @@ async def test_escape_sequences_in_a_reply_are_not_obeyed(tmp_path):
             assert sequence not in screen.raw
 
 
-async def test_ctrl_c_while_it_thinks_stops_it(tmp_path):
+async def test_ctrl_c_while_it_thinks_stops_it(stage, name):
     async with (
-        serving(tmp_path, book := Book({"a long thought": HANG})) as daemon,
-        terminal(daemon.home, "chat") as screen,
+        stage.play(book := Book({"a long thought": HANG}), name) as daemon,
+        terminal(daemon.home, "chat", "--channel", name) as screen,
     ):
         await screen.see(PROMPT)
         await screen.type("a long thought", ENTER)
@@ -112,8 +115,8 @@ async def test_ctrl_c_while_it_thinks_stops_it(tmp_path):
         await screen.see("Stopped")
 
 
-async def test_chat_goes_on_when_the_daemon_comes_back(tmp_path):
-    async with serving(tmp_path, book := Book()) as daemon, terminal(daemon.home, "chat") as screen:
+async def test_chat_goes_on_when_the_daemon_comes_back(stage, name):
+    async with stage.play(book := Book(), name) as daemon, terminal(daemon.home, "chat", "--channel", name) as screen:
         await screen.see(PROMPT)
         await screen.type("one", ENTER)
         await screen.see("echo: one")

@@ -166,20 +166,10 @@ async def connect(url: str, *, headers: Sequence[tuple[bytes, bytes]] = (), lazy
     lazy: with small buffers on our side, so that the gateway notices early when nothing is read here.
     """
     failure: BaseException | None = None
-    stream = await _dial(url, 4096 if lazy else None)
+    line = _Line(await _dial(url, 4096 if lazy else None))
     async with trio.open_nursery() as nursery:
         try:
-            with trio.fail_after(TIMEOUT):
-                socket = await wrap_client_stream(
-                    nursery,
-                    stream,
-                    url.removeprefix("ws://"),
-                    "/",
-                    subprotocols=["pegasus.v1"],
-                    extra_headers=list(headers),
-                    max_message_size=64 * 1024 * 1024,
-                    message_queue_size=1 if lazy else 64,
-                )
+            socket = await _shake_hands(nursery, line, url, headers, 1 if lazy else 64)
             try:
                 yield Peer(socket)
             finally:
@@ -190,10 +180,62 @@ async def connect(url: str, *, headers: Sequence[tuple[bytes, bytes]] = (), lazy
         except BaseException as error:  # out of the nursery, so that it is not wrapped in a group
             failure = error
         finally:
-            await trio.aclose_forcefully(stream)
+            await trio.aclose_forcefully(line)
         nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
+
+
+async def _shake_hands(
+    nursery: trio.Nursery, line: _Line, url: str, headers: Sequence[tuple[bytes, bytes]], queue: int
+) -> WebSocketConnection:
+    """The handshake. Raises BrokenResourceError where the other side goes away (trio-websocket would wait for ever)."""
+    with trio.fail_after(TIMEOUT), trio.CancelScope() as scope:
+        nursery.start_soon(line.watch, scope)
+        socket = await wrap_client_stream(
+            nursery,
+            line,
+            url.removeprefix("ws://"),
+            "/",
+            subprotocols=["pegasus.v1"],
+            extra_headers=list(headers),
+            max_message_size=64 * 1024 * 1024,
+            message_queue_size=queue,
+        )
+    if scope.cancelled_caught:
+        raise trio.BrokenResourceError("the gateway went away during the handshake")
+    return socket
+
+
+class _Line(trio.abc.Stream):
+    """A stream that tells when its other side has gone."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._gone = trio.Event()
+
+    async def watch(self, scope: trio.CancelScope) -> None:
+        """Cancel the scope when the other side has gone."""
+        await self._gone.wait()
+        scope.cancel()
+
+    async def send_all(self, data: bytes) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        data = b""
+        try:
+            data = bytes(await self._stream.receive_some(max_bytes))
+        finally:
+            if not data:
+                self._gone.set()
+        return data
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 async def _dial(url: str, buffer: int | None) -> trio.SocketStream:

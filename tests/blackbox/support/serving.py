@@ -78,6 +78,8 @@ class Stage:
 
     async def _come_to_rest(self, book: Book) -> None:
         book.release()
+        if not self.daemon.alive:
+            await self.daemon.start()
         async with self.daemon.client("control", "stage") as control:
             await control.call("stop")
             while (await control.call("status"))["waiting"]:
