@@ -14,6 +14,7 @@ from pegasus.gateway.client import Client, ClientError, Daemon, open_client
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
+from pegasus.wording import count, span
 
 EVERY = 1.0
 """Seconds between two looks of --watch."""
@@ -82,9 +83,9 @@ def status_text(status: Node) -> str:
         "Agent": f"{status['agent']} {status['version']}, up for {span(status['uptime'])}",
         "Model": status["model"],
         "Doing": doing,
-        "Waiting": f"{status['waiting']:,} messages",
-        "Handled": f"{status['handled']:,} messages since the start",
-        "Session": f"{status['sessionEntries']:,} entries",
+        "Waiting": count(status["waiting"], "message"),
+        "Handled": count(status["handled"], "message") + " since the start",
+        "Session": count(status["sessionEntries"], "entry", "entries"),
     }
     return "\n".join(f"{name:<9}{value}" for name, value in rows.items())
 
@@ -120,11 +121,3 @@ def _facts(node: Node) -> str:
     if node.get("waitingAt"):
         facts.append(f"at {node['waitingAt']}")
     return "  ".join(facts)
-
-
-def span(seconds: float) -> str:
-    """A duration as people say it."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"

@@ -67,8 +67,8 @@ class Writer:
         return frames
 
     async def _let_more_come(self) -> None:
-        """Give what an accepted message sets off (the sign of thinking) three steps to get here: one system call for both."""
-        for _ in range(3):
+        """Give what an accepted message sets off (the sign of thinking) six steps to get here: one system call for both."""
+        for _ in range(6):
             if len(self._outgoing) or self._outgoing.closing is not None:
                 return
             await trio.lowlevel.checkpoint()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pegasus.main_agent.messages import AgentStatus, Ended
+from pegasus.wording import count, span
 
 CONTROL = frozenset({"/stop", "/help", "/status"})
 """These pass the queue; /new keeps its place in it."""
@@ -28,11 +29,11 @@ def command_of(text: str) -> str | None:
 
 def stop_text(ended: Sequence[Ended], waiting: int) -> str:
     """The answer to /stop: what was ended. waiting: messages that are still in the queue."""
-    lines = [f"- {e.kind}: {e.what} (ran {_span(e.seconds)})" for e in ended]
+    lines = [f"- {e.kind}: {e.what} (ran {span(e.seconds)})" for e in ended]
     lines.insert(0, "Stopped:" if ended else "Nothing was running.")
     if waiting:
         lines.append(
-            f"{_count(waiting, 'message')} {'is' if waiting == 1 else 'are'} still waiting and will be taken up next."
+            f"{count(waiting, 'message')} {'is' if waiting == 1 else 'are'} still waiting and will be taken up next."
         )
     return "\n".join(lines)
 
@@ -40,29 +41,14 @@ def stop_text(ended: Sequence[Ended], waiting: int) -> str:
 def status_text(status: AgentStatus, waiting: int, uptime: float) -> str:
     """The answer to /status. uptime: seconds."""
     doing = (
-        f"thinking about “{status.thinking_about}” for {_span(status.thinking_for)}"
-        if status.thinking_about
-        else "idle"
+        f"thinking about “{status.thinking_about}” for {span(status.thinking_for)}" if status.thinking_about else "idle"
     )
     return "\n".join(
         [
             f"I am {doing}.",
             f"Model: {status.model}",
-            f"Waiting: {_count(waiting, 'message')}",
-            f"Session: {_count(status.entries, 'entry', 'entries')}",
-            f"Up for {_span(uptime)}, {_count(status.turns, 'message')} handled",
+            f"Waiting: {count(waiting, 'message')}",
+            f"Session: {count(status.entries, 'entry', 'entries')}",
+            f"Up for {span(uptime)}, {count(status.turns, 'message')} handled",
         ]
     )
-
-
-def _count(n: int, one: str, many: str | None = None) -> str:
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
-
-
-def _span(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
-    if days:
-        return f"{_count(days, 'day')} {hours % 24} h"
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from pegasus.cli.send import run_send
-from pegasus.cli.status import run_status, run_tree, span, status_text, tree_text
+from pegasus.cli.status import run_status, run_tree, status_text, tree_text
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
@@ -215,14 +215,6 @@ async def test_an_idle_agent_does_nothing():
 
 def test_a_tree_of_one():
     assert tree_text({"name": "pegasus", "state": "up"}) == "pegasus  up"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.04, "0.0 s"), (9.94, "9.9 s"), (59, "59 s"), (90, "1.5 min"), (7200, "2.0 h"), (1e6, "11.6 d")],
-)
-def test_spans(seconds, words):
-    assert span(seconds) == words
 
 
 async def test_watching_the_tree_goes_on_until_ctrl_c(home):
