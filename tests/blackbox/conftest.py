@@ -104,3 +104,9 @@ def _standing(daemon, given=None, *, start=False):
 def name(request):
     """A channelId no other test uses."""
     return f"{re.sub(r'[^a-zA-Z0-9_.-]', '_', request.node.name)[:60]}-{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def home(tmp_path):
+    """Where a home may be; it is not there yet."""
+    return tmp_path / "home"

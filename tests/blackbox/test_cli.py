@@ -10,7 +10,7 @@ import subprocess
 import trio
 
 from tests.blackbox.support import HANG, SILENCE, Book, Daemon, command, environment, running, say, serving
-from tests.blackbox.support.daemon import PROGRAM
+from tests.blackbox.support.command import PROGRAM
 
 STAND_IN = {"models.default": "offline/stand-in"}
 COMMANDS = (["send", "hello"], ["chat"], ["status"], ["tree"])

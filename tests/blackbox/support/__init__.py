@@ -1,10 +1,11 @@
 """What the black-box tests are written in: a daemon to start and kill, a client to talk with, a model that follows a book.
 
-daemon.py · serving.py · peer.py · talker.py · model.py · files.py · waiting.py
+daemon.py · command.py · serving.py · peer.py · talker.py · model.py · terminal.py · files.py · waiting.py
 """
 
 from pegasus.testing.provider_answer import Call, cut, failing, page, refuse, reset
-from tests.blackbox.support.daemon import Daemon, Exited, Ready, Result, command, environment, running
+from tests.blackbox.support.command import Result, command, environment
+from tests.blackbox.support.daemon import Daemon, Exited, Ready, running
 from tests.blackbox.support.files import open_calls, session, write_session
 from tests.blackbox.support.model import HANG, SILENCE, Book, Thought, View, echo, reply, say
 from tests.blackbox.support.peer import Closed, Peer, connect

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,13 +15,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import attrs
-import trio
 
+from tests.blackbox.support.command import PROGRAM, Result, command, environment
 from tests.blackbox.support.peer import Peer, connect
 from tests.blackbox.support.waiting import POLL, until
 
-ROOT = Path(__file__).resolve().parents[3]
-PROGRAM = (sys.executable, "-m", "pegasus")
 READY = re.compile(r"pegasus ready ws=(ws://\S+) http=(\S+) pid=(\d+)")
 START_TIMEOUT = 20.0
 """Seconds; a start takes a third of one, but the machine may be busy with other things."""
@@ -47,13 +44,6 @@ class Exited(AssertionError):
         super().__init__(f"exit code {code} before the ready line; stderr:\n{stderr}")
         self.code = code
         self.stderr = stderr
-
-
-def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What the process sees: no key, no proxy and no setting of the machine the tests run on."""
-    kept = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "TZ": "UTC", "PYTHONPATH": str(ROOT)}
-    kept |= {name: value for name, value in os.environ.items() if name.startswith(("COVERAGE", "PYTHONPYCACHE"))}
-    return kept | dict(extra or {})
 
 
 def toml(settings: Mapping[str, Any]) -> str:
@@ -281,36 +271,6 @@ class Daemon:
         return await command(
             "--home", str(self.home), *arguments, stdin=stdin, timeout=timeout, env=self.env | dict(env or {})
         )
-
-
-@attrs.frozen
-class Result:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-async def command(
-    *arguments: str,
-    stdin: bytes = b"",
-    timeout: float = 30.0,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-) -> Result:
-    """Run `python -m pegasus ARGUMENTS` to its end."""
-    with trio.fail_after(timeout):
-        done = await trio.run_process(
-            [*PROGRAM, *arguments],
-            stdin=stdin,
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-            env=env or environment(),
-            cwd=cwd or ROOT,
-        )
-    return Result(done.returncode, done.stdout.decode(), done.stderr.decode(errors="replace"))
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from tests.blackbox.support.daemon import PROGRAM, environment
+from tests.blackbox.support.command import PROGRAM, environment
 from tests.blackbox.support.waiting import until
 
 ENTER, ALT_ENTER, CTRL_C, CTRL_D, UP = "\r", "\x1b\r", "\x03", "\x04", "\x1b[A"

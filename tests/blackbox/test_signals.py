@@ -1,0 +1,166 @@
+"""Signals: a graceful stop, a second one at once, SIGHUP; and what hangs is ended (interfaces section 1)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+import trio
+
+from tests.blackbox.support import HANG, Book, Daemon, connect, running, serving, until
+from tests.blackbox.support.command import PROGRAM
+
+STAND_IN = {"models.default": "offline/stand-in"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_stops_it_gracefully(home, number):
+    async with running(home, STAND_IN) as daemon, connect(daemon.url) as peer:
+        await peer.hello(daemon.token, "web", "c1")
+        assert await daemon.stop(number) == 0
+        assert await peer.closed() in (1001, 1000, 1012)
+
+
+async def test_a_stop_while_the_model_hangs_is_quick(tmp_path):
+    async with serving(tmp_path, book := Book({"hello": HANG})) as daemon, daemon.client() as client:
+        await client.say("hello")
+        await book.reached(1)
+        began = trio.current_time()
+        assert await daemon.stop() == 0
+        assert trio.current_time() - began < 5
+        await book.abandoned()
+
+
+async def test_a_stop_with_clients_that_do_not_react(home):
+    """A hundred that sent hello and nothing more will not answer a close frame either."""
+    async with running(home, {**STAND_IN, "run.shutdown_grace": 1.5}) as daemon, trio.open_nursery() as nursery:
+        ready = []
+
+        async def freeze():
+            async with connect(daemon.url, lazy=True) as peer:
+                await peer.hello(daemon.token, "web", f"c{len(ready)}")
+                peer.socket._reader_running = False
+                ready.append(peer)
+                await trio.sleep_forever()
+
+        for _ in range(20):
+            nursery.start_soon(freeze)
+        await until(lambda: len(ready) == 20, "twenty clients")
+        began = trio.current_time()
+        assert await daemon.stop() == 0
+        assert trio.current_time() - began < 1.5 + 2
+        nursery.cancel_scope.cancel()
+
+
+def block_the_disk(daemon):
+    """Put a FIFO nobody reads in place of the session: the next append waits for ever, as on a dead network file system."""
+    path = daemon.home / "data" / "main" / "current.jsonl"
+    path.rename(path.with_suffix(".aside"))
+    os.mkfifo(path)
+
+
+async def hang(daemon):
+    """Make the daemon hang in such an append."""
+    async with daemon.client() as client:
+        await client.ask("hello")
+        block_the_disk(daemon)
+        await client.post("hello again")
+        with trio.move_on_after(0.3):
+            await client.reply(timeout=10)
+            raise AssertionError("the disk is not blocked")
+
+
+@pytest.mark.parametrize(("first", "second"), [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)])
+async def test_a_second_signal_ends_a_hanging_stop_at_once(tmp_path, first, second):
+    async with serving(tmp_path, Book()) as daemon:
+        await hang(daemon)
+        daemon.signal(first)
+        with pytest.raises(AssertionError, match="the end of the process"):
+            await daemon.exit(timeout=0.4)
+        began = trio.current_time()
+        assert await daemon.stop(second) == 128 + second
+        assert trio.current_time() - began < 1
+
+
+async def test_a_hanging_stop_ends_after_the_grace(tmp_path):
+    async with serving(tmp_path, Book(), {"run.shutdown_grace": 0.1}) as daemon:
+        await hang(daemon)
+        assert await daemon.stop(timeout=8) == 128 + signal.SIGTERM
+
+
+async def test_two_signals_at_once(home):
+    """Both are there before the process gets to look: it ends, one way or the other, at once."""
+    async with running(home, STAND_IN) as daemon:
+        daemon.signal(signal.SIGSTOP)
+        daemon.signal(signal.SIGTERM)
+        daemon.signal(signal.SIGINT)
+        daemon.signal(signal.SIGCONT)
+        assert await daemon.exit(5) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+
+
+async def test_a_signal_during_the_start_ends_it(home):
+    daemon = Daemon(home, STAND_IN)
+    for moment in (0.05, 0.12, 0.2):
+        daemon.spawn()
+        await trio.sleep(moment)
+        daemon.signal(signal.SIGTERM)
+        code = await daemon.exit(5)
+        assert code in (0, -signal.SIGTERM, 143), daemon.stderr
+        assert "Traceback" not in daemon.stderr
+
+
+async def test_sighup_reloads_the_settings(tmp_path):
+    async with serving(tmp_path, book := Book()) as daemon, daemon.client() as client:
+        await client.ask("one")
+        daemon.configure(models__default="test/model-2")
+        daemon.signal(signal.SIGHUP)
+        await until(lambda: "reloaded" in daemon.stderr, "a log line about the reload")
+        await client.ask("two")
+        assert [view.body["model"] for view in book.asked] == ["model-1", "model-2"]
+
+
+async def test_sighup_with_a_mistake_keeps_the_old_settings_and_says_why(tmp_path):
+    async with serving(tmp_path, Book()) as daemon, daemon.client() as client:
+        daemon.configure(models__timeout=-1)
+        daemon.signal(signal.SIGHUP)
+        await until(lambda: "models.timeout" in daemon.stderr, "the mistake in the log")
+        assert await client.ask("hello") == "echo: hello"
+
+
+async def test_a_closed_stdout_and_stderr_are_no_problem(home, tmp_path):
+    """As after a terminal was closed; the log file goes on."""
+    daemon = Daemon(home, STAND_IN)
+    daemon.configure()
+    script = f"exec {' '.join(map(_quoted, _command(daemon)))} >&- 2>&- <&-"
+    async with trio.open_nursery() as nursery:
+        process = await nursery.start(_run_shell, script, daemon.env)
+        facts = home / "run" / "daemon.json"
+        await until(facts.exists, "daemon.json")
+        url = json.loads(facts.read_text())["ws"]
+        async with connect(url) as peer:
+            await peer.hello(daemon.token, "web", "c1")
+            await peer.ask("hello")
+        process.terminate()
+        assert await process.wait() == 0
+        nursery.cancel_scope.cancel()
+
+
+def _command(daemon):
+    return [*PROGRAM, "--home", str(daemon.home), "run", "--no-cli"]
+
+
+def _quoted(word):
+    return "'" + word + "'"
+
+
+async def _run_shell(script, env, task_status):
+    process = await trio.lowlevel.open_process(["sh", "-c", script], env=env)
+    try:
+        task_status.started(process)
+        await process.wait()
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
