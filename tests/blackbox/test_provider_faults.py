@@ -195,7 +195,7 @@ async def test_an_answer_that_makes_no_sense(hasty_stage, name, fault):
 
 async def test_an_answer_without_end_is_cut_off(stage, name):
     """Forty megabytes of monologue: memory stays bounded."""
-    flood = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 40_000_000 + b'"}}]}\n\n'
+    flood = (b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 50_000 + b'"}}]}\n\n') * 800
     async with stage.play(book := Book({"hello": Thought(body=flood)}), name) as daemon:
         await assert_told_and_well(daemon, book)
         assert daemon.peak_memory() < 300_000_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 
 import pytest
@@ -34,7 +35,7 @@ async def test_a_stop_while_the_model_hangs_is_quick(tmp_path):
 
 
 async def test_a_stop_with_clients_that_do_not_react(home):
-    """A hundred that sent hello and nothing more will not answer a close frame either."""
+    """They do not answer the close frame either."""
     async with running(home, {**STAND_IN, "run.shutdown_grace": 1.5}) as daemon, trio.open_nursery() as nursery:
         ready = []
 
@@ -129,13 +130,13 @@ async def test_sighup_with_a_mistake_keeps_the_old_settings_and_says_why(tmp_pat
         assert await client.ask("hello") == "echo: hello"
 
 
-async def test_a_closed_stdout_and_stderr_are_no_problem(home, tmp_path):
+async def test_a_closed_stdout_and_stderr_are_no_problem(home):
     """As after a terminal was closed; the log file goes on."""
     daemon = Daemon(home, STAND_IN)
     daemon.configure()
-    script = f"exec {' '.join(map(_quoted, _command(daemon)))} >&- 2>&- <&-"
+    command = shlex.join([*PROGRAM, "--home", str(daemon.home), "run", "--no-cli"])
     async with trio.open_nursery() as nursery:
-        process = await nursery.start(_run_shell, script, daemon.env)
+        process = await nursery.start(_run_shell, f"exec {command} >&- 2>&- <&-", daemon.env)
         facts = home / "run" / "daemon.json"
         await until(facts.exists, "daemon.json")
         url = json.loads(facts.read_text())["ws"]
@@ -145,14 +146,6 @@ async def test_a_closed_stdout_and_stderr_are_no_problem(home, tmp_path):
         process.terminate()
         assert await process.wait() == 0
         nursery.cancel_scope.cancel()
-
-
-def _command(daemon):
-    return [*PROGRAM, "--home", str(daemon.home), "run", "--no-cli"]
-
-
-def _quoted(word):
-    return "'" + word + "'"
 
 
 async def _run_shell(script, env, task_status):

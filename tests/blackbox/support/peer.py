@@ -37,7 +37,7 @@ class Peer:
         self.seen: list[Frame] = []
         self.welcome: Frame = {}
         self.channel: Frame = {}
-        self._taken: set[int] = set()
+        self._kept: list[Frame] = []
 
     # ------------------------------------------------------------ out
 
@@ -99,22 +99,27 @@ class Peer:
     async def get(self, *types: str, timeout: float = TIMEOUT, **fields: Any) -> Frame:
         """The oldest frame, not taken yet, of one of these types and with these fields; others are kept for later."""
         waiting_for = f"a frame {' or '.join(types) or 'of any type'} {fields or ''}"
+
+        def fits(frame: Frame) -> bool:
+            return (not types or frame["type"] in types) and fields.items() <= frame.items()
+
+        for n, frame in enumerate(self._kept):
+            if fits(frame):
+                return self._kept.pop(n)
         with trio.move_on_after(timeout):
-            for n in itertools.count():
-                while n >= len(self.seen):
-                    await self._read(waiting_for)
-                frame = self.seen[n]
-                if n not in self._taken and (not types or frame["type"] in types) and fields.items() <= frame.items():
-                    self._taken.add(n)
-                    return frame
+            while not fits(frame := await self._read(waiting_for)):
+                self._kept.append(frame)
+            return frame
         raise AssertionError(f"not within {timeout:g} s: {waiting_for}; the last frames: {self.seen[-5:]}")
 
-    async def _read(self, waiting_for: str) -> None:
+    async def _read(self, waiting_for: str) -> Frame:
         try:
-            self.seen.append(json.loads(await self.socket.get_message()))
+            frame: Frame = json.loads(await self.socket.get_message())
         except ConnectionClosed as error:
             reason = error.reason
             raise Closed(reason and reason.code, reason and reason.reason, waiting_for) from None
+        self.seen.append(frame)
+        return frame
 
     async def reply(self, timeout: float = TIMEOUT) -> Frame:
         """The next reply frame."""
