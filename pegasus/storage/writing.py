@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from actors import Reply
@@ -197,8 +198,13 @@ def check_paths(appends: Iterable[tuple[str, bytes]]) -> None:
         if path is before:
             continue
         before = path
-        if path in _OWN or not path or path[0] == "/" or "\0" in path or ".." in path.split("/"):
+        if not _is_allowed(path):
             raise ValueError(f"{path!r} is no path below data/ that may be written")
+
+
+@lru_cache(maxsize=1024)
+def _is_allowed(path: str) -> bool:
+    return bool(path) and path not in _OWN and path[0] != "/" and "\0" not in path and ".." not in path.split("/")
 
 
 _OWN = (inbox.PATH, outbox.PATH)
