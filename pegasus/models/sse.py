@@ -10,20 +10,27 @@ class EventDecoder:
     """Feed it the body as it comes, cut anywhere. An event that was not ended by an empty line is not given."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._pieces: list[bytes] = []
+        self._last = b""
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that are complete now, in order. Comments, ids and retry times are left out."""
-        data = self._rest + chunk
+        seam = self._last + chunk
+        self._pieces.append(chunk)
+        self._last = seam[-1:]
+        if b"\n\n" not in seam and b"\r" not in seam:
+            return []  # the middle of an event: looking at all of it again would cost the square of its length
+        data = self.rest
         if b"\r" in data:
             data = self._unify(data)
-        *blocks, self._rest = data.split(b"\n\n")
+        *blocks, rest = data.split(b"\n\n")
+        self._pieces, self._last = [rest], rest[-1:]
         return [event for block in blocks if (event := _event(block)) is not None]
 
     @property
     def rest(self) -> bytes:
         """What came after the last complete event."""
-        return self._rest
+        return b"".join(self._pieces)
 
     def _unify(self, data: bytes) -> bytes:
         """All line ends as one newline. A CR at the very end waits: the LF of a CRLF may follow."""
