@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 
 import pytest
 import trio
@@ -158,6 +160,37 @@ async def test_around_new(tmp_path, moment):
         assert len(archives) == 1
         assert "remember 42" in archives[0].read_text()
         assert "remember 42" not in json.dumps(session(daemon.home))
+
+
+async def test_between_the_archive_and_the_fresh_session(stage, name):
+    """/new is two names in a folder. Killed when it has moved the old session, it must not forget what was answered in it."""
+    async with stage.play(book := Book(), name) as daemon:
+        folder = daemon.home / "data" / "main"
+        async with daemon.client() as client:
+            book.hold()
+            for n in range(3):
+                await client.say(f"hello {n}")
+            await client.say("/new")
+            await client.say("after")
+            before = set(os.listdir(folder))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.to_thread.run_sync, _kill_at_a_new_name, daemon, folder, before)
+                book.release()
+        await daemon.start()
+        async with daemon.client(lastSeq=0) as client:
+            await client.say("fence")
+            replies = await client.replies(6)
+        texts = [frame["text"] for frame in replies]
+        assert texts[:3] == ["echo: hello 0", "echo: hello 1", "echo: hello 2"]
+        assert "fresh" in texts[3]
+        assert texts[4:] == ["echo: after", "echo: fence"]
+
+
+def _kill_at_a_new_name(daemon, folder, before):
+    """Looks as often as it can: what it waits for is over in a millisecond."""
+    while daemon.alive:
+        if any(re.fullmatch(r"[\d-]+\.jsonl", name) for name in set(os.listdir(folder)) - before):
+            daemon.kill()
 
 
 async def test_during_stop(stage, name):
