@@ -181,11 +181,22 @@ class _Journal:
             if isinstance(request, Commit):
                 self._writer.owe(request)
 
+    async def _flush_all(self) -> None:
+        """Make everything that is owed durable. Raises StorageError."""
+        await self._writer.flush(sync=True)
+        if self._writer.owes:
+            raise StorageError(self._writer.refusal)
+
     async def _do_whole_file(self, message: ReadFile | ReplaceFile | Archive) -> None:
         """Read, replace or archive a file, with everything that was said before in it."""
         try:
             check_paths(((message.path, b""),))
-            await self._writer.flush_appends()
+            if isinstance(message, Archive):
+                await (
+                    self._flush_all()
+                )  # a session tells what is done; put aside, it cannot, so the inbox must know by then
+            else:
+                await self._writer.flush_appends()
             match message:
                 case ReadFile(reply, path):
                     reply.send(await self._disk.run(Volume.read, path))

@@ -61,6 +61,11 @@ class Writer:
         return bool(self._owed) or self._logs.inbox.owes or self._logs.outbox.owes
 
     @property
+    def refusal(self) -> str:
+        """What the disk said when it refused the last write, "" if it did not."""
+        return self._refusal
+
+    @property
     def is_refused(self) -> bool:
         """The disk refused the last write."""
         return bool(self._refusal)

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 import trio
 
-from actors import GaveUp, Restarting
+from actors import ActorError, GaveUp, Restarting
 from pegasus.messages import ChannelInfo
 from pegasus.models.base import ModelError, ModelResponse, ToolCall, Usage
 from pegasus.testing.scripted import Hang, ScriptedModel
@@ -392,6 +392,28 @@ async def test_killed_while_it_thinks_the_message_is_taken_up_again(autojump_clo
         assert (await again.next_reply()).text == "answer"
         await again.idle()
         assert [line["role"] for line in again.session()] == ["user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize("operation", range(1, 12))
+async def test_killed_anywhere_in_new_nothing_before_it_is_answered_again(autojump_clock, operation):
+    def answer(request):
+        return thought("", reply("answer to " + request.turns[-1].text.rpartition("\n")[2]))
+
+    cli, model = FakeChannel("cli"), ScriptedModel(answer)
+    async with open_world(model, channels=(cli,)) as world:
+        for text in ("one", "two"):
+            await world.say(text)
+            await world.next_reply()
+        await world.say("/new")
+        world.disk.lose_power(operation)
+        with trio.CancelScope(shield=True), suppress(ActorError):
+            await world.root.stop()
+        world.disk.crash()
+    async with open_world(model, disk=world.disk, channels=(cli,)) as again:
+        await again.idle()
+        await trio.sleep(1)
+    assert [text for text in cli.texts if text.startswith("answer")] == ["answer to one", "answer to two"]
+    assert sum("fresh" in text for text in cli.texts) == 1
 
 
 async def test_a_full_disk_delays_and_loses_nothing(autojump_clock):

@@ -706,6 +706,14 @@ async def test_a_file_is_replaced_durably_and_goes_on(journal, disk):
     assert disk.survivor().content(SESSION) == b"new\n3\n"
 
 
+async def test_what_is_done_is_durable_before_a_session_that_tells_it_is_put_aside(journal, disk):
+    item = await journal.accept("a")
+    await journal.append(SESSION, b"1\n")
+    await journal.tell(Done(item.n))
+    await journal.ask(Archive, SESSION, b"", NOW)
+    assert b'"done"' in disk.survivor().content(INBOX)
+
+
 async def test_a_session_is_archived_with_everything_said_before_in_it(journal, disk):
     for n in range(3):
         await journal.append(SESSION, b"%d\n" % n)
