@@ -14,8 +14,8 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
+from pegasus.conversation.entry import Entry
 from pegasus.main_agent.commands import HELP, command_of, status_text, stop_text
-from pegasus.main_agent.entry import Entry
 from pegasus.main_agent.loading import load_session
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
 from pegasus.main_agent.session import Session, until_written

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 
 from actors import Ref
-from pegasus.main_agent.entry import BadEntry, Entry, decode, encode
-from pegasus.main_agent.repair import OpenCall, open_calls, repair
+from pegasus.conversation.entry import BadEntry, Entry, decode, encode
+from pegasus.conversation.repair import OpenCall, open_calls, repair
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.speaking import post_key, reply_result
 from pegasus.messages import OutboundMessage

@@ -7,7 +7,7 @@ from enum import Enum
 
 import attrs
 
-from pegasus.main_agent.entry import Entry
+from pegasus.conversation.entry import Entry
 
 OUTWARD = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
 """Tools whose success leads to no further thought (seed 000; trap T22)."""

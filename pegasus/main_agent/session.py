@@ -9,9 +9,9 @@ import attrs
 import trio
 
 from actors import Answer, Ref
-from pegasus.main_agent.entry import Entry, encode
-from pegasus.main_agent.projection import Projection
-from pegasus.main_agent.repair import unique_ids
+from pegasus.conversation.entry import Entry, encode
+from pegasus.conversation.projection import Projection
+from pegasus.conversation.repair import unique_ids
 from pegasus.models.base import ToolCall
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Archive, Commit, JournalMessage, Post, PostResult, ReplaceFile, StorageError

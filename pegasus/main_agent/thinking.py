@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 import trio
 
-from pegasus.main_agent.entry import Entry
+from pegasus.conversation.entry import Entry
+from pegasus.conversation.sanitize import user_content
 from pegasus.main_agent.progress import OUTWARD, Next, progress_of
-from pegasus.main_agent.sanitize import user_content
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.speaking import REPLY, Unspeakable, answer_to, failure_result, post_of, result_of
 from pegasus.messages import Json, Media

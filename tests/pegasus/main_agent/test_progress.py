@@ -1,10 +1,10 @@
 import pytest
 from hypothesis import given
 
-from pegasus.main_agent.entry import Entry
+from pegasus.conversation.entry import Entry
 from pegasus.main_agent.progress import Next, progress_of
 from pegasus.models.base import ToolCall
-from tests.pegasus.main_agent.logs import logs
+from tests.pegasus.conversation.logs import logs
 
 
 def user(n):

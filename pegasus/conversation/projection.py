@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pegasus.main_agent.entry import Entry
+from pegasus.conversation.entry import Entry
 from pegasus.messages import Json
 from pegasus.models.base import AssistantTurn, ToolResult, Turn, UserTurn
 

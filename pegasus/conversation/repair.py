@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from pegasus.main_agent.entry import Entry
+from pegasus.conversation.entry import Entry
 from pegasus.models.base import ToolCall
 
 CANCELLED = json.dumps({"cancelled": True, "reason": "process restarted"}, separators=(",", ":"))

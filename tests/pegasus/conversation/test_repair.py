@@ -3,10 +3,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.main_agent.entry import Entry
-from pegasus.main_agent.repair import CANCELLED, open_calls, repair
+from pegasus.conversation.entry import Entry
+from pegasus.conversation.repair import CANCELLED, open_calls, repair
 from pegasus.models.base import ToolCall
-from tests.pegasus.main_agent.logs import logs
+from tests.pegasus.conversation.logs import logs
 
 
 def call(call_id, name="reply"):

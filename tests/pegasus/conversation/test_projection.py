@@ -3,15 +3,15 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.main_agent.entry import Entry, decode
-from pegasus.main_agent.projection import Projection
-from pegasus.main_agent.repair import repair
+from pegasus.conversation.entry import Entry, decode
+from pegasus.conversation.projection import Projection
+from pegasus.conversation.repair import repair
 from pegasus.main_agent.speaking import REPLY
 from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, UserTurn
 from pegasus.models.openai import ChatWire
 from pegasus.testing.provider_request import parse
-from tests.pegasus.main_agent.logs import as_bytes, logs
+from tests.pegasus.conversation.logs import as_bytes, logs
 
 
 def is_valid(turns):

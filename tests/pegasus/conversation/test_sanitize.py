@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.main_agent.sanitize import metadata_line, sanitize_for_prompt, user_content
+from pegasus.conversation.sanitize import metadata_line, sanitize_for_prompt, user_content
 from pegasus.messages import ChannelInfo
 
 CLI = ChannelInfo("cli", "main")

@@ -1,4 +1,4 @@
-"""One line of a session file (interfaces section 5)."""
+"""One line of a session file, and one message of a task (interfaces section 5)."""
 
 from __future__ import annotations
 
@@ -48,6 +48,11 @@ class BadEntry(ValueError):
 
 def encode(entry: Entry) -> bytes:
     """The entry as one JSON line with its newline; what is empty is absent."""
+    return json.dumps(to_json(entry), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def to_json(entry: Entry) -> dict[str, Json]:
+    """The entry as a JSON object; what is empty is absent. `decode` is the way back."""
     line: dict[str, Json] = {"ts": entry.ts, "role": entry.role}
     if entry.content:
         line["content"] = entry.content
@@ -57,7 +62,7 @@ def encode(entry: Entry) -> bytes:
         line["toolCallId"] = entry.call_id
     if entry.metadata:
         line["metadata"] = entry.metadata
-    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return line
 
 
 def decode(value: object) -> Entry:
