@@ -3,7 +3,7 @@
 One file per category.
 """
 
-from pegasus.tools.base import Tool, ToolError, ToolOutcome, run_tool
+from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, ToolOutcome, run_tool
 from pegasus.tools.system import current_time
 
-__all__ = ["Tool", "ToolError", "ToolOutcome", "current_time", "run_tool"]
+__all__ = ["Effect", "Tool", "ToolContext", "ToolError", "ToolOutcome", "current_time", "run_tool"]

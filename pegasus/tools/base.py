@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -17,12 +19,48 @@ class ToolError(Exception):
     """The tool could not do it; the text tells the model why and what would work."""
 
 
+class Effect(StrEnum):
+    """What running a tool again does, which decides what becomes of a call that a crash interrupted."""
+
+    PURE = "pure"  # nothing but a look: run it again; may run side by side with others
+    IDEMPOTENT = "idempotent"  # the same call with the same key has its effect once
+    ONCE = "once"  # every run may have its effect: never run again unasked
+
+
+@attrs.frozen(eq=False)
+class ToolContext:
+    """What a call may know and touch beside its arguments; never the model's choice (trap T12).
+
+    key: the same for the same call, also when it is run again after a crash. workspace: where relative paths begin.
+    allowed_paths: folders, as real paths; what lies below one of them may be read and written.
+    """
+
+    task_id: str = ""
+    key: str = ""
+    user_id: str | None = None
+    workspace: Path = Path()
+    allowed_paths: tuple[Path, ...] = ()
+
+
 @attrs.frozen(eq=False)
 class Tool:
-    """spec: what the model sees; its parameters are also what arguments are checked against."""
+    """spec: what the model sees; its parameters are also what arguments are checked against.
+
+    category: system, file, network, data, memory, code, task, mcp or custom.
+    """
 
     spec: ToolSpec
-    run: Callable[[Metadata], Awaitable[Json]]
+    run: Callable[[Metadata, ToolContext], Awaitable[Json]]
+    category: str = "custom"
+    effect: Effect = Effect.ONCE
+
+    @property
+    def name(self) -> str:
+        """As the model calls it."""
+        return self.spec.name
+
+
+NO_CONTEXT = ToolContext()
 
 
 @attrs.frozen
@@ -38,14 +76,14 @@ def failure(message: str) -> ToolOutcome:
     return ToolOutcome(f"Error: {message}", failed=True)
 
 
-async def run_tool(tool: Tool, arguments: Metadata, timeout: float) -> ToolOutcome:
+async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
     """Run once, for at most `timeout` seconds, after which the tool is cancelled (trap T27). Raises nothing but Cancelled."""
     problem = check_arguments(tool.spec.parameters, arguments)
     if problem is not None:
         return failure(problem)
     try:
         with trio.fail_after(timeout):
-            result = await tool.run(arguments)
+            result = await tool.run(arguments, context)
     except trio.TooSlowError:
         return failure(f"{tool.spec.name} was ended: it took longer than {timeout:g} s")
     except ToolError as error:

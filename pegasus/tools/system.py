@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from pegasus.messages import Json, Metadata
 from pegasus.models.base import ToolSpec
-from pegasus.tools.base import Tool
+from pegasus.tools.base import Effect, Tool, ToolContext
 
 _CURRENT_TIME = ToolSpec(
     "current_time",
@@ -30,7 +30,7 @@ def current_time(clock: Callable[[], int]) -> Tool:
     Gives timestamp (ms), iso, timezone, formatted; an unknown zone gives UTC and says so.
     """
 
-    async def run(arguments: Metadata) -> Json:
+    async def run(arguments: Metadata, context: ToolContext) -> Json:
         now = clock()
         wanted = arguments.get("timezone")
         moment = datetime.fromtimestamp(now / 1000, UTC)
@@ -44,7 +44,7 @@ def current_time(clock: Callable[[], int]) -> Tool:
         except (KeyError, ValueError, OSError):  # ZoneInfo raises each of them for one kind of bad name
             return {**_describe(now, moment, "UTC"), "note": f"unknown time zone {wanted!r}: this is UTC"}
 
-    return Tool(_CURRENT_TIME, run)
+    return Tool(_CURRENT_TIME, run, "system", Effect.PURE)
 
 
 def _describe(now: int, moment: datetime, zone: str) -> dict[str, Json]:

@@ -42,7 +42,7 @@ def test_right_arguments_pass():
 async def test_a_tool_that_hangs_is_ended_at_its_deadline(autojump_clock):
     ended = []
 
-    async def hang(arguments):
+    async def hang(arguments, context):
         try:
             await trio.sleep_forever()
         finally:
@@ -56,10 +56,10 @@ async def test_a_tool_that_hangs_is_ended_at_its_deadline(autojump_clock):
 
 
 async def test_a_tool_that_raises_gives_an_error_result():
-    async def boom(arguments):
+    async def boom(arguments, context):
         raise RuntimeError("broken inside")
 
-    async def refuse(arguments):
+    async def refuse(arguments, context):
         raise ToolError("no such file: x")
 
     assert (await run_tool(tool(boom), {"n": 1}, 1)).content == "Error: probe failed: RuntimeError: broken inside"
@@ -67,7 +67,7 @@ async def test_a_tool_that_raises_gives_an_error_result():
 
 
 async def test_a_tool_is_not_run_with_wrong_arguments():
-    async def never(arguments):
+    async def never(arguments, context):
         raise AssertionError
 
     assert (await run_tool(tool(never), {}, 1)).content == "Error: n is required"

@@ -1,0 +1,109 @@
+"""An event: the one form in which everything that happens is told (seed 003, "Everything is an Event")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from random import Random
+
+import attrs
+
+from pegasus.messages import Json
+
+
+class EventType(IntEnum):
+    """What happened. The number is also its priority where an event names none: smaller is more urgent."""
+
+    SYSTEM_STARTED = 0
+    SYSTEM_SHUTTING_DOWN = 1
+    HEARTBEAT = 90
+    MESSAGE_RECEIVED = 100
+    WEBHOOK_TRIGGERED = 110
+    SCHEDULE_FIRED = 120
+    TASK_CREATED = 200
+    TASK_STATE_CHANGED = 210
+    TASK_COMPLETED = 220
+    TASK_FAILED = 230
+    TASK_SUSPENDED = 240
+    TASK_RESUMED = 250
+    TASK_NOTIFY = 260
+    REASON_DONE = 300
+    STEP_COMPLETED = 335
+    REFLECTION_COMPLETE = 345
+    NEED_MORE_INFO = 350
+    TOOL_CALL_REQUESTED = 400
+    TOOL_CALL_COMPLETED = 410
+    TOOL_CALL_FAILED = 420
+    AUTH_TOKEN_REFRESHED = 500
+    AUTH_TOKEN_EXPIRING = 510
+    AUTH_TOKEN_EXPIRED = 520
+    AUTH_REFRESH_FAILED = 530
+
+
+@attrs.frozen(eq=False)
+class Event:
+    """One thing that happened; never changed afterwards.
+
+    id: 16 hexadecimal characters. timestamp: wall clock, ms since the epoch. source: who says so ("agent", "task", "cli:main").
+    task_id: the task it is about. parent_id: the event that caused it.
+    """
+
+    id: str
+    type: EventType
+    timestamp: int
+    source: str
+    task_id: str | None = None
+    payload: Mapping[str, Json] = attrs.field(factory=dict)
+    priority: int | None = None
+    parent_id: str | None = None
+
+    @property
+    def effective_priority(self) -> int:
+        """Its own priority or else its type's number; smaller goes first."""
+        return self.type if self.priority is None else self.priority
+
+
+class EventMaker:
+    """Makes events. clock: wall clock, ms; random: where ids come from."""
+
+    def __init__(self, clock: Callable[[], int], random: Random) -> None:
+        self._clock = clock
+        self._random = random
+
+    def new_id(self) -> str:
+        """16 hexadecimal characters."""
+        return f"{self._random.getrandbits(64):016x}"
+
+    def create(
+        self,
+        type: EventType,
+        source: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        task_id: str | None = None,
+        priority: int | None = None,
+    ) -> Event:
+        """An event that no other event has caused."""
+        return Event(self.new_id(), type, self._clock(), source, task_id, payload or {}, priority)
+
+    def derive(
+        self,
+        parent: Event,
+        type: EventType,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        source: str | None = None,
+        task_id: str | None = None,
+        priority: int | None = None,
+    ) -> Event:
+        """An event caused by `parent`, whose task and source it takes over where none is given."""
+        return Event(
+            self.new_id(),
+            type,
+            self._clock(),
+            source or parent.source,
+            task_id or parent.task_id,
+            payload or {},
+            priority,
+            parent.id,
+        )

@@ -1,0 +1,1 @@
+"""What the agent remembers beyond a conversation: facts and episodes, as Markdown files that people may edit too."""
