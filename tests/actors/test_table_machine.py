@@ -51,6 +51,7 @@ class Process:
 
     name: str
     attempt: int
+    child: Child = attrs.field(eq=False, repr=False)
 
 
 class Watched:
@@ -156,7 +157,7 @@ class Supervising(RuleBasedStateMachine):
 
     def begin(self, name: str) -> Process:
         before = self.table.entries[name].attempt
-        process = Process(name, self.table.starting(name))
+        process = Process(name, self.table.starting(name), self.spec(name))
         assert process.attempt == before + 1
         assert name not in {other.name for other in self.alive}, "two runs of one child at the same time"
         self.alive.add(process)
@@ -209,7 +210,7 @@ class Supervising(RuleBasedStateMachine):
         self.news.append((process, abnormal))
 
     def up_and_alive(self) -> list[Process]:
-        return sorted((p for p in self.alive if self.state(p.name) is State.UP), key=attrs.astuple)
+        return sorted((p for p in self.alive if self.state(p.name) is State.UP), key=lambda p: p.name)
 
     @precondition(lambda self: not self.over and self.up_and_alive())
     @rule(data=st.data(), abnormal=MOSTLY, outcomes=OUTCOMES)
@@ -227,6 +228,8 @@ class Supervising(RuleBasedStateMachine):
         process, abnormal = self.news.pop(0)
         name = process.name
         entry = self.table.entries.get(name)
+        if entry is not None and entry.child is not process.child:
+            return  # another child of that name, whose attempts were counted anew: the supervisor's task knows that
         stale = entry is None or entry.attempt != process.attempt or entry.state is not State.UP
         before = {name: entry.state for name, entry in self.table.entries.items()}
         spec = None if entry is None else entry.child
