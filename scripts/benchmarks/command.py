@@ -1,4 +1,4 @@
-"""The command: ./scripts/bench [NAME …] [--quick] [--check] [--json FILE] [--dir DIR]."""
+"""The command: ./scripts/bench [NAME …] [--quick] [--check] [--json FILE] [--dir DIR] [--peers DIR]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import appends, crowd, idle, start, turn
+from benchmarks import actors, appends, crowd, idle, start, turn
 from benchmarks.report import Result, as_json, table
 from benchmarks.workplace import Workplace
 
@@ -20,12 +20,15 @@ MEASURES: dict[str, Callable[[Workplace], Iterator[Result]]] = {
     "turn": turn.measure,
     "crowd": crowd.measure,
     "appends": appends.measure,
+    "actors": actors.measure,
 }
 
 
 def main() -> int:
     """Exit code: 0; 1 if a run failed, or, with --check, if a limit is exceeded."""
     options = _options()
+    if options.peers:
+        sys.path.append(str(options.peers))  # last, so that the libraries we have are ours
     began = os.getloadavg()[0]
     notes: list[str] = []
     results: list[Result] = []
@@ -59,6 +62,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument(
         "--dir", type=Path, help="a folder on the disk to measure (default: the system's temporary folder)"
+    )
+    parser.add_argument(
+        "--peers", type=Path, metavar="DIR", help="other libraries of actors are imported from there too (pip --target)"
     )
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(MEASURES))

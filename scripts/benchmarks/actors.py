@@ -1,0 +1,32 @@
+"""Actors beside what they do, written by hand in bare Trio; how much memory they take; and other libraries of actors."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+from benchmarks import actors_amounts, actors_floors, actors_peers, actors_programs
+from benchmarks.actors_ratios import Pair, compare
+from benchmarks.report import Result
+from benchmarks.workplace import Workplace
+
+PAIRS = (
+    Pair("tell", actors_programs.tell, actors_floors.send, "channel send", 300, 1.25),
+    Pair("ask", actors_programs.ask, actors_floors.ask, "channel ask", 200, 1.0),
+    Pair("ask with a deadline", actors_programs.ask_with_deadline, actors_floors.ask, "channel ask", 200, 1.5),
+    Pair("request, then get", actors_programs.request, actors_floors.ask, "channel ask", 200),
+    Pair("channel ask with a deadline", actors_floors.ask_with_deadline, actors_floors.ask, "channel ask", 200),
+    Pair("start of a child", actors_programs.start_child, actors_floors.start, "nursery.start", 100, 1.3),
+    Pair("start in a pool", actors_programs.start_in_pool, actors_floors.start, "nursery.start", 100, 1.3),
+    Pair("start in a tree", actors_programs.start_tree, actors_floors.start, "nursery.start", 100, 1.3),
+)
+
+
+def measure(place: Workplace) -> Iterator[Result]:
+    gc.freeze()  # what has been imported so far is nobody's garbage
+    try:
+        yield from actors_amounts.measure(place)  # first, so that the memory it takes has not been there already
+        yield from compare(PAIRS, place.rounds(61, 9))
+        yield from actors_peers.measure(place)
+    finally:
+        gc.unfreeze()

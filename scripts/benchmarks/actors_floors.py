@@ -1,0 +1,95 @@
+"""The floors of actors: what they do, written by hand in bare Trio, without names, counts, supervision or dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from benchmarks.actors_programs import DEADLINE, ONE, Add, Clock, Total, timed
+
+CAPACITY = 64
+"""As an actor's mailbox."""
+
+
+async def counter(receive: trio.MemoryReceiveChannel[Add | Total]) -> None:
+    total = 0
+    async for message in receive:
+        if type(message) is Add:
+            total += message.amount
+        else:
+            message.reply.send_nowait(total)  # there is room: the channel is fresh, and has one slot
+
+
+def send(times: int, clock: Clock) -> float:
+    """`send` into a memory channel of 64, to a task that iterates over it; until that task has got the last."""
+    return trio.run(_with_counter, clock, _send, times)
+
+
+def ask(times: int, clock: Clock) -> float:
+    """A message with a fresh memory channel of one slot in it; `receive` from that."""
+    return trio.run(_with_counter, clock, _ask, times)
+
+
+def ask_with_deadline(times: int, clock: Clock) -> float:
+    """The same under `fail_after`; for information, the limit is about the floor without."""
+    return trio.run(_with_counter, clock, _ask_with_deadline, times)
+
+
+async def _with_counter(clock: Clock, work: Callable[..., Awaitable[None]], *args: object) -> float:
+    channel, receive = trio.open_memory_channel[Add | Total](CAPACITY)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(counter, receive)
+        seconds = await timed(clock, work, channel, *args)
+        nursery.cancel_scope.cancel()
+    return seconds
+
+
+async def _send(channel: trio.MemorySendChannel[Add | Total], times: int) -> None:
+    for _ in range(times):
+        await channel.send(ONE)
+    assert await _once(channel) == times
+
+
+async def _ask(channel: trio.MemorySendChannel[Total], times: int) -> None:
+    for _ in range(times):
+        await _once(channel)
+
+
+async def _ask_with_deadline(channel: trio.MemorySendChannel[Total], times: int) -> None:
+    for _ in range(times):
+        with trio.fail_after(DEADLINE):
+            await _once(channel)
+
+
+async def _once(channel: trio.MemorySendChannel[Total]) -> int:
+    reply, answer = trio.open_memory_channel[int](1)
+    await channel.send(Total(reply, "now"))
+    return await answer.receive()
+
+
+# ------------------------------------------------------------ starts
+
+
+def start(times: int, clock: Clock) -> float:
+    """`nursery.start` of a task that says it has started and waits on a channel, one that is there already."""
+    return trio.run(_start, times, clock)
+
+
+async def _start(times: int, clock: Clock) -> float:
+    _, receive = trio.open_memory_channel[Add](CAPACITY)
+    async with trio.open_nursery() as nursery:
+        seconds = await timed(clock, _start_all, nursery, receive, times)
+        nursery.cancel_scope.cancel()
+    return seconds
+
+
+async def _start_all(nursery: trio.Nursery, receive: trio.MemoryReceiveChannel[Add], times: int) -> None:
+    for _ in range(times):
+        await nursery.start(_idle, receive)
+
+
+async def _idle(receive: trio.MemoryReceiveChannel[Add], task_status: trio.TaskStatus[None]) -> None:
+    task_status.started()
+    async for _ in receive:
+        pass
