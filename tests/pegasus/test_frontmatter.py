@@ -1,0 +1,36 @@
+import pytest
+
+from pegasus.frontmatter import FrontMatterError, split
+
+
+def test_front_matter_and_body_come_apart():
+    assert split("---\nname: x\ntools: a, b\n---\n\n# Body\n") == ({"name": "x", "tools": "a, b"}, "# Body")
+
+
+@pytest.mark.parametrize("text", ["# Only a body", "", "----\nname: x\n---\n", "text\n---\nname: x\n---"])
+def test_a_text_without_front_matter_is_all_body(text):
+    assert split(text) == ({}, text.strip())
+
+
+def test_windows_line_ends_and_a_byte_order_mark_do_not_matter():
+    assert split("\ufeff---\r\nname: é\r\n---\r\nBody\r\n") == ({"name": "é"}, "Body")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("---\nname: x\n", "has no end"),
+        ("---\nname: [x\n---\n", "line 2: the front matter is no YAML"),
+        ("---\n- x\n---\n", "found a list"),
+        ("---\n1: x\n---\n", "found an object"),
+        ("---\nname: !!python/object:os.system x\n---\n", "no YAML"),
+        ("---\nwhen: 2026-13-45\n---\n", "no YAML"),
+    ],
+)
+def test_what_is_wrong_is_said(text, problem):
+    with pytest.raises(FrontMatterError, match=problem):
+        split(text)
+
+
+def test_an_empty_front_matter_is_an_empty_mapping():
+    assert split("---\n---\nBody") == ({}, "Body")
