@@ -19,6 +19,7 @@ from actors._events import Restarting
 from actors._exits import Normal, Stopped
 from actors._ladder import longest_stop, see_end, tell_to_stop
 from actors._life import Life, how, why_crashed
+from actors._requests import Request
 from actors._spec import Restart
 from actors._table import Replace, State, Table, Verdict
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from actors._cell import Cell, System
-    from actors._requests import Request
     from actors._spec import Child, Subtree
     from actors._table import Decision
 
@@ -63,7 +63,7 @@ class Core:
         self.ending = False
         self.failure: BaseException | None = None
         self.on_own_end: Callable[[], object] = lambda: None
-        self._inputs: deque[Life | Request] = deque()
+        self._inputs: deque[Life | Request | str] = deque()  # str: the child whose start is to be tried again
         self._news = trio.Event()
         self._work = trio.CancelScope()
         self._aborted: dict[Life, bool] = {}  # starts whose caller left, and whether to forget the child
@@ -102,7 +102,7 @@ class Core:
         while not self.ending:
             if self._inputs:
                 item = self._inputs.popleft()
-                await (self._hear(item) if isinstance(item, Life) else item.run())
+                await self._take_up(item)
             elif self.table.next_due() <= trio.current_time():
                 await self._start_group(self.table.take_due(trio.current_time()))
             else:
@@ -118,10 +118,18 @@ class Core:
         for cell in self.cells.values():
             cell.close("its supervisor has stopped")
         for item in self._inputs:
-            if not isinstance(item, Life):
+            if isinstance(item, Request):
                 item.done.set()
 
     # ------------------------------------------------------------ exits
+
+    async def _take_up(self, item: Life | Request | str) -> None:
+        if isinstance(item, Life):
+            await self._hear(item)
+        elif isinstance(item, str):
+            await self._try_again(item)
+        else:
+            await item.run()
 
     async def _hear(self, life: Life) -> None:
         """A child has ended. One whose place has been taken, or that was stopped, has been dealt with."""
@@ -134,9 +142,17 @@ class Core:
         abnormal = not isinstance(life.exit, Normal | Stopped)
         await self._act(self.table.exited(name, life.attempt, abnormal, trio.current_time()), life)
 
+    async def _try_again(self, name: str) -> None:
+        decision = self.table.try_again(name, trio.current_time())
+        if decision is not Verdict.ABSORBED and (life := self.cells[name].life) is not None:
+            await self._act(decision, life)
+
     async def _act(self, decision: Decision, life: Life) -> None:
         if isinstance(decision, Replace):
             await self._replace(decision, life)
+        elif decision is Verdict.TRY_AGAIN:
+            self._announce(life, 0.0)
+            self._inputs.append(life.child.name)
         elif decision is Verdict.GIVE_UP:
             intensity = self.shape.intensity
             most = f"{intensity.restarts} restarts in {intensity.period:g} s"
@@ -148,12 +164,16 @@ class Core:
 
     async def _replace(self, replace: Replace, life: Life) -> None:
         now = trio.current_time()
-        life.publish(Restarting(replace.delay, path=life.cell.path, time=now, attempt=life.attempt))
+        if life.up or replace.delay > 0:  # else it has been said when its start failed
+            self._announce(life, replace.delay)
         for name in replace.stop:
             await self._stop_to_restart(name)
         self.table.schedule(replace.leader, now + replace.delay)
-        if life.up and replace.delay == 0:  # a start that failed stands behind what has happened meanwhile, as in OTP
-            await self._start_group(self.table.take_due(trio.current_time()))
+        if replace.delay == 0:
+            await self._start_group(self.table.take(replace.leader, trio.current_time()))
+
+    def _announce(self, life: Life, delay: float) -> None:
+        life.publish(Restarting(delay, path=life.cell.path, time=trio.current_time(), attempt=life.attempt))
 
     async def _start_group(self, names: Iterable[str]) -> None:
         for name in names:
@@ -237,7 +257,10 @@ class Core:
             return
         self._tell_to_stop(life)
         await see_end(life, patient=True)
-        self.table.down(name)
+        if life in self._aborted:
+            self._down(name, forget=self._aborted.pop(life))
+        else:
+            self.table.down(name)
 
     def _tell_to_stop(self, life: Life) -> None:
         name = life.child.name
@@ -268,6 +291,13 @@ class Core:
         if name not in self.table.entries:
             del self.cells[name]
 
+    def call_off(self, name: str) -> None:
+        """A child that waits for its restart shall not come back; and so nobody does who would come back with it only."""
+        self._down(name)
+        for other in self.table.entries:
+            if self.cells[other].expected and not self.table.comes_back(other):
+                self.close(other, f"its restart was called off, as {name!r} was stopped")
+
     # ------------------------------------------------------------ what passes the queue, and what enters it
 
     def stop(self) -> None:
@@ -295,10 +325,11 @@ class Core:
 
     def longest_stop(self) -> float:
         """The longest that `stop` can take, in seconds."""
-        each = [self._longest_stop(entry.child) for entry in self.table.entries.values()]
+        each = [self.longest_stop_of(entry.child) for entry in self.table.entries.values()]
         return max(each, default=0.0) if self.parallel else math.fsum(each)
 
-    def _longest_stop(self, child: Child[Never]) -> float:
+    def longest_stop_of(self, child: Child[Never]) -> float:
+        """The longest that stopping this child of its can take, in seconds."""
         life = self.cells[child.name].life
         if life is not None and not life.done and life.is_supervisor and child.shutdown == math.inf:
             return math.fsum(core.longest_stop() for core in life.nested)

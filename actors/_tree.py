@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 class ActorInfo:
     """One actor or supervisor; every field can be written as JSON.
 
-    state: "starting", "up", "stopping", "stuck", "waiting" (for its restart) or "down". depth, capacity, high_water:
-    messages in the mailbox now, at most, and at most so far. message: class name of the one in hand; message_age: for
-    how many seconds. deadline: seconds until nobody waits for its answer. sent = handled + depth + dropped + dead.
-    waiting_at: "file:line in function" where it waits, if it has something in hand or does not stop.
+    state: "starting", "up", "stopping", "stuck", "waiting" (for its restart) or "down". due: seconds until a waiting one
+    is started again, or a stopping one is cancelled. depth, capacity, high_water: messages in the mailbox now, at most
+    (0: it has none), and at most so far. sent = handled + depth + dropped + dead. message: class name of the one in
+    hand; message_age: for how many seconds. deadline: seconds until nobody waits for its answer. waiting_at: "file:line
+    in function" where it waits, if it has something in hand or does not stop. shutdown_budget: the longest that
+    stopping it can take, in seconds; None if there is no limit.
     """
 
     name: str
@@ -32,6 +34,7 @@ class ActorInfo:
     state: str
     attempt: int = 0
     restarts: int = 0
+    due: float | None = None
     depth: int = 0
     capacity: int = 0
     high_water: int = 0
@@ -43,6 +46,7 @@ class ActorInfo:
     message_age: float | None = None
     deadline: float | None = None
     waiting_at: str | None = None
+    shutdown_budget: float | None = None
     children: tuple[ActorInfo, ...] = ()
 
 
@@ -57,7 +61,14 @@ def info_of_core(core: Core) -> ActorInfo:
         if core.settled.is_set()
         else "starting"
     )
-    return ActorInfo(core.name, core.path, state, attempt=core.attempt, children=children_of(core))
+    return ActorInfo(
+        core.name,
+        core.path,
+        state,
+        attempt=core.attempt,
+        shutdown_budget=_finite(core.longest_stop()),
+        children=children_of(core),
+    )
 
 
 def children_of(core: Core) -> tuple[ActorInfo, ...]:
@@ -71,17 +82,16 @@ def _info(core: Core, entry: Entry) -> ActorInfo:
     running = life if life is not None and not life.done else None
     now = trio.current_time()
     in_hand = running is not None and running.current is not NOTHING
-    deadline = (
-        min((exchange.deadline for exchange in running.held), default=math.inf) if running is not None else math.inf
-    )
+    deadline = min((exchange.deadline for exchange in running.held), default=math.inf) if running else math.inf
     return ActorInfo(
         name=entry.child.name,
         path=cell.path,
         state="stuck" if running is not None and running.stuck else entry.state.value,
         attempt=cell.attempt,
         restarts=max(0, cell.attempt - 1),
+        due=_finite(max(0.0, _due(core, entry, running) - now)),
         depth=len(cell.queue),
-        capacity=cell.mailbox.capacity,
+        capacity=0 if entry.child.subtree is not None else cell.mailbox.capacity,
         high_water=cell.high_water,
         sent=cell.sent,
         handled=cell.handled,
@@ -89,10 +99,22 @@ def _info(core: Core, entry: Entry) -> ActorInfo:
         dead=cell.dead,
         message=type(running.current).__name__ if running is not None and in_hand else None,
         message_age=now - running.since if running is not None and in_hand else None,
-        deadline=None if deadline == math.inf else deadline - now,
+        deadline=_finite(deadline - now),
         waiting_at=location_of(running.task) if running is not None and (in_hand or running.stopping) else None,
+        shutdown_budget=_finite(core.longest_stop_of(entry.child)),
         children=_nested(running),
     )
+
+
+def _due(core: Core, entry: Entry, running: Life | None) -> float:
+    """When something happens to it by itself, in trio time."""
+    if running is not None:
+        return running.stop_deadline if running.kill_reason is None else math.inf
+    return min((one.due for one in core.table.pending if entry.child.name in one.members), default=math.inf)
+
+
+def _finite(seconds: float) -> float | None:
+    return None if seconds == math.inf else seconds
 
 
 def _nested(life: Life | None) -> tuple[ActorInfo, ...]:

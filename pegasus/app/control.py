@@ -65,6 +65,7 @@ def _ended(one: Ended) -> Json:
 _CAMEL = {
     "high_water": "highWater",
     "message_age": "messageAge",
+    "shutdown_budget": "shutdownBudget",
     "waiting_at": "waitingAt",
 }
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
 import trio
 
+from actors import ActorInfo
+from actors.text import TreeView, render
 from pegasus.cli.dial import find_daemon
 from pegasus.gateway.client import Client, ClientError, Daemon, open_client
 from pegasus.host import Home
@@ -21,7 +25,7 @@ EVERY = 1.0
 
 Node = Mapping[str, Any]
 _CALLER = ChannelInfo("cli", "status")
-_CLEAR = "\x1b[H\x1b[J"
+_HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def run_status(home: Home, settings: Settings, *, as_json: bool) -> int:
@@ -51,10 +55,11 @@ def _show(home: Home, settings: Settings, method: str, render: Callable[[Node], 
 
 async def _print(daemon: Daemon, method: str, render: Callable[[Node], str], watch: bool) -> None:
     async with open_client(daemon.url, daemon.token, _CALLER) as client:
-        _write(await _look(client, method, render), clear=False)
+        screen = watch and render is not _as_json and sys.stdout.isatty()
+        _write(await _look(client, method, render), screen=screen, first=True)
         while watch:
             await trio.sleep(EVERY)
-            _write(await _look(client, method, render), clear=render is not _as_json and sys.stdout.isatty())
+            _write(await _look(client, method, render), screen=screen)
 
 
 async def _look(client: Client, method: str, render: Callable[[Node], str]) -> str:
@@ -64,8 +69,16 @@ async def _look(client: Client, method: str, render: Callable[[Node], str]) -> s
     return render(answer)
 
 
-def _write(text: str, *, clear: bool) -> None:
-    print(f"{_CLEAR}{text}" if clear else text, flush=True)
+def _write(text: str, *, screen: bool, first: bool = False) -> None:
+    """Print; on a watched screen in place of what stands there, without flicker, and not more than it holds."""
+    if screen:
+        rows = shutil.get_terminal_size().lines
+        lines = text.split("\n")
+        if len(lines) >= rows:
+            lines[rows - 2 :] = [f"… {count(len(lines) - rows + 2, 'more line')}"]
+        start = _HOME + _REST_OF_SCREEN if first else _HOME
+        text = start + f"{_REST_OF_LINE}\n".join(lines) + _REST_OF_LINE + "\n" + _REST_OF_SCREEN
+    print(text, end="" if screen else "\n", flush=True)
 
 
 def _as_json(answer: Node) -> str:
@@ -91,33 +104,18 @@ def status_text(status: Node) -> str:
 
 
 def tree_text(root: Node) -> str:
-    """The tree with a line for each actor: state, mailbox, restarts, and what it has in hand."""
-    lines = [(name, node) for name, node in _walk(root, "", "")]
-    width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:<{width}}  {_facts(node)}".rstrip() for name, node in lines)
+    """The tree with a line for each actor, as it suits stdout."""
+    return render(TreeView(actor_info(root)))
 
 
-def _walk(node: Node, first: str, rest: str) -> Iterator[tuple[str, Node]]:
-    yield first + str(node["name"]), node
-    children = node.get("children") or []
-    for n, child in enumerate(children):
-        last = n == len(children) - 1
-        yield from _walk(child, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
+def actor_info(node: Node) -> ActorInfo:
+    """What the daemon says of one actor; a field that it does not know, or that is not known here, is left out."""
+    known = {field.name: node.get(_camel(field.name)) for field in attrs.fields(ActorInfo)}
+    known["path"] = node.get("path", "")
+    known["children"] = tuple(map(actor_info, node.get("children") or ()))
+    return ActorInfo(**{name: value for name, value in known.items() if value is not None})
 
 
-def _facts(node: Node) -> str:
-    facts = [f"{node['state']:<8}"]
-    if node.get("capacity") and not node.get("children"):
-        facts.append(f"mailbox {node['depth']}/{node['capacity']} (most {node['highWater']})")
-        facts.append(f"handled {node['handled']:,}")
-    if node.get("dropped"):
-        facts.append(f"dropped {node['dropped']:,}")
-    if node.get("dead"):
-        facts.append(f"dead letters {node['dead']:,}")
-    if node.get("restarts"):
-        facts.append(f"restarts {node['restarts']}")
-    if node.get("message"):
-        facts.append(f"in hand {node['message']} for {span(node.get('messageAge') or 0.0)}")
-    if node.get("waitingAt"):
-        facts.append(f"at {node['waitingAt']}")
-    return "  ".join(facts)
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))

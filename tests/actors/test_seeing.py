@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 from typing import Any
 
 import attrs
 import pytest
 import trio
 
-from actors import ActorInfo, Child, Exited, Inbox, Intensity, Mailbox, Started, Stopped, open_supervisor, supervisor
+from actors import (
+    ActorInfo,
+    Backoff,
+    Child,
+    Exited,
+    Inbox,
+    Intensity,
+    Mailbox,
+    Started,
+    Stopped,
+    open_supervisor,
+    supervisor,
+)
 from tests.actors.kit import Add, Boom, Crash, Total, Work, counter, happened, idle, never_reads, settle, tree
 
 
@@ -78,6 +91,36 @@ async def test_it_shows_the_states_of_a_life() -> None:
         seen.append(named(root.tree(), "a").state)
     assert seen == ["starting", "up", "stopping", "down"]
     assert root.tree().state == "down"
+
+
+async def test_it_shows_when_something_happens_by_itself() -> None:
+    async def lingers(inbox: Inbox[Any]) -> None:
+        await idle(inbox)
+        await trio.sleep(9)
+
+    waiting, stopping = Child("a", counter, backoff=Backoff(4, 4, jitter=0)), Child("b", lingers, shutdown=7)
+    async with open_supervisor([waiting, stopping]) as root, trio.open_nursery() as nursery:
+        await settle()
+        assert [info.due for info in root.children()] == [None, None]
+        await root.ref("a").tell(Crash())
+        nursery.start_soon(root.stop_child, "b")
+        await trio.sleep(1)
+        assert [(info.state, info.due) for info in root.children()] == [("waiting", 3), ("stopping", 6)]
+        await trio.sleep(8)
+        assert [(info.state, info.due) for info in root.children()] == [("up", None), ("down", None)]
+
+
+async def test_it_shows_how_long_a_stop_may_take_and_who_has_no_mailbox() -> None:
+    nested = supervisor([Child("x", idle, shutdown=2), Child("y", idle, shutdown=3)])
+    children = [Child("a", idle, shutdown=4), Child("s", nested), Child("p", supervisor([]), shutdown=1)]
+    async with open_supervisor(children) as root:
+        info = root.tree()
+        assert info.shutdown_budget == root.shutdown_budget() == 14
+        assert [child.shutdown_budget for child in info.children] == [5, 7, 2]
+        assert [child.capacity for child in info.children] == [64, 0, 0]
+        await root.start_child(Child("for ever", idle, shutdown=math.inf))
+        assert root.tree().shutdown_budget is None
+        assert root.children()[-1].shutdown_budget is None
 
 
 async def test_it_can_be_written_as_json() -> None:

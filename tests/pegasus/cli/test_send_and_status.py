@@ -7,12 +7,18 @@ import subprocess
 import sys
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
+import attrs
 import pytest
 import trio
+import trio.testing
 
+from actors import Child, Reply, open_supervisor, supervisor
+from actors.text import TreeView
+from pegasus.app.control import _node
 from pegasus.cli.send import run_send
-from pegasus.cli.status import run_status, run_tree, status_text, tree_text
+from pegasus.cli.status import _write, actor_info, run_status, run_tree, status_text, tree_text
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
@@ -198,14 +204,17 @@ async def test_status_and_tree_for_programs(home, capsys):
     assert (json.loads(first), json.loads(second)) == (STATUS, TREE)
 
 
-async def test_tree_for_people(home, capsys):
+async def test_tree_for_people(home, capsys, monkeypatch):
+    """Where it is not shown in a terminal there is one line for each actor, for grep."""
+    monkeypatch.delenv("COLUMNS", raising=False)
     async with daemon(home):
         assert await run(run_tree, home, as_json=False, watch=False) == 0
     assert capsys.readouterr().out == (
+        "ACTOR        STATE    MAILBOX  MOST  HANDLED  DEAD  RESTARTS\n"
         "pegasus      up\n"
-        "├─ journal   up        mailbox 1/64 (most 3)  handled 1,200  in hand Accept for 0.2 s\n"
+        "├─ journal   up          1/64     3    1,200                  Accept for 0.2 s\n"
         "└─ channels  up\n"
-        "   └─ sms    waiting   mailbox 1/64 (most 3)  handled 1,200  dead letters 1  restarts 2  at sms.py:3 in f\n"
+        "   └─ sms    waiting     1/64     3    1,200     1         2  at sms.py:3 in f\n"
     )
 
 
@@ -214,7 +223,69 @@ async def test_an_idle_agent_does_nothing():
 
 
 def test_a_tree_of_one():
-    assert tree_text({"name": "pegasus", "state": "up"}) == "pegasus  up"
+    assert tree_text({"name": "pegasus", "state": "up"}) == "ACTOR    STATE\npegasus  up"
+
+
+async def test_what_a_daemon_says_of_its_tree_is_read_as_it_was_meant():
+    async def idle(inbox):
+        async for _ in inbox:
+            pass
+
+    children = [Child("a", idle, shutdown=3), Child("s", supervisor([Child("b", idle)]))]
+    async with open_supervisor(children, name="root") as root:
+        answer = await root.ref("a").request(Question)
+        await trio.testing.wait_all_tasks_blocked()
+        said = json.loads(json.dumps(_node(root.tree())))
+        assert attrs.asdict(actor_info(said)) == attrs.asdict(rounded(root.tree()))
+        assert actor_info({**said, "unheardOf": 1, "depth": None}).depth == 0
+        del answer
+
+
+@attrs.frozen
+class Question:
+    reply: Reply[str]
+
+
+def rounded(info):
+    numbers = {key: round(value, 3) for key, value in attrs.asdict(info).items() if isinstance(value, float)}
+    return attrs.evolve(info, **numbers, children=tuple(map(rounded, info.children)))
+
+
+def test_the_picture_in_the_docs_is_what_one_sees():
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    box = {"state": "up", "capacity": 64}
+    agent = {"message": "Next", "messageAge": 12.0, "waitingAt": "pegasus/models/anthropic.py:214 in Anthropic.stream"}
+    sms = {"state": "waiting", "due": 3.8, "depth": 1, "highWater": 3, "handled": 40, "dead": 1, "restarts": 2}
+    said = {
+        "name": "pegasus",
+        "state": "up",
+        "shutdownBudget": 28,
+        "children": [
+            {"name": "journal", **box, "highWater": 9, "handled": 1204},
+            {
+                "name": "main-agent",
+                "state": "up",
+                "children": [{"name": "global", **box, "depth": 3, "highWater": 4, "handled": 17, **agent}],
+            },
+            {
+                "name": "channels",
+                "state": "up",
+                "children": [
+                    {"name": "gateway", **box, "highWater": 2, "handled": 93},
+                    {"name": "sms", **box, **sms},
+                ],
+            },
+        ],
+    }
+    assert f"```text\n{TreeView(actor_info(said))}\n```" in page
+
+
+def test_a_watched_screen_is_written_over_and_never_more_than_full(capsys, monkeypatch):
+    monkeypatch.setenv("LINES", "4")
+    _write("a\nb\nc", screen=True)
+    assert capsys.readouterr().out == "\x1b[Ha\x1b[K\nb\x1b[K\nc\x1b[K\n\x1b[J"
+    _write("a\nb\nc\nd\ne", screen=True, first=True)
+    assert capsys.readouterr().out == "\x1b[H\x1b[Ja\x1b[K\nb\x1b[K\n… 3 more lines\x1b[K\n\x1b[J"
 
 
 async def test_watching_the_tree_goes_on_until_ctrl_c(home):
