@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import trio
 
-from pegasus.messages import Json, Metadata
+from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models.base import ToolSpec
 
 
@@ -33,6 +33,7 @@ class ToolContext:
 
     key: the same for the same call, also when it is run again after a crash. workspace: where relative paths begin.
     allowed_paths: folders, as real paths; what lies below one of them may be read and written.
+    origin: the channel of the message that the call is made for, if it is made for one.
     """
 
     task_id: str = ""
@@ -40,6 +41,7 @@ class ToolContext:
     user_id: str | None = None
     workspace: Path = Path()
     allowed_paths: tuple[Path, ...] = ()
+    origin: ChannelInfo | None = None
 
 
 @attrs.frozen(eq=False)
