@@ -1,0 +1,41 @@
+"""Test kit for programs on Trio, with or without actors: simulate them under many schedules, with faults.
+
+docs/simulation.md shows how. Nothing of `actors` itself imports this.
+"""
+
+from actors.testing._errors import (
+    BrokenTree,
+    Deadlock,
+    Endless,
+    InjectedCrash,
+    Nondeterminism,
+    SimulationError,
+    SimulationFailed,
+)
+from actors.testing._everywhere import cancel_at_every_checkpoint, crash_at_every_checkpoint
+from actors.testing._faults import Faults, actor_tasks, all_tasks
+from actors.testing._invariants import check_tree
+from actors.testing._plan import Kind, Perturbation
+from actors.testing._run import Simulation
+from actors.testing._simulate import Report, simulate
+
+__all__ = [
+    "BrokenTree",
+    "Deadlock",
+    "Endless",
+    "Faults",
+    "InjectedCrash",
+    "Kind",
+    "Nondeterminism",
+    "Perturbation",
+    "Report",
+    "Simulation",
+    "SimulationError",
+    "SimulationFailed",
+    "actor_tasks",
+    "all_tasks",
+    "cancel_at_every_checkpoint",
+    "check_tree",
+    "crash_at_every_checkpoint",
+    "simulate",
+]

@@ -1,0 +1,217 @@
+"""Catches what a program must not use in a simulation, since it is not the same in each run.
+
+That is the global random source, the wall clock, threads, sockets and processes.
+Everything is replaced where it can be looked up: in its own module, and wherever a module has imported it by name.
+Functions written in C that somebody keeps in another way (and datetime.now, which cannot be replaced) are seen by a
+profile function, which is slow, so only some runs are watched like that.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from types import FrameType, ModuleType
+
+import trio._threads
+
+from actors.testing._errors import Nondeterminism
+
+CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime", "gmtime")
+HARMLESS = ("trio", "logging", "threading", "queue", "selectors", "warnings", "importlib", "_pytest", "pytest")
+"""Modules whose clocks decide nothing in the program (the time stamp of a log record)."""
+THROUGH = (
+    "random",
+    "uuid",
+    "secrets",
+    "tempfile",
+    "datetime",
+    "socket",
+    "subprocess",
+    "threading",
+    "trio",
+    "outcome",
+    "ssl",
+)
+"""Modules that only pass on what somebody else asked them for."""
+OWN = __name__.rpartition(".")[0]
+ADVICE = {
+    "clock": "use trio.current_time()",
+    "sleep": "use trio.sleep()",
+    "random": "use a random.Random that is handed in, as simulation.random",
+    "thread": "hand in something that does without",
+    "process": "hand in something that does without",
+    "socket": "hand in a stream in memory, as trio.testing.memory_stream_pair()",
+}
+
+
+class Guards:
+    """Watches while a simulated program runs. caught: what it did first. allow: modules that may do anything."""
+
+    def __init__(self, allow: Collection[str] = ()) -> None:
+        self.active = False
+        self.caught: Nondeterminism | None = None
+        self._thread = get_ident()
+        self._allowed = (*allow, OWN)
+
+    def trip(self, name: str, what: str, frame: FrameType | None) -> Nondeterminism | None:
+        """Somebody calls this; the error if he must not."""
+        if not self.active or get_ident() != self._thread or (what == "clock" and _is_from(frame, HARMLESS)):
+            return None
+        while frame is not None and _is_from(frame, THROUGH):
+            frame = frame.f_back
+        if frame is None or _is_from(frame, self._allowed):
+            return None
+        where = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+        error = Nondeterminism(f"{name} is called at {where}; it is not the same in each run: {ADVICE[what]}")
+        if self.caught is None:
+            self.caught = error
+        return error
+
+    @contextmanager
+    def watching(self, *, thoroughly: bool) -> Iterator[None]:
+        """While the program runs. thoroughly: also what cannot be replaced."""
+        self.caught = None
+        self.active = True
+        before = sys.getprofile()
+        if thoroughly:
+            sys.setprofile(self._profile)
+        try:
+            yield
+        finally:
+            if thoroughly:
+                sys.setprofile(before)
+            self.active = False
+
+    def _profile(self, frame: FrameType, event: str, called: object) -> None:
+        if event == "c_call" and (name := getattr(called, "__name__", "")) in NAMES:
+            what = _what_is(called, name)
+            if what is not None:
+                self.trip(f"{getattr(called, '__qualname__', name)}()", what, frame)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Replace what can be replaced."""
+        undo: list[tuple[object, str, object]] = []
+        replaced: dict[int, Callable[..., object]] = {}
+        for owner, attribute, what in FORBIDDEN:
+            real = getattr(owner, attribute)
+            replaced[id(real)] = guarded = self._guarded(real, _name_of(owner, attribute), what)
+            undo.append((owner, attribute, real))
+            setattr(owner, attribute, guarded)
+        for module, attribute, real in _imported_by_name(replaced):
+            undo.append((module, attribute, real))
+            setattr(module, attribute, replaced[id(real)])
+        generator: random.Random = random._inst
+        generator.__class__ = _guarded_random(self)
+        try:
+            yield
+        finally:
+            generator.__class__ = random.Random
+            for owner, attribute, real in reversed(undo):
+                setattr(owner, attribute, real)
+
+    def _guarded(self, real: Callable[..., object], name: str, what: str) -> Callable[..., object]:
+        trip = self.trip
+
+        def guarded(*args: object, **options: object) -> object:
+            if not (args and name in WITH_A_TIME):
+                error = trip(f"{name}()", what, sys._getframe(1))
+                if error is not None:
+                    raise error
+            return real(*args, **options)
+
+        return guarded
+
+
+FORBIDDEN: tuple[tuple[object, str, str], ...] = (
+    *((time, name, "clock") for name in CLOCKS),
+    (time, "sleep", "sleep"),
+    *((random, name, "random") for name in ("random", "getrandbits", "seed", "setstate")),
+    (random, "_urandom", "random"),
+    (os, "urandom", "random"),
+    (trio._threads, "start_thread_soon", "thread"),
+    (threading.Thread, "start", "thread"),
+    (socket.socket, "__init__", "socket"),
+    (subprocess.Popen, "__init__", "process"),
+)
+WITH_A_TIME = frozenset({"time.localtime", "time.gmtime"})
+"""Harmless when they are given one."""
+NAMES = frozenset({*CLOCKS, "sleep", "random", "getrandbits", "urandom", "now", "utcnow", "today"})
+
+
+def _name_of(owner: object, attribute: str) -> str:
+    if owner is trio._threads:
+        return "trio.to_thread.run_sync"
+    if attribute == "_urandom":
+        return "os.urandom"
+    name = getattr(owner, "__qualname__", None)
+    module = getattr(owner, "__module__", "") if name else getattr(owner, "__name__", "")
+    path = f"{module}.{name}" if name else module
+    return path if attribute == "__init__" else f"{path}.{attribute}"
+
+
+def _what_is(called: object, name: str) -> str | None:
+    """What kind of forbidden thing a function written in C is, if it is one."""
+    owner = getattr(called, "__self__", None)
+    if owner is time:
+        return "sleep" if name == "sleep" else "clock"
+    if isinstance(owner, type) and issubclass(owner, datetime.date):
+        return "clock"
+    if owner is random._inst or (owner is posix and name == "urandom"):
+        return "random"
+    return None
+
+
+posix = sys.modules[os.urandom.__module__]
+
+
+def _guarded_random(guards: Guards) -> type[random.Random]:
+    """A class for the global generator, whose methods written in Python (choice, shuffle…) end in these two."""
+
+    class Guarded(random.Random):
+        def random(self) -> float:
+            self._trip()
+            return super().random()
+
+        def getrandbits(self, k: int, /) -> int:
+            self._trip()
+            return super().getrandbits(k)
+
+        def _trip(self) -> None:
+            error = guards.trip("the global random source", "random", sys._getframe(2))
+            if error is not None:
+                raise error
+
+    return Guarded
+
+
+def _imported_by_name(replaced: Collection[int]) -> list[tuple[ModuleType, str, object]]:
+    """Where a module that is not Python's or Trio's has one of these under any name."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        top = name.partition(".")[0]
+        if (
+            top in sys.stdlib_module_names
+            or top == "trio"
+            or name.startswith(OWN)
+            or not isinstance(module, ModuleType)
+        ):
+            continue
+        found += [(module, key, value) for key, value in list(vars(module).items()) if id(value) in replaced]
+    return found
+
+
+def _is_from(frame: FrameType | None, modules: Collection[str]) -> bool:
+    if frame is None:
+        return False
+    module = str(frame.f_globals.get("__name__", ""))
+    return any(module == one or module.startswith(f"{one}.") for one in modules)

@@ -1,0 +1,159 @@
+"""What is always true of a supervision tree, whatever crashes when."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import attrs
+
+from actors._cell import Cell, System
+from actors._core import Core
+from actors._events import Event, Events
+from actors._inbox import NOTHING
+from actors._supervisor import Supervisor
+from actors._table import RUNNING, State
+from actors.testing._errors import BrokenTree
+from actors.testing._words import say
+
+
+def check_tree(supervisor: Supervisor) -> None:
+    """Raise BrokenTree, naming each contradiction, unless the tree below is sound. At any moment, also after its end.
+
+    Messages: sent = handled + queued + dropped + dead, in every mailbox, and none is overfull. Children: one that is up
+    runs, or its exit is on its way to the supervisor; one that is down does not run, takes no messages, and holds none.
+    Questions: an actor that has ended holds none that is still open.
+    """
+    _refuse([problem for core in _below(supervisor._core) for problem in problems_of(core)])
+
+
+def problems_of(core: Core) -> list[str]:
+    """What is wrong with one supervisor and its children; nested ones are left out."""
+    if list(core.table.entries) != list(core.cells):
+        return [f"{_name(core)} has children {list(core.table.entries)} and addresses {list(core.cells)}"]
+    return [
+        f"{cell.path}: {problem}"
+        for name, cell in core.cells.items()
+        for problem in (*_messages(cell), *_life(core, name, cell), *_closed(core, name, cell))
+    ]
+
+
+def _messages(cell: Cell) -> Iterator[str]:
+    queued = len(cell.queue)
+    if cell.sent != cell.handled + queued + cell.dropped + cell.dead:
+        yield (
+            f"{cell.sent} messages sent, but {cell.handled} handled + {queued} queued + {cell.dropped} dropped "
+            f"+ {cell.dead} dead = {cell.handled + queued + cell.dropped + cell.dead}"
+        )
+    if queued > cell.mailbox.capacity:
+        yield f"{queued} messages in a mailbox for {cell.mailbox.capacity}"
+
+
+def _life(core: Core, name: str, cell: Cell) -> Iterator[str]:
+    life, state = cell.life, core.table.entries[name].state
+    runs = life is not None and not life.done
+    if runs and state not in RUNNING:
+        yield f"it is {state.value}, and still runs"
+    if state is State.UP and not runs and not core.ending and life not in core._inputs:
+        yield "it counts as up, but its run has ended, and its supervisor will not hear of it"
+    if life is not None and life.done and (life.held or life.current is not NOTHING):
+        yield "its run has ended, and still holds a question or a message"
+    if runs and life is not None and any(not exchange.open for exchange in life.held):
+        yield "it holds a question that is closed"
+    if core.finished.is_set() and runs:
+        yield "its supervisor has ended, and it still runs"
+
+
+def _closed(core: Core, name: str, cell: Cell) -> Iterator[str]:
+    if cell.open and not cell.expected:
+        yield "it is not expected to run again, and takes messages"
+    if not cell.open and cell.queue:
+        yield f"it takes no messages, and {len(cell.queue)} are in its mailbox"
+    if cell._senders and len(cell.queue) < cell.mailbox.capacity:
+        yield "somebody waits for room in a mailbox that has some"
+    if core.finished.is_set() and cell.expected:
+        yield "its supervisor has ended, and it is expected to run again"
+
+
+def _below(core: Core) -> Iterator[Core]:
+    yield core
+    for cell in core.cells.values():
+        if cell.life is not None:
+            for nested in cell.life.nested:
+                yield from _below(nested)
+
+
+def _name(core: Core) -> str:
+    return core.path or core.name
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise BrokenTree("\n".join(problems))
+
+
+# ------------------------------------------------------------ all trees of a run
+
+
+class Listener(Events):
+    """Hands on every event at once."""
+
+    def __init__(self, hear: Callable[[Event], object]) -> None:
+        super().__init__(1)
+        self._hear = hear
+
+    def _put(self, event: Event) -> None:
+        self._hear(event)
+
+
+@attrs.define(eq=False)
+class Trees:
+    """Watches all trees of a run without being asked: looks at each supervisor at its end, and tells what happens."""
+
+    problems: list[str] = attrs.Factory(list)
+    _note: Callable[[str], None] | None = None
+    _listeners: list[Listener] = attrs.Factory(list)
+
+    def start(self, note: Callable[[str], None] | None) -> None:
+        """Of a run. note: told each event as a line."""
+        self.problems = []
+        self._note = note
+        self._listeners.clear()
+
+    def check(self) -> None:
+        _refuse(self.problems)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """While this lasts, a supervisor's end is seen by us, and a tree's beginning."""
+        run, init = Core.run, System.__init__
+        trees = self
+
+        async def watched_run(core: Core, up: Callable[[], object]) -> None:
+            try:
+                await run(core, up)
+            finally:
+                trees.problems += problems_of(core)
+
+        def watched_init(system: System, *args: object) -> None:
+            init(system, *args)  # type: ignore[arg-type]
+            trees._listen(system)
+
+        Core.run = watched_run  # type: ignore[method-assign, assignment]
+        System.__init__ = watched_init  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            Core.run = run  # type: ignore[method-assign]
+            System.__init__ = init  # type: ignore[method-assign]
+
+    def _listen(self, system: System) -> None:
+        if self._note is not None:
+            listener = Listener(self._hear)
+            self._listeners.append(listener)
+            system.hub._streams.append(weakref.ref(listener))
+
+    def _hear(self, event: Event) -> None:
+        if self._note is not None:
+            self._note(say(event))

@@ -1,0 +1,278 @@
+"""All that the simulator touches of Trio's private parts. `canary` fails, saying what, when a new Trio has other ones.
+
+How Trio runs tasks (trio/_core/_run.py, `unrolled_run`): each round it copies `runner.runq` to a list, clears it, and
+runs what is in the list, last one first, after reversing it at random. Here `runner.runq` is a deque whose iterator
+gives the tasks of the round in the order wanted, or holds some back, and the random source never reverses.
+
+Time: Trio asks its clock how long to sleep only when no task is runnable. That is the moment to let held-back tasks go,
+to jump to the next deadline, or to see that there is none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from random import Random
+from typing import Never, Protocol, cast
+
+import outcome
+import trio
+from trio._core import _run
+from trio.lowlevel import Task
+
+number_of: Callable[[Task], int] = attrgetter("_counter")
+"""Tasks are numbered in the order in which they were spawned, all runs together."""
+step_of: Callable[[Task], int] = attrgetter("_schedule_points")
+"""How many times the task has given up control so far."""
+
+
+class Loop(Protocol):
+    """What decides.
+
+    begin: the run starts. draw: the tasks of the next round, first one first; others may be kept back. idle: nothing is
+    runnable, and this is the next deadline.
+    """
+
+    now: float
+
+    def begin(self, runner: Runner) -> None: ...
+    def draw(self, ready: list[Task]) -> list[Task]: ...
+    def idle(self, deadline: float) -> None: ...
+
+
+class Runner:
+    """Trio's runner, as far as it matters."""
+
+    def __init__(self, runner: _run.Runner, queue: RunQueue) -> None:
+        self._runner = runner
+        self._queue = queue
+
+    def make_ready(self, task: Task) -> None:
+        """Put back a task that was held back."""
+        self._queue.append(task)
+
+    @property
+    def is_idle(self) -> bool:
+        """No task is runnable, and no callback is under way to the run loop."""
+        return not self._queue and not self._runner.entry_queue.size()
+
+    @property
+    def somebody_waits_for_idleness(self) -> bool:
+        """In trio.testing.wait_all_tasks_blocked."""
+        return bool(self._runner.waiting_for_idle)
+
+    def is_system(self, task: Task) -> bool:
+        """It is none of the program's own."""
+        nursery = task.parent_nursery
+        if nursery is None:
+            return True
+        return nursery.parent_task is self._runner.init_task and task is not self._runner.main_task
+
+    def is_main(self, task: Task) -> bool:
+        return task is self._runner.main_task
+
+    def tasks(self) -> list[Task]:
+        """The program's own tasks that have not ended, in the order in which they were spawned."""
+        return sorted((task for task in self._runner.tasks if not self.is_system(task)), key=number_of)
+
+
+class RunQueue(deque[Task]):
+    """In the place of Trio's."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def __iter__(self) -> Iterator[Task]:
+        """For the one who copies it, once a round."""
+        ready = self._loop.draw(list(super().__iter__()))
+        ready.reverse()
+        CHOICE.order = ready
+        return iter(ready)
+
+
+class Choice(Random):
+    """In the place of Trio's random source: has no say in who runs first."""
+
+    order: list[Task]
+    real: Random
+
+    def random(self) -> float:
+        return 1.0 if _is_simulated() else self.real.random()
+
+    def getrandbits(self, k: int, /) -> int:
+        return self.real.getrandbits(k)
+
+    def shuffle(self, x: object) -> None:
+        """Under hypothesis and pytest-trio, Trio sorts the tasks of a round and then shuffles them by this."""
+        batch = cast("list[Task]", x)
+        if _is_simulated():
+            batch[:] = self.order
+        else:
+            self.real.shuffle(batch)
+
+
+CHOICE = Choice(0)
+
+
+def _is_simulated() -> bool:
+    runner = getattr(_run.GLOBAL_RUN_CONTEXT, "runner", None)
+    return runner is not None and isinstance(runner.runq, RunQueue)
+
+
+class VirtualClock(trio.abc.Clock):
+    """Stands still while a task can run, and then jumps to where the loop wants it. Starts at 0."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def start_clock(self) -> None:
+        """Trio's first call, just before it makes its first task."""
+        runner = _run.GLOBAL_RUN_CONTEXT.runner
+        queue = RunQueue(self._loop)
+        runner.runq = queue
+        self._loop.begin(Runner(runner, queue))
+
+    def current_time(self) -> float:
+        return self._loop.now
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Asked for when nothing is runnable."""
+        runner = _run.GLOBAL_RUN_CONTEXT.runner
+        self._loop.idle(deadline)
+        return 3600.0 if runner.waiting_for_idle and not runner.runq else 0.0
+
+
+def run(main: Callable[[], object], loop: Loop, after_step: Callable[[Task], None] | None) -> outcome.Outcome[object]:
+    """trio.run under a loop. What Trio itself raises comes out as an Error, too. after_step: called with every task."""
+    if trio.lowlevel.in_trio_run():
+        raise RuntimeError("a simulation is a run of Trio: call it from a function that is not async")
+    if _run._r is not CHOICE:
+        CHOICE.real = _run._r
+    _run._r = CHOICE
+    instruments = [] if after_step is None else [_AfterStep(after_step)]
+    try:
+        return outcome.capture(trio.run, main, clock=VirtualClock(loop), instruments=instruments)  # type: ignore[arg-type]
+    finally:
+        _run._r = CHOICE.real
+
+
+class _AfterStep(trio.abc.Instrument):
+    def __init__(self, call: Callable[[Task], None]) -> None:
+        self._call = call
+
+    def after_task_step(self, task: Task) -> None:
+        self._call(task)
+
+
+# ------------------------------------------------------------ faults
+
+
+def can_raise(task: Task) -> bool:
+    """Whether the task waits where an error may come out of its await without anything being lost.
+
+    That is where Trio could raise Cancelled: it is blocked and can be taken out of what it waits in, or it is in a pure
+    checkpoint. A task that has been woken already is let be: the value it was woken with would be lost. So is one
+    inside a shield that it has put up itself, since code there need not expect that an await raises.
+    """
+    if task._next_send_fn is None:
+        return task._abort_func is not None and not _is_shielded(task)
+    result = task._next_send
+    return isinstance(result, outcome.Value) and _is_in_checkpoint(task) and not _is_shielded(task)
+
+
+def raise_in(task: Task, error: BaseException) -> bool:
+    """Let the task's await raise, by the way that a cancellation takes. False if it cannot; see `can_raise`."""
+    if not can_raise(task):
+        return False
+    if task._next_send_fn is not None:
+        task._next_send = outcome.Error(error)
+    else:
+        task._attempt_abort(_raiser(error))
+    return True
+
+
+def force_out(task: Task, error: BaseException) -> None:
+    """As `raise_in`, regardless of shields."""
+    if task._next_send_fn is None and task._abort_func is not None:
+        task._attempt_abort(_raiser(error))
+
+
+def _raiser(error: BaseException) -> Callable[[], Never]:
+    def throw() -> Never:
+        raise error
+
+    return throw
+
+
+def _is_shielded(task: Task) -> bool:
+    outer = task.parent_nursery._cancel_status if task.parent_nursery is not None else None
+    status: _run.CancelStatus | None = task._cancel_status
+    while status is not None and status is not outer:
+        if status._scope.shield:
+            return True
+        status = status._parent
+    return False
+
+
+def _is_in_checkpoint(task: Task) -> bool:
+    """In trio.lowlevel.checkpoint, and not in the shielded one after something was done already."""
+    frames = [frame.f_code for frame, _ in task.iter_await_frames()]
+    return len(frames) >= 3 and frames[-3] is trio.lowlevel.checkpoint.__code__
+
+
+def has_ended(task: Task) -> bool:
+    return task.coro.cr_frame is None
+
+
+# ------------------------------------------------------------ canary
+
+
+def canary() -> None:
+    """Raise RuntimeError, saying what is different, if this Trio does not work as this file takes for granted."""
+    seen: list[str] = []
+    loop = _CanaryLoop(seen)
+
+    async def child(name: str) -> None:
+        seen.append(name)
+        await trio.sleep(1)
+        seen.append(name)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for name in "abc":
+                nursery.start_soon(child, name)
+        task = trio.lowlevel.current_task()
+        if not (isinstance(step_of(task), int) and isinstance(number_of(task), int)):
+            seen.append("tasks have other counters")
+        await trio.lowlevel.checkpoint()
+
+    def after(task: Task) -> None:
+        if task.name.endswith("main") and task._next_send_fn is not None and _is_in_checkpoint(task):
+            seen.append("checkpoint")
+
+    result = run(main, loop, after)
+    expected = ["c", "b", "a", "idle 1.0", "c", "b", "a", "checkpoint"]
+    if isinstance(result, outcome.Error) or seen != expected:
+        raise RuntimeError(
+            f"Trio {trio.__version__} schedules in a way that actors/testing/_trio.py does not know: "
+            f"expected {expected}, got {seen}, {result}. Compare trio/_core/_run.py with that file."
+        )
+
+
+class _CanaryLoop:
+    def __init__(self, seen: list[str]) -> None:
+        self.now = 0.0
+        self._seen = seen
+
+    def begin(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def draw(self, ready: list[Task]) -> list[Task]:
+        return sorted(ready, key=number_of, reverse=True)
+
+    def idle(self, deadline: float) -> None:
+        if self._runner.is_idle and deadline != float("inf"):
+            self.now = deadline
+            self._seen.append(f"idle {deadline}")
