@@ -84,6 +84,8 @@ class Core:
                     await self._stop_all()
         finally:
             self.ending = True
+            for name in tuple(self.table.entries):
+                self.table.down(name)
             self.settled.set()
             self.finished.set()
         if self.failure is not None:

@@ -19,8 +19,10 @@ from actors import (
     Inbox,
     Intensity,
     Mailbox,
+    Restart,
     Started,
     Stopped,
+    Strategy,
     open_supervisor,
     supervisor,
 )
@@ -108,6 +110,37 @@ async def test_it_shows_when_something_happens_by_itself() -> None:
         assert [(info.state, info.due) for info in root.children()] == [("waiting", 3), ("stopping", 6)]
         await trio.sleep(8)
         assert [(info.state, info.due) for info in root.children()] == [("up", None), ("down", None)]
+
+
+@pytest.mark.parametrize("how", ["backoff", "group", "stuck", "temporary"])
+async def test_after_the_end_nobody_waits_for_anything(how: str) -> None:
+    """Also of children whose restart was due, or that outlived their stop for a while."""
+
+    async def resists(inbox: Inbox[Any]) -> None:
+        await idle(inbox)
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+
+    async def starts_once(inbox: Inbox[Any]) -> None:
+        if inbox.attempt > 1:
+            await trio.sleep_forever()
+        await counter(inbox)
+
+    children = {
+        "backoff": [Child("a", counter, backoff=Backoff(9, 9))],
+        "group": [Child("a", starts_once), Child("b", idle)],
+        "stuck": [Child("a", resists, shutdown=1)],
+        "temporary": [Child("a", resists, shutdown=1, restart=Restart.TEMPORARY)],
+    }[how]
+    async with open_supervisor(children, strategy=Strategy.ONE_FOR_ALL, intensity=Intensity(1, 60)) as root:
+        await settle()
+        if how in ("backoff", "group"):
+            await root.ref("a").tell(Crash())
+            await trio.sleep(1)
+    infos = root.children()
+    assert [(info.name, info.state, info.due) for info in infos] == [
+        (child.name, "down", None) for child in children if how != "temporary"
+    ]
 
 
 async def test_it_shows_how_long_a_stop_may_take_and_who_has_no_mailbox() -> None:
