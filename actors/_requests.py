@@ -128,8 +128,7 @@ async def _stop(core: Core, name: str) -> None:
     if _entry(core, name).state in RUNNING:
         await core.stop_children((name,), patient=True)
     else:
-        core.table.down(name)
-        core.close(name, "the actor was stopped")
+        core.call_off(name)
 
 
 async def _delete(core: Core, name: str) -> None:

@@ -6,6 +6,8 @@ No Trio here, no clock and no effects: the supervisor's task tells the table wha
 * a temporary child is forgotten as soon as it is down, however that came about;
 * a transient child that ended normally stays in the list, and comes back when its group is restarted;
 * every restart costs one credit, and so does every repeated attempt after a start that failed;
+* such an attempt stands behind what has happened meanwhile: until its turn, those of the group that have been started
+  stay up, the others are down, and without the one that failed the attempt is off;
 * an exit is about one attempt: that of an earlier one (which was absorbed while its group was stopped) says nothing.
 """
 
@@ -24,7 +26,7 @@ from actors._spec import AutoShutdown, Child, Intensity, Restart, Strategy
 class State(Enum):
     """Where a child is in its life."""
 
-    DOWN = "down"  # not running, and will not by itself
+    DOWN = "down"  # not running, and waiting for nothing of its own
     STARTING = "starting"
     UP = "up"
     STOPPING = "stopping"
@@ -33,7 +35,7 @@ class State(Enum):
 
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.DOWN: frozenset({State.STARTING, State.WAITING}),
-    State.STARTING: frozenset({State.UP, State.STOPPING, State.DOWN}),
+    State.STARTING: frozenset({State.UP, State.STOPPING, State.DOWN, State.WAITING}),
     State.UP: frozenset({State.STOPPING, State.DOWN}),
     State.STOPPING: frozenset({State.DOWN}),
     State.WAITING: frozenset({State.STARTING, State.DOWN, State.WAITING}),
@@ -62,6 +64,7 @@ class Verdict(Enum):
 
     ABSORBED = "absorbed"  # nothing: it belongs to something that has been dealt with
     LET_GO = "let go"  # the child stays down
+    TRY_AGAIN = "try again"  # its start, in its turn: see `try_again`
     SHUT_DOWN = "shut down"  # a significant child: stop everything and end normally
     GIVE_UP = "give up"  # one restart too many: stop everything and fail
 
@@ -149,16 +152,39 @@ class Table:
         entry.go(State.DOWN)
         restart = entry.child.restart
         if restart is Restart.PERMANENT or (restart is Restart.TRANSIENT and abnormal):
-            return self._restart(entry, now)
+            return self._restart(entry, now, self._delay(entry, now))
         if restart is Restart.TEMPORARY:
             del self.entries[name]
         return self._after_end(entry)
 
     def start_failed(self, name: str, now: float) -> Decision:
-        """A start that belongs to a restart has failed."""
+        """A start that belongs to a restart has failed. OTP knows no backoff; with one, it is as if it had crashed."""
         entry = self.entries[name]
-        entry.go(State.DOWN)
-        return self._restart(entry, now)
+        if entry.child.backoff is not None:
+            entry.go(State.DOWN)
+            return self._restart(entry, now, self._delay(entry, now))
+        for member in self.group(name):  # those whose turn would have come after it
+            if self._is_to_be_tried(member):
+                self.entries[member].go(State.DOWN)
+        entry.go(State.WAITING)
+        return Verdict.TRY_AGAIN
+
+    def try_again(self, name: str, now: float) -> Decision:
+        """It is the turn of a child whose start has failed, unless something else has been done to it meanwhile."""
+        if not self._is_to_be_tried(name):
+            return Verdict.ABSORBED
+        return self._restart(self.entries[name], now, 0.0)
+
+    def comes_back(self, name: str) -> bool:
+        """Whether it runs, or will without being asked for."""
+        if self.entries[name].state is not State.DOWN:
+            return True
+        return any(name in self.group(other) for other in self.entries if self._is_to_be_tried(other))
+
+    def _is_to_be_tried(self, name: str) -> bool:
+        """It waits, but for no time."""
+        entry = self.entries.get(name)
+        return entry is not None and entry.state is State.WAITING and not any(name in p.members for p in self.pending)
 
     def _after_end(self, entry: Entry) -> Decision:
         if not entry.child.significant:
@@ -168,12 +194,12 @@ class Table:
             return Verdict.LET_GO
         return Verdict.SHUT_DOWN
 
-    def _restart(self, entry: Entry, now: float) -> Decision:
+    def _restart(self, entry: Entry, now: float, delay: float) -> Decision:
         name = entry.child.name
         if not self._spend(now):
             return Verdict.GIVE_UP
         stop = tuple(n for n in reversed(self.group(name)) if self.entries[n].state in RUNNING)
-        return Replace(name, stop, self._delay(entry, now))
+        return Replace(name, stop, delay)
 
     def _spend(self, now: float) -> bool:
         """Take one credit; False if there was none. A restart exactly `period` seconds ago still counts, as in OTP."""
@@ -214,7 +240,14 @@ class Table:
 
     def take_due(self, now: float) -> tuple[str, ...]:
         """Whom to start now, in order: the group whose time has come first, or nobody."""
-        first = min(self.pending, key=lambda pending: pending.due, default=None)
+        return self._take(self.pending, now)
+
+    def take(self, leader: str, now: float) -> tuple[str, ...]:
+        """The same, of the group that has been put in line for this child, should another one wait as well."""
+        return self._take([pending for pending in self.pending if leader in pending.members], now)
+
+    def _take(self, pending: list[Pending], now: float) -> tuple[str, ...]:
+        first = min(pending, key=lambda pending: pending.due, default=None)
         if first is None or first.due > now:
             return ()
         self.pending.remove(first)

@@ -604,6 +604,55 @@ async def test_a_restart_that_is_cancelled_leaves_the_child_down() -> None:
         assert states(root) == {"slow": "down"}
 
 
+@pytest.mark.parametrize("strategy", [Strategy.ONE_FOR_ALL, Strategy.REST_FOR_ONE])
+async def test_a_start_that_was_cancelled_is_not_taken_up_again_by_a_restart_of_the_group(strategy: Strategy) -> None:
+    """The crash of a sibling is in the queue already when the caller leaves."""
+    starts = []
+
+    async def never_up(inbox: Inbox[Any]) -> None:
+        starts.append(inbox.attempt)
+        await trio.sleep_forever()
+
+    async with open_supervisor([Child("a", counter)], strategy=strategy, intensity=Intensity(3)) as root:
+        with trio.move_on_after(1):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(root.start_child, Child("new", never_up))
+                await settle()
+                root.ref("a").tell_nowait(Crash())
+                await trio.sleep_forever()
+        await settle()
+        assert states(root) == {"a": "up"}
+        assert starts == [1]
+
+
+async def test_messages_for_a_child_whose_restart_is_called_off_are_dead_letters() -> None:
+    """The restart of `b` fails, so `c` waits for another attempt; but `b` is stopped before its turn."""
+
+    async def fails_again(inbox: Inbox[Any]) -> None:
+        if inbox.attempt > 1:
+            raise Boom("not again")
+        await counter(inbox)
+
+    async def slow_to_stop(inbox: Inbox[Any]) -> None:
+        await idle(inbox)
+        await trio.sleep(1)
+
+    async with open_supervisor(
+        [Child("b", fails_again), Child("c", slow_to_stop)], strategy=Strategy.ONE_FOR_ALL, intensity=Intensity(3)
+    ) as root:
+        events = root.events()
+        root.ref("b").tell_nowait(Crash())
+        await settle()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(root.stop_child, "b")
+            root.ref("c").tell_nowait(Add(1))
+        await settle()
+        assert states(root) == {"b": "down", "c": "down"}
+        assert await root.ref("c").wait_stopped() is not None
+        [letter] = [one for one in happened(events, DeadLetter) if one.path == "c"]
+        assert letter.why == "its restart was called off, as 'b' was stopped"
+
+
 async def test_a_request_whose_caller_left_before_its_turn_is_not_done() -> None:
     async def slow(inbox: Inbox[Any]) -> None:
         await trio.sleep(10)

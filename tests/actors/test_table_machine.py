@@ -28,7 +28,7 @@ from tests.actors.kit import idle
 
 STEPS = """
 down -> starting, waiting
-starting -> up, stopping, down
+starting -> up, stopping, down, waiting
 up -> stopping, down
 stopping -> down
 waiting -> starting, down, waiting
@@ -97,7 +97,8 @@ class Supervising(RuleBasedStateMachine):
         self.table: Any = Watched(Table(self.strategy, self.intensity, self.auto_shutdown, Random(0)), type(self).seen)
         self.order: list[str] = []
         self.alive: set[Process] = set()  # has been started, and neither ended nor was stopped
-        self.news: list[tuple[Process, bool]] = []  # ends that the supervisor has not heard of; whether abnormal
+        self.news: list[tuple[Process, bool] | str] = []  # ends not heard of, whether abnormal; starts to try again
+        self.limbo: set[str] = set()  # starts that failed and are to be tried again
         self.incidents: list[float] = []
         self.coming_back: set[str] = set()
         self.temporary: set[str] = set()
@@ -125,6 +126,7 @@ class Supervising(RuleBasedStateMachine):
 
     def forget(self, name: str) -> None:
         self.coming_back.discard(name)
+        self.limbo.discard(name)
         if name in self.temporary:
             self.order.remove(name)
             self.temporary.remove(name)
@@ -225,7 +227,11 @@ class Supervising(RuleBasedStateMachine):
         self.hear(outcomes)
 
     def hear(self, outcomes: list[bool]) -> None:
-        process, abnormal = self.news.pop(0)
+        item = self.news.pop(0)
+        if isinstance(item, str):
+            self.try_again(item, outcomes)
+            return
+        process, abnormal = item
         name = process.name
         entry = self.table.entries.get(name)
         if entry is not None and entry.child is not process.child:
@@ -244,6 +250,13 @@ class Supervising(RuleBasedStateMachine):
             self.forget(name)
             assert decision is (Verdict.SHUT_DOWN if self.ends_with(spec) else Verdict.LET_GO)
             self.over = decision is Verdict.SHUT_DOWN
+
+    def try_again(self, name: str, outcomes: list[bool]) -> None:
+        decision = self.table.try_again(name, self.now)
+        if name in self.limbo:
+            self.act(decision, name, outcomes)
+        else:
+            assert decision is Verdict.ABSORBED
 
     def ends_with(self, spec: Child) -> bool:
         others = [name for name in self.order if name != spec.name and self.spec(name).significant]
@@ -277,13 +290,17 @@ class Supervising(RuleBasedStateMachine):
             self.forget(name)
         self.table.schedule(leader, self.now + decision.delay)
         self.coming_back |= set(self.group(leader))
+        self.limbo -= set(self.group(leader))
         if decision.delay == 0:
-            self.start_due(outcomes)
+            self.start_group(self.table.take(leader, self.now), outcomes)
 
     def start_due(self, outcomes: list[bool]) -> None:
         due = self.table.next_due() <= self.now
         names = self.table.take_due(self.now)
         assert bool(names) is due
+        self.start_group(names, outcomes)
+
+    def start_group(self, names: tuple[str, ...], outcomes: list[bool]) -> None:
         assert set(names) <= self.coming_back, "a restart that had been called off"
         assert sorted(names, key=self.order.index) == list(names)
         self.coming_back -= set(names)
@@ -293,8 +310,15 @@ class Supervising(RuleBasedStateMachine):
                 self.table.up(name, self.now)
                 continue
             self.ended(name)
-            self.coming_back |= set(names[number + 1 :])
-            self.act(self.table.start_failed(name, self.now), name, outcomes[number + 1 :])
+            decision = self.table.start_failed(name, self.now)
+            type(self).verdicts.add(decision if isinstance(decision, Verdict) else Replace)
+            if decision is Verdict.TRY_AGAIN:
+                assert self.spec(name).backoff is None
+                self.limbo.add(name)
+                self.news.append(name)
+            else:
+                self.coming_back |= set(names[number + 1 :])
+                self.act(decision, name, outcomes[number + 1 :])
             return
 
     @precondition(lambda self: self.over)
@@ -319,7 +343,16 @@ class Supervising(RuleBasedStateMachine):
         assert len(scheduled) == len(set(scheduled)), "waits twice"
         assert all(pending.members for pending in self.table.pending)
         if not self.over:
-            assert set(scheduled) == set(self.named(State.WAITING)) == self.coming_back
+            assert set(scheduled) == self.coming_back
+            assert set(self.named(State.WAITING)) == self.coming_back | self.limbo
+            assert not self.coming_back & self.limbo
+
+    @invariant()
+    def who_waits_for_a_group_comes_back_with_it(self) -> None:
+        comes = {name for leader in self.limbo for name in self.group(leader)} | {*self.named(*State)} - {
+            *self.named(State.DOWN)
+        }
+        assert {name for name in self.order if self.table.comes_back(name)} == comes
 
     @invariant()
     def whom_the_table_calls_running_has_one_process_at_most(self) -> None:
