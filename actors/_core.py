@@ -85,7 +85,7 @@ class Core:
         finally:
             self.ending = True
             for name in tuple(self.table.entries):
-                self.table.down(name)
+                self._down(name)
             self.settled.set()
             self.finished.set()
         if self.failure is not None:

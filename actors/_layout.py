@@ -171,16 +171,16 @@ def _size(line: Line) -> int:
 
 
 def _trim(line: Line, width: float) -> Line:
-    """Without spaces at the end, and not longer than that."""
-    spans, used = list(line), 0
+    """Not longer than that, and without spaces at the end."""
+    spans: list[Span] = []
+    for text, style in line:
+        spans.append((fit(text, width - _size(tuple(spans))), style))
+        if spans[-1][0] != text:
+            break
     while spans and not spans[-1][0].strip():
         spans.pop()
     if spans:
         spans[-1] = spans[-1][0].rstrip(), spans[-1][1]
-    for n, (text, style) in enumerate(spans):
-        if used + cells(text) > width:
-            return *spans[:n], (fit(text, width - used), style)
-        used += cells(text)
     return tuple(spans)
 
 

@@ -10,6 +10,7 @@ import trio
 
 from actors._inbox import NOTHING
 from actors._stack import location_of
+from actors._table import State
 
 if TYPE_CHECKING:
     from actors._core import Core
@@ -86,7 +87,7 @@ def _info(core: Core, entry: Entry) -> ActorInfo:
     return ActorInfo(
         name=entry.child.name,
         path=cell.path,
-        state="stuck" if running is not None and running.stuck else entry.state.value,
+        state=_state(entry, running),
         attempt=cell.attempt,
         restarts=max(0, cell.attempt - 1),
         due=_finite(max(0.0, _due(core, entry, running) - now)),
@@ -104,6 +105,12 @@ def _info(core: Core, entry: Entry) -> ActorInfo:
         shutdown_budget=_finite(core.longest_stop_of(entry.child)),
         children=_nested(running),
     )
+
+
+def _state(entry: Entry, running: Life | None) -> str:
+    if running is None and entry.state is State.UP:
+        return State.DOWN.value  # its supervisor has not heard of its end yet
+    return "stuck" if running is not None and running.stuck else entry.state.value
 
 
 def _due(core: Core, entry: Entry, running: Life | None) -> float:

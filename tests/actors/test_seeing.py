@@ -105,11 +105,28 @@ async def test_it_shows_when_something_happens_by_itself() -> None:
         await settle()
         assert [info.due for info in root.children()] == [None, None]
         await root.ref("a").tell(Crash())
+        await settle()
         nursery.start_soon(root.stop_child, "b")
         await trio.sleep(1)
         assert [(info.state, info.due) for info in root.children()] == [("waiting", 3), ("stopping", 6)]
         await trio.sleep(8)
         assert [(info.state, info.due) for info in root.children()] == [("up", None), ("down", None)]
+
+
+async def test_who_has_ended_is_down_though_its_supervisor_has_no_time_to_hear_of_it() -> None:
+    async def lingers(inbox: Inbox[Any]) -> None:
+        await idle(inbox)
+        await trio.sleep(4)
+
+    async with open_supervisor([Child("a", counter), Child("b", lingers)]) as root, trio.open_nursery() as nursery:
+        await settle()
+        nursery.start_soon(root.stop_child, "b")
+        await settle()
+        await root.ref("a").tell(Crash())
+        await trio.sleep(1)
+        assert [info.state for info in root.children()] == ["down", "stopping"]
+        await trio.sleep(4)
+        assert [info.state for info in root.children()] == ["up", "down"]
 
 
 @pytest.mark.parametrize("how", ["backoff", "group", "stuck", "temporary"])
