@@ -128,7 +128,13 @@ def _class_unstructure(cls: type[Any], converter: Converter) -> Callable[[Any], 
 
 
 def _renames(cls: type[Any]) -> dict[str, Any]:
-    return {field.name: override(rename=camel(field.name)) for field in attrs.fields(attrs.resolve_types(cls))}
+    return {
+        field.name: override(rename=camel(field.name)) for field in attrs.fields(attrs.resolve_types(cls, None, _NAMES))
+    }
+
+
+_NAMES: dict[str, Any] = {"Json": Json, "Mapping": Mapping}
+"""What `Metadata` is made of, which a class that uses it need not import."""
 
 
 def _is_tuple(annotation: Any) -> bool:

@@ -15,7 +15,7 @@ Role = Literal["user", "assistant", "tool", "system"]
 _ROLES: frozenset[str] = frozenset(get_args(Role))
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Entry:
     """What was said, thought, called or returned. ts: wall clock, ms since the epoch.
 

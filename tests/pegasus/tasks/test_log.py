@@ -1,0 +1,132 @@
+"""The lines of a task's log, as interfaces section 5 has them."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pegasus.tasks.log import BadTaskLine, date_of, event_of, is_task_id, task_line, task_path
+from pegasus.tasks.payloads import writable
+from tests.pegasus.tasks.lives import (
+    BEGAN,
+    ID,
+    E,
+    Life,
+    asked,
+    created,
+    event,
+    failed,
+    finished,
+    reasoned,
+    reflected,
+    responded,
+    resumed,
+    suspended,
+    told,
+    tool_done,
+)
+
+
+def one_of_each():
+    life = Life()
+    life.do(reasoned(("c1", "look", {"a": 1})))
+    done = Life()
+    done.do(reasoned())
+    done.do(responded())
+    made = [
+        created(),
+        reasoned(("c1", "look", {})),
+        tool_done("c1"),
+        tool_done("c1", ok=False),
+        responded(),
+        asked(),
+        told(),
+    ]
+    made += [suspended(life.live), resumed(life.live), reflected(), finished(done.live), failed()]
+    return {event.type: event for event in made}
+
+
+LAW = {
+    E.TASK_CREATED: "description, inputText, source, inputMetadata, taskType",
+    E.REASON_DONE: "reasoning, plan, newMessages",
+    E.TOOL_CALL_COMPLETED: "toolName, durationMs, newMessages",
+    E.TOOL_CALL_FAILED: "toolName, durationMs, newMessages",
+    E.STEP_COMPLETED: "newMessages",
+    E.NEED_MORE_INFO: "reasoning, question",
+    E.TASK_NOTIFY: "message",
+    E.TASK_SUSPENDED: "suspendedState, suspendReason, reasoning, plan, newMessages",
+    E.TASK_RESUMED: "newInput, previousState, newMessages",
+    E.REFLECTION_COMPLETE: "toolCallsCount, assessment",
+    E.TASK_COMPLETED: "finalResult, iterations, newMessages",
+    E.TASK_FAILED: "error",
+}
+
+
+@pytest.mark.parametrize("type", LAW, ids=lambda type: type.name)
+def test_a_line_holds_what_the_interface_says(type):
+    line = json.loads(task_line(one_of_each()[type]))
+    assert list(line) == ["ts", "event", "taskId", "data"]
+    assert (line["ts"], line["event"], line["taskId"]) == (BEGAN, type.name, ID)
+    assert list(line["data"]) == LAW[type].split(", ")
+
+
+@pytest.mark.parametrize("type", LAW, ids=lambda type: type.name)
+def test_an_event_is_the_same_from_its_line(type):
+    made = one_of_each()[type]
+    again = event_of(json.loads(task_line(made)), 7)
+    assert (again.type, again.timestamp, again.task_id, again.payload) == (made.type, made.timestamp, ID, made.payload)
+    assert again.id == "0000000000000007"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ({}, "unknown event"),
+        ({"event": "TASK_TELEPORTED", "ts": 1, "taskId": "t", "data": {}}, "TASK_TELEPORTED"),
+        ({"event": ["TASK_FAILED"]}, "unknown event"),
+        ({"event": "TASK_FAILED", "ts": "now", "taskId": "t", "data": {}}, "ts"),
+        ({"event": "TASK_FAILED", "ts": 1, "data": {}}, "taskId"),
+        ({"event": "TASK_FAILED", "ts": 1, "taskId": "t", "data": []}, "data"),
+    ],
+)
+def test_a_line_that_is_no_event_says_why(line, problem):
+    with pytest.raises(BadTaskLine, match=problem):
+        event_of(line)
+
+
+def test_what_a_newer_version_adds_is_ignored():
+    line = {"event": "TASK_FAILED", "ts": 1, "taskId": "t", "data": {"error": "x", "cause": {}}, "span": "9"}
+    assert event_of(line).payload["error"] == "x"
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text() | st.binary() | st.just(object),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.integers(), inner, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_whatever_a_payload_holds_can_be_written_and_read_back(value):
+    """A line that cannot be written would hold up the whole task system."""
+    line = json.loads(task_line(event(E.TASK_NOTIFY, {"message": value})).decode())
+    assert line["data"]["message"] == json.loads(json.dumps(writable(value)))
+
+
+def test_endless_nesting_can_be_written():
+    deep = []
+    deep.append(deep)
+    assert b"nested too deep" in task_line(event(E.TASK_NOTIFY, {"message": deep}))
+
+
+@pytest.mark.parametrize("bad", ["", "../x", "a/b", "x" * 65, "a.b", "ä", "a\n"])
+def test_an_id_that_is_no_file_name_has_no_path(bad):
+    assert not is_task_id(bad)
+    with pytest.raises(ValueError, match="no task"):
+        task_path(bad, "2026-02-25")
+    with pytest.raises(ValueError, match="no task"):
+        task_path("a", f"..{bad}")
+
+
+def test_a_log_lies_in_the_folder_of_its_day():
+    assert task_path(ID, date_of(BEGAN)) == f"tasks/2026-02-25/{ID}.jsonl"
