@@ -19,7 +19,7 @@ from actors._errors import AskCycle, AskTimeout
 from actors._reply import Exchange, Reply, in_trio
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from actors._cell import Cell
 
@@ -35,23 +35,23 @@ async def ask(cell: Cell, make: Callable[..., object], args: tuple[object, ...],
         _refuse_circle(me, exchange)
         me.waits_for = exchange
     try:
-        room = None if cell.put(message) else cell.wait_for_room(message)
-        del message  # or the asker itself would keep the Reply alive
         if exchange.deadline == math.inf:
-            return await _answer(room, exchange)
+            if not cell.put(message):
+                await cell.wait_for_room(message)
+            del message  # or the asker itself would keep the Reply alive
+            return await exchange.wait()
+        taken = cell.put(message)
         with trio.move_on_at(exchange.deadline):
-            return await _answer(room, exchange)
+            if not taken:
+                await cell.wait_for_room(message)
+            del message
+            return await exchange.wait()
         raise timed_out(exchange)
     finally:
-        exchange.leave()
+        if exchange.open:
+            exchange.leave()
         if me is not None:
             me.waits_for = None
-
-
-async def _answer(room: Awaitable[None] | None, exchange: Exchange) -> object:
-    if room is not None:
-        await room
-    return await exchange.wait()
 
 
 async def request(cell: Cell, make: Callable[..., object], args: tuple[object, ...]) -> Exchange:
@@ -95,6 +95,8 @@ async def _get(exchange: Exchange, timeout: float | None) -> object:
     if timeout is not None:
         exchange.deadline = min(exchange.deadline, trio.current_time() + timeout)
     try:
+        if exchange.deadline == math.inf:
+            return await exchange.wait()
         with trio.move_on_at(exchange.deadline):
             return await exchange.wait()
     finally:

@@ -13,7 +13,6 @@ from threading import get_ident
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-import outcome
 import trio
 from trio.lowlevel import Abort, Task, TrioToken, current_task, reschedule, wait_task_rescheduled
 
@@ -34,7 +33,10 @@ _FIRST_FIELD: dict[type, str] = {}
 
 def exchange_of(message: object) -> Exchange | None:
     """What the message asks, if its first field is a Reply."""
-    name = first_field(message)
+    try:
+        name = _FIRST_FIELD[type(message)]
+    except KeyError:
+        name = first_field(message)
     if not name:
         return None
     first = getattr(message, name, None)
@@ -43,13 +45,9 @@ def exchange_of(message: object) -> Exchange | None:
 
 def first_field(message: object) -> str:
     """Name of the first positional field of an attrs class, dataclass or named tuple; "" for anything else."""
-    kind = type(message)
-    try:
-        return _FIRST_FIELD[kind]
-    except KeyError:
-        fields = getattr(kind, "__match_args__", ())
-        _FIRST_FIELD[kind] = name = fields[0] if fields else ""
-        return name
+    fields = getattr(type(message), "__match_args__", ())
+    _FIRST_FIELD[type(message)] = name = fields[0] if fields else ""
+    return name
 
 
 class System:
@@ -60,6 +58,7 @@ class System:
         self.hub = Hub()
         self.token = token
         self.thread = get_ident()
+        self.now = trio.lowlevel.current_clock().current_time  # trio.current_time() without looking for the clock
         self._seed = 0 if random is None else random.getrandbits(64)
 
     def random_for(self, path: str) -> Random:
@@ -172,7 +171,7 @@ class Cell:
         self.dropped += 1
         exchange = exchange_of(message)
         if exchange is not None and exchange.open:
-            exchange.settle(outcome.Error(self.full(message)))
+            exchange.settle(None, self.full(message))
         self._overflowed(message)
 
     def _overflowed(self, message: object) -> None:
@@ -198,13 +197,16 @@ class Cell:
         """The oldest message; whoever waits for room may move up."""
         message = self.queue.popleft()
         if self._senders:
-            task, waiting = self._senders.popleft()
-            self.sent += 1
-            self.queue.append(waiting)
-            if (exchange := exchange_of(waiting)) is not None:
-                exchange.move_to(self)
-            reschedule(task)
+            self._move_up(self._senders)
         return message
+
+    def _move_up(self, senders: deque[tuple[Task, object]]) -> None:
+        task, message = senders.popleft()
+        self.sent += 1
+        self.queue.append(message)
+        if (exchange := exchange_of(message)) is not None:
+            exchange.move_to(self)
+        reschedule(task)
 
     def start_receiving(self) -> None:
         """The current task will be woken when there is a message, or a reason not to wait for one."""

@@ -42,7 +42,11 @@ class Inbox(Generic[M]):
     async def __anext__(self) -> M:
         life = self._life
         cell = life.cell
-        self._finish_current()
+        if life.current is not NOTHING:
+            self._finish_current()
+        elif not life.reads:
+            life.reads = True
+            life.come_up()
         if cell.queue:
             await checkpoint()
         while not life.stopping:
@@ -71,12 +75,13 @@ class Inbox(Generic[M]):
         life = self._life
         if life.stopping:
             raise trio.EndOfChannel
-        if life.cell.queue:
-            if life.current is NOTHING:
-                self._finish_current()
+        cell = life.cell
+        if cell.queue and not life.reads:
+            life.reads = True
+            life.come_up()
+        while cell.queue:
             life.current = NOTHING
-        while life.cell.queue:
-            message = life.cell.take()
+            message = cell.take()
             if self._begin(message):
                 return cast("M", message)
         raise trio.WouldBlock
@@ -102,28 +107,24 @@ class Inbox(Generic[M]):
     def _begin(self, message: object) -> bool:
         """Take it in hand; False if its asker has left already, so that it need not be done."""
         life = self._life
+        cell = life.cell
         exchange = exchange_of(message)
         if exchange is None:
             if HANDLING.get() is not None:
                 HANDLING.set(None)
         else:
             if exchange.left:
-                life.cell.bury(message, "its asker has left")
+                cell.bury(message, "its asker has left")
                 return False
             exchange.take(life)
             HANDLING.set(exchange)
-        life.cell.handled += 1
+        cell.handled += 1
         life.current = message
-        life.since = trio.current_time()
+        life.since = cell.system.now()
         return True
 
     def _finish_current(self) -> None:
         life = self._life
-        if life.current is NOTHING:
-            if not life.reads:
-                life.reads = True
-                life.come_up()
-            return
         exchange = exchange_of(life.current)
         if exchange is not None and exchange.holder is life:
             _fail_if_forgotten(exchange, life, sys._getframe(1))

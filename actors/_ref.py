@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Never, TypeVar, TypeVarTuple, cast
 
 import trio
+from trio.lowlevel import checkpoint
 
 from actors._ask import Answer, ask, request
 from actors._exits import Down, Killed
@@ -57,7 +58,7 @@ class Ref(Generic[M]):
 
         Nobody there is no error: the message becomes a DeadLetter event.
         """
-        await trio.lowlevel.checkpoint()
+        await checkpoint()
         if not self._cell.offer(message):
             await self._cell.wait_for_room(message)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from threading import get_ident
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-import outcome
 import trio
-from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, Task, checkpoint, current_task, reschedule, wait_task_rescheduled
 
 from actors._errors import ActorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import outcome
 
     from actors._cell import Cell
     from actors._life import Life
@@ -23,25 +24,23 @@ Q = TypeVar("Q", contravariant=True)
 class Exchange:
     """What happens between one asker and whoever holds the Reply. Settled or left at most once, whichever is first.
 
-    deadline: trio time after which nobody waits. holder: the run of an actor that has taken the question.
+    deadline: trio time after which nobody waits. holder: the run of an actor that has taken the question. open:
+    somebody waits, and there is no answer yet. left: nobody waits any more, and there never was one.
     """
 
-    __slots__ = ("_outcome", "_scopes", "_task", "deadline", "holder", "kind", "left", "target")
+    __slots__ = ("_error", "_scopes", "_task", "_value", "deadline", "holder", "kind", "left", "open", "target")
 
     def __init__(self, target: Cell, deadline: float) -> None:
         self.target = target
         self.kind: type = object  # of the message
         self.deadline = deadline
         self.holder: Life | None = None
+        self.open = True
         self.left = False
-        self._outcome: outcome.Outcome[object] | None = None
+        self._value: object = None
+        self._error: BaseException | None = None
         self._task: Task | None = None
         self._scopes: list[trio.CancelScope] | None = None
-
-    @property
-    def open(self) -> bool:
-        """Somebody waits, and there is no answer yet."""
-        return self._outcome is None and not self.left
 
     # ------------------------------------------------------------ the callee's half
 
@@ -66,17 +65,21 @@ class Exchange:
             self.holder.held.pop(self, None)
             self.holder = None
 
-    def settle(self, result: outcome.Outcome[object]) -> None:
-        self._outcome = result
-        self._let_go()
+    def settle(self, value: object, error: BaseException | None = None) -> None:
+        """This is the answer. For one that is open."""
+        self.open = False
+        self._value = value
+        self._error = error
+        if self.holder is not None:
+            self._let_go()
         if self._task is not None:
             task, self._task = self._task, None
-            reschedule(task, result)
+            reschedule(task, cast("outcome.Outcome[object]", self))
 
     def fail(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> None:
         """The answer will never come: tell the asker, if it still waits."""
         if self.open:
-            self.settle(outcome.Error(self.error(kind, why, cause)))
+            self.settle(None, self.error(kind, why, cause))
 
     def error(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> ActorError:
         error = kind(why, target=self.target.path, message_type=self.kind.__name__, time=trio.current_time())
@@ -97,18 +100,22 @@ class Exchange:
 
     async def wait(self) -> object:
         """The answer. On cancel, the asker has not left."""
-        if self._outcome is not None:
-            await trio.lowlevel.checkpoint()
-            return self._unwrap(self._outcome)
+        if not (self.open or self.left):
+            await checkpoint()
+            return self.unwrap()
         if self._task is not None:
             raise trio.BusyResourceError("another task waits for this answer already")
         self._task = current_task()
         return await wait_task_rescheduled(self._stop_waiting)
 
-    def _unwrap(self, result: outcome.Outcome[object]) -> object:
-        if isinstance(result, outcome.Error):
-            raise result.error
-        return cast("outcome.Value[object]", result).value
+    def unwrap(self) -> object:
+        """The answer. Trio calls this when it wakes the asker: an Exchange is all that it wants of an Outcome."""
+        if self._error is None:
+            return self._value
+        try:
+            raise self._error
+        finally:
+            del self  # or the error's traceback would keep what keeps the error
 
     def _stop_waiting(self, _: Callable[[], object]) -> Abort:
         self._task = None
@@ -118,6 +125,7 @@ class Exchange:
         """Nobody waits any more: work for it may stop."""
         if not self.open:
             return
+        self.open = False
         self.left = True
         self._let_go()
         for scope in self._scopes or ():
@@ -137,19 +145,21 @@ class Reply(Generic[Q]):
 
     def send(self, value: Q) -> None:
         """Answer. Without effect when the asker has left; ActorError when it was answered before."""
-        self._settle(outcome.Value(value))
+        exchange = self._exchange
+        if exchange.open:
+            exchange.settle(value)
+        elif not exchange.left:
+            raise exchange.error(ActorError, "was answered already")
 
     def fail(self, error: Exception) -> None:
         """Answer with an error, which is raised where the asker waits. Otherwise as `send`."""
-        self._settle(outcome.Error(error))
-
-    def _settle(self, result: outcome.Outcome[object]) -> None:
+        if not isinstance(error, BaseException):
+            raise TypeError(f"Reply.fail got {error!r}; it must be an exception")
         exchange = self._exchange
-        if exchange.left:
-            return
-        if exchange._outcome is not None:
+        if exchange.open:
+            exchange.settle(None, error)
+        elif not exchange.left:
             raise exchange.error(ActorError, "was answered already")
-        exchange.settle(result)
 
     @property
     def abandoned(self) -> bool:
