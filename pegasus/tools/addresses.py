@@ -1,0 +1,172 @@
+"""Which addresses the network tools may reach: public ones, and what the settings permit (`tools.allowed_hosts`).
+
+A name is resolved once, every address it has is checked, and only a checked address is connected to, so that a name
+server that answers otherwise the second time (DNS rebinding) gains nothing. What counts is the address: however a host is
+spelled, `localhost.` or a name of the attacker's that points inside, it ends here as one.
+Ranges: the IANA special-purpose address registries (RFC 6890) for IPv4 and IPv6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final, TypeAlias
+
+import trio
+
+from pegasus.tools.base import ToolError
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host name, best first. Raises OSError if it has none."""
+
+_HINT: Final = "only public addresses are reached, unless the user permits it by tools.allowed_hosts in pegasus.toml"
+
+_SPECIAL: Final = tuple(
+    (ip_network(block), what)
+    for block, what in (
+        ("0.0.0.0/8", "this machine"),
+        ("10.0.0.0/8", "a private network"),
+        ("100.64.0.0/10", "a provider's inner network"),
+        ("127.0.0.0/8", "this machine"),
+        ("169.254.0.0/16", "link-local, where clouds keep their secrets"),
+        ("172.16.0.0/12", "a private network"),
+        ("192.0.0.0/24", "reserved"),
+        ("192.0.2.0/24", "documentation only"),
+        ("192.88.99.0/24", "reserved"),
+        ("192.168.0.0/16", "a private network"),
+        ("198.18.0.0/15", "for measurements in a private network"),
+        ("198.51.100.0/24", "documentation only"),
+        ("203.0.113.0/24", "documentation only"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "reserved"),
+        ("::1/128", "this machine"),
+        ("::/128", "this machine"),
+        ("fc00::/7", "a private network"),
+        ("fe80::/10", "link-local"),
+        ("ff00::/8", "multicast"),
+        ("2001::/23", "reserved (Teredo among it)"),
+        ("2001:db8::/32", "documentation only"),
+        ("3fff::/20", "documentation only"),
+    )
+)
+_GLOBAL_V6: Final = ip_network("2000::/3")
+_SIX_TO_FOUR: Final = ip_network("2002::/16")
+_WITH_V4_AT_THE_END: Final = tuple(
+    ip_network(block) for block in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "::/96")
+)
+
+
+def embedded_v4(address: Address) -> IPv4Address | None:
+    """The IPv4 address that an IPv6 address stands for: mapped, translated (SIIT, NAT64), compatible, or 6to4."""
+    if isinstance(address, IPv4Address) or int(address) <= 1:
+        return None
+    if address in _SIX_TO_FOUR:
+        return IPv4Address((int(address) >> 80) & 0xFFFFFFFF)
+    if any(address in block for block in _WITH_V4_AT_THE_END):
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return None
+
+
+def why_not_public(address: Address) -> str | None:
+    """What an address is instead of a public one; None for a public one."""
+    address = embedded_v4(address) or address
+    for block, what in _SPECIAL:
+        if address.version == block.version and address in block:
+            return what
+    if address.version == 6 and address not in _GLOBAL_V6:
+        return "reserved"
+    return None
+
+
+class AddressGuard:
+    """Says which addresses to connect to for a host.
+
+    allowed: host names (`example.org`; `*.example.org` for all below it), addresses and CIDR ranges that are permitted though
+    they are not public.
+    """
+
+    def __init__(self, allowed: Sequence[str] = (), resolve: Resolve | None = None) -> None:
+        self._names: set[str] = set()
+        self._suffixes: list[str] = []
+        self._blocks: list[IPv4Network | IPv6Network] = []
+        self._resolve = resolve or lookup
+        for entry in allowed:
+            self._permit(entry.strip().lower().rstrip("."))
+
+    def _permit(self, entry: str) -> None:
+        try:
+            self._blocks.append(ip_network(entry.strip("[]"), strict=False))
+        except ValueError:
+            if entry.startswith("*."):
+                self._suffixes.append(entry[1:])
+            else:
+                self._names.add(entry)
+
+    async def addresses(self, host: str, port: int) -> tuple[str, ...]:
+        """Where to connect to for `host` (a name in its ASCII form, or an address), best first. Raises ToolError if nowhere."""
+        name = host.lower().strip("[]")
+        given = _literal(name)
+        found = [given] if given is not None else await self._lookup(name.rstrip("."), port)
+        permitted = given is None and self._named(name.rstrip("."))
+        checked = [address for address in found if permitted or self._reachable(address)]
+        if not checked:
+            raise ToolError(self._refusal(host, found))
+        return tuple(dict.fromkeys(str(address) for address in checked))
+
+    async def _lookup(self, name: str, port: int) -> list[Address]:
+        if not name:
+            raise ToolError("the address names no host")
+        try:
+            found = await self._resolve(name, port)
+        except (OSError, UnicodeError) as error:
+            raise ToolError(f"the host {name} was not found: {error}") from error
+        return [ip_address(text) for text in found]
+
+    def _named(self, name: str) -> bool:
+        return name in self._names or any(name.endswith(suffix) for suffix in self._suffixes)
+
+    def _reachable(self, address: Address) -> bool:
+        return why_not_public(address) is None or any(
+            each.version == block.version and each in block
+            for each in (address, embedded_v4(address))
+            if each is not None
+            for block in self._blocks
+        )
+
+    @staticmethod
+    def _refusal(host: str, found: Sequence[Address]) -> str:
+        if not found:
+            return f"the host {host} has no address"
+        shown = str(found[0])
+        place = shown if shown == host.strip("[]") else f"{host} ({shown})"
+        return f"{place} is refused: it is {why_not_public(found[0])}; {_HINT}"
+
+
+def _literal(host: str) -> Address | None:
+    """The address that a host is, None for a name. ToolError: an address in a form that programs read differently."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        if _ends_in_number(host):
+            raise ToolError(
+                f"{host} is refused: write an IPv4 address as four decimal numbers, as 192.0.2.1; {_HINT}"
+            ) from None
+        return None
+    if "%" in host:
+        raise ToolError(f"{host} is refused: an address with a zone is link-local; {_HINT}")
+    return address
+
+
+def _ends_in_number(host: str) -> bool:
+    """Whether a host is an IPv4 address to some program (WHATWG URL, "ends in a number"): 2130706433, 0x7f.1, 0177.0.0.1."""
+    last = host.removesuffix(".").rpartition(".")[2]
+    if last.isdigit():
+        return True
+    return last.startswith("0x") and all(letter in "0123456789abcdef" for letter in last[2:])
+
+
+async def lookup(name: str, port: int) -> list[str]:
+    """Ask the system. Raises OSError; when cancelled, returns at once."""
+    found = await trio.socket.getaddrinfo(name, port, type=trio.socket.SOCK_STREAM)
+    return [str(each[4][0]).partition("%")[0] for each in found]
