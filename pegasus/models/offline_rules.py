@@ -11,6 +11,7 @@ import attrs
 
 from pegasus.messages import Json, Metadata
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, ToolResult, UserTurn
+from pegasus.models.offline_tasks import is_task, job_in, notification_in, spawn, work
 
 INTRODUCTION: Final = (
     "I am only a stand-in: a few fixed rules, not a language model. To give me a real one, set ANTHROPIC_API_KEY or "
@@ -18,7 +19,8 @@ INTRODUCTION: Final = (
     '"ollama/<model>"), and start Pegasus again.'
 )
 _ABILITIES = (
-    'I can greet you, tell the time, and pass on words: "say hello to #general", "tell main that dinner is ready".'
+    'I can greet you, tell the time, pass on words ("tell main that dinner is ready"), and give small jobs to background tasks: '
+    '"list files", "read notes.txt", "run uname -a", "search for TODO", "fetch https://example.org".'
 )
 _INTRODUCTION_ZH = (
     "我只是一个替身：几条固定的规则，不是语言模型。请设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，然后重新启动 Pegasus。"
@@ -80,6 +82,8 @@ def decide(request: ModelRequest) -> Plan:
     last = request.turns[-1]
     if not isinstance(last, UserTurn):
         return Plan("Nothing was said.")
+    if is_task(request):
+        return Plan(*work(request))
     source, text = _last_message(last.text)
     if source is None and last.results:
         return _go_on(request, last.results)
@@ -87,8 +91,20 @@ def decide(request: ModelRequest) -> Plan:
         return Plan(
             f"{INTRODUCTION}\n\nThis was asked, and only a real model can answer it: {_shorten(last.text, 2000)}"
         )
-    plan = _answer(source, text)
+    plan = _delegate(request, source, text) or _answer(source, text)
     return plan if _introduced(request) else _introduce(source, plan)
+
+
+def _delegate(request: ModelRequest, source: _Source, text: str) -> Plan | None:
+    """Work for a background task, or the word of one."""
+    told = notification_in(text)
+    if told is not None:
+        return Plan("A task has something to say; I pass it on.", (_reply(source, told),))
+    job = job_in(text) if any(tool.name == "spawn_subagent" for tool in request.tools) else None
+    if job is None:
+        return None
+    note = _reply(source, f"I have given that to a background task: {job.line}")
+    return Plan("This needs files, a shell or the web: a task for a subagent.", (note, spawn(job)))
 
 
 def _answer(source: _Source, text: str) -> Plan:
