@@ -30,6 +30,10 @@ class Job:
     arguments: Metadata
 
 
+def _quoted(path: str) -> str:
+    return f"`{path}`" if " " in path else path
+
+
 def _run(match: re.Match[str]) -> Job:
     command = match["what"].strip().strip("`")
     return Job(f"run: {command}", "shell_exec", {"command": command})
@@ -37,12 +41,12 @@ def _run(match: re.Match[str]) -> Job:
 
 def _read(match: re.Match[str]) -> Job:
     path = match["what"].strip().strip("`\"'")
-    return Job(f"read: {path}", "read_file", {"path": path})
+    return Job(f"read: {_quoted(path)}", "read_file", {"path": path})
 
 
 def _list(match: re.Match[str]) -> Job:
     path = (match["what"] or ".").strip().strip("`\"'")
-    return Job(f"list: {path}", "list_files", {"path": path})
+    return Job(f"list: {_quoted(path)}", "list_files", {"path": path})
 
 
 def _fetch(match: re.Match[str]) -> Job:
