@@ -93,7 +93,7 @@ async def _get(exchange: Exchange, timeout: float | None) -> object:
         _refuse_circle(me, exchange)
         me.waits_for = exchange
     if timeout is not None:
-        exchange.deadline = min(exchange.deadline, trio.current_time() + timeout)
+        exchange.deadline = min(exchange.deadline, _deadline(timeout))
     try:
         if exchange.deadline == math.inf:
             return await exchange.wait()
@@ -113,7 +113,7 @@ async def _get(exchange: Exchange, timeout: float | None) -> object:
 def _question(
     cell: Cell, make: Callable[..., object], args: tuple[object, ...], timeout: float | None
 ) -> tuple[Exchange, object]:
-    deadline = math.inf if timeout is None else trio.current_time() + timeout
+    deadline = math.inf if timeout is None else _deadline(timeout)
     asked = HANDLING.get()
     if asked is not None and asked.deadline < deadline and asked.open:
         deadline = asked.deadline
@@ -125,6 +125,12 @@ def _question(
     if deadline != math.inf and deadline <= trio.current_time():
         raise timed_out(exchange)
     return exchange, message
+
+
+def _deadline(timeout: float) -> float:
+    if math.isnan(timeout):
+        raise ValueError("timeout is nan; it must be a number of seconds, or None")
+    return trio.current_time() + timeout
 
 
 def timed_out(exchange: Exchange) -> AskTimeout:

@@ -132,9 +132,7 @@ class Cell:
     def put(self, message: object) -> bool:
         """As `offer`, for a message that is known to have been nowhere else."""
         if not self.open:
-            self.sent += 1
-            self.bury(message, "the actor is not running")
-            return True
+            return self._put_nowhere(message)
         queue = self.queue
         size = len(queue)
         if size >= self.mailbox.capacity and not self._make_room(message):
@@ -146,6 +144,15 @@ class Cell:
         if self.receiver is not None:
             task, self.receiver = self.receiver, None
             reschedule(task)
+        return True
+
+    def _put_nowhere(self, message: object) -> bool:
+        why = "the actor is not running"
+        if self.system.hub.closed:  # nobody would hear of a dead letter
+            kind = type(message).__name__
+            raise ActorDied(f"{why}, its tree has ended", target=self.path, message_type=kind, time=self.system.now())
+        self.sent += 1
+        self.bury(message, why)
         return True
 
     def _make_room(self, message: object) -> bool:

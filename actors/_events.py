@@ -121,11 +121,11 @@ class Hub:
 
     def __init__(self) -> None:
         self._streams: list[weakref.ref[Events]] = []
-        self._closed = False
+        self.closed = False
 
     def subscribe(self, capacity: int) -> Events:
         stream = Events(capacity)
-        if self._closed:
+        if self.closed:
             stream.close()
         self._streams = [ref for ref in self._streams if ref() is not None]
         self._streams.append(weakref.ref(stream))
@@ -143,7 +143,7 @@ class Hub:
                 stream._put(event)
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         for ref in self._streams:
             stream = ref()
             if stream is not None:

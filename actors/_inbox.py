@@ -86,6 +86,21 @@ class Inbox(Generic[M]):
                 return cast("M", message)
         raise trio.WouldBlock
 
+    def reject(self, message: object, why: str = "the actor does not know this message") -> None:
+        """The message in hand will not be handled: it becomes a dead letter, its asker gets ActorError. `case _:` of a match.
+
+        ValueError if the message is not in hand: it is that from when it is received until the next one is.
+        """
+        life = self._life
+        if message is not life.current:
+            raise ValueError(f"{life.cell.path!r} rejects {message!r}, which it has not in hand")
+        life.current = NOTHING
+        exchange = exchange_of(message)
+        if exchange is not None and exchange.holder is life:
+            exchange.fail(ActorError, why)
+        life.cell.handled -= 1
+        life.cell.bury(message, why, by=life)
+
     def started(self) -> None:
         """Say that the actor is up, before it first receives: whoever starts it need not wait any longer."""
         self._life.come_up()

@@ -56,14 +56,15 @@ class Ref(Generic[M]):
     async def tell(self, message: M) -> None:
         """Send. Waits for room if the mailbox says so, else raises MailboxFull. On cancel nothing was sent.
 
-        Nobody there is no error: the message becomes a DeadLetter event.
+        Nobody there is no error: the message becomes a DeadLetter event. Only after the whole tree has ended, when
+        nobody could hear of that, it is ActorDied.
         """
         await checkpoint()
         if not self._cell.offer(message):
             await self._cell.wait_for_room(message)
 
     def tell_nowait(self, message: M) -> None:
-        """Send without waiting; MailboxFull when there is no room."""
+        """Send without waiting; MailboxFull when there is no room. Otherwise as `tell`."""
         if not self._cell.offer(message):
             raise self._cell.full(message)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 from random import Random
+from types import UnionType
 from typing import TYPE_CHECKING, Generic, Never, TypeVar, TypeVarTuple
 
 import attrs
@@ -54,6 +55,15 @@ def _refuse(what: str, found: object, allowed: str) -> ValueError:
     return ValueError(f"{what} is {found!r}; it must be {allowed}")
 
 
+def _check_kind(what: str, found: object, kind: type | UnionType, allowed: str) -> None:
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise TypeError(f"{what} is {found!r}; it must be {allowed}")
+
+
+def _check_seconds(what: str, found: object) -> None:
+    _check_kind(what, found, int | float, "a number of seconds")
+
+
 @attrs.frozen
 class Mailbox:
     """How many messages may wait (at least 1), and what happens to one more. ValueError if that makes no sense."""
@@ -62,6 +72,7 @@ class Mailbox:
     overflow: Overflow = Overflow.BLOCK
 
     def __attrs_post_init__(self) -> None:
+        _check_kind("Mailbox.capacity", self.capacity, int, "a whole number, 1 or more")
         if self.capacity < 1:
             raise _refuse("Mailbox.capacity", self.capacity, "1 or more")
         if not isinstance(self.overflow, Overflow):
@@ -76,6 +87,8 @@ class Intensity:
     period: float = 5.0
 
     def __attrs_post_init__(self) -> None:
+        _check_kind("Intensity.restarts", self.restarts, int, "a whole number, 0 or more")
+        _check_seconds("Intensity.period", self.period)
         if self.restarts < 0:
             raise _refuse("Intensity.restarts", self.restarts, "0 or more")
         if not 0 < self.period < math.inf:
@@ -101,6 +114,8 @@ class Backoff:
         return self.limit
 
     def __attrs_post_init__(self) -> None:
+        for what in ("first", "limit", "factor", "jitter", "reset_after"):
+            _check_kind(f"Backoff.{what}", getattr(self, what), int | float, "a number")
         if not 0 < self.first < math.inf:
             raise _refuse("Backoff.first", self.first, "a positive number of seconds")
         if not self.first <= self.limit < math.inf:
@@ -171,8 +186,11 @@ class Child(Generic[M]):
             raise TypeError(f"Child {self.name!r}: run is {self.run!r}; it must be an async function of an inbox")
         if not isinstance(self.restart, Restart):
             raise _refuse(f"Child {self.name!r}: restart", self.restart, "a Restart")
+        _check_seconds(f"Child {self.name!r}: shutdown", self.shutdown)
         if not self.shutdown >= 0:
             raise _refuse(f"Child {self.name!r}: shutdown", self.shutdown, "0 or more seconds, or math.inf")
+        _check_kind(f"Child {self.name!r}: backoff", self.backoff, Backoff | None, "a Backoff or None")
+        _check_kind(f"Child {self.name!r}: mailbox", self.mailbox, Mailbox, "a Mailbox")
         if self.significant and self.restart is Restart.PERMANENT:
             raise ValueError(f"Child {self.name!r}: significant needs restart=TRANSIENT or TEMPORARY, not PERMANENT")
         if self.backoff is not None and self.restart is Restart.TEMPORARY:
@@ -193,15 +211,19 @@ class Subtree:
         self.strategy = strategy
         self.intensity = intensity
         self.auto_shutdown = auto_shutdown
+        _check_kind("strategy", strategy, Strategy, "a Strategy")
+        _check_kind("intensity", intensity, Intensity, "an Intensity")
+        _check_kind("auto_shutdown", auto_shutdown, AutoShutdown, "an AutoShutdown")
         seen: set[str] = set()
         for child in self.children:
+            self.check_also(child)
             if child.name in seen:
                 raise ValueError(f"Child {child.name!r} is there twice; names are unique among siblings")
             seen.add(child.name)
-            self.check_also(child)
 
     def check_also(self, child: Child[Never]) -> None:
-        """Refuse, with ValueError, a child that cannot live under such a supervisor."""
+        """Refuse, with ValueError or TypeError, a child that cannot live under such a supervisor."""
+        _check_kind("a child", child, Child, "a Child")
         if child.significant and self.auto_shutdown is AutoShutdown.NEVER:
             raise ValueError(f"Child {child.name!r}: significant means nothing under auto_shutdown=NEVER")
         if child.backoff is not None:

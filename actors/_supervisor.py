@@ -137,6 +137,8 @@ async def _host(
     shape: Subtree, name: str | None, random: Random | None, *, parallel: bool
 ) -> AsyncGenerator[Supervisor, None]:
     """Run a supervisor in a task beside the block."""
+    if name is not None and (not isinstance(name, str) or not name or "/" in name):
+        raise ValueError(f'name is {name!r}; it must be a non-empty string without "/", or None')
     above = CURRENT.get()
     if above is not None and above.done:  # a task that has outlived the actor it came from
         above = None

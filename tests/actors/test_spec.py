@@ -27,10 +27,20 @@ from tests.actors.kit import idle
         (lambda: Child("x", idle, significant=True), "'x': significant needs restart=TRANSIENT or TEMPORARY"),
         (lambda: Child("x", idle, restart=Restart.TEMPORARY, backoff=Backoff(1, 2)), "'x': a backoff makes no sense"),
         (lambda: Mailbox(0), "Mailbox.capacity is 0; it must be 1 or more"),
+        (lambda: Mailbox(-1), "Mailbox.capacity is -1; it must be 1 or more"),
         (lambda: Mailbox(1, "drop"), "Mailbox.overflow is 'drop'"),
         (lambda: Intensity(-1), "Intensity.restarts is -1; it must be 0 or more"),
         (lambda: Intensity(1, 0), "Intensity.period is 0"),
+        (lambda: Intensity(1, -5), "Intensity.period is -5; it must be a positive number of seconds"),
         (lambda: Intensity(1, math.inf), "Intensity.period is inf"),
+        (lambda: Intensity(1, math.nan), "Intensity.period is nan"),
+        (lambda: Backoff(-1, 1), "Backoff.first is -1; it must be a positive number of seconds"),
+        (lambda: Backoff(math.nan, 1), "Backoff.first is nan"),
+        (lambda: Backoff(1, math.nan), "Backoff.limit is nan"),
+        (lambda: Backoff(1, 2, factor=math.nan), "Backoff.factor is nan"),
+        (lambda: Backoff(1, 2, jitter=math.nan), "Backoff.jitter is nan"),
+        (lambda: Backoff(1, 2, jitter=-0.1), "Backoff.jitter is -0.1"),
+        (lambda: Backoff(1, 2, reset_after=math.nan), "Backoff.reset_after is nan"),
         (lambda: Backoff(0, 1), "Backoff.first is 0"),
         (lambda: Backoff(2, 1), r"Backoff.limit is 1; it must be at least first \(2\)"),
         (lambda: Backoff(1, math.inf), "Backoff.limit is inf"),
@@ -50,6 +60,27 @@ from tests.actors.kit import idle
 )
 def test_what_makes_no_sense_is_refused_with_the_reason(build: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda: Mailbox(math.nan), "Mailbox.capacity is nan; it must be a whole number, 1 or more"),
+        (lambda: Mailbox(2.5), "Mailbox.capacity is 2.5; it must be a whole number"),
+        (lambda: Mailbox(True), "Mailbox.capacity is True"),
+        (lambda: Intensity(math.nan), "Intensity.restarts is nan; it must be a whole number, 0 or more"),
+        (lambda: Intensity(1, "5 s"), "Intensity.period is '5 s'; it must be a number of seconds"),
+        (lambda: Backoff("1", 2), "Backoff.first is '1'; it must be a number"),
+        (lambda: Child("x", idle, shutdown="now"), "Child 'x': shutdown is 'now'; it must be a number of seconds"),
+        (lambda: Child("x", idle, backoff=3), "Child 'x': backoff is 3; it must be a Backoff or None"),
+        (lambda: Child("x", idle, mailbox=3), "Child 'x': mailbox is 3; it must be a Mailbox"),
+        (lambda: supervisor([], strategy="one_for_all"), "strategy is 'one_for_all'; it must be a Strategy"),
+        (lambda: supervisor([idle]), "a child is <function idle .*>; it must be a Child"),
+    ],
+)
+def test_what_is_of_the_wrong_kind_is_refused_too(build: Any, reason: str) -> None:
+    with pytest.raises(TypeError, match=reason):
         build()
 
 

@@ -1,0 +1,89 @@
+"""The control plane's methods about tasks (interfaces section 3): tasks.list, tasks.show, tasks.replay, tasks.cancel, tasks.resume."""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+
+from actors import Ref
+from pegasus.conversation import to_json
+from pegasus.gateway import BadParams, Caller, Method, Params
+from pegasus.messages import Json
+from pegasus.tasks import AgentMessage, Cancel, GetContext, GetTask, ListTasks, Resume, TaskError, TaskView
+from pegasus.wire import to_wire
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+@attrs.frozen(eq=False)
+class TaskControl:
+    """What a program may ask of the task system."""
+
+    agent: Ref[AgentMessage]
+
+    def methods(self) -> dict[str, Method]:
+        """By their names on the wire."""
+        return {
+            "tasks.list": self.list,
+            "tasks.show": self.show,
+            "tasks.replay": self.replay,
+            "tasks.cancel": self.cancel,
+            "tasks.resume": self.resume,
+        }
+
+    async def list(self, caller: Caller, params: Params) -> Json:
+        """The tasks in memory or, with date (YYYY-MM-DD, UTC), those of that day."""
+        date = params.get("date")
+        if date is not None and not (isinstance(date, str) and _DATE.fullmatch(date)):
+            raise BadParams(f"date: found {date!r}, allowed: YYYY-MM-DD")
+        found = await self.agent.ask(ListTasks, date)
+        return {"tasks": [view_json(task) for task in found]}
+
+    async def show(self, caller: Caller, params: Params) -> Json:
+        """One task."""
+        task_id = _text(params, "taskId")
+        task = await self.agent.ask(GetTask, task_id)
+        if task is None:
+            raise BadParams(f"taskId: there is no task {task_id!r}")
+        return view_json(task)
+
+    async def replay(self, caller: Caller, params: Params) -> Json:
+        """The whole conversation of one task."""
+        task_id = _text(params, "taskId")
+        context = await self.agent.ask(GetContext, task_id)
+        if context is None:
+            raise BadParams(f"taskId: there is no task {task_id!r}")
+        return {"taskId": task_id, "messages": [to_json(entry) for entry in context.messages]}
+
+    async def cancel(self, caller: Caller, params: Params) -> Json:
+        """End one task; answers with what was ended, once it has ended."""
+        task_id = _text(params, "taskId")
+        try:
+            stopped = await self.agent.ask(Cancel, task_id, f"a control call ({caller.type})")
+        except TaskError as error:
+            raise BadParams(str(error)) from None
+        return to_wire(stopped)
+
+    async def resume(self, caller: Caller, params: Params) -> Json:
+        """Let a suspended, completed or restart-interrupted task go on."""
+        task_id, text = _text(params, "taskId"), params.get("input", "")
+        if not isinstance(text, str):
+            raise BadParams("input: must be a text")
+        try:
+            await self.agent.ask(Resume, task_id, text)
+        except TaskError as error:
+            raise BadParams(str(error)) from None
+        return {"taskId": task_id, "status": "resumed"}
+
+
+def view_json(task: TaskView) -> Json:
+    """A task on the wire; states are words."""
+    return {**to_wire(task), "state": task.state.value}
+
+
+def _text(params: Params, key: str) -> str:
+    value = params.get(key)
+    if not isinstance(value, str) or not value:
+        raise BadParams(f"{key}: found {value!r}, allowed: a task's id")
+    return value

@@ -1,0 +1,88 @@
+"""What tasks have to say becomes queue items of the Main Agent: as durable as messages, and each only once.
+
+The task system tells it (`Notify`) and is answered when the item is accepted. An item's id is made of the task's and of
+the notification's number; it begins with a control character, which no id from outside may have, so nobody can take its place.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import trio
+
+from actors import Inbox, Ref
+from pegasus.conversation import escape_imitations, metadata_line, sanitize_for_prompt
+from pegasus.messages import ChannelInfo, InboundMessage, Json
+from pegasus.observe import get_logger
+from pegasus.storage.messages import Accept, Accepted, Item, JournalMessage, StorageError
+from pegasus.tasks import Notification, Notify
+from pegasus.wire import WireError, from_wire
+
+_log = get_logger("courier")
+
+OWN: Final = "\x1ftask/"
+TYPE: Final = "task_notify"
+NOWHERE: Final = ChannelInfo("cli", "main")
+"""Where the outcome of a task goes that nobody on a channel asked for (reference.md, lastChannel's default)."""
+RETRY: Final = 5.0
+"""Seconds until an item that the inbox has no room for, or the disk refuses, is offered again."""
+
+_HEADINGS: Final = {
+    "completed": "completed",
+    "failed": "failed",
+    "notify": "update",
+    "needs_info": "needs information",
+}
+
+
+async def courier(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
+    """The listener of the task system. Cancelled in between: it is told again, and the inbox knows the id."""
+    async for message in inbox:
+        await _accept(journal, item_of(message.notification))
+        message.reply.send(None)
+
+
+async def _accept(journal: Ref[JournalMessage], message: InboundMessage) -> None:
+    while True:
+        try:
+            answer = await journal.ask(Accept, message, "main")
+        except StorageError as error:
+            _log.error("a task's word waits for the disk", error=str(error))
+        else:
+            if isinstance(answer, Accepted):
+                return
+            _log.warning("a task's word waits for room in the queue", waiting=answer.waiting)
+        await trio.sleep(RETRY)
+
+
+def item_of(notification: Notification) -> InboundMessage:
+    """The queue item of a notification; it is answered on the channel that the work was asked for on (trap T21)."""
+    metadata: dict[str, Json] = {"type": TYPE, "taskId": notification.task_id, "notification": notification.type}
+    text = notification.text
+    if notification.result is not None:
+        text = json.dumps(notification.result, ensure_ascii=False, separators=(",", ":"))
+    return InboundMessage(
+        text, _origin(notification), f"{OWN}{notification.task_id}/{notification.n}", metadata=metadata
+    )
+
+
+def _origin(notification: Notification) -> ChannelInfo:
+    try:
+        return from_wire(notification.metadata.get("channel"), ChannelInfo)
+    except WireError:
+        return NOWHERE
+
+
+def is_notification(item: Item) -> bool:
+    """Whether the item is a task's word, and nobody's message."""
+    return item.message.id.startswith(OWN)
+
+
+def content_of(message: InboundMessage) -> str:
+    """The content of its user entry (interfaces 8.1): metadata line, heading, text."""
+    metadata: Any = message.metadata
+    heading = f"[Task {metadata.get('taskId')} {_HEADINGS.get(metadata.get('notification'), 'update')}]"
+    return (
+        f"{metadata_line(message.channel)}\n{heading}\n{escape_imitations(sanitize_for_prompt(message.text).strip())}"
+    )

@@ -1,0 +1,62 @@
+"""What the agent and its tasks work with; one set for all tasks, made by the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+
+from actors import Ref
+from pegasus.events import BusMessage, EventMaker
+from pegasus.messages import Metadata
+from pegasus.models.base import LanguageModel
+from pegasus.tasks.cognition.doer import Doer, Toolbox
+from pegasus.tasks.cognition.reflector import Reflector
+from pegasus.tasks.cognition.thinker import Thinker
+from pegasus.tasks.types import TaskType, TaskTypes
+from pegasus.tools import ToolContext
+
+
+@attrs.frozen
+class Limits:
+    """max_active, max_queued: tasks; max_calls, max_tools: at the same time, all tasks together; timeout: seconds at work."""
+
+    max_active: int = 5
+    max_queued: int = 100
+    max_calls: int = 3
+    max_tools: int = 3
+    max_iterations: int = 10
+    timeout: float = 300.0
+    recovery: str = "fail"
+    grace: float = 5.0
+
+
+@attrs.frozen(eq=False)
+class Memory:
+    """Long-term memory as a task meets it. index: the text for the first iteration, "" if there is nothing to tell.
+
+    digest: the facts in full and the summaries of episodes, for looking back. tools: names of the tools of a reflection.
+    """
+
+    index: Callable[[], Awaitable[str]]
+    digest: Callable[[], Awaitable[str]]
+    tools: tuple[str, ...] = ("memory_read", "memory_write", "memory_patch", "memory_append")
+
+
+@attrs.frozen(eq=False)
+class Ports:
+    """clock: wall clock, ms. model_for: who thinks for a type. context_for: what a call of a task may know and touch."""
+
+    bus: Ref[BusMessage]
+    events: EventMaker
+    clock: Callable[[], int]
+    types: TaskTypes
+    thinker: Thinker
+    doer: Doer
+    reflector: Reflector
+    toolbox: Toolbox
+    model_for: Callable[[TaskType], LanguageModel]
+    reflection_model: LanguageModel
+    context_for: Callable[[str, str, Metadata], ToolContext]
+    memory: Memory | None = None
+    limits: Limits = attrs.field(factory=Limits)

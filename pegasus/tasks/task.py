@@ -1,0 +1,376 @@
+"""A task as an actor: a state machine, and the one stage it is in (seed 003, "Task = State Machine").
+
+It is handed events that are on disk already, makes the transition, and starts the next stage in its own nursery; what the
+stage gives is the next event. It never changes by anything but events, so its log replays to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import attrs
+import trio
+
+from actors import Inbox, Ref, Reply
+from pegasus.conversation import Entry
+from pegasus.events import Emit, Event, EventType
+from pegasus.messages import Json
+from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse, ToolCall
+from pegasus.observe import get_logger
+from pegasus.tasks import payloads
+from pegasus.tasks.cognition.doer import Done, next_steps, visible
+from pegasus.tasks.cognition.reflector import should_reflect
+from pegasus.tasks.context import PlannedCall, PlanStep, TaskState
+from pegasus.tasks.fsm import InvalidTransition, TaskFSM
+from pegasus.tasks.messages import TaskView
+from pegasus.tasks.planner import call_key, plan
+from pegasus.tasks.ports import Ports
+from pegasus.tasks.types import TaskType
+from pegasus.tasks.views import view_of
+from pegasus.tools import ToolOutcome
+
+_log = get_logger("task")
+
+
+@attrs.frozen(eq=False)
+class Handle:
+    """This happened, and is on disk."""
+
+    event: Event
+
+
+@attrs.frozen(eq=False)
+class Begin:
+    """The task is as its log tells, this event included: go on."""
+
+    event: Event
+
+
+@attrs.frozen(eq=False)
+class Halt:
+    """End what is being done, for certain. Answered with what it was when nothing of it runs any more; no stage follows."""
+
+    reply: Reply[str]
+
+
+@attrs.frozen(eq=False)
+class Hold:
+    """Suspend: what is being done is finished, nothing new is begun."""
+
+    reason: str
+
+
+@attrs.frozen(eq=False)
+class Drain:
+    """The process is about to stop: finish what is being done, begin nothing new. Answered when nothing runs."""
+
+    reply: Reply[None]
+
+
+@attrs.frozen(eq=False)
+class _StageOver:
+    """A stage has ended."""
+
+
+_OWN = frozenset(
+    {
+        EventType.REASON_DONE,
+        EventType.NEED_MORE_INFO,
+        EventType.STEP_COMPLETED,
+        EventType.TOOL_CALL_COMPLETED,
+        EventType.TOOL_CALL_FAILED,
+        EventType.TASK_SUSPENDED,
+        EventType.TASK_COMPLETED,
+        EventType.TASK_FAILED,
+    }
+)
+"""What a task says of itself and waits to hear again, when it is on disk, before it begins anything else."""
+
+TaskMessage: TypeAlias = Handle | Begin | Halt | Hold | Drain | _StageOver
+
+
+@attrs.frozen(eq=False)
+class Moved:
+    """To the agent, after each event: the task as it is now. trigger: what moved it; notified: notifications so far."""
+
+    task: TaskView
+    notified: int
+    trigger: Event
+
+
+async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, ports: Ports, permits: Permits) -> None:
+    """Run one task until it is done, or suspended with nothing left to do. Cancelled: its stage ends, with all it has started."""
+    async with trio.open_nursery() as nursery:
+        one = _Task(fsm, task_type, ports, permits, inbox.ref, nursery)
+        async for message in inbox:
+            match message:
+                case Handle(event):
+                    await one.handle(event)
+                case Begin(event):
+                    await one.begin(event)
+                case Halt(reply):
+                    nursery.start_soon(one.halt, reply)
+                case Hold(reason):
+                    await one.hold(reason)
+                case Drain(reply):
+                    nursery.start_soon(one.drain, reply)
+                case _StageOver():
+                    await one.go_on()
+            if one.over:
+                break
+        nursery.cancel_scope.cancel()
+
+
+@attrs.frozen(eq=False)
+class Permits:
+    """What all tasks share: calls of models and of tools, waiting in order; held for one call, never longer (trap T33).
+
+    moved: told the agent's view of a task after each event.
+    """
+
+    calls: trio.Semaphore
+    tools: trio.Semaphore
+    moved: Callable[[Moved], Awaitable[None]]
+
+
+@attrs.define(eq=False)
+class _Task:
+    fsm: TaskFSM
+    type: TaskType
+    ports: Ports
+    permits: Permits
+    me: Ref[TaskMessage]
+    nursery: trio.Nursery
+    doing: str = ""
+    halted: bool = False
+    left: float = attrs.field(init=False)
+    cause: Event | None = None
+    awaited: int = 0
+    reflected: bool = False
+    _scope: trio.CancelScope | None = None
+    _quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.left = self.ports.limits.timeout
+        self._quiet.set()
+
+    # ------------------------------------------------------------------ events
+
+    async def handle(self, event: Event) -> None:
+        """Make the transition and begin what follows from it."""
+        before = self.fsm.state
+        if event.type in _OWN:
+            self.awaited = max(0, self.awaited - 1)
+        try:
+            self.fsm.transition(event)
+        except InvalidTransition as error:
+            _log.warning("dropped an event", task=self.fsm.task_id, problem=str(error))
+            return
+        self.cause = event
+        if event.type is EventType.TASK_RESUMED:
+            self.halted = self.reflected = False
+            self.left = self.ports.limits.timeout
+        if self.fsm.state is not before:
+            await self._emit(EventType.TASK_STATE_CHANGED, {"fromState": before.value, "toState": self.fsm.state.value})
+        await self.permits.moved(Moved(view_of(self.fsm, self.doing), self.fsm.context.notified, event))
+        await self.go_on()
+
+    async def begin(self, event: Event) -> None:
+        """Go on from where the log ends."""
+        self.cause = event
+        await self.permits.moved(Moved(view_of(self.fsm, self.doing), self.fsm.context.notified, event))
+        await self.go_on()
+
+    async def go_on(self) -> None:
+        """Start the stage that the state asks for, unless one runs, or has given something that is not on disk yet."""
+        if self._busy or self.halted or self.awaited or self.cause is None:
+            return
+        match self.fsm.state:
+            case TaskState.REASONING:
+                await self._start_reasoning()
+            case TaskState.ACTING:
+                self._start(self._act)
+            case TaskState.COMPLETED if self.fsm.context.final_result is None:
+                await self._emit(EventType.TASK_COMPLETED, payloads.completed(self.fsm.context))
+            case TaskState.COMPLETED if not self.reflected:
+                self.reflected = True
+                if self.ports.memory is not None and should_reflect(self.fsm.context):
+                    self._start(self._look_back)
+            case _:
+                pass
+
+    @property
+    def _busy(self) -> bool:
+        return self._scope is not None
+
+    @property
+    def over(self) -> bool:
+        """Nothing runs, and nothing will without an event that starts it anew."""
+        if self._busy or self.awaited:
+            return False
+        if self.fsm.state is TaskState.COMPLETED:
+            return self.reflected
+        return self.fsm.state in (TaskState.FAILED, TaskState.SUSPENDED)
+
+    async def _emit(self, type: EventType, payload: dict[str, Json], *, priority: int | None = None) -> None:
+        if type in _OWN:
+            self.awaited += 1
+        make, cause = self.ports.events, self.cause
+        if cause is None:
+            event = make.create(type, "task", payload, task_id=self.fsm.task_id, priority=priority)
+        else:
+            event = make.derive(cause, type, payload, source="task", task_id=self.fsm.task_id, priority=priority)
+        await self.ports.bus.tell(Emit(event))
+
+    # ------------------------------------------------------------------ stages
+
+    def _start(self, stage: Callable[[], Awaitable[None]]) -> None:
+        self._scope = trio.CancelScope()
+        self._quiet = trio.Event()
+        self.nursery.start_soon(self._run, stage, self._scope, self._quiet)
+
+    async def _run(self, stage: Callable[[], Awaitable[None]], scope: trio.CancelScope, quiet: trio.Event) -> None:
+        """One stage, under the time that is left for the task. An error in it fails the task, and nobody else."""
+        begun = trio.current_time()
+        looking_back = self.fsm.state is TaskState.COMPLETED
+        overdue = False
+        try:
+            with scope:
+                if looking_back:
+                    await stage()
+                else:
+                    with trio.move_on_after(self.left) as limit:
+                        await stage()
+                    overdue = limit.cancelled_caught
+            if overdue:
+                await self._fail(f"the task took longer than {self.ports.limits.timeout:g} s")
+        except ModelError as error:
+            await self._fail(str(error)) if not looking_back else _log.warning("no reflection", error=str(error))
+        except Exception as error:
+            _log.exception("a stage failed", error=error, task=self.fsm.task_id)
+            if not looking_back:
+                await self._fail(f"{type(error).__name__}: {error}")
+        finally:
+            self.left -= trio.current_time() - begun
+            self._scope, self.doing = None, ""
+            quiet.set()
+            with trio.CancelScope(shield=True):
+                await self.me.tell(_StageOver())
+
+    async def _fail(self, error: str) -> None:
+        if not self.halted:
+            self.halted = True
+            await self._emit(EventType.TASK_FAILED, payloads.failed(error))
+
+    async def _start_reasoning(self) -> None:
+        limit = self.ports.limits.max_iterations
+        if self.fsm.context.iteration >= limit:  # trap T1: the failure is an event like any other, made in one place
+            await self._fail(f"the task did not come to an end within {limit} rounds of thinking")
+        else:
+            self._start(self._reason)
+
+    async def _reason(self) -> None:
+        ports, context = self.ports, self.fsm.context
+        self.doing = "thinking"
+        index = ""
+        if ports.memory is not None and not context.memory_injected:
+            index = await ports.memory.index()
+        model = ports.model_for(self.type)
+        async with self.permits.calls:
+            thought = await ports.thinker.think(context, model, self.type, visible(ports.toolbox, self.type), index)
+        if thought.question:
+            await self._emit(EventType.NEED_MORE_INFO, payloads.need_more_info(thought.reasoning, thought.question))
+            return
+        steps = plan(thought.reasoning, context.input_text)
+        await self._emit(EventType.REASON_DONE, payloads.reason_done(thought.reasoning, steps, thought.entries))
+
+    def _open_steps(self) -> tuple[PlanStep, ...]:
+        made = self.fsm.context.plan
+        return next_steps(made.steps, self.ports.doer.effect_of) if made is not None else ()
+
+    async def _act(self) -> None:
+        group = self._open_steps()
+        if not group:
+            return
+        if group[0].call is None:
+            await self._respond()
+            return
+        calls = [step.call for step in group if step.call is not None]
+        done: dict[str, Done] = {}
+        self.doing = ", ".join(call.name for call in calls)
+        async with trio.open_nursery() as nursery:
+            for call in calls:
+                nursery.start_soon(self._do, call, done)
+        for call in calls:
+            await self._emit_done(call, done[call.id])
+
+    async def _do(self, call: PlannedCall, done: dict[str, Done]) -> None:
+        key = call_key(self.fsm.task_id, call.id)
+        context = self.ports.context_for(self.fsm.task_id, key, self.fsm.context.input_metadata)
+        async with self.permits.tools:
+            await self._emit(EventType.TOOL_CALL_REQUESTED, {"toolName": call.name, "params": call.arguments})
+            done[call.id] = await self.ports.doer.do(call, self.type, context)
+
+    async def _emit_done(self, call: PlannedCall, done: Done) -> None:
+        if done.told:
+            await self._emit(EventType.TASK_NOTIFY, payloads.notify(done.told))
+        kind = EventType.TOOL_CALL_COMPLETED if done.success else EventType.TOOL_CALL_FAILED
+        payload = payloads.tool_done(call.name, done.duration, done.result)
+        # One priority for both, so that results reach the conversation in the order of the calls (trap T31).
+        await self._emit(kind, payload, priority=EventType.TOOL_CALL_COMPLETED)
+
+    async def _respond(self) -> None:
+        reasoning = self.fsm.context.reasoning
+        answer = Entry(self.ports.clock(), "assistant", reasoning.response if reasoning is not None else "")
+        await self._emit(EventType.STEP_COMPLETED, payloads.step_completed(answer))
+
+    # ------------------------------------------------------------------ looking back
+
+    async def _look_back(self) -> None:
+        ports = self.ports
+        if ports.memory is None:
+            return
+        self.doing = "reflecting"
+        tools = {name: tool for name in ports.memory.tools if (tool := ports.toolbox.get(name)) is not None}
+        specs = tuple(tool.spec for tool in tools.values())
+
+        async def ask(request: ModelRequest) -> ModelResponse:
+            return await self._ask(ports.reflection_model, request)
+
+        async def run(call: ToolCall) -> ToolOutcome:
+            tool = tools.get(call.name)
+            if tool is None:
+                return ToolOutcome(f"Error: there are only {', '.join(tools)}", failed=True)
+            context = ports.context_for(self.fsm.task_id, "", self.fsm.context.input_metadata)
+            async with self.permits.tools:
+                return await ports.toolbox.run(tool, call.arguments, context)
+
+        found = await ports.reflector.reflect(self.fsm.context, await ports.memory.digest(), specs, ask, run)
+        await self._emit(EventType.REFLECTION_COMPLETE, payloads.reflected(found))
+
+    async def _ask(self, model: LanguageModel, request: ModelRequest) -> ModelResponse:
+        async with self.permits.calls:
+            return await model.generate(request)
+
+    # ------------------------------------------------------------------ being stopped
+
+    async def halt(self, reply: Reply[str]) -> None:
+        """End the stage and whatever it has started; nothing follows."""
+        doing, self.halted = self.doing, True
+        if self._scope is not None:
+            self._scope.cancel()
+        await self._quiet.wait()
+        reply.send(doing)
+
+    async def hold(self, reason: str) -> None:
+        """Be suspended, as of now; a stage that runs may finish, and its event is kept (trap T7)."""
+        if self.fsm.state not in (TaskState.REASONING, TaskState.ACTING) or self.halted:
+            return
+        await self._emit(EventType.TASK_SUSPENDED, payloads.suspended(self.fsm.context, self.fsm.state, reason))
+
+    async def drain(self, reply: Reply[None]) -> None:
+        """Finish the stage, begin nothing."""
+        self.halted = True
+        await self._quiet.wait()
+        reply.send(None)

@@ -1,0 +1,52 @@
+"""A task as others may see it, and what its submitter is told of it."""
+
+from __future__ import annotations
+
+from pegasus.events import Event, EventType
+from pegasus.tasks.fsm import TaskFSM
+from pegasus.tasks.messages import Notification, TaskView
+
+
+def view_of(fsm: TaskFSM, doing: str = "") -> TaskView:
+    """The task as of now. doing: what it is at, e.g. "thinking" or the name of a tool."""
+    context = fsm.context
+    return TaskView(
+        task_id=fsm.task_id,
+        state=fsm.state,
+        description=context.description,
+        input_text=context.input_text,
+        task_type=context.task_type,
+        source=context.source,
+        iteration=context.iteration,
+        created_at=fsm.created_at,
+        updated_at=fsm.updated_at,
+        doing=doing,
+        result=response_of(context.final_result),
+        error=context.error,
+        question=context.question,
+        metadata=context.input_metadata,
+    )
+
+
+def response_of(final_result: object) -> str | None:
+    """The answer in a final result, None if there is none."""
+    response = final_result.get("response") if isinstance(final_result, dict) else None
+    return response if isinstance(response, str) else None
+
+
+def notification_of(task: TaskView, n: int, trigger: Event) -> Notification | None:
+    """What the submitter is told when this event has moved the task; most events are the task's own business (C.3 55)."""
+    payload = trigger.payload
+    match trigger.type:
+        case EventType.TASK_COMPLETED:
+            text, kind = task.result or "", "completed"
+        case EventType.TASK_FAILED:
+            text, kind = str(payload.get("error", "")), "failed"
+        case EventType.TASK_NOTIFY:
+            text, kind = str(payload.get("message", "")), "notify"
+        case EventType.NEED_MORE_INFO:
+            text, kind = str(payload.get("question", "")), "needs_info"
+        case _:
+            return None
+    result = payload.get("finalResult") if kind == "completed" else None
+    return Notification(task.task_id, n, kind, text, task.metadata, result)
