@@ -221,6 +221,7 @@ class Core:
         cell.attempt = self.table.starting(name)
         cell.expect(child.mailbox)
         cell.life = life = Life(cell, child, cell.attempt, self)
+        life.take_arguments()
         self._nursery.start_soon(life.run, name=cell.path)
         return life
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Never
 import trio
 from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
 
+from actors._cell import exchange_of
 from actors._context import CURRENT, HANDLING
 from actors._errors import ActorDied
 from actors._events import Exited, Started
@@ -24,6 +25,7 @@ from actors._exits import (
     passes_through,
 )
 from actors._inbox import NOTHING, Inbox
+from actors._reply import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +88,14 @@ class Life:
         self._ended: trio.Event | None = None
 
     # ------------------------------------------------------------ what the supervisor does with it
+
+    def take_arguments(self) -> None:
+        """Questions among the arguments are in its hands from now on: they end with it."""
+        for given in self.child.args:
+            exchange = given._exchange if isinstance(given, Reply) else exchange_of(given)
+            if exchange is not None and exchange.open:
+                exchange.move_to(self.cell)
+                exchange.take(self)
 
     async def run(self) -> None:
         """The actor's task. Never raises but for what is Trio's own."""

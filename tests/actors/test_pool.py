@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ import trio
 from actors import (
     ActorDied,
     ActorError,
+    AskCycle,
     Child,
     GaveUp,
     Inbox,
     Intensity,
+    Reply,
     Restart,
     Stopped,
     open_pool,
@@ -123,6 +126,67 @@ async def test_nothing_starts_once_it_stops() -> None:
         with pytest.raises(ActorError, match="the supervisor is stopping"):
             await pool.start_child(Child("late", idle))
     assert "'slow': did not start, stopped" in failed[0]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("end", ["returns", "crashes", "never starts", "is stopped", "answers"])
+async def test_a_question_that_a_child_was_started_with_ends_with_it(end: str, wrapped: bool) -> None:
+    """Not only when the garbage collector comes by: an error's traceback keeps everything alive."""
+
+    async def job(inbox: Inbox[Any], given: Any) -> None:
+        if end == "never starts":
+            raise Boom
+        inbox.started()
+        await trio.sleep(1)
+        if end == "crashes":
+            raise Boom
+        if end == "is stopped":
+            await idle(inbox)
+        if end == "answers":
+            (given.reply if wrapped else given).send(7)
+
+    async def foreman(inbox: Inbox[Total]) -> None:
+        async with open_pool() as jobs:
+            async for message in inbox:
+                given = message if wrapped else message.reply
+                with suppress(ActorDied):
+                    await jobs.start_child(Child("job", job, given, restart=TEMPORARY))
+                if end == "is stopped":
+                    await jobs.stop_child("job")
+
+    async with open_supervisor([Child("foreman", foreman)]) as root:
+        with trio.fail_after(2):
+            if end == "answers":
+                assert await root.ref("foreman").ask(Total) == 7
+            else:
+                with pytest.raises(ActorDied, match="the actor ended before it answered"):
+                    await root.ref("foreman").ask(Total)
+
+
+async def test_a_child_that_asks_the_one_it_works_for_closes_a_circle() -> None:
+    seen: list[str] = []
+
+    async def job(inbox: Inbox[Any], reply: Reply[int]) -> None:
+        try:
+            await root.ref("client").ask(Total)
+        except AskCycle as error:
+            seen.extend(error.path)
+
+    async def foreman(inbox: Inbox[Total]) -> None:
+        async with open_pool() as jobs:
+            async for message in inbox:
+                with suppress(ActorDied):
+                    await jobs.start_child(Child("job", job, message.reply, restart=TEMPORARY))
+
+    async def client(inbox: Inbox[Any]) -> None:
+        async for _ in inbox:
+            with suppress(ActorDied):
+                await root.ref("foreman").ask(Total)
+
+    async with open_supervisor([Child("foreman", foreman), Child("client", client)]) as root:
+        await root.ref("client").tell("go")
+        await settle()
+    assert seen == ["foreman/job", "client", "foreman/job"]
 
 
 async def test_an_actor_may_have_a_pool_which_stands_below_it_in_the_tree() -> None:
