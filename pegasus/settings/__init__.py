@@ -24,6 +24,7 @@ from pegasus.settings.model import (
     Source,
     Tasks,
     Tools,
+    WebSearch,
 )
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Source",
     "Tasks",
     "Tools",
+    "WebSearch",
     "changed_keys",
     "is_loopback",
     "load_settings",

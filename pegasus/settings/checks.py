@@ -38,6 +38,7 @@ def check_settings(settings: Settings, known: set[str]) -> list[Problem]:
     _check_providers(settings, report)
     _check_models(settings, report)
     _check_origins(settings, report)
+    _check_tools(settings, report)
     for name, server in settings.mcp.servers.items():
         _check_mcp(f"mcp.servers.{name}", server, report)
     _check_not_yet(settings, report)
@@ -113,6 +114,34 @@ def _check_models(settings: Settings, report: Report) -> None:
             known = ", ".join(settings.providers)
             hint = f"Define it as [providers.{provider}]."
             report(key, f'"{name}", whose provider is not defined', f"the providers {known}", hint)
+
+
+# ------------------------------------------------------------------ tools
+
+
+def _check_tools(settings: Settings, report: Report) -> None:
+    for entry in settings.tools.allowed_hosts:
+        if not _is_host(entry):
+            allowed = 'host names, "*." before one for all below it, addresses and ranges, as "10.0.0.0/8"; no ports'
+            report("tools.allowed_hosts", f'"{entry}"', allowed, "")
+    search = settings.tools.web_search
+    if search.base_url and not _is_web_address(search.base_url):
+        report("tools.web_search.base_url", f'"{search.base_url}"', "an http:// or https:// address", "")
+    if search.provider == "searxng" and not search.base_url:
+        report("tools.web_search.base_url", "nothing", 'the address of your SearXNG, since provider = "searxng"', "")
+
+
+def _is_host(entry: str) -> bool:
+    import ipaddress
+
+    try:
+        ipaddress.ip_network(entry.strip("[]"), strict=False)
+    except ValueError:
+        labels = entry.removeprefix("*.").removesuffix(".").split(".")
+        return (
+            all(label and all(c.isalnum() or c in "-_" for c in label) for label in labels) and not labels[-1].isdigit()
+        )
+    return True
 
 
 # ------------------------------------------------------------------ tool servers

@@ -98,12 +98,28 @@ class Tasks:
 
 
 @attrs.frozen(eq=False, repr=False)
+class WebSearch:
+    """Who answers the tool web_search."""
+
+    provider: str = choice("", '"" = nobody: the tool says so', "", "tavily", "brave", "duckduckgo", "searxng")
+    api_key: str = text(
+        "", "for tavily and brave; usually ${VARIABLE}, so that the key is not in this file", secret=True
+    )
+    base_url: str = text("", 'the address of your SearXNG; "" = the service\'s own address')
+    max_results: int = whole(10, "results of one search, at most", least=1, most=50)
+
+
+@attrs.frozen(eq=False, repr=False)
 class Tools:
     """What tools may do."""
 
     timeout: float = number(60.0, "seconds for one call", above=0, most=86400)
     timeouts: Mapping[str, float] = seconds_by_name("seconds for one call of the named tool, instead of timeout")
     allowed_paths: tuple[str, ...] = texts('[] = the workspace only; ["/"] = everything')
+    allowed_hosts: tuple[str, ...] = texts(
+        "host names, addresses and CIDR ranges that web tools may reach though they are not public"
+    )
+    web_search: WebSearch = attrs.field(factory=WebSearch, metadata=section(WebSearch))
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -101,6 +101,9 @@ def _section(section: Any, path: str) -> Iterator[str]:
         yield f"# {rule.doc}{_not_yet(f'{path}.{name}')}"
         yield f"{name} = {as_toml(getattr(section, name))}"
     yield ""
+    for name, inner in rules_of(type(section)).items():
+        if isinstance(inner, SectionRule):
+            yield from _section(getattr(section, name), f"{path}.{name}")
 
 
 def _keys(cls: type[attrs.AttrsInstance]) -> list[tuple[str, Rule]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pegasus.settings import is_loopback, secrets_of
@@ -33,6 +35,34 @@ def test_listening_for_others_needs_consent(load, mistakes, section):
 def test_an_origin_that_no_browser_sends(mistakes, origin):
     (line,) = mistakes(f'[gateway]\nallowed_origins = ["https://ok.example:8443", "{origin}"]\n')
     assert f'gateway.allowed_origins: found "{origin}"; allowed: scheme and host' in line
+
+
+@pytest.mark.parametrize("host", ["http://a", "10.0.0.0/40", "a b", "a:80", "", "1.2.3", "*.", "a..b"])
+def test_what_is_no_host(mistakes, host):
+    [line] = mistakes(f'[tools]\nallowed_hosts = ["example.org", "{host}"]\n')
+    assert line.startswith(f'pegasus.toml: tools.allowed_hosts: found "{host}"; allowed: host names')
+
+
+def test_hosts_that_web_tools_may_reach(load):
+    hosts = (
+        "localhost",
+        "*.corp.example",
+        "10.0.0.0/8",
+        "127.0.0.1",
+        "[::1]",
+        "fd00::/8",
+        "my_host",
+        "münchen.example",
+    )
+    assert load(f"[tools]\nallowed_hosts = {json.dumps(hosts)}\n").tools.allowed_hosts == hosts
+
+
+def test_searxng_needs_its_address(mistakes):
+    [line] = mistakes('[tools.web_search]\nprovider = "searxng"\n')
+    assert line.startswith(
+        "pegasus.toml: tools.web_search.base_url: found nothing; allowed: the address of your SearXNG"
+    )
+    assert mistakes('[tools.web_search]\nbase_url = "ftp://a"\n')
 
 
 @pytest.mark.parametrize("name", ["claude", "anthropic/", "/x"])
@@ -116,6 +146,7 @@ def test_later_sections_are_accepted(load):
 
 
 def test_secrets_for_the_mask_of_the_logs(load):
+    search = '[tools.web_search]\napi_key = "tvly"\n'
     server = 'enabled = false\ntransport = "http"\nurl = "http://a"\nheaders = { A = "bearer" }\n'
-    text = f'[gateway]\ntoken = "t0ken"\n[mcp.servers.x]\n{server}'
-    assert set(secrets_of(load(text, {"OPENAI_API_KEY": "sk"}))) == {"t0ken", "bearer", "sk"}
+    text = f'[gateway]\ntoken = "t0ken"\n{search}[mcp.servers.x]\n{server}'
+    assert set(secrets_of(load(text, {"OPENAI_API_KEY": "sk"}))) == {"t0ken", "bearer", "sk", "tvly"}

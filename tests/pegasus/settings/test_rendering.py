@@ -11,7 +11,7 @@ from pegasus.settings import Settings, changed_keys
 from pegasus.settings.load import leaves, rules_of
 from pegasus.settings.model import Channel, McpServer, Provider
 from pegasus.settings.render import as_toml, commented_file, effective
-from pegasus.settings.rules import Rule, SectionRule, TableRule
+from pegasus.settings.rules import SectionRule, TableRule
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
@@ -75,7 +75,10 @@ def _sections() -> list[tuple[str, type, object]]:
     found += [("channels.cli", Channel, defaults.channels.cli), ("channels.telegram", Channel, Channel())]
     for name, rule in rules_of(Settings).items():
         if isinstance(rule, SectionRule) and name not in ("providers", "mcp", "channels"):
-            found.append((name, rule.cls, getattr(defaults, name)))
+            section = getattr(defaults, name)
+            found.append((name, rule.cls, section))
+            inner = {key: each for key, each in rules_of(rule.cls).items() if isinstance(each, SectionRule)}
+            found += [(f"{name}.{key}", each.cls, getattr(section, key)) for key, each in inner.items()]
     return found
 
 
@@ -85,7 +88,8 @@ def _sections() -> list[tuple[str, type, object]]:
 def test_the_page_names_every_key_with_its_default_and_what_it_may_hold(path, cls, default):
     section = next(part for part in PAGE.read_text().split("\n## ") if f"`[{path}]`" in part.splitlines()[0])
     for name, rule in rules_of(cls).items():
-        assert isinstance(rule, Rule)
+        if isinstance(rule, SectionRule):
+            continue
         allowed = f"a table, each value {rule.each.allowed}" if isinstance(rule, TableRule) else rule.allowed
         assert f"| `{name}` | {allowed} | `{as_toml(getattr(default, name))}` | {rule.doc}" in section
 
