@@ -128,10 +128,12 @@ class Inbox(Generic[M]):
             if HANDLING.get() is not None:
                 HANDLING.set(None)
         else:
-            if exchange.left:
+            if exchange.open:
+                exchange.holder = life
+                life.held[exchange] = None
+            elif exchange.left:
                 cell.bury(message, "its asker has left")
                 return False
-            exchange.take(life)
             HANDLING.set(exchange)
         cell.handled += 1
         life.current = message

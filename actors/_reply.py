@@ -70,8 +70,10 @@ class Exchange:
         self.open = False
         self._value = value
         self._error = error
-        if self.holder is not None:
-            self._let_go()
+        holder = self.holder
+        if holder is not None:
+            self.holder = None
+            holder.held.pop(self, None)
         if self._task is not None:
             task, self._task = self._task, None
             reschedule(task, cast("outcome.Outcome[object]", self))

@@ -140,7 +140,7 @@ class _Journal:
         size = 0
         while True:
             match message:
-                case Accept() | Commit():
+                case Commit() | Accept():
                     requests.append(message)
                     size += _weight(message)
                 case ReadFile() | ReplaceFile() | Archive():
@@ -215,8 +215,9 @@ def _weight(request: Request) -> int:
     if isinstance(request, Commit):
         for _, data in request.appends:
             size += len(data)
-        for post in request.posts:
-            size += len(post.text)
+        if request.posts:
+            for post in request.posts:
+                size += len(post.text)
         return size
     for media in request.message.media:
         size += len(media.data)

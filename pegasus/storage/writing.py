@@ -143,7 +143,11 @@ class Writer:
             if has_out:
                 self._posted(log_out.written(offsets[-1]))
         for request, answer in answers:
-            _give(request, answer)
+            reply: Reply[Any] = request.reply
+            if isinstance(answer, Exception):
+                reply.fail(answer)
+            else:
+                reply.send(answer)
         return None
 
     def _only_owed(self, requests: Sequence[Request]) -> frozenset[str]:
@@ -155,13 +159,15 @@ class Writer:
 
     def _stage(self, request: Request, batch: Batch) -> object:
         """What the asker will be told: an answer, or an error of the request itself, of which nothing is kept then."""
-        mark = self._logs.outbox.staged
+        posts = isinstance(request, Commit) and request.posts
+        mark = self._logs.outbox.staged if posts else None
         try:
             if isinstance(request, Accept):
                 return self._logs.inbox.accept(request.message, request.lane, self._clock())
             return self._stage_commit(request, batch)
         except _UNWRITABLE as error:
-            self._logs.outbox.dropped(mark)
+            if mark is not None:
+                self._logs.outbox.dropped(mark)
             return ValueError(f"cannot be written: {error}")
 
     def _stage_commit(self, commit: Commit, batch: Batch) -> tuple[PostResult, ...]:
@@ -213,11 +219,3 @@ def _is_allowed(path: str) -> bool:
 
 
 _OWN = (inbox.PATH, outbox.PATH)
-
-
-def _give(request: Request, answer: object) -> None:
-    reply: Reply[Any] = request.reply
-    if isinstance(answer, Exception):
-        reply.fail(answer)
-    else:
-        reply.send(answer)
