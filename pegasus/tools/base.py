@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import attrs
 import trio
 
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models.base import ToolSpec
+from pegasus.tools.arguments import problem_with, without_nulls
+
+MAX_RESULT: Final = 25_600
+"""Characters of a result, where nobody knows the context window: 5 % of 128,000 tokens (see `pegasus.tools.context`)."""
 
 
 class ToolError(Exception):
@@ -34,6 +39,8 @@ class ToolContext:
     key: the same for the same call, also when it is run again after a crash. workspace: where relative paths begin.
     allowed_paths: folders, as real paths; what lies below one of them may be read and written.
     origin: the channel of the message that the call is made for, if it is made for one.
+    env: what set_env has set; one mapping for all calls of a task, and added to the environment of what it runs.
+    max_result: characters a result may have; more is cut by the executor, unless the tool shapes its result by it.
     """
 
     task_id: str = ""
@@ -42,19 +49,23 @@ class ToolContext:
     workspace: Path = Path()
     allowed_paths: tuple[Path, ...] = ()
     origin: ChannelInfo | None = None
+    env: dict[str, str] = attrs.field(factory=dict)
+    max_result: int = MAX_RESULT
 
 
 @attrs.frozen(eq=False)
 class Tool:
     """spec: what the model sees; its parameters are also what arguments are checked against.
 
-    category: system, file, network, data, memory, code, task, mcp or custom.
+    category: system, file, network, data, memory, code, task, mcp or custom. more: a sentence for the model, how to get
+    the rest of a result that was too long.
     """
 
     spec: ToolSpec
     run: Callable[[Metadata, ToolContext], Awaitable[Json]]
     category: str = "custom"
     effect: Effect = Effect.ONCE
+    more: str = "Ask for less at a time."
 
     @property
     def name(self) -> str:
@@ -67,10 +78,11 @@ NO_CONTEXT = ToolContext()
 
 @attrs.frozen
 class ToolOutcome:
-    """content: JSON of the result, or `Error: …`. failed: whether the call failed."""
+    """content: JSON of the result, or `Error: …`. failed: whether the call failed. duration_ms: 0 where nobody measured."""
 
     content: str
     failed: bool
+    duration_ms: int = 0
 
 
 def failure(message: str) -> ToolOutcome:
@@ -78,55 +90,48 @@ def failure(message: str) -> ToolOutcome:
     return ToolOutcome(f"Error: {message}", failed=True)
 
 
+def parameters(properties: Mapping[str, Json], *required: str) -> Metadata:
+    """The JSON Schema of a tool's arguments: an object with these properties and no others."""
+    schema: dict[str, Json] = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = list(required)
+    return {**schema, "additionalProperties": False}
+
+
 async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
-    """Run once, for at most `timeout` seconds, after which the tool is cancelled (trap T27). Raises nothing but Cancelled."""
-    problem = check_arguments(tool.spec.parameters, arguments)
+    """Run once, for at most `timeout` seconds, after which the tool is cancelled (trap T27). Raises nothing but Cancelled.
+
+    A null among the arguments counts as absent, unless the schema wants it: some models fill in all they do not need.
+    """
+    arguments = without_nulls(tool.spec.parameters, arguments)
+    problem = problem_with(tool.spec.parameters, arguments)
     if problem is not None:
         return failure(problem)
     try:
-        with trio.fail_after(timeout):
-            result = await tool.run(arguments, context)
-    except trio.TooSlowError:
-        return failure(f"{tool.spec.name} was ended: it took longer than {timeout:g} s")
-    except ToolError as error:
-        return failure(str(error))
+        with trio.move_on_after(timeout):
+            return ToolOutcome(_written(await tool.run(arguments, context)), failed=False)
+        return failure(f"{tool.name} was ended: it took longer than {timeout:g} s")
     except Exception as error:  # a broken tool must not end the thought
-        return failure(f"{tool.spec.name} failed: {type(error).__name__}: {error}")
-    return ToolOutcome(json.dumps(result, ensure_ascii=False, separators=(",", ":")), failed=False)
+        return failure(_why(tool.name, error))
+    except BaseExceptionGroup as group:  # beside what broke there is a Cancelled, which alone goes on
+        raise group.split(Exception)[1] or group from None
 
 
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "object": (Mapping,),
-    "array": (list, tuple),
-}
+def _why(name: str, error: BaseException) -> str:
+    """For the model: what went wrong, without the groups that nurseries wrap around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, ToolError):
+        return str(error)
+    if isinstance(error, trio.TooSlowError):
+        return f"{name} failed: something in it took too long"
+    return f"{name} failed: {type(error).__name__}: {error}"
 
 
-def check_arguments(schema: Metadata, arguments: Metadata) -> str | None:
-    """What is wrong with the arguments, in words for the model, or None.
-
-    Understands the part of JSON Schema that our tools use: type, properties, required, enum.
-    """
-    properties: Any = schema.get("properties", {})
-    required: Any = schema.get("required", [])
-    problems = [f"{name} is required" for name in required if arguments.get(name) is None]
-    for name, value in arguments.items():
-        if name not in properties:
-            problems.append(f"{name} is not a parameter (there are: {', '.join(properties) or 'none'})")
-        elif value is not None and (problem := _check_value(properties[name], value)):
-            problems.append(f"{name} {problem}")
-    return "; ".join(problems) or None
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-def _check_value(schema: Mapping[str, Any], value: Json) -> str | None:
-    wanted = schema.get("type", "")
-    if wanted in _TYPES and (
-        not isinstance(value, _TYPES[wanted]) or (isinstance(value, bool) and wanted in ("integer", "number"))
-    ):
-        return f"must be of type {wanted}, found {type(value).__name__}"
-    if "enum" in schema and value not in schema["enum"]:
-        return f"must be one of {', '.join(map(str, schema['enum']))}, found {value!r}"
-    return None
+def _written(result: Json) -> str:
+    """The result as JSON. Names that are no Unicode keep their bytes as escapes, which the model can hand back."""
+    text = json.dumps(result, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return json.dumps(result, separators=(",", ":")) if _SURROGATE.search(text) else text
