@@ -16,22 +16,33 @@ from actors.testing._everywhere import cancel_at_every_checkpoint, crash_at_ever
 from actors.testing._faults import Faults, actor_tasks, all_tasks
 from actors.testing._invariants import check_tree
 from actors.testing._plan import Kind, Perturbation
+from actors.testing._probe import Answers, Crashes, Fails, Hangs, Ignores, Keeps, Probe, ProbeCrash
 from actors.testing._run import Simulation
 from actors.testing._simulate import Report, simulate
+from actors.testing._trace import Trace
 
 __all__ = [
+    "Answers",
     "BrokenTree",
+    "Crashes",
     "Deadlock",
     "Endless",
+    "Fails",
     "Faults",
+    "Hangs",
+    "Ignores",
     "InjectedCrash",
+    "Keeps",
     "Kind",
     "Nondeterminism",
     "Perturbation",
+    "Probe",
+    "ProbeCrash",
     "Report",
     "Simulation",
     "SimulationError",
     "SimulationFailed",
+    "Trace",
     "actor_tasks",
     "all_tasks",
     "cancel_at_every_checkpoint",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from trio.lowlevel import Task
 
-from actors.testing._errors import InjectedCrash
+from actors.testing._errors import InjectedCrash, Nondeterminism
 from actors.testing._faults import Faults, Listed, Seeded, actor_tasks
 from actors.testing._plan import Kind, Perturbation
 from actors.testing._run import Check, Main, Program
@@ -79,6 +79,10 @@ def _at_every(
             strike = Perturbation(kind, task, step, 0)
             run = program.run(first.seed, Listed((*first.perturbations, strike)))
             steps += run._scheduler.taken
+            if run.failure is None and strike not in run.perturbations:
+                run.failure = Nondeterminism(
+                    f"{task} is not at its checkpoint {step} in every run of the same schedule"
+                )
             if run.failure is not None:
                 raise found(program, run, 200, f"{strike.describe()}, the {number}. of {len(chosen)} places")
     return Report(1, 1 + len(chosen), steps, len(chosen))

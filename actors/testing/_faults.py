@@ -13,9 +13,11 @@ from actors._context import CURRENT
 from actors._supervisor import _run as supervisor_task
 from actors.testing._plan import AFTER, Kind, Perturbation
 
-MOODS = ((0.25, 0.0), (0.4, 0.02), (0.3, 0.1), (0.1, 0.3))
-"""How often a task of a round goes later, and how often it is held back. Each seed has one of these moods, since some
-faults need one long lag in a calm program, and others need chaos."""
+MOODS = ((0.6, 0.0), (0.5, 0.1), (0.3, 0.3), (0.1, 0.5))
+"""How often a task of a round goes later, and how often it is held back. Each seed has one of these moods: some faults
+need one lag in a program that is calm otherwise, some need chaos."""
+PACES = (0.0, 0.3, 1.0, 2.0)
+"""Each task has one of these in each run: how many times as often as others it is held back."""
 RANKS = 3
 
 
@@ -86,7 +88,8 @@ class Seeded:
         self._faults = faults
         self._next = random.random
         self._late, lag = MOODS[int(random.random() * len(MOODS))]
-        self._lag = lag if faults.lag else 0.0
+        self._lags = [lag * pace if faults.lag else 0.0 for pace in PACES]
+        self._lag_of: dict[str, float] = {}
         self._delay = 1 / faults.delay if faults.delay else 0.0
         self._crash = 1 / faults.crash if faults.crash else 0.0
         self._cancel = 1 / faults.cancel if faults.cancel else 0.0
@@ -97,10 +100,13 @@ class Seeded:
             return Perturbation(Kind.DELAY, task, step, self._pick_delay())
         if alone:
             return None
+        lag = self._lag_of.get(task)
+        if lag is None:
+            lag = self._lag_of[task] = self._lags[int(self._next() * len(PACES))]
         drawn = self._next()
-        if drawn < self._lag:
+        if drawn < lag:
             return Perturbation(Kind.LAG, task, step, self._up_to(self._faults.lag))
-        if drawn < self._lag + self._late:
+        if drawn < lag + self._late:
             return Perturbation(Kind.LATE, task, step, self._up_to(RANKS))
         return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,11 +9,12 @@ import attrs
 
 from actors._cell import Cell, System
 from actors._core import Core
-from actors._events import Event, Events
+from actors._events import Event
 from actors._inbox import NOTHING
 from actors._supervisor import Supervisor
 from actors._table import RUNNING, State
 from actors.testing._errors import BrokenTree
+from actors.testing._listener import Listener, listen
 from actors.testing._words import say
 
 
@@ -96,30 +96,26 @@ def _refuse(problems: list[str]) -> None:
 # ------------------------------------------------------------ all trees of a run
 
 
-class Listener(Events):
-    """Hands on every event at once."""
-
-    def __init__(self, hear: Callable[[Event], object]) -> None:
-        super().__init__(1)
-        self._hear = hear
-
-    def _put(self, event: Event) -> None:
-        self._hear(event)
-
-
 @attrs.define(eq=False)
 class Trees:
-    """Watches all trees of a run without being asked: looks at each supervisor at its end, and tells what happens."""
+    """Watches all trees of a run without being asked: whenever all tasks wait, and at the end of each supervisor."""
 
     problems: list[str] = attrs.Factory(list)
+    _cores: dict[Core, None] = attrs.Factory(dict)
     _note: Callable[[str], None] | None = None
     _listeners: list[Listener] = attrs.Factory(list)
 
     def start(self, note: Callable[[str], None] | None) -> None:
         """Of a run. note: told each event as a line."""
         self.problems = []
+        self._cores.clear()
         self._note = note
         self._listeners.clear()
+
+    def look(self) -> None:
+        """For a moment at which all tasks wait."""
+        if not self.problems:
+            self.problems += [problem for core in self._cores for problem in problems_of(core)]
 
     def check(self) -> None:
         _refuse(self.problems)
@@ -131,9 +127,11 @@ class Trees:
         trees = self
 
         async def watched_run(core: Core, up: Callable[[], object]) -> None:
+            trees._cores[core] = None
             try:
                 await run(core, up)
             finally:
+                trees._cores.pop(core, None)
                 trees.problems += problems_of(core)
 
         def watched_init(system: System, *args: object) -> None:
@@ -150,9 +148,7 @@ class Trees:
 
     def _listen(self, system: System) -> None:
         if self._note is not None:
-            listener = Listener(self._hear)
-            self._listeners.append(listener)
-            system.hub._streams.append(weakref.ref(listener))
+            self._listeners.append(listen(system, self._hear))
 
     def _hear(self, event: Event) -> None:
         if self._note is not None:

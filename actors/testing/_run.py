@@ -108,7 +108,14 @@ class Program:
     ) -> Simulation:
         """Run it once. detailed: with a trace for people. thoroughly: watch out for what cannot be replaced."""
         hits = self.hits if find_places or isinstance(choices, Seeded) else None
-        scheduler = Scheduler(choices, hits, max_steps=self.max_steps, detailed=detailed, find_places=find_places)
+        scheduler = Scheduler(
+            choices,
+            hits,
+            max_steps=self.max_steps,
+            look=self.trees.look,
+            detailed=detailed,
+            find_places=find_places,
+        )
         simulation = Simulation(seed, scheduler)
         self.trees.start(scheduler.note if detailed else None)
         with _no_garbage_collection():
@@ -132,7 +139,7 @@ class Program:
 
     def _judge(self, simulation: Simulation) -> BaseException | None:
         error = simulation.error
-        if isinstance(error, KeyboardInterrupt):
+        if error is not None and any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves(error)):
             raise error
         found = self.guards.caught or simulation._scheduler.problem
         if found is not None:
@@ -143,7 +150,9 @@ class Program:
             self.trees.check()
             if self.check is not None:
                 self.check(simulation)
-        except Exception as wrong:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as wrong:
             return wrong
         return None
 

@@ -6,6 +6,7 @@ A lag is counted in rounds in which some other task ran. When all others wait, a
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from collections.abc import Callable
 import trio
 from trio.lowlevel import Task
 
-from actors._stack import location_of, stack_of
+from actors._stack import MACHINERY
 from actors.testing import _trio
 from actors.testing._errors import Deadlock, Endless, SimulationError
 from actors.testing._faults import Choices
@@ -35,7 +36,7 @@ class Scheduler:
 
     scope: around the program. steps: numbers of tasks as they ran, times the clock jumped to, and notes. done: the
     perturbations that took effect, and where. places: checkpoints where a task that may be hit could have crashed.
-    problem: what the scheduler has found wrong.
+    problem: what the scheduler has found wrong. look: called whenever all tasks wait.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Scheduler:
         hits: Callable[[Task], bool] | None,
         *,
         max_steps: int,
+        look: Callable[[], object] = lambda: None,
         detailed: bool = False,
         find_places: bool = False,
     ) -> None:
@@ -57,6 +59,7 @@ class Scheduler:
         self._choices = choices
         self._hits = hits
         self._max_steps = max_steps
+        self._look = look
         self._detailed = detailed
         self._find_places = find_places
         self._runner: _trio.Runner
@@ -73,7 +76,7 @@ class Scheduler:
     @property
     def after_step(self) -> Callable[[Task], None] | None:
         """What is to be called after each step of a task."""
-        return self._stepped if self._choices.strikes or self._find_places else None
+        return self._after_step if self._choices.strikes or self._find_places else None
 
     def note(self, text: str) -> None:
         self.steps.append(f"t={self.now:.3f} {text}" if self._detailed else text)
@@ -91,13 +94,14 @@ class Scheduler:
     def begin(self, runner: _trio.Runner) -> None:
         self._runner = runner
 
-    def draw(self, ready: list[Task]) -> list[Task]:
-        if ready or self._lagging:
+    def draw(self, queue: _trio.RunQueue) -> list[Task]:
+        if queue or self._lagging:
             self._round += 1
-        if self._lagging:
-            ready += self._released(self._round)
         if self._pending:
             self._strike_pending(self._round)
+        ready = queue.ready()
+        if self._lagging:
+            ready += self._released(self._round)
         if len(ready) > 1:
             ready.sort(key=_trio.number_of)
         chosen = self._choose(ready)
@@ -115,11 +119,12 @@ class Scheduler:
                 runner.make_ready(task)
         if not runner.is_idle or runner.somebody_waits_for_idleness:
             return
+        self._look()
         until = min([deadline, *(until for until, _ in self._delayed)])
         if until < math.inf:
             self._jump(until)
             return
-        gc.collect()
+        gc.collect(1)  # of what this run has made: it may be that garbage holds a Reply, or a channel
         if runner.is_idle:
             self._deadlocked()
 
@@ -182,9 +187,18 @@ class Scheduler:
             return
         for task in chosen:
             if name := names[_trio.number_of(task)]:
-                self.steps.append(f"t={self.now:.3f} {name} @{_trio.step_of(task)} {location_of(task) or ''}")
+                self.steps.append(f"t={self.now:.3f} {name} @{_trio.step_of(task)} {_own_place(task)}".rstrip())
 
     # ------------------------------------------------------------ strikes
+
+    def _after_step(self, task: Task) -> None:
+        """Trio would only log an error of this."""
+        try:
+            self._stepped(task)
+        except Exception as error:
+            self.problem = self.problem or SimulationError(f"the simulation cannot go on: {error!r}")
+            self.problem.__cause__ = error
+            self.scope.cancel()
 
     def _stepped(self, task: Task) -> None:
         number = _trio.number_of(task)
@@ -212,7 +226,7 @@ class Scheduler:
                 self._strike(task, perturbation)
 
     def _strike(self, task: Task, perturbation: Perturbation) -> None:
-        where = location_of(task) or ""
+        where = _own_place(task)
         if strike(task, perturbation, self.scope if self._runner.is_main(task) else None):
             self.done[perturbation] = where
             self.note(perturbation.describe())
@@ -241,14 +255,14 @@ class Scheduler:
         return self._hittable[number]
 
     def _did(self, perturbation: Perturbation, task: Task) -> None:
-        self.done[perturbation] = (location_of(task) or "") if self._detailed else ""
+        self.done[perturbation] = _own_place(task) if self._detailed else ""
 
     # ------------------------------------------------------------ ends
 
     def _deadlocked(self) -> None:
         tasks = self._runner.tasks()
         if self.problem is None:
-            self.problem = Deadlock(self.now, {self._names[_trio.number_of(task)]: stack_of(task) for task in tasks})
+            self.problem = Deadlock(self.now, {self._names[_trio.number_of(task)]: _own_stack(task) for task in tasks})
         if not self.scope.cancel_called:
             self.scope.cancel(reason="the simulation has found a deadlock")
             return
@@ -264,3 +278,29 @@ class Scheduler:
             self.scope.cancel(reason="the simulation has found no end")
         if self.taken > self._max_steps + GRACE:
             raise self.problem
+
+
+OTHERS = (*MACHINERY, contextlib.__file__)
+
+
+def _own_stack(task: Task) -> tuple[str, ...]:
+    """Where the program's own code waits, and what it calls there, without the depths of Trio and of this package."""
+    lines: list[str] = []
+    inner = ""
+    for frame, line in task.iter_await_frames():
+        code = frame.f_code
+        if not code.co_filename.startswith(OTHERS):
+            lines.append(f"{code.co_filename}:{line} in {code.co_qualname}")
+            inner = ""
+        elif not inner:
+            inner = f"waits in {code.co_qualname}"
+    return (*lines, inner) if inner else tuple(lines)
+
+
+def _own_place(task: Task) -> str:
+    """The innermost await of the program's own code; "" for a task that has none."""
+    place = ""
+    for frame, line in task.iter_await_frames():
+        if not frame.f_code.co_filename.startswith(OTHERS):
+            place = f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}"
+    return place

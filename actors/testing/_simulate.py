@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from itertools import zip_longest
 
 import attrs
 
@@ -12,6 +11,7 @@ from actors.testing._faults import Choices, Faults, Listed, Seeded
 from actors.testing._plan import Perturbation, from_token, to_token
 from actors.testing._run import Check, Main, Program, Simulation
 from actors.testing._shrink import Shrinker
+from actors.testing._trace import first_difference
 from actors.testing._trio import canary
 
 TWICE_AT_FIRST = 100
@@ -113,15 +113,6 @@ def repeat(program: Program, first: Simulation, choices: Choices, *, thoroughly:
         f"two runs of the same schedule differ; something does not depend on the seed alone:\n{difference}"
     )
     raise failed(second, f"seed {first.seed}", perturbations)
-
-
-def first_difference(one: tuple[str, ...], other: tuple[str, ...]) -> str:
-    """The first line that differs, with the one before it; "" if none does."""
-    for index, (mine, yours) in enumerate(zip_longest(one, other, fillvalue="(the end)")):
-        if mine != yours:
-            before = f"  line {index}, in both:   {one[index - 1]}\n" if index else ""
-            return f"{before}  line {index + 1}, first run:  {mine}\n  line {index + 1}, second run: {yours}"
-    return ""
 
 
 # ------------------------------------------------------------ failures

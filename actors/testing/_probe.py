@@ -1,0 +1,133 @@
+"""An actor that does as it is told, for tests of what stands around it."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import deque
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import attrs
+import trio
+
+from actors._inbox import Inbox
+from actors._reply import Reply
+
+
+class ProbeCrash(Exception):
+    """What a Probe crashes with, if it is not told otherwise."""
+
+
+@attrs.frozen
+class Answers:
+    """Answer with this value, after so many seconds."""
+
+    value: object = None
+    after: float = 0.0
+
+
+@attrs.frozen
+class Fails:
+    """Answer with this error."""
+
+    error: Exception
+
+
+@attrs.frozen
+class Crashes:
+    """Raise this."""
+
+    error: Exception = attrs.Factory(lambda: ProbeCrash("as it was told"))
+
+
+@attrs.frozen
+class Hangs:
+    """Do nothing for so many seconds, and then finish the message without an answer."""
+
+    seconds: float = math.inf
+
+
+@attrs.frozen
+class Keeps:
+    """Keep the message, so that its asker waits: the test may answer later, by `probe.replies`."""
+
+
+@attrs.frozen
+class Ignores:
+    """Finish the message without an answer."""
+
+
+Act: TypeAlias = Answers | Fails | Crashes | Hangs | Keeps | Ignores
+
+
+class Probe:
+    """A scripted actor: `Child("probe", probe.run)`. It keeps what it receives, over its restarts.
+
+    script: what to do with each message in turn; `then`: with all that come after. got: the messages, with None in the
+    place of a Reply (for a Probe that kept it could still answer). runs: how often it was started. replies: of the
+    questions that it was told to keep.
+    """
+
+    def __init__(self, script: Iterable[Act] = (), *, then: Act = Ignores()) -> None:
+        self.got: list[object] = []
+        self.runs = 0
+        self.replies: list[Reply[object]] = []
+        self._script = deque(script)
+        self._then = then
+        self._news = trio.Event()
+
+    def next(self, *acts: Act) -> None:
+        """Do this with the next messages, after what the script still holds."""
+        self._script.extend(acts)
+
+    async def run(self, inbox: Inbox[object]) -> None:
+        """The actor."""
+        self.runs += 1
+        async for message in inbox:
+            self.got.append(_without_reply(message))
+            self._news.set()
+            self._news = trio.Event()
+            await self._do(self._script.popleft() if self._script else self._then, message)
+
+    async def wait_for(self, count: int) -> None:
+        """Wait until it has received so many messages, all runs together."""
+        while len(self.got) < count:
+            await self._news.wait()
+
+    async def _do(self, act: Act, message: object) -> None:
+        match act:
+            case Crashes(error):
+                raise error
+            case Hangs(seconds):
+                await trio.sleep(seconds)
+            case Keeps():
+                if (reply := _reply_of(message)) is not None:
+                    self.replies.append(reply)
+            case Answers(value, after):
+                await trio.sleep(after)
+                if (reply := _reply_of(message)) is not None:
+                    reply.send(value)
+            case Fails(error):
+                if (reply := _reply_of(message)) is not None:
+                    reply.fail(error)
+
+
+def _reply_of(message: object) -> Reply[object] | None:
+    field = _first_field(message)
+    reply = getattr(message, field) if field else None
+    return reply if isinstance(reply, Reply) else None
+
+
+def _without_reply(message: object) -> object:
+    if _reply_of(message) is None:
+        return message
+    if isinstance(message, tuple):
+        return type(message)._make((None, *message[1:]))  # type: ignore[attr-defined]
+    message = copy.copy(message)
+    object.__setattr__(message, _first_field(message), None)
+    return message
+
+
+def _first_field(message: object) -> str:
+    return next(iter(getattr(type(message), "__match_args__", ())), "")
