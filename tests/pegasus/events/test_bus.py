@@ -1,0 +1,446 @@
+"""The bus in virtual time: order, subscribers of every sort, the gate, restarts."""
+
+from contextlib import asynccontextmanager
+from random import Random
+
+import attrs
+import pytest
+import trio
+
+from actors import Backoff, Child, Intensity, Mailbox, MailboxFull, Overflow, open_supervisor
+from pegasus.events import (
+    BusStatus,
+    Deliver,
+    Emit,
+    Event,
+    EventMaker,
+    EventType,
+    GetBusStatus,
+    Subscribe,
+    Unsubscribe,
+)
+from pegasus.events.bus import BACKLOG, MAX_PENDING, RECORDED, event_bus, is_recorded
+from pegasus.tasks.payloads import KEYS
+
+E = EventType
+TASK = "00112233aabbccdd"
+BUS = Mailbox(capacity=1024)
+
+
+def event(type=E.HEARTBEAT, id="", priority=None, task_id=None):
+    return Event(id, type, 1, "test", task_id, {}, priority)
+
+
+def line(id, type=E.STEP_COMPLETED, priority=None):
+    """An event that is recorded."""
+    return event(type, id, priority, TASK)
+
+
+@attrs.frozen
+class Crash:
+    pass
+
+
+class Reader:
+    """A subscriber. got: ids in order. pause: seconds it takes for each."""
+
+    def __init__(self, pause=0.0):
+        self.got = []
+        self.pause = pause
+        self.runs = 0
+        self.enough = trio.Event()
+        self.want = None
+
+    async def run(self, inbox):
+        self.runs += 1
+        async for message in inbox:
+            match message:
+                case Deliver(it):
+                    await trio.sleep(self.pause)
+                    self.got.append(it.id)
+                    if len(self.got) == self.want:
+                        self.enough.set()
+                case Crash():
+                    raise RuntimeError("crash")
+
+    async def until(self, count):
+        self.want = count
+        if len(self.got) < count:
+            self.enough = trio.Event()
+            with trio.fail_after(1000):
+                await self.enough.wait()
+
+
+class Gate:
+    """records: the batches, as ids. pause: seconds for each. fails: how many it crashes with, after having read them."""
+
+    def __init__(self, pause=0.0):
+        self.records = []
+        self.pause = pause
+        self.fails = 0
+        self.open = trio.Event()
+        self.open.set()
+
+    async def run(self, inbox):
+        async for message in inbox:
+            await self.open.wait()
+            await trio.sleep(self.pause)
+            if self.fails:
+                self.fails -= 1
+                raise OSError("disk on fire")
+            self.records.append([it.id for it in message.events])
+            message.reply.send(None)
+
+
+@asynccontextmanager
+async def running(gate=None, **readers):
+    """bus, and the refs of the readers; none has subscribed."""
+    backoff = Backoff(first=1, limit=1, jitter=0)
+    children = []
+    if gate is not None:
+        children.append(Child("gate", gate.run, backoff=backoff))
+    async with open_supervisor(children, intensity=Intensity(9, 1000)) as root:
+        bus = await root.start_child(Child("bus", event_bus, root.ref("gate") if gate else None, mailbox=BUS))
+        refs = {}
+        for name, reader in readers.items():
+            mailbox = getattr(reader, "mailbox", Mailbox(capacity=4))
+            refs[name] = await root.start_child(Child(name, reader.run, mailbox=mailbox, backoff=backoff))
+        yield bus, refs, root
+
+
+async def emit(bus, *events):
+    for it in events:
+        await bus.tell(Emit(it))
+
+
+async def test_the_most_urgent_goes_first_and_equals_in_order():
+    reader, gate = Reader(), Gate()
+    async with running(gate, reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        gate.open = trio.Event()
+        await emit(bus, line("first"))
+        await trio.sleep(1)  # the rest comes while it is being written
+        await emit(bus, event(E.HEARTBEAT, "90a"), line("335a"), event(E.SYSTEM_STARTED, "0"))
+        await emit(bus, line("own", priority=5), line("335b"), event(E.HEARTBEAT, "90b"))
+        gate.open.set()
+        await reader.until(7)
+    assert reader.got == ["first", "0", "own", "90a", "90b", "335a", "335b"]
+
+
+async def test_any_batch_is_sorted_and_stable():
+    random, reader, gate = Random(4), Reader(), Gate()
+    events = [event(random.choice(list(EventType)), str(n), random.choice([None, 7])) for n in range(500)]
+    async with running(gate, reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        gate.open = trio.Event()
+        await emit(bus, line("first"))
+        await trio.sleep(1)
+        await emit(bus, *events)
+        gate.open.set()
+        await reader.until(501)
+    assert reader.got[1:] == [it.id for it in sorted(events, key=lambda it: it.effective_priority)]
+
+
+async def test_a_subscriber_gets_the_types_it_asked_for():
+    some, every = Reader(), Reader()
+    async with running(some=some, every=every) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["some"], frozenset({E.HEARTBEAT, E.TASK_FAILED}))
+        await bus.ask(Subscribe, refs["every"])
+        await emit(bus, event(id="1"), line("2"), line("3", E.TASK_FAILED))
+        await every.until(3)
+        await some.until(2)
+    assert (some.got, every.got) == (["1", "3"], ["1", "3", "2"])
+
+
+async def test_a_subscriber_gets_what_is_emitted_from_then_on():
+    reader = Reader()
+    async with running(reader=reader) as (bus, refs, _):
+        await emit(bus, event(id="before"))
+        await bus.ask(Subscribe, refs["reader"])
+        await emit(bus, event(id="after"))
+        await reader.until(1)
+    assert reader.got == ["after"]
+
+
+async def test_subscribing_again_replaces_the_types():
+    reader = Reader()
+    async with running(reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"])
+        await bus.ask(Subscribe, refs["reader"], frozenset({E.TASK_FAILED}))
+        await emit(bus, event(id="1"), line("2", E.TASK_FAILED))
+        await reader.until(1)
+        await trio.sleep(1)
+        status = await bus.ask(GetBusStatus)
+    assert reader.got == ["2"]
+    assert status == BusStatus(pending=0, emitted=2, subscribers=("reader",), dropped=0)
+
+
+async def test_who_unsubscribes_gets_nothing_more():
+    reader, other = Reader(pause=10), Reader()
+    async with running(reader=reader, other=other) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"])
+        await bus.ask(Subscribe, refs["other"])
+        await emit(bus, *[event(id=str(n)) for n in range(20)])
+        await other.until(20)
+        await bus.ask(Unsubscribe, refs["reader"])
+        await bus.ask(Unsubscribe, refs["reader"])  # again is no error
+        await emit(bus, event(id="late"))
+        await other.until(21)
+        await trio.sleep(1000)
+        assert (await bus.ask(GetBusStatus)).subscribers == ("other",)
+    assert len(reader.got) <= 6  # in hand, in its mailbox, and on the way
+    assert other.got == [*map(str, range(20)), "late"]
+
+
+@pytest.mark.parametrize("broken", ["slow", "stuck", "dead", "refusing"])
+async def test_a_bad_subscriber_delays_nobody(broken):
+    good, bad = Reader(), Reader(pause={"slow": 5, "stuck": 1e6}.get(broken, 0))
+    if broken == "refusing":
+        bad.pause = 1e6
+        bad.mailbox = Mailbox(capacity=1, overflow=Overflow.REJECT)
+    async with running(good=good, bad=bad) as (bus, refs, root):
+        await bus.ask(Subscribe, refs["bad"], None, True)
+        await bus.ask(Subscribe, refs["good"], None, True)
+        if broken == "dead":
+            await root.stop_child("bad")
+        begun = trio.current_time()
+        await emit(bus, *[line(str(n)) for n in range(2000)])
+        await good.until(2000)
+        assert trio.current_time() == begun
+        assert good.got == [*map(str, range(2000))]
+        await root.stop()
+
+
+async def test_a_slow_one_gets_all_in_order_if_it_is_essential():
+    reader = Reader(pause=0.01)
+    async with running(reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        await emit(bus, *[event(id=str(n)) for n in range(3 * BACKLOG)])
+        await reader.until(3 * BACKLOG)
+    assert reader.got == [*map(str, range(3 * BACKLOG))]
+
+
+async def test_a_slow_one_that_is_not_essential_loses_the_oldest_and_it_is_said(caplog):
+    reader, quick = Reader(pause=0.01), Reader()
+    async with running(reader=reader, quick=quick) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"])
+        await bus.ask(Subscribe, refs["quick"], None, True)
+        total = 3 * BACKLOG
+        await emit(bus, *[event(id=str(n)) for n in range(total)])
+        await quick.until(total)
+        dropped = (await bus.ask(GetBusStatus)).dropped
+        await reader.until(total - dropped)
+    assert dropped >= total - BACKLOG - 10
+    assert reader.got[-BACKLOG:] == [*map(str, range(total - BACKLOG, total))]
+    assert reader.got == sorted(reader.got, key=int)
+
+
+async def test_one_that_refuses_gets_all_in_order_when_it_has_room():
+    reader = Reader(pause=0.3)
+    reader.mailbox = Mailbox(capacity=1, overflow=Overflow.REJECT)
+    async with running(reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        await emit(bus, *[event(id=str(n)) for n in range(20)])
+        await reader.until(20)
+        for _ in range(2):
+            refs["reader"].tell_nowait(Deliver(event(id="fills it")))
+            await trio.sleep(0.1)
+        with pytest.raises(MailboxFull):
+            refs["reader"].tell_nowait(Crash())
+    assert reader.got[:20] == [*map(str, range(20))]
+
+
+async def test_one_that_crashes_gets_what_comes_when_it_runs_again():
+    reader = Reader()
+    async with running(reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        await emit(bus, event(id="1"))
+        await reader.until(1)
+        await refs["reader"].tell(Crash())
+        await emit(bus, event(id="2"), event(id="3"))
+        await reader.until(3)
+    assert (reader.got, reader.runs) == (["1", "2", "3"], 2)
+
+
+# ------------------------------------------------------------------ the gate
+
+
+async def test_nothing_is_told_before_it_is_written():
+    reader, gate = Reader(), Gate()
+    gate.open = trio.Event()
+    async with running(gate, reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        await emit(bus, line("1"), event(id="urgent"), line("2", E.TASK_FAILED))
+        await trio.sleep(100)
+        assert reader.got == []
+        gate.open.set()
+        await reader.until(3)
+    assert gate.records == [["2", "1"]]  # one for the batch, in order of delivery, task events only
+    assert reader.got == ["urgent", "2", "1"]
+
+
+async def test_what_comes_while_the_gate_writes_is_the_next_batch():
+    reader, gate = Reader(), Gate(pause=1)
+    async with running(gate, reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        await emit(bus, line("0"))
+        await trio.sleep(0.5)
+        await emit(bus, *[line(str(n)) for n in range(1, 500)])
+        await reader.until(500)
+        assert trio.current_time() < 3
+    assert [len(record) for record in gate.records] == [1, 499]
+    assert reader.got == [*map(str, range(500))]
+
+
+async def test_what_is_no_task_event_passes_unwritten():
+    reader, gate = Reader(), Gate(pause=50)
+    async with running(gate, reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        await emit(bus, event(E.TOOL_CALL_COMPLETED, "main agent's"), event(E.TASK_STATE_CHANGED, "x", task_id=TASK))
+        await reader.until(2)
+        assert trio.current_time() < 50
+    assert gate.records == []
+
+
+async def test_a_gate_that_is_down_for_a_moment_is_asked_again():
+    reader, gate = Reader(), Gate()
+    gate.fails = 3
+    async with running(gate, reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        await emit(bus, line("1"))
+        await reader.until(1)
+        await emit(bus, line("2"))
+        await reader.until(2)
+    assert gate.records == [["1"], ["2"]]
+    assert reader.got == ["1", "2"]
+
+
+async def test_a_stop_still_records_what_was_emitted():
+    gate = Gate(pause=0.5)
+    async with running(gate) as (bus, _, root):
+        await emit(bus, line("1"))
+        await trio.sleep(0.1)
+        await emit(bus, line("2"))
+        await trio.lowlevel.checkpoint()
+        await root.stop_child("bus")
+    assert gate.records == [["1"], ["2"]]
+
+
+async def test_a_stop_does_not_wait_for_a_gate_that_is_gone(caplog):
+    gate = Gate()
+    async with running(gate) as (bus, _, root):
+        gate.open = trio.Event()
+        await emit(bus, line("1"))
+        await trio.sleep(1)
+        await root.stop_child("gate")
+        begun = trio.current_time()
+        await root.stop_child("bus")
+        assert trio.current_time() - begun < 1
+    assert gate.records == []
+
+
+async def test_emitters_wait_when_too_much_waits():
+    gate = Gate()
+    async with running(gate) as (bus, _, _root):
+        gate.open = trio.Event()
+        await emit(bus, line("0"))
+        await trio.sleep(1)
+        with trio.move_on_after(10) as scope:
+            await emit(bus, *[event(id=str(n)) for n in range(MAX_PENDING + 5000)])
+        assert scope.cancelled_caught
+        gate.open.set()
+        with trio.fail_after(10):
+            status = await bus.ask(GetBusStatus)
+        assert status.emitted >= MAX_PENDING
+
+
+# ------------------------------------------------------------------ beginning anew
+
+
+async def test_a_subscriber_of_a_new_run_is_not_told_what_the_logs_tell_it():
+    """Else it would take the same event twice: from the log that it has read, and from the bus."""
+    reader, gate = Reader(), Gate()
+    async with running(gate, reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        await refs["reader"].tell(Crash())
+        await trio.sleep(0.1)
+        for n in range(10):  # some in its mailbox, the others in its backlog
+            await emit(bus, line(f"old{n}"), event(E.WEBHOOK_TRIGGERED, f"hook{n}"))
+        await trio.sleep(0.1)
+        gate.open = trio.Event()
+        await emit(bus, line("being written"))
+        await trio.sleep(0.1)
+        answer = await bus.request(Subscribe, refs["reader"], None, True)
+        with trio.move_on_after(5) as scope:
+            await answer.get()
+        assert scope.cancelled_caught  # not before the last of the old ones is in the logs
+        gate.open.set()
+        await trio.sleep(2)
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        await emit(bus, line("new"))
+        await trio.sleep(1)
+    assert "being written" in gate.records[-2]
+    assert reader.got[-1] == "new"
+    assert "being written" not in reader.got
+    assert len([id for id in reader.got if id.startswith("old")]) <= 4  # what its mailbox held
+    assert [id for id in reader.got if id.startswith("hook")] == [f"hook{n}" for n in range(10)]
+
+
+async def test_a_bus_that_starts_anew_serves_who_subscribes_anew():
+    reader = Reader()
+
+    async def frail(inbox, state):
+        if state.pop("crash", False):
+            inbox.started()
+            await trio.sleep(1)
+            raise RuntimeError("crash")
+        await event_bus(inbox, None)
+
+    async with open_supervisor([Child("bus", frail, {"crash": True}, mailbox=BUS)]) as root:
+        bus = root.ref("bus")
+        ref = await root.start_child(Child("reader", reader.run))
+        answer = await bus.request(Subscribe, ref, None, True)  # waits in the mailbox
+        await emit(bus, event(id="1"))
+        await answer.get()
+        await reader.until(1)
+    assert reader.got == ["1"]
+
+
+# ------------------------------------------------------------------ much of it
+
+
+async def test_ten_thousand_events_for_several_subscribers():
+    readers = {f"r{n}": Reader() for n in range(4)}
+    gate = Gate(pause=0.01)
+    async with running(gate, **readers) as (bus, refs, _):
+        for ref in refs.values():
+            await bus.ask(Subscribe, ref, None, True)
+        await emit(bus, *[line(str(n)) for n in range(10_000)])
+        for reader in readers.values():
+            await reader.until(10_000)
+        assert (await bus.ask(GetBusStatus)).pending == 0
+    assert sum(map(len, gate.records)) == 10_000
+    assert len(gate.records) < 200
+    for reader in readers.values():
+        assert reader.got == [*map(str, range(10_000))]
+
+
+# ------------------------------------------------------------------ events
+
+
+def test_recorded_are_the_events_with_a_line_in_the_log():
+    assert set(KEYS) == RECORDED
+    assert is_recorded(line("1"))
+    assert not is_recorded(event(E.TOOL_CALL_COMPLETED))
+    assert not is_recorded(event(E.TASK_STATE_CHANGED, task_id=TASK))
+
+
+def test_an_event_is_derived_from_its_cause():
+    maker = EventMaker(lambda: 7, Random(1))
+    cause = maker.create(E.MESSAGE_RECEIVED, "cli:main", {"text": "x"}, priority=3)
+    effect = maker.derive(cause, E.TASK_CREATED, task_id=TASK)
+    assert (effect.parent_id, effect.source, effect.task_id, effect.timestamp) == (cause.id, "cli:main", TASK, 7)
+    assert (cause.effective_priority, effect.effective_priority) == (3, 200)
+    assert len(cause.id) == 16
+    assert int(cause.id, 16) >= 0
+    assert maker.derive(effect, E.TASK_FAILED).task_id == TASK
