@@ -1,0 +1,179 @@
+import json
+import os
+import sys
+
+import pytest
+import trio
+
+from pegasus.tools.base import ToolContext, run_tool
+from pegasus.tools.process import Limits
+from pegasus.tools.shell import shell_tools
+from tests.pegasus.tools.processes import guards, until
+
+SHELL, PYTHON = shell_tools(Limits(grace=0.2))
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    (tmp_path / "home" / "inner").mkdir(parents=True)
+    yield (tmp_path / "home").resolve()
+    assert guards() == []
+
+
+@pytest.fixture
+def use(workspace):
+    context = ToolContext(workspace=workspace, allowed_paths=(workspace,), env={"SET_BEFORE": "yes"})
+
+    async def use(tool, within=20.0, **arguments):
+        outcome = await run_tool(tool, arguments, within, context)
+        return outcome.content if outcome.failed else json.loads(outcome.content)
+
+    return use
+
+
+async def test_what_a_command_gives(use):
+    result = await use(SHELL, command="echo out; echo err >&2; exit 7")
+    assert result.pop("durationMs") >= 0
+    assert result == {"exitCode": 7, "stdout": "out\n", "stderr": "err\n", "truncated": False}
+
+
+async def test_a_command_runs_in_the_workspace_or_below(use, workspace):
+    assert (await use(SHELL, command="pwd"))["stdout"] == f"{workspace}\n"
+    assert (await use(SHELL, command="pwd", cwd="inner"))["stdout"] == f"{workspace}/inner\n"
+    assert (await use(SHELL, command="pwd", cwd=str(workspace / "inner")))["stdout"] == f"{workspace}/inner\n"
+
+
+@pytest.mark.parametrize("cwd", ["..", "/", "/proc/self", "leads_out", "inner/../.."])
+async def test_and_nowhere_else(use, workspace, cwd):
+    (workspace / "leads_out").symlink_to("/")
+    assert (await use(SHELL, command="touch ran", cwd=cwd)).startswith("Error: ")
+    assert not (workspace / "ran").exists()
+
+
+@pytest.mark.parametrize("cwd", ["nowhere", "file"])
+async def test_a_folder_that_is_none(use, workspace, cwd):
+    (workspace / "file").touch()
+    assert "Error: " in await use(SHELL, command="pwd", cwd=cwd)
+
+
+async def test_the_environment(use, monkeypatch):
+    """The task's own and the call's variables are there, the daemon's secrets are not."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret-1")
+    monkeypatch.setenv("PEGASUS__GATEWAY__TOKEN", "secret-2")
+    monkeypatch.setenv("SOME_TOKEN", "secret-3")
+    result = await use(SHELL, command="env; tr '\\0' '\\n' < /proc/$PPID/environ", env={"MINE": "a=b c"})
+    assert "secret" not in result["stdout"]
+    assert {"MINE=a=b c", "SET_BEFORE=yes", "TERM=dumb"} <= set(result["stdout"].splitlines())
+
+
+@pytest.mark.parametrize("env", [{"A=B": "c"}, {"": "c"}, {"A": "b\0"}])
+async def test_what_is_no_environment(use, env):
+    assert "no environment variable" in await use(SHELL, command="true", env=env)
+
+
+@pytest.mark.parametrize("command", ["", "  \n"])
+async def test_an_empty_command(use, command):
+    assert await use(SHELL, command=command) == "Error: command is empty"
+
+
+@pytest.mark.parametrize("timeout", [0, -1])
+async def test_a_timeout_must_be_above_0(use, timeout):
+    assert "timeout must be above 0" in await use(SHELL, command="true", timeout=timeout)
+
+
+async def test_its_own_timeout_ends_it_and_keeps_what_it_wrote(use):
+    result = await use(SHELL, command="echo before; sleep 1000", timeout=0.3)
+    assert (result["exitCode"], result["stdout"]) == (124, "before\n")
+    assert result["note"] == "ended after 0.3 s, with all it had started"
+
+
+async def test_the_deadline_of_the_call_comes_first(use):
+    """However long the command may take: its end is told within the deadline, not cut off by it."""
+    result = await use(SHELL, within=1.0, command="echo before; trap '' TERM; sleep 1000", timeout=1000)
+    assert (result["exitCode"], result["stdout"]) == (124, "before\n")
+
+
+async def test_a_cancelled_call_leaves_nothing(use, workspace):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: use(SHELL, command="setsid sh -c 'echo $$ > pid; sleep 1000' & sleep 1000"))
+        await trio.to_thread.run_sync(until, lambda: (workspace / "pid").exists() and (workspace / "pid").read_text())
+        nursery.cancel_scope.cancel()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((workspace / "pid").read_text()), 0)
+
+
+async def test_what_ran_on_in_the_background_is_told(use):
+    result = await use(SHELL, command="sleep 1000 & sleep 1000 & echo ok")
+    assert result["note"].startswith("2 processes still running in the background")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "note"),
+    [
+        ("kill -SEGV $$", 139, "killed by SIGSEGV"),
+        ("sh -c 'kill -SEGV $$'; exit $?", 139, "exit code 139 usually means: killed by SIGSEGV"),
+        ("exit 255", 255, None),
+        ("exit 128", 128, None),
+    ],
+)
+async def test_how_it_ended(use, command, code, note):
+    result = await use(SHELL, command=command)
+    assert (result["exitCode"], result.get("note")) == (code, note)
+
+
+async def test_a_flood_is_ended_and_told(workspace):
+    flooding = shell_tools(Limits(flood=1 << 20))[0]
+    context = ToolContext(workspace=workspace, allowed_paths=(workspace,))
+    outcome = await run_tool(flooding, {"command": "yes"}, 20.0, context)
+    result = json.loads(outcome.content)
+    assert result["truncated"]
+    assert result["note"] == "ended because it wrote more than 1 MiB"
+    assert len(outcome.content) < context.max_result
+
+
+async def test_a_program_that_is_not_there_says_so(use):
+    result = await use(SHELL, command="no-such-program")
+    assert result["exitCode"] == 127
+    assert "not found" in result["stderr"]
+
+
+# ------------------------------------------------------------------ Python
+
+
+async def test_python_prints(use, workspace):
+    result = await use(PYTHON, code="import os\nprint('ä', os.getcwd(), __name__)")
+    assert (result["exitCode"], result["stdout"]) == (0, f"ä {workspace} __main__\n")
+
+
+async def test_it_is_the_daemons_own_interpreter_isolated(use, workspace):
+    """What lies in the workspace does not shadow modules; the daemon's packages are there."""
+    (workspace / "json.py").write_text("raise SystemExit('shadowed')")
+    result = await use(PYTHON, code="import json, sys, attrs; print(sys.executable, sys.flags.isolated)")
+    assert result["stdout"] == f"{sys.executable} 1\n"
+
+
+async def test_an_exception_is_on_stderr(use):
+    result = await use(PYTHON, code="x = 1\n\n1 / 0")
+    assert result["exitCode"] == 1
+    assert "line 3" in result["stderr"]
+    assert "ZeroDivisionError" in result["stderr"]
+
+
+async def test_there_is_no_input(use):
+    result = await use(PYTHON, code="input()")
+    assert "EOFError" in result["stderr"]
+
+
+async def test_long_code(use):
+    """Longer than an argument of a program may be."""
+    result = await use(PYTHON, code=f"x = {'1' * 10!r}\n" + "# filling\n" * 100_000 + "print(len(x))")
+    assert result["stdout"] == "10\n"
+
+
+async def test_code_that_never_ends(use):
+    result = await use(PYTHON, code="print('on')\nwhile True: pass", timeout=0.5)
+    assert (result["exitCode"], result["stdout"]) == (124, "on\n")
+
+
+async def test_code_with_half_a_character(use):
+    assert (await use(PYTHON, code="print('\ud800')"))["stdout"] == "?\n"
