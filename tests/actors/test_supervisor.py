@@ -653,6 +653,25 @@ async def test_messages_for_a_child_whose_restart_is_called_off_are_dead_letters
         assert letter.why == "its restart was called off, as 'b' was stopped"
 
 
+async def test_the_end_of_a_child_says_nothing_of_another_child_that_has_its_name_now() -> None:
+    """The old one crashes while it is being stopped; before its end is heard of, a new one has taken its place."""
+
+    async def crashes_in_the_end(inbox: Inbox[Any]) -> None:
+        await idle(inbox)
+        await trio.sleep(1)
+        raise Boom("too late")
+
+    new = Probe()
+    async with open_supervisor([Child("a", crashes_in_the_end)]) as root, trio.open_nursery() as nursery:
+        for request in (root.stop_child, root.delete_child):
+            nursery.start_soon(request, "a")
+            await settle()
+        nursery.start_soon(root.start_child, Child("a", new.run))
+        await trio.sleep(2)
+        assert new.lives == 1
+        assert states(root) == {"a": "up"}
+
+
 async def test_a_request_whose_caller_left_before_its_turn_is_not_done() -> None:
     async def slow(inbox: Inbox[Any]) -> None:
         await trio.sleep(10)

@@ -82,6 +82,54 @@ def test_a_restart_that_waits_is_due_once() -> None:
     assert (table.take_due(3.0), table.take_due(3.0), table.next_due()) == (("a",), (), math.inf)
 
 
+def test_of_two_that_wait_the_one_that_is_due_first_comes_first() -> None:
+    table = table_of("a", "b")
+    for name, due in (("a", 5.0), ("b", 3.0)):
+        table.exited(name, 1, False, 0.0)
+        table.schedule(name, due)
+    assert table.next_due() == 3.0
+    assert (table.take_due(9.0), table.take_due(9.0)) == (("b",), ("a",))
+
+
+def test_a_group_can_be_taken_before_another_that_is_due_as_well() -> None:
+    table = table_of("a", "b", restarts=2)
+    for name in "ab":
+        table.exited(name, 1, True, 0.0)
+        table.schedule(name, 0.0)
+    assert (table.take("b", 0.0), table.take("b", 0.0), table.take("a", 0.0)) == (("b",), (), ("a",))
+
+
+def test_a_start_that_failed_in_a_restart_is_tried_again_when_it_is_its_turn() -> None:
+    """Until then it costs nothing, and who was to come after it is down."""
+    table = table_of("a", "b", "c", strategy=Strategy.ONE_FOR_ALL, restarts=2)
+    for name in table.exited("a", 1, True, 0.0).stop:
+        table.stopping(name)
+        table.down(name)
+    table.schedule("a", 0.0)
+    table.take("a", 0.0)
+    table.starting("a")
+    table.up("a", 0.0)
+    table.starting("b")
+    assert table.start_failed("b", 0.0) is Verdict.TRY_AGAIN
+    assert [entry.state for entry in table.entries.values()] == [State.UP, State.WAITING, State.DOWN]
+    assert [table.comes_back(name) for name in "abc"] == [True, True, True]
+    assert table.try_again("b", 0.0) == Replace("b", ("a",), 0.0)
+
+
+def test_a_start_that_failed_is_not_tried_again_when_its_child_was_stopped() -> None:
+    table = table_of("a", "b", strategy=Strategy.REST_FOR_ONE, restarts=2)
+    table.exited("a", 1, True, 0.0)
+    table.stopping("b")
+    table.down("b")
+    table.schedule("a", 0.0)
+    table.take("a", 0.0)
+    table.starting("a")
+    table.start_failed("a", 0.0)
+    table.down("a")
+    assert table.try_again("a", 0.0) is Verdict.ABSORBED
+    assert not table.comes_back("b")
+
+
 @pytest.mark.parametrize("restart", [Restart.TRANSIENT, Restart.TEMPORARY])
 def test_who_is_not_restarted_is_let_go(restart: Restart) -> None:
     table = table_of("a", restart=restart)

@@ -1,0 +1,472 @@
+"""Small faults put into a copy of `actors`, each of which a test must notice. `scripts/mutate` tries them all."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 20.0
+"""Seconds; a mutant that hangs is noticed too."""
+CONFTEST = """
+from hypothesis import Phase, settings
+settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate], database=None)  # whether it fails is enough
+settings.load_profile("mutants")
+"""
+
+
+@attrs.frozen
+class Mutation:
+    """old is replaced by new, in the one place of the module where it stands. tests: in tests/actors."""
+
+    title: str
+    module: str
+    old: str
+    new: str
+    tests: str
+
+    @property
+    def path(self) -> Path:
+        return Path("actors", f"{self.module}.py")
+
+    def apply(self, source: str) -> str:
+        if source.count(self.old) != 1:
+            raise ValueError(f"{self.title}: {self.old!r} stands in {self.path} {source.count(self.old)} times")
+        return source.replace(self.old, self.new)
+
+
+TABLE, MACHINE, OTP, SUPERVISOR = "test_table.py", "test_table_machine.py", "test_otp.py", "test_supervisor.py"
+ASK, MAILBOX, LADDER, POOL, SEEING, SPEC = (
+    f"test_{name}.py" for name in ("ask", "mailbox", "ladder", "pool", "seeing", "spec")
+)
+
+MUTATIONS = [
+    # -------------------------------------------------------- the three that the normal tests try too
+    Mutation(
+        "the generation of an exit is not checked",
+        "_table",
+        "entry.attempt != attempt or ",
+        "",
+        f"{TABLE}::test_an_exit_of_an_earlier_attempt_says_nothing",
+    ),
+    Mutation(
+        "children are stopped in start order",
+        "_table",
+        "for name in reversed(self.entries) if",
+        "for name in self.entries if",
+        f"{OTP}::test_same_trace_as_otp",
+    ),
+    Mutation(
+        "questions in the hands of an actor that ends are not failed",
+        "_life",
+        "            exchange.fail(ActorDied, why, error)\n",
+        "            pass\n",
+        f"{ASK}::test_a_crash_fails_the_questions_that_were_kept",
+    ),
+    # -------------------------------------------------------- the table
+    Mutation(
+        "a group is stopped in start order",
+        "_table",
+        "for n in reversed(self.group(name)) if",
+        "for n in self.group(name) if",
+        OTP,
+    ),
+    Mutation("a restart costs nothing", "_table", "        self._incidents.append(now)\n", "", OTP),
+    Mutation(
+        "one restart too many is allowed",
+        "_table",
+        "len(self._incidents) <= self",
+        "len(self._incidents) - 1 <= self",
+        OTP,
+    ),
+    Mutation("a credit is back one moment too early", "_table", "if time >= since]", "if time > since]", TABLE),
+    Mutation("credits never come back", "_table", "if time >= since]", "if True]", TABLE),
+    Mutation(
+        "the backoff is never reset", "_table", "            entry.failures = 0\n", "            pass\n", SUPERVISOR
+    ),
+    Mutation(
+        "the backoff does not grow",
+        "_table",
+        "        entry.failures += 1\n",
+        "        entry.failures = 1\n",
+        SUPERVISOR,
+    ),
+    Mutation("an end that was absorbed counts", "_table", " or entry.state is not State.UP:\n", ":\n", MACHINE),
+    Mutation(
+        "a temporary child that was stopped is kept",
+        "_table",
+        "        if entry.child.restart is Restart.TEMPORARY:\n            del",
+        "        if False:\n            del",
+        OTP,
+    ),
+    Mutation(
+        "a transient child never comes back", "_table", "(restart is Restart.TRANSIENT and abnormal)", "False", OTP
+    ),
+    Mutation(
+        "a transient child always comes back",
+        "_table",
+        "is Restart.TRANSIENT and abnormal",
+        "is Restart.TRANSIENT",
+        OTP,
+    ),
+    Mutation(
+        "a significant child ends its supervisor always",
+        "_table",
+        "self._auto_shutdown is AutoShutdown.ALL_SIGNIFICANT and others",
+        "False",
+        OTP,
+    ),
+    Mutation(
+        "a child that is stopped still waits for its restart",
+        "_table",
+        "        self._withdraw(name)\n        if entry",
+        "        if entry",
+        MACHINE,
+    ),
+    Mutation(
+        "one for all is rest for one",
+        "_table",
+        "return names if self._strategy is Strategy.ONE_FOR_ALL else",
+        "return",
+        OTP,
+    ),
+    Mutation(
+        "a group forgets that one of it must wait longer",
+        "_table",
+        "due = max(due, self._withdraw(name))",
+        "self._withdraw(name)",
+        SUPERVISOR,
+    ),
+    Mutation(
+        "the restart that is due last comes first",
+        "_table",
+        "first = min(pending, key",
+        "first = max(pending, key",
+        TABLE,
+    ),
+    Mutation(
+        "a start that failed is tried again without being paid for",
+        "_table",
+        "return Verdict.TRY_AGAIN",
+        "return Replace(name, (), 0.0)",
+        OTP,
+    ),
+    Mutation(
+        "a start is tried again though it was called off",
+        "_table",
+        "if not self._is_to_be_tried(name):",
+        "if name not in self.entries:",
+        OTP,
+    ),
+    # -------------------------------------------------------- the supervisor's task
+    Mutation(
+        "an end of another child of that name counts",
+        "_core",
+        " or self.cells[name].life is not life:",
+        ":",
+        SUPERVISOR,
+    ),
+    Mutation(
+        "children are first started in reverse",
+        "_core",
+        "        for child in self.shape.children:\n            life",
+        "        for child in reversed(self.shape.children):\n            life",
+        OTP,
+    ),
+    Mutation(
+        "the next child does not wait until this one is up",
+        "_core",
+        "        await life.wait_settled()\n        return life",
+        "        await trio.lowlevel.checkpoint()\n        return life",
+        SUPERVISOR,
+    ),
+    Mutation(
+        "a start that failed is tried again before anything else",
+        "_core",
+        "self._inputs.append(life.child.name)",
+        "self._inputs.appendleft(life.child.name)",
+        OTP,
+    ),
+    Mutation(
+        "whose restart is called off keeps its messages",
+        "_core",
+        '                self.close(other, f"its',
+        '                str(f"its',
+        SUPERVISOR,
+    ),
+    Mutation(
+        "a start that was cancelled is taken up again",
+        "_core",
+        "            self._down(name, forget=self._aborted.pop(life))\n        else:",
+        "            self.table.down(name)\n        else:",
+        SUPERVISOR,
+    ),
+    Mutation(
+        "a pool stops its children one after the other",
+        "_core",
+        "for some in [names] if self.parallel else",
+        "for some in",
+        POOL,
+    ),
+    Mutation(
+        "a supervisor that has given up keeps quiet",
+        "_core",
+        "        self._end(failure)\n",
+        "        self._end(None)\n",
+        OTP,
+    ),
+    Mutation("giving up forgets why", "_core", "        failure.__cause__ = error\n", "", SUPERVISOR),
+    Mutation(
+        "whoever waits for a request waits for ever",
+        "_core",
+        "                item.done.set()\n",
+        "                pass\n",
+        SUPERVISOR,
+    ),
+    # -------------------------------------------------------- stopping
+    Mutation(
+        "nobody is cancelled when its time is up",
+        "_ladder",
+        '    life.kill(f"did not stop within {life.child.shutdown:g} s")\n',
+        "",
+        LADDER,
+    ),
+    Mutation(
+        "nobody is told of who is stuck", "_ladder", "    _report(life)\n    if patient", "    if patient", LADDER
+    ),
+    Mutation("shutdown=0 is patient", "_ladder", "    if life.child.shutdown > 0:", "    if True:", LADDER),
+    Mutation(
+        "an actor that is to stop gets another message",
+        "_life",
+        "        self.stopping = True\n        self.stop_deadline = trio",
+        "        self.stop_deadline = trio",
+        LADDER,
+    ),
+    Mutation(
+        "who does not read its inbox is not told to stop",
+        "_life",
+        '            self.scope.cancel(reason="told to stop")\n',
+        "            pass\n",
+        LADDER,
+    ),
+    Mutation(
+        "the budget is that of the slowest child",
+        "_core",
+        "else math.fsum(each)\n",
+        "else max(each, default=0.0)\n",
+        SUPERVISOR,
+    ),
+    # -------------------------------------------------------- messages
+    Mutation("what dies in hand counts as handled", "_life", "            self.cell.handled -= 1\n", "", MAILBOX),
+    Mutation("a dead letter is not counted", "_cell", "        self.dead += 1\n", "", MAILBOX),
+    Mutation("a dropped message is not counted", "_cell", "        self.dropped += 1\n", "", MAILBOX),
+    Mutation(
+        "a message that nobody is there for vanishes",
+        "_cell",
+        "        self.bury(message, why)\n        return True",
+        "        return True",
+        MAILBOX,
+    ),
+    Mutation(
+        "what is queued when an actor ends vanishes",
+        "_cell",
+        "            self.bury(self.take(), why)\n",
+        "            self.take()\n",
+        MAILBOX,
+    ),
+    Mutation(
+        "one message more than the capacity",
+        "_cell",
+        "if size >= self.mailbox.capacity and",
+        "if size > self.mailbox.capacity and",
+        MAILBOX,
+    ),
+    Mutation(
+        "the newest is dropped for the oldest",
+        "_cell",
+        "self._drop(self.queue.popleft())",
+        "self._drop(self.queue.pop())",
+        MAILBOX,
+    ),
+    Mutation(
+        "the last in line moves up first",
+        "_cell",
+        "task, message = senders.popleft()",
+        "task, message = senders.pop()",
+        MAILBOX,
+    ),
+    Mutation("who waits for room is not woken", "_cell", "        if self._senders:\n", "        if False:\n", MAILBOX),
+    Mutation(
+        "a rejected message is still in hand",
+        "_inbox",
+        "        life.current = NOTHING\n        exchange = exchange_of(message)\n",
+        "        exchange = exchange_of(message)\n",
+        "test_bad_input.py",
+    ),
+    Mutation(
+        "a rejected message counts as handled", "_inbox", "        life.cell.handled -= 1\n", "", "test_bad_input.py"
+    ),
+    # -------------------------------------------------------- questions
+    Mutation(
+        "the asker of a dead letter is not told",
+        "_cell",
+        "            exchange.fail(ActorDied, why, cause)\n",
+        "            pass\n",
+        ASK,
+    ),
+    Mutation(
+        "the asker of a dropped message is not told",
+        "_cell",
+        "            exchange.settle(None, self.full(message))\n",
+        "            pass\n",
+        MAILBOX,
+    ),
+    Mutation("deadlines are not inherited", "_ask", "        deadline = asked.deadline\n", "        pass\n", ASK),
+    Mutation(
+        "an answered question still sets the deadline",
+        "_ask",
+        " and asked.deadline < deadline and asked.open:",
+        " and asked.deadline < deadline:",
+        ASK,
+    ),
+    Mutation("circles are not seen", "_ask", "        if step.target is me:", "        if False:", ASK),
+    Mutation(
+        "a wait is never over",
+        "_ask",
+        "        exchange.leave()\n        if me is not None:\n            me.waits_for = None",
+        "        exchange.leave()",
+        ASK,
+    ),
+    Mutation(
+        "the asker never leaves",
+        "_ask",
+        "        exchange.leave()\n        if me is not None:",
+        "        pass\n        if me is not None:",
+        ASK,
+    ),
+    Mutation(
+        "work for an asker that has left goes on",
+        "_reply",
+        '            scope.cancel(reason="the asker has left")\n\n\nclass',
+        "            pass\n\n\nclass",
+        ASK,
+    ),
+    Mutation(
+        "a question whose asker has left is worked on",
+        "_inbox",
+        "            elif exchange.left:",
+        "            elif False:",
+        ASK,
+    ),
+    Mutation(
+        "a forgotten Reply is never noticed", "_inbox", "    if not is_kept(", "    if False and not is_kept(", ASK
+    ),
+    Mutation(
+        "a lost Reply is never noticed",
+        "_reply",
+        "            in_trio(self._exchange, _dropped)\n",
+        "            pass\n",
+        ASK,
+    ),
+    Mutation(
+        "an answer may be given twice",
+        "_reply",
+        '            raise exchange.error(ActorError, "was answered already")\n\n    def',
+        "            pass\n\n    def",
+        "test_bad_input.py",
+    ),
+    # -------------------------------------------------------- the rest
+    Mutation(
+        "a backoff that makes the intensity unreachable is allowed",
+        "_spec",
+        "    if fastest > intensity.period:",
+        "    if False:",
+        SPEC,
+    ),
+    Mutation("the jitter is not used", "_spec", "random.uniform(1 - self.jitter, 1 + self.jitter)", "1", SPEC),
+    Mutation(
+        "the stream of events never ends",
+        "_events",
+        "            if stream is not None:\n                stream.close()\n",
+        "            pass\n",
+        SEEING,
+    ),
+    Mutation(
+        "a slow reader of events loses the count of what it lost",
+        "_events",
+        "        self.missed += len",
+        "        self.missed -= len",
+        SEEING,
+    ),
+]
+
+
+def survives(mutation: Mutation) -> bool:
+    """Whether its tests pass all the same."""
+    return passes(mutation.tests, mutation)
+
+
+def passes(tests: str, mutation: Mutation | None) -> bool:
+    """Whether these tests pass with a copy of the package that has this fault."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        copy = Path(folder)
+        for part in ("actors", "tests/actors"):
+            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        for part in ("pyproject.toml", "docs/actors.md"):
+            (copy / part).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / part, copy / part)
+        (copy / "conftest.py").write_text(CONFTEST)
+        if mutation is not None:
+            mutated = copy / mutation.path
+            mutated.write_text(mutation.apply(mutated.read_text()))
+        return _run(copy, tests)
+
+
+def _run(folder: Path, tests: str) -> bool:
+    file, _, only = tests.partition(" -k ")
+    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"tests/actors/{file}"]
+    try:
+        ran = subprocess.run(
+            command + (["-k", only] if only else []),
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    if ran.returncode not in (0, 1):
+        raise RuntimeError(f"the tests could not be run:\n{ran.stdout}\n{ran.stderr}")
+    return ran.returncode == 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="scripts/mutate", description=__doc__)
+    parser.add_argument("words", nargs="*", help="only mutations whose title holds one of them")
+    words = parser.parse_args(arguments).words
+    chosen = [one for one in MUTATIONS if not words or any(word in one.title for word in words)]
+    if red := [tests for tests in sorted({one.tests for one in chosen}) if not passes(tests, None)]:
+        parser.exit(2, f"red without any mutation: {', '.join(red)}\n")
+    survivors = 0
+    for mutation in chosen:
+        began = time.perf_counter()
+        survived = survives(mutation)
+        survivors += survived
+        verdict = "SURVIVES" if survived else "killed"
+        print(f"{verdict:8} {time.perf_counter() - began:5.1f} s  {mutation.title}  ({mutation.tests})", flush=True)
+    print(f"{len(chosen)} mutations, {survivors} survive")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
