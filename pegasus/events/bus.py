@@ -121,7 +121,7 @@ class _Bus:
             return
         kept: list[Event] = []
         if before is not None:
-            kept = [event for event in before.backlog if not is_recorded(event)]
+            kept = [event for event in before.left() if not is_recorded(event)]
             self._unsubscribe(message.subscriber)
         subscription = _Subscription(message, self._emitted, kept, again=before is not None)
         self._subscriptions[message.subscriber] = subscription
@@ -211,10 +211,11 @@ class _Subscription:
     def __init__(self, asked: Subscribe, since: int, backlog: list[Event], *, again: bool) -> None:
         self.types = asked.types
         self.essential = asked.essential
-        self.backlog = deque(backlog)
         self.dropped = 0
         self.has_ended = False
         self.scope = trio.CancelScope()
+        self._backlog = deque(backlog)
+        self._in_hand: Event | None = None
         self._subscriber = asked.subscriber
         self._since = since
         self._again = again
@@ -228,13 +229,17 @@ class _Subscription:
 
     def put(self, event: Event) -> None:
         """Bring it this event, after those that wait already."""
-        self.backlog.append(event)
-        if len(self.backlog) > BACKLOG and not self.essential:
-            self.backlog.popleft()
+        self._backlog.append(event)
+        if len(self._backlog) > BACKLOG and not self.essential:
+            self._backlog.popleft()
             self.dropped += 1
             if self.dropped & (self.dropped - 1) == 0:
                 _log.warning("a subscriber is too slow", subscriber=self._subscriber.path, dropped=self.dropped)
         self._news.set()
+
+    def left(self) -> list[Event]:
+        """What it was not brought yet."""
+        return [*([] if self._in_hand is None else [self._in_hand]), *self._backlog]
 
     async def run(self) -> None:
         """Until it unsubscribes."""
@@ -249,10 +254,12 @@ class _Subscription:
 
     async def _forward(self) -> None:
         while True:
-            while not self.backlog:
+            while not self._backlog:
                 self._news = trio.Event()
                 await self._news.wait()
-            await self._deliver(Deliver(self.backlog.popleft()))
+            self._in_hand = self._backlog.popleft()
+            await self._deliver(Deliver(self._in_hand))
+            self._in_hand = None
 
     async def _deliver(self, delivery: Deliver) -> None:
         pause = AGAIN_FIRST
