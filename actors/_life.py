@@ -131,7 +131,7 @@ class Life:
         self.cell.receiver = None
         now = trio.current_time()
         self.publish(Exited(exit, path=self.cell.path, time=now, attempt=self.attempt))
-        self._settle()
+        self.settle()
         if self._ended is not None:
             self._ended.set()
         self.cell.check_gone()
@@ -215,9 +215,10 @@ class Life:
         if self.cell.system.hub.heard:
             self.publish(Started(path=self.cell.path, time=now, attempt=self.attempt))
         self._core.is_up(self, now)
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Whoever starts it need not wait any longer."""
         if self._starter is not None:
             starter, self._starter = self._starter, None
             reschedule(starter)
