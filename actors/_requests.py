@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Never, TypeAlias
 
 import outcome
 import trio
@@ -21,48 +21,54 @@ if TYPE_CHECKING:
     from actors._spec import Child
     from actors._table import Entry
 
+Work: TypeAlias = "Callable[[], Awaitable[Life | None]]"
+Undo: TypeAlias = "Callable[[Life], Awaitable[None]]"
 STOPPING = "the supervisor is stopping"
 
 
 class Request:
-    """Work that somebody waits for. scope: cancelled when nobody waits any more, if the work may be left undone."""
+    """Work that somebody waits for; its result is the run that it has started, if it is a start.
 
-    __slots__ = ("_work", "done", "result", "scope")
+    scope: cancelled when nobody waits any more, if the work may be left undone. undo: for a start that nobody wants.
+    """
 
-    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+    __slots__ = ("_undo", "_work", "done", "result", "scope")
+
+    def __init__(self, work: Work, undo: Undo | None = None) -> None:
         self._work = work
+        self._undo = undo
         self.scope = trio.CancelScope()
         self.done = trio.Event()
-        self.result: outcome.Outcome[None] | None = None
+        self.result: outcome.Outcome[Life | None] | None = None
 
     async def run(self) -> None:
         """For the supervisor's task. Never raises but Cancelled, when the supervisor is to stop."""
         try:
             with self.scope:
                 if not self.scope.cancel_called:
-                    await self._work()
-                    self.result = outcome.Value(None)
+                    self.result = outcome.Value(await self._work())
+            if self.scope.cancel_called:
+                await self.undo()
         except Exception as error:
             self.result = outcome.Error(error)
         finally:
             self.done.set()
 
+    async def undo(self) -> None:
+        """For the supervisor's task, when nobody wants any more what has been started."""
+        if self._undo is not None and isinstance(self.result, outcome.Value) and self.result.value is not None:
+            await self._undo(self.result.value)
+
 
 async def start_child(core: Core, child: Child[Never]) -> Cell:
     core.shape.check_also(child)
     _refuse_if_ending(core)
-    if core.parallel:
-        await _start_new(core, child)
-    elif core.is_idle:
-        await trio.lowlevel.checkpoint_if_cancelled()
-        core.hold()
-        try:
-            await _start_new(core, child)
-        finally:
-            core.release()
-    else:
-        await _perform(core, partial(_start_new, core, child), undo=True)
-    return core.cell_of(child.name)
+    if not core.parallel:
+        await _perform(core, partial(_start_new, core, child), partial(_take_back, core, forget=True))
+        return core.cell_of(child.name)
+    cell = _add_new(core, child)
+    await _come_up(core, child.name, new=True)
+    return cell
 
 
 async def stop_child(core: Core, name: str) -> None:
@@ -70,22 +76,24 @@ async def stop_child(core: Core, name: str) -> None:
 
 
 async def restart_child(core: Core, name: str) -> None:
-    await _perform(core, partial(_restart, core, name), undo=True)
+    await _perform(core, partial(_restart, core, name), partial(_take_back, core, forget=False))
 
 
 async def delete_child(core: Core, name: str) -> None:
     await _perform(core, partial(_delete, core, name))
 
 
-async def _perform(core: Core, work: Callable[[], Awaitable[None]], *, undo: bool = False) -> None:
-    """Have it done. On cancel, what has not begun is not done; what has begun is undone or, if not `undo`, goes on."""
+async def _perform(core: Core, work: Work, undo: Undo | None = None) -> None:
+    """Have it done. On cancel, what has not begun is not done; what has begun is undone or, without `undo`, goes on."""
     _refuse_if_ending(core)
-    request = Request(work)
+    request = Request(work, undo)
     core.put(request)
     try:
         await request.done.wait()
     except trio.Cancelled:
-        if undo or core.withdraw(request):
+        if request.done.is_set():
+            core.put(Request(request.undo))
+        elif undo is not None or core.withdraw(request):
             request.scope.cancel(reason="nobody waits for it")
         raise
     if request.result is None:
@@ -96,9 +104,9 @@ async def _perform(core: Core, work: Callable[[], Awaitable[None]], *, undo: boo
 # ------------------------------------------------------------ the work
 
 
-async def _start_new(core: Core, child: Child[Never]) -> None:
+async def _start_new(core: Core, child: Child[Never]) -> Life:
     _add_new(core, child)
-    await _come_up(core, child.name, new=True)
+    return await _come_up(core, child.name, new=True)
 
 
 def _add_new(core: Core, child: Child[Never]) -> Cell:
@@ -108,28 +116,51 @@ def _add_new(core: Core, child: Child[Never]) -> Cell:
     return core.add(child)
 
 
-async def _restart(core: Core, name: str) -> None:
+async def _restart(core: Core, name: str) -> Life:
     entry = _entry(core, name)
     if entry.state is not State.DOWN:
         raise _error(core, f"{name!r} is {entry.state.value}; only a child that is down can be restarted")
-    await _come_up(core, name, new=False)
+    return await _come_up(core, name, new=False)
 
 
-async def _come_up(core: Core, name: str, *, new: bool) -> None:
+async def _come_up(core: Core, name: str, *, new: bool) -> Life:
     life = core.spawn(name)
     try:
         await life.wait_settled()
     except trio.Cancelled:
-        if not life.up and not life.done and not core.ending:
-            core.abort_start(life, forget=new)
+        if not core.ending:
+            _leave_start(core, life, forget=new)
         raise
     if life.up:
-        return
-    if core.ending and not life.done:
-        raise _error(core, STOPPING)
+        return life
     if not core.ending:
         core.start_failed(life, forget=new)
     raise _did_not_start(life)
+
+
+def _leave_start(core: Core, life: Life, *, forget: bool) -> None:
+    """Nobody waits for it any more; meanwhile it may have come up, failed, or been stopped by somebody else."""
+    if life.done and not life.up:
+        core.start_failed(life, forget=forget)
+    elif core.may_abort(life):
+        core.abort_start(life, forget=forget)
+    else:
+        core.put(Request(partial(_take_back, core, life, forget=forget)))
+
+
+async def _take_back(core: Core, life: Life, *, forget: bool) -> None:
+    """Stop at once what was started for somebody who has left, and what may have taken its place by now."""
+    name = life.child.name
+    entry = core.table.entries.get(name)
+    if entry is None or entry.child is not life.child:
+        return
+    now = core.cells[name].life
+    if entry.state in RUNNING and now is not None:
+        now.stop()
+        now.kill("its start was cancelled")
+        await core.stop_children((name,), patient=True)
+    if name in core.table.entries:
+        core.start_failed(life, forget=forget)
 
 
 async def _stop(core: Core, name: str) -> None:
