@@ -63,12 +63,18 @@ class Request:
 async def start_child(core: Core, child: Child[Never]) -> Cell:
     core.shape.check_also(child)
     _refuse_if_ending(core)
-    if not core.parallel:
+    if core.parallel:
+        await _start_new(core, child)
+    elif core.is_idle:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        core.hold()
+        try:
+            await _start_new(core, child)
+        finally:
+            core.release()
+    else:
         await _perform(core, partial(_start_new, core, child), partial(_take_back, core, forget=True))
-        return core.cell_of(child.name)
-    cell = _add_new(core, child)
-    await _come_up(core, child.name, new=True)
-    return cell
+    return core.cell_of(child.name)
 
 
 async def stop_child(core: Core, name: str) -> None:
@@ -133,6 +139,8 @@ async def _come_up(core: Core, name: str, *, new: bool) -> Life:
         raise
     if life.up:
         return life
+    if core.ending and not life.done:
+        raise _error(core, STOPPING)
     if not core.ending:
         core.start_failed(life, forget=new)
     raise _did_not_start(life)
