@@ -10,7 +10,7 @@ from actors.testing._errors import InjectedCrash, Nondeterminism
 from actors.testing._faults import Faults, Listed, Seeded, actor_tasks
 from actors.testing._plan import Kind, Perturbation
 from actors.testing._run import Check, Main, Program
-from actors.testing._simulate import Report, failed, found
+from actors.testing._simulate import Report, failed, found, ordinal
 from actors.testing._trio import canary
 
 
@@ -84,5 +84,5 @@ def _at_every(
                     f"{task} is not at its checkpoint {step} in every run of the same schedule"
                 )
             if run.failure is not None:
-                raise found(program, run, 200, f"{strike.describe()}, the {number}. of {len(chosen)} places")
+                raise found(program, run, 200, f"the {ordinal(number)} of {len(chosen)} places")
     return Report(1, 1 + len(chosen), steps, len(chosen))

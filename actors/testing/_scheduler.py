@@ -131,7 +131,8 @@ class Scheduler:
     def _jump(self, until: float) -> None:
         if until > self.now:
             self.now = until
-            self.steps.append(until)
+            if not self._detailed:
+                self.steps.append(until)
         due = [task for when, task in self._delayed if when <= until]
         self._delayed = [(when, task) for when, task in self._delayed if when > until]
         for task in due:

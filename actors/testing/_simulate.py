@@ -79,11 +79,13 @@ def _explore(program: Program, seeds: Iterable[int], faults: Faults, twice: int,
         simulation = program.run(seed, Seeded(seed, faults))
         schedules, runs, steps = schedules + 1, runs + 1, steps + simulation._scheduler.taken
         if simulation.failure is not None:
-            raise found(program, simulation, shrink, f"seed {seed}, the {ordinal(index + 1)} that was tried")
+            raise found(program, simulation, shrink, f"seed {seed}, the {ordinal(index + 1)} that was tried,")
         if again:
             thoroughly = index < THOROUGH_AT_FIRST or index % THOROUGH_EVERY == 0
             repeat(program, simulation, Seeded(seed, faults), thoroughly=thoroughly)
             runs, steps = runs + 1, steps + simulation._scheduler.taken
+    if not schedules:
+        raise ValueError("there are no seeds, so nothing was simulated")
     return Report(schedules, runs, steps)
 
 
@@ -148,9 +150,8 @@ def failed(simulation: Simulation, which: str, schedule: tuple[Perturbation, ...
     lines = simulation.lines
     left_out = f"\n  ({len(lines) - LAST_LINES} lines before)" if len(lines) > LAST_LINES else ""
     text = (
-        f"{which}, fails: {_summary(simulation.failure)}\n"
-        f"It takes {len(schedule)} perturbation{'s' * (len(schedule) != 1)}{':' if schedule else ': it fails always.'}"
-        f"{reasons}\nRun it again: simulate(main, replay={token!r})\n"
+        f"{which} fails: {_summary(simulation.failure)}\n"
+        f"{_how_many(len(schedule))}{reasons}\nRun it again: simulate(main, replay={token!r})\n"
         f"Trace:{left_out}" + "".join(f"\n  {line}" for line in lines[-LAST_LINES:])
     )
     error = SimulationFailed(text, seed=simulation.seed, replay=token, lines=lines)
@@ -166,6 +167,12 @@ def _summary(error: BaseException | None) -> str:
     if error is None:
         return "nothing"
     return "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error))
+
+
+def _how_many(perturbations: int) -> str:
+    if not perturbations:
+        return "It takes no perturbation: with this seed it fails in the plain order of tasks."
+    return f"It takes {perturbations} perturbation{'s' * (perturbations > 1)}:"
 
 
 def _where(place: str | None) -> str:

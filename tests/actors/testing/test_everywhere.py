@@ -128,7 +128,7 @@ def test_a_program_that_does_not_get_along_without_any_fault_is_refused() -> Non
     async def main() -> None:
         raise KeyError("always")
 
-    with pytest.raises(SimulationFailed, match="without any fault, fails: KeyError"):
+    with pytest.raises(SimulationFailed, match="without any fault fails: KeyError"):
         crash_at_every_checkpoint(main)
 
 
