@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 
-from benchmarks import actors_amounts, actors_floors, actors_peers, actors_programs
+from benchmarks import actors_amounts, actors_floors, actors_peers, actors_programs, actors_schedules
 from benchmarks.actors_ratios import Pair, compare
 from benchmarks.report import Result
 from benchmarks.workplace import Workplace
@@ -26,6 +26,7 @@ def measure(place: Workplace) -> Iterator[Result]:
     gc.freeze()  # what has been imported so far is nobody's garbage
     try:
         yield from actors_amounts.measure(place)  # first, so that the memory it takes has not been there already
+        yield from actors_schedules.measure(place)
         yield from compare(PAIRS, place.rounds(61, 9))
         yield from actors_peers.measure(place)
     finally:
