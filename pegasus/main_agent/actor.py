@@ -23,7 +23,7 @@ from pegasus.main_agent.speaking import answer_to
 from pegasus.main_agent.thinking import Mind, apologise, close_open_calls, work_on
 from pegasus.messages import Typing
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Commit, Done, Item, JournalMessage, NextItem, Waiting
+from pegasus.storage.messages import Commit, Done, Item, JournalMessage, NextItem, Revoked, Waiting
 
 _log = get_logger("main_agent")
 
@@ -85,6 +85,7 @@ class _Agent:
             item = await self.journal.ask(NextItem, "main")
             running = self.running = _Running(item, trio.current_time())
             self._typing(item, active=True)
+            self.session.begin(item.n)
             try:
                 with running.scope:
                     await self._handle(item)
@@ -92,6 +93,9 @@ class _Agent:
                     await close_open_calls(self.session, item, self.mind.clock(), self.stopped_by)
                 await self.journal.tell(Done(item.n))
                 self.turns += 1
+            except Revoked:  # the disk refused it while we thought: its sender was told, and will send it again
+                self.session.take_back()
+                _log.warning("dropped a thought: the message could not be accepted", item=item.n)
             finally:
                 self.running = None
                 running.ended.set()
@@ -142,7 +146,7 @@ class _Agent:
 
     async def _answer(self, item: Item, text: str, purpose: str) -> None:
         post = answer_to(item, text, purpose)
-        await until_written(lambda: self.journal.ask(Commit, (), (post,)), "a command's answer")
+        await until_written(lambda: self.journal.ask(Commit, (), (post,), True, item.n), "a command's answer")
 
     async def _accepted(self) -> int:
         """Messages that are not done, without the command that asks."""

@@ -14,7 +14,16 @@ from pegasus.conversation.projection import Projection
 from pegasus.conversation.repair import unique_ids
 from pegasus.models.base import ToolCall
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Archive, Commit, JournalMessage, Post, PostResult, ReplaceFile, StorageError
+from pegasus.storage.messages import (
+    Archive,
+    Commit,
+    JournalMessage,
+    Post,
+    PostResult,
+    ReplaceFile,
+    Revoked,
+    StorageError,
+)
 
 _log = get_logger("session")
 _T = TypeVar("_T")
@@ -43,6 +52,8 @@ class Session:
     def __init__(self, path: str, entries: Sequence[Entry], journal: Ref[JournalMessage]) -> None:
         self.path = path
         self._journal = journal
+        self._item: int | None = None
+        self._mark = 0
         self._unconfirmed: list[Answer[tuple[PostResult, ...]]] = []
         self._damaged = False
         self._start(entries)
@@ -51,6 +62,14 @@ class Session:
         self.entries: list[Entry] = list(entries)
         self.projection = Projection(entries)
         self._used_ids = {call.id for entry in entries for call in entry.calls}
+
+    def begin(self, item: int) -> None:
+        """What follows is about this item of the inbox: if that is taken back, `Revoked` is raised and nothing is kept."""
+        self._item, self._mark = item, len(self.entries)
+
+    def take_back(self) -> None:
+        """Forget what was said since `begin`: the item was taken back, and the journal has kept nothing of it either."""
+        self._start(self.entries[: self._mark])
 
     def own_ids(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         """The calls with ids that are unique in this session."""
@@ -61,7 +80,7 @@ class Session:
         """Append without waiting for the disk: for what a restart can derive again (user lines, tool results)."""
         lines = b"".join(map(encode, entries))
         with trio.CancelScope(shield=True):
-            self._unconfirmed.append(await self._journal.request(Commit, ((self.path, lines),), (), False))
+            self._unconfirmed.append(await self._journal.request(Commit, ((self.path, lines),), (), False, self._item))
         self._remember(entries)
 
     async def commit(self, entries: Sequence[Entry], posts: tuple[Post, ...] = ()) -> tuple[PostResult, ...]:
@@ -73,7 +92,7 @@ class Session:
         appends = ((self.path, lines),) if lines else ()
 
         async def write() -> tuple[PostResult, ...]:
-            results = await self._journal.ask(Commit, appends, posts)
+            results = await self._journal.ask(Commit, appends, posts, True, self._item)
             self._remember(entries)
             await self._confirm()
             return results
@@ -83,7 +102,7 @@ class Session:
     async def archive(self, opening: Callable[[str], Entry], at: int) -> str:
         """Put the session aside and begin a new one with `opening(archive's name)`; gives that name. at: wall clock, ms."""
         # The name is the journal's choice, so the first line is written in a second step; without it the session is just empty.
-        name = await until_written(lambda: self._journal.ask(Archive, self.path, b"", at), self.path)
+        name = await until_written(lambda: self._journal.ask(Archive, self.path, b"", at, self._item), self.path)
         self._unconfirmed.clear()
         self._damaged = False
         self._start(())
@@ -103,6 +122,8 @@ class Session:
                 await answer.get()
             except StorageError:
                 self._damaged = True
+            except Revoked:
+                continue  # it is not in memory either
         if self._damaged:
             content = b"".join(map(encode, self.entries))
             try:

@@ -73,6 +73,7 @@ class InboxLog:
         self._in_memory = 0
         self._owed: list[bytes] = []
         self._staged: list[tuple[Pending, int, Address, bytes]] = []
+        self._revoked: set[int] = set()
         self.size = 0
 
     # ------------------------------------------------------------------ accepting
@@ -137,11 +138,17 @@ class InboxLog:
         self._forget_old_ids()
 
     def dropped(self) -> None:
-        """What was staged could not be written and never was; what is owed is still owed."""
+        """What was staged could not be written and never was; what is owed is still owed.
+
+        An item that was handed out already is revoked. Its number is gone: it must not mean another message one day.
+        """
+        revoked = [pending.n for pending, _, _, _ in self._staged if pending.attempts]
         for pending, digest, _, _ in reversed(self._staged):
             self._remove(pending)
             del self._ids[digest]
             self._last_n = pending.n - 1
+        self._last_n = max([self._last_n, *revoked])
+        self._revoked.update(revoked)
         self._staged.clear()
 
     # ------------------------------------------------------------------ taking
@@ -152,8 +159,12 @@ class InboxLog:
         return len(self._pending)
 
     def oldest(self, lane: str) -> Pending | None:
-        """The item of the lane that is to be worked on."""
+        """The item of the lane that is to be worked on; it may be staged only."""
         return next(iter(self._lanes.get(lane, {}).values()), None)
+
+    def is_revoked(self, n: int | None) -> bool:
+        """Whether the item was handed out and taken back."""
+        return n in self._revoked
 
     # ------------------------------------------------------------------ loading
 

@@ -6,6 +6,10 @@ arrives meanwhile waits and is the next batch, so that a hundred waiting request
 write fails, the staged changes are undone and the requests are tried one by one: one that cannot succeed fails
 nobody else.
 
+One thing is told early: the next item of the main lane, while it is being written. What its taker says about it waits
+in the mailbox until that write has ended, and gets Revoked if the disk refused. So nothing about a message is on disk,
+or told to anybody, before the message itself is durable; only the thinking begins sooner.
+
 What need not be durable at once (done, acknowledged, sightings, Commit with durable=False) is true in memory at
 once and *owed* to the disk: it goes along with the next write of its file, or is flushed after 50 ms. Owed appends
 go first, so nothing gets ahead of them. While nothing is owed no timer runs.
@@ -40,6 +44,7 @@ from pegasus.storage.messages import (
     Posted,
     ReadFile,
     ReplaceFile,
+    Revoked,
     StorageError,
     Unacknowledged,
     Waiting,
@@ -72,7 +77,7 @@ async def journal(
     """
     logs = await load(disk, max_waiting, report)
     dispatcher = Dispatcher(disk, logs, report)
-    writer = Writer(disk, logs, clock, report, dispatcher.posted)
+    writer = Writer(disk, logs, clock, report, dispatcher.hand_out_early, dispatcher.posted)
     try:
         await writer.compact(logs.damaged)
         await _Journal(disk, logs, writer, dispatcher).serve(inbox)
@@ -192,9 +197,8 @@ class _Journal:
         try:
             check_paths(((message.path, b""),))
             if isinstance(message, Archive):
-                await (
-                    self._flush_all()
-                )  # a session tells what is done; put aside, it cannot, so the inbox must know by then
+                self._writer.check(message)
+                await self._flush_all()  # a session tells what is done; put aside, it cannot, so the inbox must know
             else:
                 await self._writer.flush_appends()
             match message:
@@ -205,7 +209,7 @@ class _Journal:
                     reply.send(None)
                 case Archive(reply, path, content, at):
                     reply.send(await self._disk.run(Volume.archive, path, content, at))
-        except (StorageError, ValueError) as error:
+        except (Revoked, StorageError, ValueError) as error:
             message.reply.fail(error)
 
 

@@ -19,6 +19,10 @@ class StorageError(Exception):
     """The disk refused (full, read-only, gone). Nothing of the request was kept; it may be tried again."""
 
 
+class Revoked(Exception):
+    """The item that the request is about was taken back, since the disk refused it. Nothing was kept, and never will be."""
+
+
 # ------------------------------------------------------------------ inbox
 
 
@@ -63,7 +67,8 @@ class NextItem:
     """The oldest item of the lane that is not done; the answer comes when there is one.
 
     Asking again without Done gives the same item again, with attempt + 1. Of two that wait for the same lane the
-    first gets a StorageError.
+    first gets a StorageError. In lane "main" the answer may come while the item is still being written. If the disk
+    refuses it then, it is taken back: what says that it is about the item gets Revoked, and its number is not used again.
     """
 
     reply: Reply[Item]
@@ -144,6 +149,7 @@ class Commit:
     appends: (path below data/, bytes ending in a newline). posts: replies to put in the outbox.
     The answer has one result for each post. durable=False: answered at once, written with the next durable commit or
     within 50 ms; with posts it is durable all the same, since a seq must not be given twice.
+    item: the number of the item this is about; the answer is Revoked if it was taken back (see NextItem).
     On StorageError nothing was kept, neither appends nor posts. ValueError: a path or a text that cannot be written.
     """
 
@@ -151,6 +157,7 @@ class Commit:
     appends: tuple[tuple[str, bytes], ...] = ()
     posts: tuple[Post, ...] = ()
     durable: bool = True
+    item: int | None = None
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -243,13 +250,14 @@ class Archive:
 
     `at` is the wall-clock time in ms since the epoch, UTC. The answer is the archive's file name.
     A crash in between leaves either the old state or the new one, or the archive and no file, which reads as empty.
-    If there was no file, there is no archive, and the answer is "".
+    If there was no file, there is no archive, and the answer is "". item: as in Commit.
     """
 
     reply: Reply[str]
     path: str
     content: bytes
     at: int
+    item: int | None = None
 
 
 JournalMessage: TypeAlias = (

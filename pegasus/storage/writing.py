@@ -13,7 +13,7 @@ from pegasus.storage.batch import Batch
 from pegasus.storage.compaction import Log, P, worth_it
 from pegasus.storage.disk import Disk
 from pegasus.storage.loading import Logs, Report
-from pegasus.storage.messages import Accept, Commit, Post, PostResult, StorageError, Unroutable
+from pegasus.storage.messages import Accept, Archive, Commit, Post, PostResult, Revoked, StorageError, Unroutable
 from pegasus.storage.replies import Stored
 from pegasus.storage.volume import Volume
 
@@ -32,6 +32,7 @@ def is_durable(request: Request) -> bool:
 class Writer:
     """The way of the journal's logs, and of everybody's appends, to the disk.
 
+    accepting: called when messages are staged and about to be written, unless the disk refused what came before.
     posted: told the replies that are on disk now, oldest first.
     """
 
@@ -41,12 +42,14 @@ class Writer:
         logs: Logs,
         clock: Callable[[], int],
         report: Report,
+        accepting: Callable[[], None],
         posted: Callable[[list[Stored]], None],
     ) -> None:
         self._disk = disk
         self._logs = logs
         self._clock = clock
         self._report = report
+        self._accepting = accepting
         self._posted = posted
         self._owed: list[tuple[tuple[str, bytes], ...]] = []
         self._owed_bytes = 0
@@ -73,8 +76,9 @@ class Writer:
     def owe(self, commit: Commit) -> None:
         """Take over appends that need not be durable at once, and answer."""
         try:
+            self.check(commit)
             check_paths(commit.appends)
-        except ValueError as error:
+        except (Revoked, ValueError) as error:
             commit.reply.fail(error)
             return
         size = sum(len(data) for _, data in commit.appends)
@@ -110,6 +114,9 @@ class Writer:
             if isinstance(request, Commit) and not is_durable(request):
                 self.owe(request)
                 continue
+            if isinstance(request, Commit) and self._logs.inbox.is_revoked(request.item):
+                request.reply.fail(_revoked(request.item))  # also while the disk refuses
+                continue
             if len(requests) > 1:
                 error = await self._write((request,), everything=False, sync=True)
             if error is not None:
@@ -128,6 +135,8 @@ class Writer:
         if has_out := bool(log_out.staged or (everything and log_out.owes)):
             pieces.append((outbox.PATH, log_out.unwritten()))
         if pieces:
+            if log_in.staged and not self._refusal:
+                self._accepting()
             try:
                 offsets = await self._disk.run(Volume.append, pieces, sync, self._only_owed(requests))
             except StorageError as error:
@@ -165,12 +174,21 @@ class Writer:
             if isinstance(request, Accept):
                 return self._logs.inbox.accept(request.message, request.lane, self._clock())
             return self._stage_commit(request, batch)
+        except Revoked as error:
+            return error
         except _UNWRITABLE as error:
             if mark is not None:
                 self._logs.outbox.dropped(mark)
             return ValueError(f"cannot be written: {error}")
 
+    def check(self, request: Commit | Archive) -> None:
+        """Raise Revoked if the request is about an item that was taken back."""
+        if self._logs.inbox.is_revoked(request.item):
+            raise _revoked(request.item)
+
     def _stage_commit(self, commit: Commit, batch: Batch) -> tuple[PostResult, ...]:
+        if commit.item is not None:
+            self.check(commit)
         check_paths(commit.appends)
         results = tuple(map(self._stage_post, commit.posts)) if commit.posts else ()
         batch.add(commit.appends)
@@ -219,3 +237,7 @@ def _is_allowed(path: str) -> bool:
 
 
 _OWN = (inbox.PATH, outbox.PATH)
+
+
+def _revoked(item: int | None) -> Revoked:
+    return Revoked(f"item {item} was taken back: the disk refused it")

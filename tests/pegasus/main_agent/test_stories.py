@@ -8,7 +8,9 @@ import trio
 
 from actors import ActorError, GaveUp, Restarting
 from pegasus.messages import ChannelInfo
-from pegasus.models.base import ModelError, ModelResponse, ToolCall, Usage
+from pegasus.models.base import ModelError, ModelResponse, ToolCall, Usage, UserTurn
+from pegasus.storage.messages import StorageError
+from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
 
@@ -414,6 +416,55 @@ async def test_killed_anywhere_in_new_nothing_before_it_is_answered_again(autoju
         await trio.sleep(1)
     assert [text for text in cli.texts if text.startswith("answer")] == ["answer to one", "answer to two"]
     assert sum("fresh" in text for text in cli.texts) == 1
+
+
+@pytest.mark.parametrize("operation", range(1, 5))
+async def test_a_message_that_the_disk_refuses_while_it_is_thought_about_is_answered_once_when_it_is_sent_again(
+    autojump_clock, operation
+):
+    """Nobody hears about it, the session forgets it, and so does the model's next call."""
+    model = ScriptedModel(lambda _: thought("", reply("heard")), delay=1)
+    async with open_world(model, disk=MemoryDisk(delay=0.1)) as world:
+        await world.say("before")
+        await world.next_reply()
+        await world.idle()
+        world.disk.fail(1, times=operation)
+        accepted = None
+        while accepted is None:
+            with suppress(StorageError):
+                accepted = await world.say("mine", message_id="m-1")
+        assert (await world.next_reply()).text == "heard"
+        await world.idle()
+        await trio.sleep(5)
+        assert world.channels["cli"].texts == ["heard", "heard"]
+        users = [line["metadata"] for line in world.session() if line["role"] == "user"]
+        assert [(user["item"], user["messageId"]) for user in users[1:]] == [(accepted.n, "m-1")]
+        assert sum("mine" in turn.text for turn in model.requests[-1].turns if isinstance(turn, UserTurn)) == 1
+
+
+async def test_new_that_the_disk_refuses_puts_nothing_aside(autojump_clock):
+    async with open_world(ScriptedModel([thought("one")]), disk=MemoryDisk(delay=0.1)) as world:
+        await world.say("before")
+        await world.idle()
+        before = world.session()
+        world.disk.fail(1, times=2)
+        with pytest.raises(StorageError):
+            await world.say("/new")
+        await trio.sleep(5)
+        assert world.session() == before
+        assert sum(path.startswith("main/") for path in world.disk.paths()) == 1
+
+
+async def test_stop_over_a_message_that_the_disk_refuses(autojump_clock):
+    async with open_world(ScriptedModel([Hang(), thought("", reply("heard"))]), disk=MemoryDisk(delay=0.1)) as world:
+        world.disk.fail()
+        with pytest.raises(StorageError):
+            await world.say("mine")
+        [ended] = await world.stop_thinking()
+        assert ended.what == "mine"
+        assert world.session() == []
+        await world.say("mine")
+        assert (await world.next_reply()).text == "heard"
 
 
 async def test_a_full_disk_delays_and_loses_nothing(autojump_clock):

@@ -341,6 +341,19 @@ def test_a_compaction_keeps_what_counts():
         assert one.accept("new") == Accepted(51, duplicate=False)
 
 
+def test_what_was_handed_out_and_dropped_is_revoked_and_uses_up_its_number():
+    file = File()
+    file.accept("a")
+    for id in "bcd":
+        file.log.accept(message(id), "main", AT)
+    file.log.done(1)
+    file.log.oldest("main").attempts += 1
+    file.log.dropped()
+    assert [file.log.is_revoked(n) for n in (None, 1, 2, 3, 4)] == [False, False, True, False, False]
+    assert [file.accept(id).n for id in "cb"] == [3, 4]
+    assert file.texts() == file.reload().texts() == ["c", "b"]
+
+
 def test_compacting_twice_changes_nothing():
     file = File()
     for id in "abc":
