@@ -14,7 +14,7 @@ LONGEST_SUMMARY: Final = 160
 
 _MARK: Final = "> Summary:"
 _SUMMARY: Final = re.compile(r"^>\s*summary:[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
-_HEADING: Final = re.compile(r"\A\s*#[ \t]+(.*)$", re.MULTILINE)
+_HEADING: Final = re.compile(r"^[ \t]*#[ \t]+(.*)$", re.MULTILINE)
 _HEAD: Final = 4_000
 """Characters within which the summary of a file stands; a quotation further down is none."""
 
@@ -46,7 +46,7 @@ def appended(text: str, entry: str, summary: str | None, title: str) -> str:
 
 def _with_head(text: str, summary: str | None, title: str) -> str:
     text = text.replace("\r\n", "\n")
-    if not _HEADING.match(text):
+    if not _HEADING.match(text.lstrip()):
         text = f"# {title}\n\n{text.lstrip()}" if text.strip() else f"# {title}\n"
     found = _SUMMARY.search(text[:_HEAD])
     words = one_line(summary) if summary else ""

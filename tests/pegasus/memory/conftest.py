@@ -1,0 +1,42 @@
+"""Memory in a real folder, written by a real journal."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from actors import Child, Mailbox, open_supervisor
+from pegasus.memory import FolderShelf, Memory
+from pegasus.storage import FileDisk
+from pegasus.storage.journal import journal
+
+
+@asynccontextmanager
+async def open_memory(data, disk=None):
+    child = Child("journal", partial(journal, clock=lambda: 0), disk or FileDisk(data), mailbox=Mailbox(capacity=1024))
+    async with open_supervisor([child]) as supervisor:
+        yield Memory(supervisor.ref("journal"), FolderShelf(data / "memory"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "data" / "memory"
+
+
+@pytest.fixture
+async def memory(tmp_path):
+    async with open_memory(tmp_path / "data") as memory:
+        yield memory
+
+
+@pytest.fixture
+def put(folder):
+    """Write a file by hand: put("facts/user.md", "text")."""
+
+    def write(path, content):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return write
