@@ -144,9 +144,10 @@ def _busy_actor() -> Cell | None:
 
 
 def _refuse_circle(me: Cell, exchange: Exchange) -> None:
+    """Raise AskCycle if it would have to wait for itself. Who has its answer waits no more, even if it has not run yet."""
     path = [me.path]
     step: Exchange | None = exchange
-    while step is not None:
+    while step is not None and step.open:
         path.append(step.target.path)
         if step.target is me:
             raise AskCycle(tuple(path), message_type=exchange.kind.__name__, time=trio.current_time())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -706,6 +707,33 @@ async def test_a_wait_that_has_ended_is_no_part_of_a_circle() -> None:
         await supervisor.start_child(Child("b", passes_on, lambda: supervisor, "a"))
         for _ in range(3):
             assert await supervisor.ref("b").ask(Total) == 3
+
+
+@pytest.mark.parametrize("failed", [False, True])
+async def test_who_has_its_answer_waits_no_more_though_it_has_not_run_yet(failed: bool) -> None:
+    """An actor may ask the one whom it has answered, in the same breath."""
+
+    async def asks(inbox: Inbox[Any]) -> None:
+        async for message in inbox:
+            if message == "go":
+                with suppress(Boom):
+                    await root.ref("b").ask(Total)
+            else:
+                message.reply.send(7)
+
+    async def answers_and_asks_back(inbox: Inbox[Total]) -> None:
+        async for message in inbox:
+            if failed:
+                message.reply.fail(Boom())
+            else:
+                message.reply.send(1)
+            seen.append(await root.ref("a").ask(Total, timeout=5))
+
+    seen: list[int] = []
+    async with open_supervisor([Child("a", asks), Child("b", answers_and_asks_back)]) as root:
+        await root.ref("a").tell("go")
+        await settle()
+        assert seen == [7]
 
 
 async def test_a_refused_question_is_no_part_of_a_circle() -> None:
