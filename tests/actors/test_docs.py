@@ -21,9 +21,11 @@ def test_a_block_of_the_page_runs(block: str, monkeypatch: pytest.MonkeyPatch) -
     ran = []
 
     @functools.wraps(trio.run)
-    def run_in_virtual_time(main: object, run=trio.run) -> None:
-        run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    def run_in_virtual_time(main: object, *args: object, run=trio.run, **options: object) -> object:
+        if "clock" in options:  # a simulation, which has its own
+            return run(main, *args, **options)
         ran.append(main)
+        return run(main, *args, clock=trio.testing.MockClock(autojump_threshold=0), **options)
 
     monkeypatch.setattr(trio, "run", run_in_virtual_time)
     exec(compile(block, "docs/actors.md", "exec"), {"__name__": "docs"})
@@ -31,9 +33,38 @@ def test_a_block_of_the_page_runs(block: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_page_has_examples() -> None:
-    assert len(BLOCKS) >= 4
+    assert len(BLOCKS) >= 8
 
 
-@pytest.mark.parametrize("name", [name for name in actors.__all__ if name not in {"Event", "Events", "Down"}])
-def test_every_public_name_is_on_the_page(name: str) -> None:
-    assert re.search(rf"`{name}\b", PAGE)
+# ------------------------------------------------------------ the reference is complete
+
+REFERENCE = PAGE[PAGE.index("## Reference") : PAGE.index("## Beside others")]
+INHERITED = set(dir(Exception)) | {"check_also"}  # how a supervisor asks for its own shape
+
+
+def public_parts() -> list[tuple[str, str]]:
+    """Every method, property and field of the public classes."""
+    classes = [(name, getattr(actors, name)) for name in actors.__all__ if isinstance(getattr(actors, name), type)]
+    return [(name, part) for name, one in classes for part in dir(one) if part[0] != "_" and part not in INHERITED]
+
+
+@pytest.mark.parametrize("name", actors.__all__)
+def test_every_public_name_is_in_the_reference(name: str) -> None:
+    assert re.search(rf"`{name}\b", REFERENCE)
+
+
+@pytest.mark.parametrize(("name", "part"), public_parts(), ids=str)
+def test_every_part_of_a_public_class_is_in_the_reference(name: str, part: str) -> None:
+    assert re.search(rf"`[^`]*\b{part}\b[^`]*`", REFERENCE)
+
+
+def test_the_reference_names_nothing_that_is_not_there() -> None:
+    known = {part for _, part in public_parts()}
+    for methods in re.findall(r"^\| ((?:`\w+\([^`]*\)`(?:, )?)+) \|", REFERENCE, flags=re.MULTILINE):
+        for name in re.findall(r"`(\w+)\(", methods):
+            assert name in known or name in actors.__all__, name
+
+
+def test_the_contents_lead_to_the_headings() -> None:
+    headings = {re.sub(r"\W+", "-", title.lower()) for title in re.findall(r"^## (.+)$", PAGE, flags=re.MULTILINE)}
+    assert set(re.findall(r"\]\(#([\w-]+)\)", PAGE)) == headings
