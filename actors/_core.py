@@ -123,8 +123,11 @@ class Core:
     async def _wait_for_news(self, until: float) -> None:
         self._news = trio.Event()
         self._idle = True
-        with trio.move_on_at(until):
+        if until == math.inf:
             await self._news.wait()
+        else:
+            with trio.move_on_at(until):
+                await self._news.wait()
         self._idle = False
 
     async def _stop_all(self) -> None:
