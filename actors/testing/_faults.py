@@ -69,8 +69,10 @@ class Choices(Protocol):
 
     hold: as the task is about to go on, whether it goes late, lags or is delayed; `alone` if no other task could run.
     strike: as it begins to wait, whether it crashes or is cancelled. strikes, delays: whether that ever happens.
+    holds_one_alone: whether `hold` ever answers anything if alone.
     """
 
+    holds_one_alone: bool
     strikes: bool
     delays: bool
 
@@ -84,7 +86,7 @@ class Seeded:
     def __init__(self, seed: int, faults: Faults) -> None:
         random = Random(f"{seed}/schedule")  # noqa: S311
         self.strikes = faults.strikes
-        self.delays = faults.delay > 0
+        self.delays = self.holds_one_alone = faults.delay > 0
         self._faults = faults
         self._next = random.random
         self._late, lag = MOODS[int(random.random() * len(MOODS))]
@@ -136,6 +138,7 @@ class Listed:
         self._holds = {(one.task, one.step): one for one in perturbations if one.kind not in AFTER}
         self._strikes = {(one.task, one.step): one for one in perturbations if one.kind in AFTER}
         self.strikes = bool(self._strikes)
+        self.holds_one_alone = bool(self._holds)
         self.delays = False
 
     def hold(self, task: str, step: int, alone: bool, hit: bool) -> Perturbation | None:

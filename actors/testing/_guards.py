@@ -25,7 +25,14 @@ import trio._threads
 
 from actors.testing._errors import Nondeterminism
 
-CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime", "gmtime")
+CLOCKS = (
+    *(
+        f"{clock}{unit}"
+        for clock in ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+        for unit in ("", "_ns")
+    ),
+    *("clock_gettime", "localtime", "gmtime", "ctime"),
+)
 HARMLESS = ("trio", "logging", "threading", "queue", "selectors", "_pytest", "pytest", "hypothesis", "coverage")
 """Modules whose clocks decide nothing in the program: the time stamp of a log record, the test runner's stopwatch."""
 THROUGH = (
@@ -145,7 +152,7 @@ FORBIDDEN: tuple[tuple[object, str, str], ...] = (
     (socket.socket, "__init__", "socket"),
     (subprocess.Popen, "__init__", "process"),
 )
-WITH_A_TIME = frozenset({"time.localtime", "time.gmtime"})
+WITH_A_TIME = frozenset({"time.localtime", "time.gmtime", "time.ctime"})
 """Harmless when they are given one."""
 NAMES = frozenset({*CLOCKS, "sleep", "random", "getrandbits", "urandom", "now", "utcnow", "today"})
 

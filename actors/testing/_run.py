@@ -87,7 +87,10 @@ class Program:
     max_steps: int
     allow: tuple[str, ...] = ()
     guards: Guards = attrs.field(init=False, default=attrs.Factory(lambda self: Guards(self.allow), takes_self=True))
-    trees: Trees = attrs.Factory(Trees)
+    trees: Trees = attrs.field(init=False, factory=Trees)
+    takes_simulation: bool = attrs.field(
+        init=False, default=attrs.Factory(lambda self: _takes_simulation(self.main), takes_self=True)
+    )
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -129,7 +132,7 @@ class Program:
         self, simulation: Simulation, scheduler: Scheduler, thoroughly: bool
     ) -> Callable[[], Awaitable[object]]:
         call = cast("Callable[..., Awaitable[object]]", self.main)
-        args = (simulation,) if _takes_simulation(self.main) else ()
+        args = (simulation,) if self.takes_simulation else ()
 
         async def main() -> None:
             with self.guards.watching(thoroughly=thoroughly), scheduler.scope:

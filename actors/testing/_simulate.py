@@ -17,8 +17,8 @@ from actors.testing._trio import canary
 TWICE_AT_FIRST = 100
 """So many of the first seeds are run twice, whatever `twice` says."""
 THOROUGH_AT_FIRST = 10
-THOROUGH_EVERY = 100
-"""The second runs of these are watched more closely, which takes eight times as long."""
+THOROUGH_EVERY = 200
+"""The second runs of these are watched more closely, which takes several times as long."""
 LAST_LINES = 40
 """Of a trace, in the text of an error."""
 

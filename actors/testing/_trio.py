@@ -91,7 +91,8 @@ class RunQueue(deque[Task]):
     def __iter__(self) -> Iterator[Task]:
         """For the one who copies it, once a round."""
         ready = self._loop.draw(self)
-        ready.reverse()
+        if len(ready) > 1:
+            ready.reverse()
         CHOICE.order = ready
         return iter(ready)
 
