@@ -20,8 +20,10 @@ from pegasus.memory.shelf import Shelf, Standing
 from pegasus.storage.messages import JournalMessage, ReplaceFile
 
 FOLDERS: Final = ("facts", "episodes")
-LARGEST: Final = 64 << 10
-"""Bytes of one file: all facts are put before every reflection, so many small files serve better than one big one."""
+FULL: Final = 24_000
+"""Bytes that a file may be made to have: it is read whole, and must fit into one tool result of a usual model."""
+LARGEST: Final = 256 << 10
+"""Bytes of a file, written by hand, that are still read."""
 MOST: Final = 500
 """Files there may be."""
 EPISODE_INDEX: Final = 10_000
@@ -126,7 +128,7 @@ class Memory:
             raise MemoryRefused(f"there is no {path!r} in memory. {_names(there)}")
         if one.size > LARGEST:
             raise MemoryRefused(
-                f"{path} has {one.size:,} bytes, more than a memory file may have ({LARGEST:,}): somebody should split it by hand"
+                f"{path} has {one.size:,} bytes, more than can be read ({LARGEST:,}): somebody should split it by hand"
             )
         return await self._shelf.read(path, LARGEST)
 
@@ -143,8 +145,8 @@ class Memory:
             content = text.encode()
         except UnicodeEncodeError as error:
             raise MemoryRefused(f"character {error.start} is half of a pair, which is no text") from None
-        if len(content) > LARGEST:
-            found = f"{path} would have {len(content):,} bytes; a memory file may have {LARGEST:,}"
+        if len(content) > FULL:
+            found = f"{path} would have {len(content):,} bytes; a memory file may have {FULL:,}"
             raise MemoryRefused(f"{found}. Put it in another file, or shorten this one")
         await self._shelf.check(path)
         await self._journal.ask(ReplaceFile, f"{self._prefix}/{path}", content)

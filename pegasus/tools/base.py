@@ -14,7 +14,21 @@ import trio
 
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models.base import ToolSpec
-from pegasus.tools.arguments import problem_with, without_nulls
+from pegasus.tools.arguments import check_arguments, without_nulls
+
+__all__ = [
+    "MAX_RESULT",
+    "NO_CONTEXT",
+    "Effect",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "ToolOutcome",
+    "check_arguments",
+    "failure",
+    "parameters",
+    "run_tool",
+]
 
 MAX_RESULT: Final = 25_600
 """Characters of a result, where nobody knows the context window: 5 % of 128,000 tokens (see `pegasus.tools.context`)."""
@@ -104,7 +118,7 @@ async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: Too
     A null among the arguments counts as absent, unless the schema wants it: some models fill in all they do not need.
     """
     arguments = without_nulls(tool.spec.parameters, arguments)
-    problem = problem_with(tool.spec.parameters, arguments)
+    problem = check_arguments(tool.spec.parameters, arguments)
     if problem is not None:
         return failure(problem)
     try:

@@ -41,7 +41,9 @@ _APPEND: Final = ToolSpec(
     ),
 )
 
-_LESS: Final = "Nothing shows the rest of a file this long; move parts of it into new files."
+_LESS: Final = (
+    "Nothing shows the rest: the file was made longer by hand than memory files may be, and should be split by hand."
+)
 
 
 def memory_tools(memory: Memory) -> tuple[Tool, ...]:

@@ -9,7 +9,7 @@ import trio
 
 from actors import ActorDied, Child, Restart, open_supervisor
 from pegasus.memory import Memory, MemoryRefused, Standing
-from pegasus.memory.memory import EPISODE_INDEX, FACTS_SHOWN, LARGEST, MOST, MemoryFile, index_message
+from pegasus.memory.memory import EPISODE_INDEX, FACTS_SHOWN, FULL, LARGEST, MOST, MemoryFile, index_message
 from pegasus.storage import StorageError
 from pegasus.storage.journal import journal
 from pegasus.testing.memory_disk import MemoryDisk
@@ -178,12 +178,12 @@ async def test_a_huge_file_is_listed_but_refused_with_a_hint(memory, put):
 
 
 async def test_a_file_does_not_grow_beyond_the_limit(memory):
-    await memory.write("facts/a.md", "x" * (LARGEST - 200))
+    await memory.write("facts/a.md", "x" * (FULL - 200))
     with pytest.raises(MemoryRefused, match="another file"):
         await memory.append("facts/a.md", "y" * 200)
     with pytest.raises(MemoryRefused, match="another file"):
-        await memory.write("facts/b.md", "é" * (LARGEST // 2 + 1))
-    assert len(await memory.read("facts/a.md")) == LARGEST - 199
+        await memory.write("facts/b.md", "é" * (FULL // 2 + 1))
+    assert len(await memory.read("facts/a.md")) == FULL - 199
 
 
 async def test_there_are_so_many_files_and_no_more(memory, put):
@@ -311,3 +311,10 @@ async def test_a_disk_that_refuses_leaves_the_old_file(memory):
         with pytest.raises(StorageError):
             await memory.append("facts/a.md", "- b: 2")
         assert await memory.read("facts/a.md") == OLD
+
+
+async def test_a_file_that_somebody_made_long_is_read_whole(memory, put):
+    put("facts/long.md", "x" * LARGEST)
+    assert len(await memory.read("facts/long.md")) == LARGEST
+    with pytest.raises(MemoryRefused, match="another file"):
+        await memory.append("facts/long.md", "y")

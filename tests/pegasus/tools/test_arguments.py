@@ -1,8 +1,14 @@
 """What is wrong with the arguments of a call is said so that a model can put it right."""
 
-import pytest
+import subprocess
+import sys
 
-from pegasus.tools.arguments import MOST_PROBLEMS, problem_with, without_nulls
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pegasus.tools.arguments import MOST_PROBLEMS, check_arguments, without_nulls
 
 SCHEMA = {
     "type": "object",
@@ -36,16 +42,16 @@ SCHEMA = {
     ],
 )
 def test_wrong_arguments_are_named_with_their_path_and_what_is_allowed(arguments, problem):
-    assert problem_with(SCHEMA, arguments) == problem
+    assert check_arguments(SCHEMA, arguments) == problem
 
 
 def test_right_arguments_pass():
-    assert problem_with(SCHEMA, {"n": 10**30, "kind": "a", "xs": [{"q": "é"}]}) is None
+    assert check_arguments(SCHEMA, {"n": 10**30, "kind": "a", "xs": [{"q": "é"}]}) is None
 
 
 def test_several_problems_are_told_at_once_but_not_a_hundred():
-    assert problem_with(SCHEMA, {"kind": 1, "xs": 2}).count(";") >= 2
-    told = problem_with(
+    assert check_arguments(SCHEMA, {"kind": 1, "xs": 2}).count(";") >= 2
+    told = check_arguments(
         {"items": {"type": "string"}, "properties": {"xs": {"items": {"type": "string"}}}}, {"xs": list(range(100))}
     )
     assert told.count("must be") == MOST_PROBLEMS
@@ -53,7 +59,7 @@ def test_several_problems_are_told_at_once_but_not_a_hundred():
 
 
 def test_what_was_found_is_not_repeated_at_length():
-    assert len(problem_with(SCHEMA, {"n": "x" * 100_000})) < 200
+    assert len(check_arguments(SCHEMA, {"n": "x" * 100_000})) < 200
 
 
 def test_null_counts_as_absent_where_the_schema_has_no_use_for_it():
@@ -64,22 +70,31 @@ def test_null_counts_as_absent_where_the_schema_has_no_use_for_it():
 
 
 def test_text_that_is_no_unicode_is_checked_too():
-    assert problem_with(SCHEMA, {"n": 1, "kind": "\udcff"}).startswith("kind must be one of")
-    assert problem_with({"properties": {"path": {"type": "string"}}}, {"path": "\udcff"}) is None
+    assert check_arguments(SCHEMA, {"n": 1, "kind": "\udcff"}).startswith("kind must be one of")
+    assert check_arguments({"properties": {"path": {"type": "string"}}}, {"path": "\udcff"}) is None
 
 
 def test_a_schema_that_points_to_a_server_is_refused_and_nothing_is_fetched():
-    assert "broken" in problem_with({"$ref": "http://127.0.0.1:9/schema"}, {})
+    assert "broken" in check_arguments({"$ref": "http://127.0.0.1:9/schema"}, {})
 
 
-@pytest.mark.parametrize("schema", [{"type": "nope"}, {"properties": {"a": {"$ref": "#/missing"}}}, {"pattern": "("}])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nope"},
+        {"type": "object", "properties": 1},
+        {"type": "object", "properties": {"a": 1}},
+        {"properties": {"a": {"$ref": "#/missing"}}},
+        {"pattern": "("},
+    ],
+)
 def test_a_broken_schema_is_a_problem_not_an_exception(schema):
-    assert "broken" in problem_with(schema, {})
+    assert "broken" in check_arguments(schema, {"a": 1})
 
 
 def test_a_pattern_that_would_run_for_ever_does_not():
     schema = {"properties": {"a": {"type": "string", "pattern": r"^(?=(a|aa)+$)(a|aa)+\1c$"}}}
-    assert problem_with(schema, {"a": "a" * 5000 + "b"}) is not None
+    assert check_arguments(schema, {"a": "a" * 5000 + "b"}) is not None
 
 
 def test_endless_nesting_is_a_problem_not_an_exception():
@@ -87,4 +102,46 @@ def test_endless_nesting_is_a_problem_not_an_exception():
     for _ in range(5000):
         value["n"] = {}
         value = value["n"]
-    assert "cannot be read" in problem_with(SCHEMA, {"n": deep})
+    assert "cannot be read" in check_arguments(SCHEMA, {"n": deep})
+
+
+# ------------------------------------------------------------------ what needs no validator
+
+TYPES = st.sampled_from(["string", "integer", "boolean", "number", "array", "object", "null", ["string", "null"]])
+PROPERTY = st.fixed_dictionaries(
+    {"type": TYPES}, optional={"description": st.just(""), "minimum": st.just(3), "enum": st.just(["a"])}
+)
+SCHEMAS = st.fixed_dictionaries(
+    {"type": st.just("object"), "properties": st.dictionaries(st.sampled_from("abc"), PROPERTY)},
+    optional={
+        "required": st.lists(st.sampled_from("abc"), unique=True),
+        "additionalProperties": st.booleans(),
+        "minProperties": st.just(1),
+    },
+)
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(0, 5), st.floats(0, 5), st.sampled_from(["a", "b"]), st.just([]), st.just({})
+)
+
+
+@given(SCHEMAS, st.dictionaries(st.sampled_from("abcd"), VALUES))
+def test_a_look_passes_nothing_that_the_validator_would_not(schema, arguments):
+    given = without_nulls(schema, arguments)
+    refused = not jsonschema_rs.is_valid(schema, given)
+    unknown = [name for name in given if name not in schema["properties"]]
+    if check_arguments(schema, arguments) is None:
+        assert not refused
+    else:
+        assert refused or unknown
+
+
+def test_who_only_chats_never_loads_the_validator():
+    code = """
+import sys
+from pegasus.main_agent.speaking import REPLY
+from pegasus.tools.base import check_arguments
+assert check_arguments(REPLY.parameters, {"text": "hi", "channelId": "main", "replyTo": None}) is None
+assert "jsonschema_rs" not in sys.modules
+assert check_arguments(REPLY.parameters, {"text": "hi"}) == "channelId is required"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,88 @@
+"""The page about tools tells the truth, and the collections name tools that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pegasus.settings import Tools
+from pegasus.tasks.types import BUILT_IN, load_types
+from pegasus.tools import collections, context
+from pegasus.tools.base import MAX_RESULT
+from pegasus.tools.files import changing, searching
+from pegasus.tools.standard import standard_tools
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "tools.md").read_text("utf-8")
+TOOLS = {tool.name: tool for tool in standard_tools(Tools(), None, lambda: 0)}
+ROWS = {row[0]: row for row in re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \| (\w+) \| (\w+) \|$", PAGE, re.MULTILINE)}
+
+
+def test_the_table_has_every_tool_and_no_other():
+    assert set(ROWS) == set(TOOLS)
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_each_row_is_the_tool(name):
+    tool = TOOLS[name]
+    _, given, _, effect, category = ROWS[name]
+    schema = tool.spec.parameters
+    names = [f"{one}{'' if one in schema.get('required', []) else '?'}" for one in schema["properties"]]
+    told = [] if given == "none" else [part.strip() for part in re.sub(r"\([^)]*\)", "", given).split(",")]
+    assert (told, effect, category) == (names, tool.effect, tool.category)
+    assert schema["additionalProperties"] is False
+
+
+def test_the_numbers_are_the_real_ones():
+    assert f"{context.RESULT_SHARE:.0%}".replace("%", " %") in PAGE
+    assert f"{MAX_RESULT:,} characters for 128,000 tokens" in PAGE
+    assert int(128_000 * context.RESULT_SHARE * context.CHARACTERS_PER_TOKEN) == MAX_RESULT
+    assert f"never less\n   than {context.SMALLEST_RESULT:,}" in PAGE
+    assert f"Up to {changing.LARGEST_EDIT >> 20} MiB" in PAGE
+    assert all(f"`{name}`" in PAGE for name in searching.UNSEARCHED)
+
+
+def test_the_example_runs(tmp_path):
+    import subprocess
+    import sys
+
+    [example] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "test_example.py").write_text(example, "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntrio_mode = true\n", "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_example.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+# ------------------------------------------------------------------ collections
+
+ELSEWHERE = {*collections.TASK, *collections.NOTIFY}
+"""Tools of the task system itself."""
+
+
+def test_tasks_have_every_tool_that_there_is():
+    assert set(collections.ALL_TASK_TOOLS) == {*TOOLS, *ELSEWHERE}
+    assert len(set(collections.ALL_TASK_TOOLS)) == len(collections.ALL_TASK_TOOLS)
+
+
+@pytest.mark.parametrize("names", [collections.EXPLORE, collections.PLAN, collections.REFLECTION])
+def test_collections_name_tools_that_there_are(names):
+    assert set(names) <= set(collections.ALL_TASK_TOOLS)
+
+
+def test_exploring_changes_nothing():
+    assert all(TOOLS[name].effect == "pure" for name in collections.EXPLORE if name not in ELSEWHERE)
+
+
+@pytest.mark.parametrize(("kind", "names"), [("explore", collections.EXPLORE), ("plan", collections.PLAN)])
+def test_the_types_of_tasks_name_the_same_tools(kind, names):
+    types, problems = load_types(BUILT_IN)
+    assert problems == ()
+    assert {*types.get(kind).tools} == {*names, "ask_user"}
+
+
+@pytest.mark.parametrize(("category", "names"), [("file", collections.FILE), ("network", collections.NETWORK)])
+def test_collections_are_the_categories(category, names):
+    assert {tool.name for tool in TOOLS.values() if tool.category == category} == set(names)
