@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import attrs
 
@@ -25,8 +25,6 @@ MEMORY_INDEX: Final = "memory_index"
 RESTARTED: Final = "process restarted, task cancelled"
 """Error of a task that a restart interrupted: the only failed tasks that may be resumed (X8)."""
 NOT_FINISHED: Final = '{"cancelled":true,"reason":"the task was ended before this call was finished"}'
-
-T = TypeVar("T")
 
 
 @attrs.define(eq=False)
@@ -58,7 +56,7 @@ class Draft:
     def context(self) -> TaskContext:
         """What it is now."""
         values = {name: getattr(self, name) for name in _SCALARS}
-        lists = {"actions_done": tuple(self.actions_done), "messages": tuple(self.messages)}
+        lists: dict[str, Any] = {"actions_done": tuple(self.actions_done), "messages": tuple(self.messages)}
         return attrs.evolve(self.base, **values, **lists)
 
     def apply(self, event: Event, state: TaskState) -> None:

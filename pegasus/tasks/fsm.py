@@ -61,6 +61,10 @@ TRANSITIONS: Final[Mapping[tuple[TaskState, EventType], TaskState | Resolve]] = 
         (COMPLETED, _E.TASK_RESUMED): REASONING,
         (FAILED, _E.TASK_RESUMED): REASONING,  # only what a restart interrupted: see `_refusal`
         **{(state, _E.TASK_FAILED): FAILED for state in (IDLE, REASONING, ACTING, SUSPENDED)},
+        (
+            COMPLETED,
+            _E.TASK_FAILED,
+        ): FAILED,  # only while its result is not on disk: who stops it then is told the truth
         # What was under way when the task was suspended is kept, and decides where it goes on (trap T7).
         **{(SUSPENDED, late): SUSPENDED for late in (_E.REASON_DONE, _E.NEED_MORE_INFO, *_STEPS)},
         # These leave the state as it is.
@@ -189,6 +193,8 @@ class TaskFSM:
             return f"{type.name} is not allowed in {self.state}"
         if self.state is FAILED and self._draft.error != RESTARTED:
             return "it has failed; only a task that a restart interrupted may be resumed"
+        if self.state is COMPLETED and type is _E.TASK_FAILED and self._draft.final_result is not None:
+            return f"{type.name} is not allowed in {self.state}: it has its result"
         return None
 
     @property

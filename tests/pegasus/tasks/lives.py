@@ -175,7 +175,7 @@ def fitting_event(life, random: Random):
             late = tool_done(calls[0].id, '{"x":1}', random.random() < 0.6, at=at) if calls else responded(at=at)
             return random.choice([resumed(fsm, random.choice(["", "more"]), at), late, reasoned(), told()])
         case TaskState.COMPLETED if fsm.context.final_result is None:
-            return finished(fsm)
+            return random.choice([finished(fsm)] * 5 + [failed("stopped by user")])
         case TaskState.COMPLETED:
             return random.choice([resumed(fsm, "once more", at), reflected(), None])
         case TaskState.FAILED if fsm.context.error == RESTARTED:

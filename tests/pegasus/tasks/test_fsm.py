@@ -318,6 +318,16 @@ def test_a_task_has_one_result():
         task.transition(finished(task))
 
 
+def test_a_task_whose_result_is_not_written_yet_can_still_be_stopped():
+    life = Life()
+    life.do(reasoned())
+    life.do(responded())
+    late = finished(life.live)
+    assert life.do(failed("stopped by user"))
+    assert life.live.state is S.FAILED
+    assert not life.do(late)
+
+
 def test_suspension_is_marked_in_the_history():
     task = in_state(S.SUSPENDED)
     assert task.history[-1].metadata == {"suspendedFrom": "reasoning"}

@@ -1,0 +1,51 @@
+"""The logs of tasks, as the running task system reads them: through the journal, with everything said before in them."""
+
+from __future__ import annotations
+
+from actors import Ref
+from pegasus.observe import get_logger
+from pegasus.storage.messages import JournalMessage, ReadFile
+from pegasus.tasks.fsm import TaskFSM
+from pegasus.tasks.messages import TaskView
+from pegasus.tasks.replay import Replayed, replay
+from pegasus.tasks.storage_messages import FindLog, Forget, GetPending, LogsOf, Pending, PersisterMessage
+from pegasus.tasks.views import view_of
+
+_log = get_logger("tasks")
+
+
+class TaskLogs:
+    """An `Archive`. Whatever cannot be read raises StorageError; what is damaged is logged, and the rest is given."""
+
+    def __init__(self, persister: Ref[PersisterMessage], journal: Ref[JournalMessage]) -> None:
+        self._persister = persister
+        self._journal = journal
+
+    async def exists(self, task_id: str) -> bool:
+        """Whether there is a task of this id: its log has a line."""
+        return (await self.replay(task_id)).task is not None
+
+    async def load(self, task_id: str) -> TaskFSM | None:
+        """The task as its log tells; None if there is none."""
+        return (await self.replay(task_id)).task
+
+    async def replay(self, task_id: str) -> Replayed:
+        """All that the log tells; without a task if there is no log."""
+        path = await self._persister.ask(FindLog, task_id)
+        found = replay(await self._journal.ask(ReadFile, path) if path else b"", task_id)
+        for problem in found.problems:
+            _log.warning("something is wrong with a task's log", task=task_id, problem=problem)
+        return found
+
+    async def views(self, date: str) -> tuple[TaskView, ...]:
+        """The tasks of a day (UTC, YYYY-MM-DD), oldest first."""
+        tasks = [await self.load(task_id) for task_id in await self._persister.ask(LogsOf, date)]
+        return tuple(view_of(task) for task in tasks if task is not None)
+
+    async def pending(self) -> tuple[Pending, ...]:
+        """What the last run left unfinished, and what is unfinished now; oldest first."""
+        return await self._persister.ask(GetPending)
+
+    async def forget(self, task_id: str) -> None:
+        """It is finished, and who should know does: not pending any more. Not durable at once."""
+        await self._persister.tell(Forget(task_id))

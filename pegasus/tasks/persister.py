@@ -1,0 +1,232 @@
+"""The persister: the bus's gate, and the one writer of data/tasks.
+
+A Record is one durable Commit: an index line for each new task, then a line for each event. Before that, the tasks it begins
+or resumes are pending, durably, so that a crash at any moment leaves no log that nobody looks after. While the disk refuses,
+the same is tried again with growing pauses: nothing takes effect before it is written. Given again to a persister that was
+restarted, a Record is on disk once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import trio
+
+from actors import Inbox, Ref
+from pegasus.events import Event, EventType, Record
+from pegasus.observe import get_logger
+from pegasus.storage.messages import Commit, JournalMessage, ReplaceFile, StorageError
+from pegasus.tasks.index import INDEX, PENDING, index_line, pending_content, read_pending
+from pegasus.tasks.log import is_task_id, task_line, task_path
+from pegasus.tasks.payloads import KEYS
+from pegasus.tasks.places import Places
+from pegasus.tasks.replay import replay
+from pegasus.tasks.storage_messages import FindLog, Forget, GetPending, LogsOf, Pending, PersisterMessage
+
+RETRY_FIRST: Final = 0.5
+RETRY_LIMIT: Final = 15.0
+"""Seconds between two tries to write while the disk refuses."""
+FORGET_AFTER: Final = 1.0
+"""Seconds that a removal from pending.json waits for others to go along with."""
+REBUILD_DAYS: Final = 7
+"""Days with tasks that are searched for unfinished ones when pending.json is not to be trusted."""
+STILL_NEWS: Final = 3_600_000
+"""ms: of the tasks found then, one that ended no longer ago is told again, for its submitter may not know."""
+
+T = TypeVar("T")
+_log = get_logger("persister")
+_BEGINS = (EventType.TASK_CREATED, EventType.TASK_RESUMED)
+
+
+async def persister(inbox: Inbox[PersisterMessage], journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
+    """The actor. clock: wall clock, ms. It is up once it knows what is pending; raises StorageError if that cannot be read.
+
+    Stopped: what it was given is still written. Cancelled or crashed: a Record that was not answered may be written or not.
+    """
+    places = Places(journal, clock, again=inbox.attempt > 1)
+    writer = _Writer(journal, places, clock)
+    await writer.load()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.work)
+        async for message in inbox:
+            match message:
+                case Record():
+                    writer.add(message)
+                case Forget(task_id):
+                    writer.forget(task_id)
+                case GetPending(reply):
+                    reply.send(tuple(writer.pending.values()))
+                case FindLog() | LogsOf():
+                    await _look(message, places, writer)
+        await writer.finish()
+        nursery.cancel_scope.cancel()
+
+
+async def _look(message: FindLog | LogsOf, places: Places, writer: _Writer) -> None:
+    try:
+        match message:
+            case FindLog(reply, task_id):
+                reply.send(await places.find(task_id, writer.since(task_id)))
+            case LogsOf(reply, date):
+                days = await places.index()
+                reply.send(tuple(dict.fromkeys(task_id for task_id, created in days if created == date)))
+    except StorageError as error:
+        message.reply.fail(error)
+
+
+class _Writer:
+    """pending: what pending.json holds, or will hold when it is written next (`_stale`)."""
+
+    def __init__(self, journal: Ref[JournalMessage], places: Places, clock: Callable[[], int]) -> None:
+        self.pending: dict[str, Pending] = {}
+        self._journal = journal
+        self._places = places
+        self._clock = clock
+        self._records: deque[Record] = deque()
+        self._stale = False
+        self._forget_at = math.inf
+        self._closing = False
+        self._news = trio.Event()
+        self._finished = trio.Event()
+
+    def since(self, task_id: str) -> int | None:
+        """When a pending task became so."""
+        entry = self.pending.get(task_id)
+        return entry.ts if entry is not None else None
+
+    # ------------------------------------------------------------------ at the start
+
+    async def load(self) -> None:
+        """Read pending.json; if it is missing or damaged, rebuild it."""
+        index = await self._places.mended(INDEX)
+        found = read_pending(await self._places.read(PENDING))
+        self.pending = {entry.task_id: entry for entry in found.entries}
+        if found.problem and (index or self.pending):
+            for entry in await self._unfinished():
+                self.pending[entry.task_id] = entry
+            _log.warning("pending.json was rebuilt from the logs", problem=found.problem, tasks=len(self.pending))
+            self._stale, self._forget_at = True, trio.current_time()
+        self._places.expect(self.pending, index)
+
+    async def _unfinished(self) -> list[Pending]:
+        entries = await self._places.index()
+        days = set(sorted({entry.date for entry in entries})[-REBUILD_DAYS:])
+        unfinished: list[Pending] = []
+        for task_id, date in entries:
+            if date in days:
+                found = replay(await self._places.read(task_path(task_id, date)), task_id)
+                known = found.is_over and found.last_at < self._clock() - STILL_NEWS
+                if found.task is not None and not known:
+                    unfinished.append(Pending(task_id, found.task.created_at))
+        return unfinished
+
+    # ------------------------------------------------------------------ what is asked for
+
+    def add(self, record: Record) -> None:
+        """To be written, and then answered."""
+        self._records.append(record)
+        self._news.set()
+
+    def forget(self, task_id: str) -> None:
+        """Not pending any more; written with what comes next, or soon."""
+        self._places.forget(task_id)
+        if self.pending.pop(task_id, None) is not None and not self._stale:
+            self._stale, self._forget_at = True, trio.current_time() + FORGET_AFTER
+            self._news.set()
+
+    # ------------------------------------------------------------------ writing
+
+    async def work(self) -> None:
+        """Write what there is to write, for ever."""
+        while True:
+            if self._records:
+                await self._write([self._records.popleft() for _ in range(len(self._records))])
+            elif self._stale and trio.current_time() >= self._forget_at:
+                await self._until_written(self._write_pending, PENDING)
+            elif self._closing:
+                self._finished.set()
+                await trio.sleep_forever()
+            else:
+                self._news = trio.Event()
+                with trio.move_on_at(self._forget_at):
+                    await self._news.wait()
+
+    async def finish(self) -> None:
+        """Write what was given; what is not pending any more, too, if the disk takes it at once."""
+        self._closing = True
+        self._news.set()
+        await self._finished.wait()
+        if self._stale:
+            try:
+                await self._write_pending()
+            except StorageError as error:
+                _log.warning("pending.json could not be written; some tasks will be told again", error=str(error))
+
+    async def _write(self, records: list[Record]) -> None:
+        events = [event for record in records for event in record.events if _is_writable(event)]
+        begun = [event for event in events if event.type in _BEGINS and event.task_id not in self.pending]
+        for event in begun:
+            self.pending[event.task_id or ""] = Pending(event.task_id or "", event.timestamp)
+        if begun:
+            self._stale = True
+            await self._until_written(self._write_pending, PENDING)
+        logs = _Logs()
+        for event in events:
+            await self._until_written(lambda event=event: self._add_line(logs, event), "a task's log")  # type: ignore[misc]
+        if appends := logs.appends():
+            await self._until_written(lambda: self._journal.ask(Commit, appends), appends[-1][0])
+        for record in records:
+            record.reply.send(None)
+
+    async def _add_line(self, logs: _Logs, event: Event) -> None:
+        opened = await self._places.open(event, self.since(event.task_id or ""))
+        if opened.index:
+            logs.index.append(index_line(event.task_id or "", opened.index))
+        logs.there |= opened.there
+        line = task_line(event)
+        if line not in logs.there:
+            logs.lines.setdefault(opened.path, []).append(line)
+
+    async def _write_pending(self) -> None:
+        self._stale, self._forget_at = False, math.inf
+        try:
+            await self._journal.ask(ReplaceFile, PENDING, pending_content(self.pending.values()))
+        except StorageError:
+            self._stale, self._forget_at = True, trio.current_time()
+            raise
+
+    async def _until_written(self, write: Callable[[], Awaitable[T]], what: str) -> T:
+        """Try until the disk takes it; a try itself is never interrupted, a pause may be."""
+        pause = RETRY_FIRST
+        while True:
+            try:
+                with trio.CancelScope(shield=True):
+                    return await write()
+            except StorageError as error:
+                _log.error("the disk refuses, will try again", what=what, error=str(error), seconds=pause)
+            await trio.sleep(pause)
+            pause = min(pause * 2, RETRY_LIMIT)
+
+
+class _Logs:
+    """The lines of a batch, by file. there: lines that a run before has written already."""
+
+    def __init__(self) -> None:
+        self.index: list[bytes] = []
+        self.lines: dict[str, list[bytes]] = {}
+        self.there: frozenset[bytes] = frozenset()
+
+    def appends(self) -> tuple[tuple[str, bytes], ...]:
+        """The index first: that it names a log which is not there yet is no harm."""
+        index = [(INDEX, b"".join(self.index))] if self.index else []
+        return (*index, *((path, b"".join(lines)) for path, lines in self.lines.items()))
+
+
+def _is_writable(event: Event) -> bool:
+    if event.type in KEYS and event.task_id is not None and is_task_id(event.task_id):
+        return True
+    _log.error("an event that belongs in no task's log", type=event.type.name, task=event.task_id)
+    return False

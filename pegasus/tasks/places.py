@@ -1,0 +1,115 @@
+"""Where the logs of tasks lie, and that they may be appended to: a log is looked at before this run first writes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
+
+from actors import Ref
+from pegasus.events import Event, EventType
+from pegasus.observe import get_logger
+from pegasus.storage.messages import JournalMessage, ReadFile, ReplaceFile
+from pegasus.tasks.index import INDEX, Indexed, date_in, read_index
+from pegasus.tasks.log import date_of, is_task_id, task_path
+
+KNOWN_LOGS: Final = 1000
+"""Logs whose place is remembered; others are looked up in the index."""
+
+_log = get_logger("persister")
+
+
+class Opened(NamedTuple):
+    """A log that lines may be appended to. index: the date to put into the index, "" if it stands there.
+
+    there: lines at its end that the run before may have written without being able to say so.
+    """
+
+    path: str
+    index: str = ""
+    there: frozenset[bytes] = frozenset()
+
+
+class Places:
+    """clock: wall clock, ms. again: another run of this process has written before. Raises StorageError as the journal does."""
+
+    def __init__(self, journal: Ref[JournalMessage], clock: Callable[[], int], *, again: bool) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._again = again
+        self._known: dict[str, str] = {}
+        self._dates: dict[str, str] = {}
+
+    def expect(self, task_ids: Collection[str], index: bytes) -> None:
+        """Tasks that will be asked for, so that the index need not be searched for each of them."""
+        self._dates = {task_id: date for task_id, date in read_index(index)[0] if task_id in task_ids}
+
+    async def _date(self, task_id: str) -> str | None:
+        date = self._dates.get(task_id)
+        return date if date is not None else date_in(await self.read(INDEX), task_id)
+
+    async def read(self, path: str) -> bytes:
+        """A file below data/, b"" if there is none."""
+        return await self._journal.ask(ReadFile, path)
+
+    async def index(self) -> list[Indexed]:
+        """Every task there is, oldest first."""
+        entries, problems = read_index(await self.read(INDEX))
+        if problems:
+            _log.warning("the index of tasks has bad lines", lines=len(problems), first=problems[0])
+        return entries
+
+    async def find(self, task_id: str, since: int | None = None) -> str | None:
+        """Where the log of a task is; None if there is none. since: when it was created, if that is known, ms."""
+        if not is_task_id(task_id):
+            return None
+        if task_id in self._known:
+            return self._known[task_id]
+        date = await self._date(task_id)
+        if date is not None:
+            return task_path(task_id, date)
+        if since is not None and await self.read(path := task_path(task_id, date_of(since))):
+            return path  # the index was lost or damaged
+        return None
+
+    async def open(self, event: Event, since: int | None) -> Opened:
+        """The log that this event's line goes to. The same again for an event of the same task."""
+        task_id = event.task_id or ""
+        known = self._known.get(task_id)
+        if known is not None:
+            return Opened(known)
+        opened = await self._look_up(event, task_id, since)
+        self._known[task_id] = opened.path
+        while len(self._known) > KNOWN_LOGS:
+            del self._known[next(iter(self._known))]
+        return opened
+
+    def forget(self, task_id: str) -> None:
+        """Nothing more is expected to be written there."""
+        self._known.pop(task_id, None)
+        self._dates.pop(task_id, None)
+
+    async def _look_up(self, event: Event, task_id: str, since: int | None) -> Opened:
+        if event.type is EventType.TASK_CREATED and not self._again:
+            date = date_of(event.timestamp)
+            return Opened(task_path(task_id, date), index=date)
+        date = await self._date(task_id)
+        missing = date is None
+        if date is None:
+            created = event.timestamp if since is None or event.type is EventType.TASK_CREATED else since
+            date = date_of(created)
+        path = task_path(task_id, date)
+        content = await self.mended(path)
+        there = frozenset(content.splitlines(keepends=True)) if self._again else frozenset[bytes]()
+        return Opened(path, date if missing else "", there)
+
+    async def mended(self, path: str) -> bytes:
+        """The file without an end that a crash has torn, which is set aside; else the next line would be glued to it."""
+        content = await self.read(path)
+        end = content.rfind(b"\n") + 1
+        if end < len(content):
+            aside = f"{path}.torn-{self._clock()}"
+            await self._journal.ask(ReplaceFile, aside, content[end:])
+            content = content[:end]
+            await self._journal.ask(ReplaceFile, path, content)
+            _log.warning("set a torn last line aside", path=path, aside=aside)
+        return content

@@ -1,0 +1,113 @@
+"""index.jsonl and pending.json, whole and in ruins; and a data folder without a daemon."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pegasus.tasks import folder
+from pegasus.tasks.index import date_in, index_line, pending_content, read_index, read_pending
+from pegasus.tasks.log import date_of, task_line, task_path
+from pegasus.tasks.storage_messages import Pending
+from tests.pegasus.tasks.lives import BEGAN, ID, created, event
+
+ids = st.from_regex(r"[a-z0-9_-]{1,16}", fullmatch=True)
+entries = st.lists(st.builds(Pending, ids, st.integers(0, 2**53)), unique_by=lambda it: it.task_id, max_size=6)
+
+
+def test_an_index_line_is_as_the_interface_says():
+    assert index_line("ab", "2026-02-25") == b'{"taskId":"ab","date":"2026-02-25"}\n'
+
+
+@given(st.lists(ids, max_size=8))
+def test_a_task_is_found_in_the_index(names):
+    data = b"".join(index_line(name, f"2026-01-{n + 1:02}") for n, name in enumerate(names))
+    found, problems = read_index(data)
+    assert ([entry.task_id for entry in found], problems) == (names, [])
+    for name in names:
+        assert date_in(data, name) == dict(found)[name]
+    assert date_in(data, "other than those") is None
+
+
+def test_bad_lines_of_an_index_hide_no_others():
+    good = index_line("a", "2026-01-01")
+    data = b'{"taskId":"../x","date":"2026-01-01"}\n{"taskId":7}\n\0\0\0\n' + good + b'{"taskId":"b","da'
+    found, problems = read_index(data)
+    assert found == [("a", "2026-01-01")]
+    assert len(problems) == 4
+    assert date_in(data, "a") == "2026-01-01"
+    assert date_in(data, "b") is None
+
+
+@given(entries)
+def test_what_is_pending_is_read_back(pending):
+    content = pending_content(pending)
+    assert json.loads(content) == [{"taskId": entry.task_id, "ts": entry.ts} for entry in pending]
+    assert read_pending(content) == (tuple(pending), "")
+
+
+@given(entries.filter(bool), st.data())
+def test_a_half_written_list_is_never_an_empty_one_in_silence(pending, data):
+    content = pending_content(pending).rstrip()
+    cut = data.draw(st.integers(0, len(content) - 1))
+    found = read_pending(content[:cut])
+    assert found.problem
+    assert {entry.task_id for entry in found.entries} <= {entry.task_id for entry in pending}
+
+
+@pytest.mark.parametrize(
+    ("content", "known"),
+    [
+        (b"", []),
+        (b"\0\0\0", []),
+        (b'{"version":2,"tasks":[{"taskId":"a","ts":1}]}', ["a"]),
+        (b'[{"taskId":"a","ts":1},{"taskId":"b","t', ["a", "b"]),
+        (b'[{"taskId":"a","ts":1,"owner":"x"},{"taskId":"../b","ts":1},7]', ["a"]),
+        (b'[{"taskId":"a"},{"taskId":"a"}]', ["a"]),
+    ],
+)
+def test_a_list_in_ruins_says_so_and_gives_what_is_left(content, known):
+    found = read_pending(content)
+    assert [entry.task_id for entry in found.entries] == known
+    assert found.problem
+
+
+# ------------------------------------------------------------------ a data folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    date = date_of(BEGAN)
+    for n, name in enumerate((ID, "other")):
+        path = tmp_path / task_path(name, date)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        first = created(f"task {n}")
+        path.write_bytes(task_line(event(first.type, first.payload, task_id=name)))
+    (tmp_path / "tasks" / "index.jsonl").write_bytes(index_line(ID, date))
+    (tmp_path / "tasks" / "pending.json").write_bytes(pending_content([Pending(ID, BEGAN)]))
+    return tmp_path
+
+
+def test_tasks_can_be_read_without_a_daemon(data):
+    assert folder.load(data, ID).task.context.input_text == "task 0"
+    assert [found.task.task_id for found in folder.load_day(data, date_of(BEGAN))] == [ID, "other"]
+    assert folder.pending(data) == (Pending(ID, BEGAN),)
+
+
+def test_a_task_that_the_index_does_not_name_is_found(data):
+    assert folder.load(data, "other").task.context.input_text == "task 1"
+    (data / "tasks" / "index.jsonl").unlink()
+    assert folder.load(data, ID) is not None
+
+
+@pytest.mark.parametrize("bad", ["nobody", "../../etc/passwd", "", "*"])
+def test_there_is_no_such_task(data, bad):
+    assert folder.load(data, bad) is None
+    assert folder.load_day(data, bad) == ()
+
+
+def test_an_empty_home_has_no_tasks(tmp_path):
+    assert folder.load(tmp_path, ID) is None
+    assert folder.load_day(tmp_path, "2026-01-01") == ()
+    assert folder.pending(tmp_path) == ()

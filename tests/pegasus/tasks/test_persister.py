@@ -1,0 +1,298 @@
+"""The persister on a real journal, on a disk in memory: durable before the answer, grouped, once; and its lists."""
+
+import json
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+
+from actors import Child, Mailbox, Restart, open_supervisor
+from pegasus.events import Record
+from pegasus.storage.journal import journal
+from pegasus.tasks.applying import RESTARTED
+from pegasus.tasks.index import index_line, pending_content
+from pegasus.tasks.log import task_line, task_path
+from pegasus.tasks.logs import TaskLogs
+from pegasus.tasks.persister import FORGET_AFTER, STILL_NEWS, persister
+from pegasus.tasks.storage_messages import FindLog, Forget, GetPending, LogsOf, Pending
+from pegasus.testing.memory_disk import MemoryDisk
+from tests.pegasus.tasks.lives import BEGAN, ID, E, Life, created, event, failed, reasoned, resumed, told
+
+DATE = "2026-02-25"
+LOG = task_path(ID, DATE)
+INDEX, PENDING = "tasks/index.jsonl", "tasks/pending.json"
+
+
+class Running:
+    def __init__(self, root, disk):
+        self.root = root
+        self.disk = disk
+        self.persister = root.ref("persister")
+        self.journal = root.ref("journal")
+        self.logs = TaskLogs(self.persister, self.journal)
+
+    async def record(self, *events):
+        await self.persister.ask(Record, events)
+
+    async def pending(self):
+        return [entry.task_id for entry in await self.persister.ask(GetPending)]
+
+    def on_disk(self, path=LOG):
+        return self.disk.survivor().content(path)
+
+
+@asynccontextmanager
+async def running(disk, now=BEGAN):
+    run = partial(journal, clock=lambda: now)
+    child = Child("journal", run, disk, restart=Restart.TEMPORARY, mailbox=Mailbox(1024))
+    async with open_supervisor([child]) as root:
+        await root.start_child(Child("persister", persister, root.ref("journal"), lambda: now, shutdown=60))
+        yield Running(root, disk)
+
+
+def of(task_id, made):
+    return event(made.type, made.payload, task_id=task_id)
+
+
+async def test_what_is_answered_is_on_disk(autojump_clock):
+    async with running(MemoryDisk(delay=0.1)) as it:
+        await it.record(created())
+        assert it.on_disk() == task_line(created())
+        assert it.on_disk(INDEX) == index_line(ID, DATE)
+        assert json.loads(it.on_disk(PENDING)) == [{"taskId": ID, "ts": BEGAN}]
+        await it.record(told(), reasoned())
+        assert it.on_disk() == task_line(created()) + task_line(told()) + task_line(reasoned())
+
+
+async def test_a_task_is_pending_before_it_has_a_log(autojump_clock):
+    """A power failure at any moment leaves no log that nobody looks after."""
+    for operation in range(1, 40):
+        disk = MemoryDisk()
+        with trio.move_on_after(1000) as scope:
+            try:
+                async with running(disk) as it:
+                    disk.lose_power(operation)
+                    await it.record(created())
+                    scope.cancel()
+            except* Exception:
+                pass
+        left = disk.survivor(torn_bytes=10**6)
+        if left.content(LOG).endswith(b"\n"):
+            assert ID.encode() in left.content(PENDING)
+            assert left.content(INDEX) == index_line(ID, DATE)
+        if scope.cancelled_caught and not disk.files._endless:
+            break
+
+
+async def test_many_events_cost_one_write_for_each_file(autojump_clock):
+    async with running(MemoryDisk()) as it:
+        await it.record(created())
+        before = it.disk.fsyncs
+        await it.record(*[told(str(n)) for n in range(1000)])
+        assert it.disk.fsyncs == before + 1
+
+
+async def test_many_new_tasks_share_one_replacement_of_pending(autojump_clock):
+    async with running(MemoryDisk()) as it:
+        await it.record(*[of(f"t{n}", created()) for n in range(50)])
+        assert it.disk.fsyncs <= 50 + 1 + 1
+        assert len(await it.pending()) == 50
+        assert await it.persister.ask(LogsOf, DATE) == tuple(f"t{n}" for n in range(50))
+        assert await it.persister.ask(LogsOf, "2026-02-26") == ()
+
+
+async def test_a_disk_that_refuses_is_tried_again_and_nothing_is_answered_before(autojump_clock):
+    disk = MemoryDisk()
+    async with running(disk) as it:
+        await it.record(created())
+        disk.fail(times=6)
+        begun = trio.current_time()
+        await it.record(told())
+        assert trio.current_time() - begun >= 0.5
+        assert it.on_disk() == task_line(created()) + task_line(told())
+
+
+async def test_records_are_answered_in_order(autojump_clock):
+    async with running(MemoryDisk(delay=0.1)) as it:
+        answers = [await it.persister.request(Record, (made,)) for made in (created(), told("1"), told("2"))]
+        for answer in answers:
+            await answer.get()
+        assert it.on_disk() == task_line(created()) + task_line(told("1")) + task_line(told("2"))
+
+
+async def test_what_is_forgotten_leaves_the_list_soon_and_together(autojump_clock):
+    async with running(MemoryDisk()) as it:
+        await it.record(*[of(f"t{n}", created()) for n in range(50)])
+        before = it.disk.fsyncs
+        for n in range(49):
+            await it.persister.tell(Forget(f"t{n}"))
+        await trio.sleep(FORGET_AFTER + 0.1)
+        assert json.loads(it.on_disk(PENDING)) == [{"taskId": "t49", "ts": BEGAN}]
+        assert it.disk.fsyncs <= before + 2
+        await it.persister.tell(Forget("nobody"))
+
+
+async def test_a_stop_writes_what_was_forgotten(autojump_clock):
+    disk = MemoryDisk()
+    async with running(disk) as it:
+        await it.record(created())
+        await it.persister.tell(Forget(ID))
+        await it.persister.ask(GetPending)
+    assert json.loads(disk.survivor().content(PENDING)) == []
+
+
+async def test_a_stop_writes_what_it_was_given(autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with running(disk) as it:
+        await it.record(created())
+        answer = await it.persister.request(Record, (told(),))
+        await trio.sleep(0.1)
+        await it.root.stop_child("persister")
+        await answer.get()
+    assert disk.survivor().content(LOG) == task_line(created()) + task_line(told())
+
+
+async def test_a_resumed_task_is_pending_again(autojump_clock):
+    async with running(MemoryDisk()) as it:
+        life = Life()
+        await it.record(created())
+        await it.persister.tell(Forget(ID))
+        assert await it.pending() == []
+        await it.record(resumed(life.live))
+        assert await it.pending() == [ID]
+
+
+async def test_a_torn_end_is_set_aside_before_anything_is_appended(autojump_clock):
+    disk = MemoryDisk()
+    disk.put(LOG, task_line(created()) + b'{"ts":1,"event":"TASK_NO')
+    disk.put(INDEX, index_line(ID, DATE) + b'{"taskId":"b')
+    disk.put(PENDING, pending_content([Pending(ID, BEGAN)]))
+    async with running(disk) as it:
+        await it.record(failed(RESTARTED))
+        assert it.on_disk() == task_line(created()) + task_line(failed(RESTARTED))
+        assert it.on_disk(INDEX) == index_line(ID, DATE)
+        [aside] = [path for path in disk.paths() if path.startswith(f"{LOG}.torn-")]
+        assert it.on_disk(aside) == b'{"ts":1,"event":"TASK_NO'
+
+
+async def test_a_record_given_again_after_a_restart_is_there_once(autojump_clock):
+    """The bus asks again when the persister died without an answer; the lines may have been written."""
+    disk = MemoryDisk()
+
+    async def frail(inbox, journal_ref, clock):
+        if inbox.attempt == 1:
+            inbox.started()
+            message = await inbox.receive()
+            first = Child("inner", persister, journal_ref, clock)
+            async with open_supervisor([first]) as inner:
+                await inner.ref("inner").ask(Record, message.events)
+            raise RuntimeError("died before it could say so")
+        await persister(inbox, journal_ref, clock)
+
+    run = partial(journal, clock=lambda: BEGAN)
+    async with open_supervisor([Child("journal", run, disk)]) as root:
+        ref = await root.start_child(Child("persister", frail, root.ref("journal"), lambda: BEGAN))
+        with pytest.raises(Exception, match="persister"):
+            await ref.ask(Record, (created(), told()))
+        await ref.ask(Record, (created(), told()))
+        await ref.ask(Record, (told("more"),))
+    assert disk.content(LOG) == task_line(created()) + task_line(told()) + task_line(told("more"))
+    assert disk.content(INDEX) == index_line(ID, DATE)
+
+
+async def test_an_event_that_belongs_in_no_log_is_passed_over(autojump_clock):
+    async with running(MemoryDisk()) as it:
+        await it.record(event(E.TASK_NOTIFY, {"message": "x"}, task_id="../../x"), created())
+        assert it.on_disk() == task_line(created())
+        assert [path for path in it.disk.paths() if "x" in path.split("/")[-1] and path.endswith(".jsonl")] == [INDEX]
+
+
+async def test_a_log_is_found_by_id(autojump_clock):
+    disk = MemoryDisk()
+    disk.put(INDEX, index_line("old", "2020-01-01"))
+    disk.put(PENDING, b"[]")
+    async with running(disk) as it:
+        await it.record(created())
+        assert await it.persister.ask(FindLog, "old") == "tasks/2020-01-01/old.jsonl"
+        assert await it.persister.ask(FindLog, ID) == LOG
+        assert await it.persister.ask(FindLog, "nobody") is None
+        assert await it.persister.ask(FindLog, "../x") is None
+        assert (await it.logs.load(ID)).context.input_text == "find papers"
+        assert await it.logs.load("nobody") is None
+        assert not await it.logs.exists("old")
+        assert [view.task_id for view in await it.logs.views(DATE)] == [ID]
+
+
+async def test_what_is_written_to_goes_where_the_log_is_on_another_day(autojump_clock):
+    disk = MemoryDisk()
+    path = task_path(ID, "2020-01-01")
+    disk.put(path, task_line(created()))
+    disk.put(INDEX, index_line(ID, "2020-01-01"))
+    disk.put(PENDING, b"[]")
+    async with running(disk) as it:
+        life = Life()
+        await it.record(resumed(life.live))
+        assert it.on_disk(path).count(b"\n") == 2
+        assert it.on_disk(LOG) == b""
+
+
+# ------------------------------------------------------------------ pending.json in ruins
+
+
+def logs_of_two(disk, ended):
+    """One task that is unfinished, and one that ended."""
+    life = Life()
+    disk.put(LOG, life.log)
+    done = task_path("done", DATE)
+    disk.put(done, task_line(of("done", created())))
+    end = event(E.TASK_FAILED, {"error": "x"}, at=ended, task_id="done")
+    disk.put(done, disk.content(done) + task_line(end))
+    disk.put(INDEX, index_line(ID, DATE) + index_line("done", DATE))
+
+
+@pytest.mark.parametrize("content", [b"", b"[{", b'{"version":9}', b"\0" * 100])
+async def test_a_list_that_cannot_be_read_is_rebuilt_from_the_logs(autojump_clock, content):
+    disk = MemoryDisk()
+    logs_of_two(disk, BEGAN)
+    if content:
+        disk.put(PENDING, content)
+    async with running(disk, now=BEGAN + 2 * STILL_NEWS) as it:
+        assert await it.pending() == [ID]
+        await trio.sleep(1)
+        assert json.loads(it.on_disk(PENDING)) == [{"taskId": ID, "ts": BEGAN}]
+
+
+async def test_one_that_ended_just_now_is_told_again_then(autojump_clock):
+    disk = MemoryDisk()
+    logs_of_two(disk, BEGAN)
+    async with running(disk, now=BEGAN + STILL_NEWS // 2) as it:
+        assert await it.pending() == [ID, "done"]
+
+
+async def test_a_list_that_can_be_read_is_not_searched_for(autojump_clock):
+    disk = MemoryDisk()
+    logs_of_two(disk, BEGAN)
+    disk.put(PENDING, b"[]")
+    async with running(disk) as it:
+        assert await it.pending() == []
+
+
+async def test_a_first_start_has_nothing_pending_and_writes_nothing(autojump_clock):
+    disk = MemoryDisk()
+    async with running(disk) as it:
+        assert await it.pending() == []
+        await trio.sleep(10)
+    assert [path for path in disk.paths() if path.startswith("tasks")] == []
+
+
+async def test_a_lost_index_hides_no_pending_task(autojump_clock):
+    """Trap T26: it was told of, but its failure was never written."""
+    disk = MemoryDisk()
+    disk.put(LOG, task_line(created()))
+    disk.put(PENDING, pending_content([Pending(ID, BEGAN)]))
+    async with running(disk) as it:
+        assert (await it.logs.load(ID)).task_id == ID
+        await it.record(failed(RESTARTED))
+        assert it.on_disk() == task_line(created()) + task_line(failed(RESTARTED))
+        assert it.on_disk(INDEX) == index_line(ID, DATE)
