@@ -8,10 +8,11 @@ import pytest
 import trio
 
 from actors import ActorDied, Child, Restart, open_supervisor
-from pegasus.memory import Memory, MemoryRefused, Standing
+from pegasus.memory import Memory, MemoryRefused
 from pegasus.memory.memory import EPISODE_INDEX, FACTS_SHOWN, FULL, LARGEST, MOST, MemoryFile, index_message
 from pegasus.storage import StorageError
 from pegasus.storage.journal import journal
+from pegasus.testing.disk_shelf import DiskShelf
 from pegasus.testing.memory_disk import MemoryDisk
 
 
@@ -254,28 +255,6 @@ async def test_a_reflection_of_nothing(memory):
 
 
 # ------------------------------------------------------------------ crashes
-
-
-class DiskShelf:
-    """Reads what the journal wrote to a disk in memory."""
-
-    def __init__(self, disk):
-        self.disk = disk
-
-    async def list(self):
-        await trio.lowlevel.checkpoint()
-        paths = [path for path in self.disk.paths() if path.startswith("memory/") and path.endswith(".md")]
-        return tuple(
-            Standing(path.removeprefix("memory/"), len(self.disk.content(path)), self.disk.content(path)[:4096])
-            for path in paths
-        )
-
-    async def read(self, path, most):
-        await trio.lowlevel.checkpoint()
-        return self.disk.content(f"memory/{path}")[:most]
-
-    async def check(self, path):
-        await trio.lowlevel.checkpoint()
 
 
 OLD, NEW = "# A\n\n> Summary: s\n\n- a: 1\n", "# A\n\n> Summary: s\n\n- a: 1\n- b: 2\n"
