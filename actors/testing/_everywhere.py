@@ -69,7 +69,7 @@ def _at_every(
     canary()
     program = Program(main, check, (*allowed, InjectedCrash), hits, max_steps, tuple(allow))
     with program.watched():
-        first = program.run(seed or 0, Listed(()) if seed is None else Seeded(seed, Faults()), find_places=True)
+        first = program.run(seed or 0, Listed(()) if seed is None else Seeded(seed, Faults()), find_places=kind)
         if first.failure is not None:
             raise failed(first, "the program without any fault", first.perturbations)
         places = first._scheduler.places

@@ -70,7 +70,7 @@ def _closed(core: Core, name: str, cell: Cell) -> Iterator[str]:
         yield "it is not expected to run again, and takes messages"
     if not cell.open and cell.queue:
         yield f"it takes no messages, and {len(cell.queue)} are in its mailbox"
-    if cell._senders and len(cell.queue) < cell.mailbox.capacity:
+    if cell.senders and len(cell.queue) < cell.mailbox.capacity:
         yield "somebody waits for room in a mailbox that has some"
     if core.finished.is_set() and cell.expected:
         yield "its supervisor has ended, and it is expected to run again"

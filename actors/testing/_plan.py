@@ -46,7 +46,7 @@ class Perturbation:
     amount: float
 
     def __str__(self) -> str:
-        return f"{self.kind.value}:{quote(self.task, safe='/.,<>()#-_:')}@{self.step}*{self.amount:g}"
+        return f"{self.kind.value}:{quote(self.task, safe='/.,<>()#-_:')}@{self.step}*{_number(self.amount)}"
 
     def describe(self) -> str:
         """In words for people."""
@@ -68,6 +68,10 @@ def from_token(token: str) -> tuple[int, tuple[Perturbation, ...]]:
         return int(seed), tuple(_parse(word) for word in words)
     except ValueError as error:
         raise ValueError(f"{token!r} is no schedule to replay: {error}") from None
+
+
+def _number(amount: float) -> str:
+    return str(int(amount)) if amount == int(amount) else repr(amount)
 
 
 def _parse(word: str) -> Perturbation:

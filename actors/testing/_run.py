@@ -19,7 +19,7 @@ from actors.testing._errors import leaves
 from actors.testing._faults import Choices, Seeded
 from actors.testing._guards import Guards
 from actors.testing._invariants import Trees
-from actors.testing._plan import Perturbation, to_token
+from actors.testing._plan import Kind, Perturbation, to_token
 from actors.testing._scheduler import Scheduler
 
 OLD_GARBAGE = 50
@@ -96,6 +96,7 @@ class Program:
     def watched(self) -> Iterator[None]:
         """Around all runs."""
         with ExitStack() as stack:
+            stack.enter_context(_trio.ONE_AT_A_TIME)
             stack.enter_context(self.guards.installed())
             stack.enter_context(self.trees.watched())
             yield
@@ -107,10 +108,10 @@ class Program:
         *,
         detailed: bool = False,
         thoroughly: bool = False,
-        find_places: bool = False,
+        find_places: Kind | None = None,
     ) -> Simulation:
         """Run it once. detailed: with a trace for people. thoroughly: watch out for what cannot be replaced."""
-        hits = self.hits if find_places or isinstance(choices, Seeded) else None
+        hits = self.hits if find_places is not None or isinstance(choices, Seeded) else None
         scheduler = Scheduler(
             choices,
             hits,

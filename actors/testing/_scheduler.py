@@ -20,6 +20,7 @@ from actors.testing._errors import Deadlock, Endless, SimulationError
 from actors.testing._faults import Choices
 from actors.testing._plan import Kind, Perturbation
 from actors.testing._strike import strike
+from actors.testing._words import normal
 
 GRACE = 1000
 """Steps that a program may still take after it was cancelled for taking too many, before it is abandoned."""
@@ -35,7 +36,8 @@ class Scheduler:
     """What Trio asks (see _trio.Loop), and what the run has done so far.
 
     scope: around the program. steps: numbers of tasks as they ran, times the clock jumped to, and notes. done: the
-    perturbations that took effect, and where. places: checkpoints where a task that may be hit could have crashed.
+    perturbations that took effect, and where. places: checkpoints of tasks that may be hit where this kind of fault
+    could have struck.
     problem: what the scheduler has found wrong. look: called whenever all tasks wait.
     """
 
@@ -47,7 +49,7 @@ class Scheduler:
         max_steps: int,
         look: Callable[[], object] = lambda: None,
         detailed: bool = False,
-        find_places: bool = False,
+        find_places: Kind | None = None,
     ) -> None:
         self.now = 0.0
         self.scope = trio.CancelScope()
@@ -77,9 +79,10 @@ class Scheduler:
     @property
     def after_step(self) -> Callable[[Task], None] | None:
         """What is to be called after each step of a task."""
-        return self._after_step if self._choices.strikes or self._find_places else None
+        return self._after_step if self._choices.strikes or self._find_places is not None else None
 
     def note(self, text: str) -> None:
+        text = normal(text)
         self.steps.append(f"t={self.now:.3f} {text}" if self._detailed else text)
 
     def lines(self) -> tuple[str, ...]:
@@ -222,8 +225,8 @@ class Scheduler:
         if not name or _trio.has_ended(task) or not self._may_hit(task, number):
             return
         step = _trio.step_of(task)
-        if self._find_places:
-            if _trio.can_raise(task):
+        if self._find_places is not None:
+            if self._find_places is Kind.CANCEL or _trio.can_raise(task):
                 self.places.append((name, step))
             return
         perturbation = self._choices.strike(name, step)
@@ -256,11 +259,13 @@ class Scheduler:
             name = task.name.rpartition("<locals>.")[2]
             if name.replace(".", "").replace("_", "").isalnum():
                 name = name.rpartition(".")[2]
-            self._named[name] = count = self._named.get(name, 0) + 1
-            if count > 1:
-                name = f"{name}#{count}"
+            name = self._unique(name)
         self._names[number] = name
         return name
+
+    def _unique(self, name: str) -> str:
+        self._named[name] = count = self._named.get(name, 0) + 1
+        return name if count == 1 else self._unique(f"{name}#{count}")
 
     def _may_hit(self, task: Task, number: int) -> bool:
         """What kind of task it is shows when it has run once."""

@@ -10,10 +10,12 @@ to jump to the next deadline, or to see that there is none.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from random import Random
+from types import CodeType
 from typing import Never, Protocol, cast
 
 import outcome
@@ -119,6 +121,8 @@ class Choice(Random):
 
 
 CHOICE = Choice(0)
+ONE_AT_A_TIME = threading.RLock()
+"""Threads take turns: what is replaced is replaced for all of them."""
 
 
 def _is_simulated() -> bool:
@@ -153,15 +157,16 @@ def run(main: Callable[[], object], loop: Loop, after_step: Callable[[Task], Non
     """trio.run under a loop. What Trio itself raises comes out as an Error, too. after_step: called with every task."""
     if trio.lowlevel.in_trio_run():
         raise RuntimeError("a simulation is a run of Trio: call it from a function that is not async")
-    if _run._r is not CHOICE:
-        CHOICE.real = _run._r
-    _run._r = CHOICE
     instruments = [] if after_step is None else [_AfterStep(after_step)]
-    try:
-        return outcome.capture(trio.run, main, clock=VirtualClock(loop), instruments=instruments)  # type: ignore[arg-type]
-    finally:
-        _run._r = CHOICE.real
-        CHOICE.order = []
+    with ONE_AT_A_TIME:
+        if _run._r is not CHOICE:
+            CHOICE.real = _run._r
+        _run._r = CHOICE
+        try:
+            return outcome.capture(trio.run, main, clock=VirtualClock(loop), instruments=instruments)  # type: ignore[arg-type]
+        finally:
+            _run._r = CHOICE.real
+            CHOICE.order = []
 
 
 class _AfterStep(trio.abc.Instrument):
@@ -180,12 +185,13 @@ def can_raise(task: Task) -> bool:
 
     That is where Trio could raise Cancelled: it is blocked and can be taken out of what it waits in, or it is in a pure
     checkpoint. A task that has been woken already is let be: the value it was woken with would be lost. So is one
-    inside a shield that it has put up itself, since code there need not expect that an await raises.
+    inside a shield that it has put up itself, since code there need not expect that an await raises, and one at the end
+    of a nursery, where it is the children that would be cancelled.
     """
     if task._next_send_fn is None:
-        return task._abort_func is not None and not _is_shielded(task)
+        return task._abort_func is not None and not _is_in(task, END_OF_NURSERY) and not _is_shielded(task)
     result = task._next_send
-    return isinstance(result, outcome.Value) and _is_in_checkpoint(task) and not _is_shielded(task)
+    return isinstance(result, outcome.Value) and _is_in(task, CHECKPOINT) and not _is_shielded(task)
 
 
 def raise_in(task: Task, error: BaseException) -> bool:
@@ -222,10 +228,15 @@ def _is_shielded(task: Task) -> bool:
     return False
 
 
-def _is_in_checkpoint(task: Task) -> bool:
-    """In trio.lowlevel.checkpoint, and not in the shielded one after something was done already."""
+CHECKPOINT = trio.lowlevel.checkpoint.__code__
+"""Where nothing else is done. What Trio does at once ends in the shielded one: there, something was done already."""
+END_OF_NURSERY = trio.Nursery._nested_child_finished.__code__
+
+
+def _is_in(task: Task, code: CodeType) -> bool:
+    """Whether this is what yields to Trio, by way of the two functions in which all waiting ends."""
     frames = [frame.f_code for frame, _ in task.iter_await_frames()]
-    return len(frames) >= 3 and frames[-3] is trio.lowlevel.checkpoint.__code__
+    return len(frames) >= 3 and frames[-3] is code
 
 
 def has_ended(task: Task) -> bool:
@@ -255,11 +266,13 @@ def canary() -> None:
         await trio.lowlevel.checkpoint()
 
     def after(task: Task) -> None:
-        if task.name.endswith("main") and task._next_send_fn is not None and _is_in_checkpoint(task):
+        if task.name.endswith("main") and task._next_send_fn is not None and _is_in(task, CHECKPOINT):
             seen.append("checkpoint")
+        if task.name.endswith("main") and task._abort_func is not None and _is_in(task, END_OF_NURSERY):
+            seen.append("end of nursery")
 
     result = run(main, loop, after)
-    expected = ["b", "c", "a", "idle 1.0", "b", "c", "a", "checkpoint"]
+    expected = ["end of nursery", "b", "c", "a", "idle 1.0", "b", "c", "a", "checkpoint"]
     if isinstance(result, outcome.Error) or seen != expected:
         raise RuntimeError(
             f"Trio {trio.__version__} schedules in a way that actors/testing/_trio.py does not know: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from functools import partial
 
 import pytest
@@ -90,9 +91,9 @@ def test_a_failure_that_does_not_come_again_is_told_as_such() -> None:
 
 
 def test_a_seed_is_not_run_twice_if_so_wanted() -> None:
-    assert simulate(trio.lowlevel.checkpoint, seeds=range(300), twice=0).runs == 300
-    assert simulate(trio.lowlevel.checkpoint, seeds=range(300), twice=1).runs == 600
-    assert simulate(trio.lowlevel.checkpoint, seeds=range(300), twice=100).runs == 402
+    assert simulate(trio.lowlevel.checkpoint, seeds=range(120), twice=0).runs == 120
+    assert simulate(trio.lowlevel.checkpoint, seeds=range(120), twice=1).runs == 240
+    assert simulate(trio.lowlevel.checkpoint, seeds=range(120), twice=100).runs == 221
 
 
 def test_garbage_is_not_collected_at_some_moment_of_a_run() -> None:
@@ -134,6 +135,41 @@ def test_seeds_are_the_programs_randomness_too() -> None:
     simulate(main, seeds=[1, 2])
     assert len(drawn[1]) == len(drawn[2]) == 1
     assert drawn[1] != drawn[2]
+
+
+def test_an_address_in_a_note_makes_no_difference() -> None:
+    async def main(simulation: Simulation) -> None:
+        simulation.note(f"here is {object()!r}")
+
+    assert simulate(main, seeds=range(5)).schedules == 5
+
+
+def test_tasks_are_told_apart_whatever_their_names() -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for name in ("a", "a#2", "a", "a", "a#2#2", "x y"):
+                nursery.start_soon(trio.lowlevel.checkpoint, name=name)
+
+    runs: list[Simulation] = []
+    simulate(main, seeds=[0], twice=0, check=runs.append)
+    names = {line for line in runs[0].lines if line != "main"}
+    assert len(names) == 6
+    assert {"a", "a#2", "x y"} < names
+
+
+def test_threads_take_turns() -> None:
+    seen = []
+
+    def one() -> None:
+        seen.append(lines_of(crowd, 3))
+
+    threads = [threading.Thread(target=one) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 3
+    assert len(set(seen)) == 1
 
 
 def test_hypothesis_in_pytest_trio_does_not_change_the_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ PERTURBATIONS = st.builds(
     kind=st.sampled_from(Kind),
     task=st.text(min_size=1),
     step=st.integers(0, 10_000),
-    amount=st.integers(0, 10_000) | st.integers(1, 10_000).map(lambda ms: ms / 1000),
+    amount=st.integers(0, 2**53) | st.floats(0.001, 1e9),
 )
 
 

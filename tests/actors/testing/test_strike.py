@@ -55,6 +55,11 @@ async def sends_to_a_buffer() -> None:
     await send.send(1)
 
 
+async def waits_for_its_children() -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep, 1, name="child")
+
+
 async def plain_checkpoint() -> None:
     await trio.lowlevel.checkpoint()
 
@@ -75,7 +80,9 @@ async def shielded_by_somebody_else() -> None:
         nursery.start_soon(child)
 
 
-@pytest.mark.parametrize("run", [shielded, shielded_checkpoint, done_already, sends_to_a_buffer])
+@pytest.mark.parametrize(
+    "run", [shielded, shielded_checkpoint, done_already, sends_to_a_buffer, waits_for_its_children]
+)
 def test_no_crash_where_nothing_could_raise(run: Run) -> None:
     assert places_of(run) == 0
     assert crashed_at(run, "1") == []
