@@ -6,7 +6,6 @@ A lag is counted in rounds in which some other task ran. When all others wait, a
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import math
 from collections.abc import Callable
@@ -14,11 +13,11 @@ from collections.abc import Callable
 import trio
 from trio.lowlevel import Task
 
-from actors._stack import MACHINERY
 from actors.testing import _trio
 from actors.testing._errors import Deadlock, Endless, SimulationError
 from actors.testing._faults import Choices
 from actors.testing._plan import Kind, Perturbation
+from actors.testing._stack import own_place, own_stack
 from actors.testing._strike import strike
 from actors.testing._words import normal
 
@@ -35,10 +34,10 @@ class ForcedOut(BaseException):
 class Scheduler:
     """What Trio asks (see _trio.Loop), and what the run has done so far.
 
-    scope: around the program. steps: numbers of tasks as they ran, times the clock jumped to, and notes. done: the
-    perturbations that took effect, and where. places: checkpoints of tasks that may be hit where this kind of fault
-    could have struck.
-    problem: what the scheduler has found wrong. look: called whenever all tasks wait.
+    hits: which tasks may be hit by faults, all if None. look: called whenever all tasks wait. scope: around the program.
+    steps: numbers of tasks as they ran, times the clock jumped to, and notes. done: the perturbations that took effect,
+    and where. find_places: only note in `places` at which checkpoints such a fault could strike. problem: what the
+    scheduler has found wrong.
     """
 
     def __init__(
@@ -206,7 +205,7 @@ class Scheduler:
             return
         for task in chosen:
             if name := names[_trio.number_of(task)]:
-                self.steps.append(f"t={self.now:.3f} {name} @{_trio.step_of(task)} {_own_place(task)}".rstrip())
+                self.steps.append(f"t={self.now:.3f} {name} @{_trio.step_of(task)} {own_place(task)}".rstrip())
 
     # ------------------------------------------------------------ strikes
 
@@ -245,7 +244,7 @@ class Scheduler:
                 self._strike(task, perturbation)
 
     def _strike(self, task: Task, perturbation: Perturbation) -> None:
-        where = _own_place(task)
+        where = own_place(task)
         if strike(task, perturbation, self.scope if self._runner.is_main(task) else None):
             self.done[perturbation] = where
             self.note(perturbation.describe())
@@ -276,14 +275,14 @@ class Scheduler:
         return self._hittable[number]
 
     def _did(self, perturbation: Perturbation, task: Task) -> None:
-        self.done[perturbation] = _own_place(task) if self._detailed else ""
+        self.done[perturbation] = own_place(task) if self._detailed else ""
 
     # ------------------------------------------------------------ ends
 
     def _deadlocked(self) -> None:
         tasks = self._runner.tasks()
         if self.problem is None:
-            self.problem = Deadlock(self.now, {self._names[_trio.number_of(task)]: _own_stack(task) for task in tasks})
+            self.problem = Deadlock(self.now, {self._names[_trio.number_of(task)]: own_stack(task) for task in tasks})
         if not self.scope.cancel_called:
             self.scope.cancel(reason="the simulation has found a deadlock")
             return
@@ -299,29 +298,3 @@ class Scheduler:
             self.scope.cancel(reason="the simulation has found no end")
         if self.taken > self._max_steps + GRACE:
             raise self.problem
-
-
-OTHERS = (*MACHINERY, contextlib.__file__)
-
-
-def _own_stack(task: Task) -> tuple[str, ...]:
-    """Where the program's own code waits, and what it calls there, without the depths of Trio and of this package."""
-    lines: list[str] = []
-    inner = ""
-    for frame, line in task.iter_await_frames():
-        code = frame.f_code
-        if not code.co_filename.startswith(OTHERS):
-            lines.append(f"{code.co_filename}:{line} in {code.co_qualname}")
-            inner = ""
-        elif not inner:
-            inner = f"waits in {code.co_qualname}"
-    return (*lines, inner) if inner else tuple(lines)
-
-
-def _own_place(task: Task) -> str:
-    """The innermost await of the program's own code; "" for a task that has none."""
-    place = ""
-    for frame, line in task.iter_await_frames():
-        if not frame.f_code.co_filename.startswith(OTHERS):
-            place = f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}"
-    return place
