@@ -304,30 +304,11 @@ MUTATIONS = [
         "task, message = senders.pop()",
         MAILBOX,
     ),
-    Mutation("who waits for room is not woken", "_cell", "        if self._senders:\n", "        if False:\n", MAILBOX),
     Mutation(
-        "a rejected message is still in hand",
-        "_inbox",
-        "        life.current = NOTHING\n        exchange = exchange_of(message)\n",
-        "        exchange = exchange_of(message)\n",
-        "test_bad_input.py",
-    ),
-    Mutation(
-        "a rejected message counts as handled", "_inbox", "        life.cell.handled -= 1\n", "", "test_bad_input.py"
-    ),
-    # -------------------------------------------------------- questions
-    Mutation(
-        "the asker of a dead letter is not told",
+        "who waits for room is not woken",
         "_cell",
-        "            exchange.fail(ActorDied, why, cause)\n",
-        "            pass\n",
-        ASK,
-    ),
-    Mutation(
-        "the asker of a dropped message is not told",
-        "_cell",
-        "            exchange.settle(None, self.full(message))\n",
-        "            pass\n",
+        "            exchange.move_to(self)\n        reschedule(task)\n",
+        "            exchange.move_to(self)\n",
         MAILBOX,
     ),
     Mutation("deadlines are not inherited", "_ask", "        deadline = asked.deadline\n", "        pass\n", ASK),
