@@ -13,6 +13,8 @@ from pegasus.models.base import ToolCall
 
 Role = Literal["user", "assistant", "tool", "system"]
 _ROLES: frozenset[str] = frozenset(get_args(Role))
+_OBJECT = (dict, Mapping)  # in this order: asking the abstract class is slow, and long logs are read with this
+_NUMBER = (int, float)
 
 
 @attrs.frozen
@@ -67,25 +69,25 @@ def to_json(entry: Entry) -> dict[str, Json]:
 
 def decode(value: object) -> Entry:
     """The entry of a parsed line. Raises BadEntry. Unknown keys are ignored, so that newer files can be read."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, _OBJECT):
         raise BadEntry(f"an object is wanted, found {type(value).__name__}")
     role = value.get("role")
     if role not in _ROLES:
         raise BadEntry(f"unknown role {role!r}")
     ts, content, metadata = value.get("ts", 0), value.get("content", ""), value.get("metadata", {})
     call_id = value.get("toolCallId")
-    if not isinstance(ts, int | float) or not isinstance(content, str) or not isinstance(metadata, Mapping):
+    if not isinstance(ts, _NUMBER) or not isinstance(content, str) or not isinstance(metadata, _OBJECT):
         raise BadEntry("ts must be a number, content a string, metadata an object")
     if (role == "tool") != isinstance(call_id, str):
         raise BadEntry("toolCallId belongs to role tool, and only there")
     calls = value.get("toolCalls", [])
     if not isinstance(calls, list):
         raise BadEntry("toolCalls must be a list")
-    return Entry(int(ts), role, content, tuple(_decode_call(c) for c in calls), call_id, metadata)
+    return Entry(int(ts), role, content, tuple([_decode_call(c) for c in calls]) if calls else (), call_id, metadata)
 
 
 def _decode_call(value: Any) -> ToolCall:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, _OBJECT):
         raise BadEntry("a tool call must be an object")
     call_id, name, arguments = value.get("id"), value.get("name"), value.get("arguments", {})
     if isinstance(arguments, str):  # as other programs wrote it
@@ -93,6 +95,6 @@ def _decode_call(value: Any) -> ToolCall:
             arguments = json.loads(arguments)
         except ValueError:
             arguments = {}
-    if not isinstance(call_id, str) or not isinstance(name, str) or not isinstance(arguments, Mapping):
+    if not isinstance(call_id, str) or not isinstance(name, str) or not isinstance(arguments, _OBJECT):
         raise BadEntry("a tool call needs id, name and an arguments object")
     return ToolCall(call_id, name, arguments)

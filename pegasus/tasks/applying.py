@@ -108,8 +108,9 @@ def _reason_done(draft: Draft, event: Event, state: TaskState) -> None:
     draft.reasoning, draft.plan = reasoning, plan
     draft.iteration += 1
     draft.messages += messages
-    if any(entry.metadata.get("type") == MEMORY_INDEX for entry in messages):
-        draft.memory_injected = True
+    for entry in messages:
+        if entry.metadata and entry.metadata.get("type") == MEMORY_INDEX:
+            draft.memory_injected = True
     _stay_suspended(draft, state, TaskState.ACTING)
 
 
@@ -141,8 +142,10 @@ def _tool_done(draft: Draft, event: Event, state: TaskState) -> None:
     result = next((entry for entry in messages if entry.role == "tool"), None)
     if result is None or draft.plan is None:
         raise Unfit("no tool message, or no plan that asked for it")
-    step = next((s for s in draft.plan.steps if s.call and s.call.id == result.call_id and not s.completed), None)
-    if step is None:
+    for step in draft.plan.steps:
+        if not step.completed and step.call is not None and step.call.id == result.call_id:
+            break
+    else:
         raise Unfit(f"no open step waits for call {result.call_id!r}")
     success, now = event.type is EventType.TOOL_CALL_COMPLETED, event.timestamp
     action = ActionResult(step.index, "tool_call", tool_name, result.content, success, now - duration, now)
@@ -163,8 +166,8 @@ def _step_completed(draft: Draft, event: Event, state: TaskState) -> None:
 
 
 def _complete(draft: Draft, plan: Plan, step: PlanStep, action: ActionResult, state: TaskState) -> None:
-    steps = tuple(attrs.evolve(s, completed=True) if s is step else s for s in plan.steps)
-    draft.plan = attrs.evolve(plan, steps=steps)
+    done = PlanStep(step.index, step.description, step.action_type, step.call, completed=True)
+    draft.plan = Plan(plan.goal, tuple([done if s is step else s for s in plan.steps]), plan.reasoning)
     draft.actions_done.append(action)
     _stay_suspended(draft, state, after_step(draft))
 
@@ -253,10 +256,12 @@ _CHANGES: Final[Mapping[EventType, Callable[[Draft, Event, TaskState], None]]] =
 
 def after_step(draft: Draft) -> TaskState:
     """The dynamic part of the table: more to do, a look at what tools gave, or done."""
-    steps = draft.plan.steps if draft.plan else ()
-    if not all(step.completed for step in steps):
-        return TaskState.ACTING
-    return TaskState.REASONING if any(step.call for step in steps) else TaskState.COMPLETED
+    called = False
+    for step in draft.plan.steps if draft.plan is not None else ():
+        if not step.completed:
+            return TaskState.ACTING
+        called = called or step.call is not None
+    return TaskState.REASONING if called else TaskState.COMPLETED
 
 
 def _stay_suspended(draft: Draft, state: TaskState, next_state: TaskState) -> None:
@@ -267,7 +272,7 @@ def _stay_suspended(draft: Draft, state: TaskState, next_state: TaskState) -> No
 
 def _new_messages(event: Event) -> list[Entry]:
     found = event.payload.get("newMessages", [])
-    if not isinstance(found, list | tuple):
+    if not isinstance(found, (list, tuple)):
         raise Unfit("newMessages must be a list")
     try:
         return [decode(entry) for entry in found]

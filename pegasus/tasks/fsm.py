@@ -74,6 +74,7 @@ TRANSITIONS: Final[Mapping[tuple[TaskState, EventType], TaskState | Resolve]] = 
     }
 )
 
+_TABLE = dict(TRANSITIONS)
 SUSPENDABLE: Final = frozenset({REASONING, ACTING})
 RESUMABLE: Final = frozenset({SUSPENDED, COMPLETED})
 TERMINAL: Final = frozenset({FAILED})
@@ -176,7 +177,7 @@ class TaskFSM:
             self._draft.apply(event, before)
         except Unfit as error:
             raise InvalidTransition(f"task {self.task_id}: {event.type.name} in {before}: {error}") from None
-        to = TRANSITIONS[before, event.type]
+        to = _TABLE[before, event.type]
         self.state = to if isinstance(to, TaskState) else to(saved, self._draft, event)
         self.updated_at = event.timestamp
         self._context = None
@@ -189,7 +190,7 @@ class TaskFSM:
         self._context = None
 
     def _refusal(self, type: EventType) -> str | None:
-        if (self.state, type) not in TRANSITIONS:
+        if (self.state, type) not in _TABLE:
             return f"{type.name} is not allowed in {self.state}"
         if self.state is FAILED and self._draft.error != RESTARTED:
             return "it has failed; only a task that a restart interrupted may be resumed"

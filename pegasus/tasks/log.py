@@ -42,11 +42,12 @@ def event_of(line: Mapping[str, Any], number: int = 0) -> Event:
 
     Unknown keys are ignored, so that newer logs can be read as far as they are understood.
     """
-    name, ts, task_id, data = line.get("event"), line.get("ts"), line.get("taskId"), line.get("data")
+    get = line.get
+    name, ts, task_id, data = get("event"), get("ts"), get("taskId"), get("data")
     type = NAMES.get(name) if isinstance(name, str) else None
     if type is None:
         raise BadTaskLine(f"unknown event {name!r}")
-    if not isinstance(ts, int | float) or not isinstance(task_id, str):
+    if not isinstance(ts, (int, float)) or not isinstance(task_id, str):
         raise BadTaskLine("ts must be a number and taskId a string")
     if data is None:
         data = {}

@@ -46,7 +46,7 @@ def object_in(data: Data, key: str) -> Mapping[str, Json]:
     value = data.get(key)
     if value is None:
         return {}
-    if isinstance(value, dict):
+    if type(value) is dict:
         return value
     raise _unfit(key, "an object", value)
 
@@ -78,8 +78,11 @@ def _step(value: object, index: int) -> PlanStep:
 
 
 def _call(value: object) -> PlannedCall:
-    if not isinstance(value, dict):
+    if type(value) is not dict:
         raise _unfit("a tool call", "an object", value)
+    id, name, arguments = value.get("id"), value.get("name"), value.get("arguments")
+    if type(id) is str and type(name) is str and type(arguments) is dict and "error" not in value:
+        return PlannedCall(id, name, arguments)  # as nearly all are
     return PlannedCall(
         text_in(value, "id"), text_in(value, "name"), object_in(value, "arguments"), text_in(value, "error") or None
     )
@@ -89,7 +92,7 @@ def _list_in(data: Data, key: str) -> list[object]:
     value = data.get(key)
     if value is None:
         return []
-    if isinstance(value, list):
+    if type(value) is list:
         return value
     raise _unfit(key, "a list", value)
 

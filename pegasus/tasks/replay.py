@@ -22,6 +22,7 @@ MAX_PROBLEMS: Final = 20
 """Reports that are kept of one log; a file that is no log at all would give as many as it has lines."""
 
 _E = EventType
+_TELLING: Final = frozenset({_E.TASK_NOTIFY, _E.NEED_MORE_INFO, _E.TASK_COMPLETED, _E.TASK_FAILED})
 _PRESUPPOSED: Final[Mapping[EventType, TaskState]] = {
     _E.REASON_DONE: TaskState.REASONING,
     _E.NEED_MORE_INFO: TaskState.REASONING,
@@ -148,8 +149,7 @@ class Replayer:
 
     def _note(self, event: Event) -> None:
         type = event.type
-        note = notification_of(event)
-        if note is not None:
+        if type in _TELLING and (note := notification_of(event)) is not None:
             self._notes.append(note)
         if type is _E.TASK_NOTIFY:
             self._unanswered.append(str(event.payload.get("message")))

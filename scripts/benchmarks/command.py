@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import actors, appends, crowd, idle, start, turn
+from benchmarks import actors, appends, crowd, idle, start, tasks, turn
 from benchmarks.report import Result, as_json, table
 from benchmarks.workplace import Workplace
 
@@ -21,6 +21,7 @@ MEASURES: dict[str, Callable[[Workplace], Iterator[Result]]] = {
     "crowd": crowd.measure,
     "appends": appends.measure,
     "actors": actors.measure,
+    "tasks": tasks.measure,
 }
 
 

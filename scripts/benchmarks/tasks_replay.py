@@ -1,0 +1,94 @@
+"""The replay of a long task, beside reading its log line by line with the json module."""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import Result
+from benchmarks.samples import median, ratios, spread
+from benchmarks.workplace import Workplace
+from pegasus.conversation import Entry
+from pegasus.events import Event, EventType
+from pegasus.models.base import ToolCall
+from pegasus.tasks import payloads
+from pegasus.tasks.context import PlannedCall, Reasoning
+from pegasus.tasks.log import task_line
+from pegasus.tasks.planner import plan
+from pegasus.tasks.replay import replay
+
+LINES = 10_000
+LIMIT = 4.0
+_ID = "00112233aabbccdd"
+_BEGAN = 1_767_225_600_000
+_RESULT = json.dumps({"path": "notes/harbour.md", "content": "the lamp was lit again this morning " * 8, "size": 296})
+
+
+def measure(place: Workplace) -> Iterator[Result]:
+    path = place.folder / "long.jsonl"
+    path.write_bytes(b"".join(long_log(LINES)))
+    measured: list[float] = []
+    floor: list[float] = []
+    for _ in range(place.rounds(21, 5)):
+        floor.append(_timed(_parse, path))
+        measured.append(_timed(_replay, path))
+    by_round = ratios(measured, floor)
+    yield Result(
+        f"replay of a log of {LINES:,} lines",
+        median(measured) * 1e3,
+        median(floor) * 1e3,
+        "json, line by line",
+        "ms",
+        median(by_round),
+        LIMIT,
+        spread(by_round),
+        {"bytes": path.stat().st_size},
+    )
+
+
+def long_log(lines: int) -> Iterator[bytes]:
+    """A task that thinks and looks in turn, one call each time, for ever."""
+    yield _line(EventType.TASK_CREATED, payloads.created("write down what happens in the harbour"), 0)
+    for n in range(1, lines):
+        yield _thought(n) if n % 2 else _looked(n)
+
+
+def _thought(n: int) -> bytes:
+    arguments = {"path": "notes/harbour.md", "offset": n}
+    words = "I look at the next part of the notes before I write anything about it."
+    reasoning = Reasoning(words, "tool_use", tool_calls=(PlannedCall(f"call_{n}", "read_file", arguments),))
+    turn = Entry(_BEGAN + n, "assistant", words, (ToolCall(f"call_{n}", "read_file", arguments),))
+    return _line(EventType.REASON_DONE, payloads.reason_done(reasoning, plan(reasoning, "harbour notes"), (turn,)), n)
+
+
+def _looked(n: int) -> bytes:
+    result = Entry(_BEGAN + n, "tool", _RESULT, call_id=f"call_{n - 1}")
+    return _line(EventType.TOOL_CALL_COMPLETED, payloads.tool_done("read_file", 12, result), n)
+
+
+def _line(type: EventType, payload: dict[str, Any], n: int) -> bytes:
+    return task_line(Event("", type, _BEGAN + n, "bench", _ID, payload))
+
+
+def _parse(path: Path) -> None:
+    with path.open("rb") as file:
+        for line in file:
+            json.loads(line)
+
+
+def _replay(path: Path) -> None:
+    found = replay(path.read_bytes(), _ID)
+    assert (found.lines, found.problems) == (LINES, ())
+    assert found.task is not None
+    assert len(found.task.context.messages) == LINES
+
+
+def _timed(work: Callable[[Path], None], path: Path) -> float:
+    gc.collect()
+    began = time.perf_counter()
+    work(path)
+    return time.perf_counter() - began
