@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from typing import Any
 
@@ -119,6 +120,71 @@ def tree(options: Options, as_json: bool, watch: bool) -> int:
 
 
 @pegasus.group()
+def tasks() -> None:
+    """Background tasks: also of an agent that is not running, where that is possible."""
+
+
+@tasks.command("list")
+@click.option("--date", metavar="YYYY-MM-DD", help="Those of a day (UTC) instead of those in memory.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def tasks_list(options: Options, date: str | None, as_json: bool) -> int:
+    """A line for each task."""
+    home, settings = options.load()
+    _check_date(date)
+    from pegasus.cli.tasks import run_list
+
+    return run_list(home, settings, date=date, as_json=as_json)
+
+
+@tasks.command("show")
+@click.argument("task_id", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def tasks_show(options: Options, task_id: str, as_json: bool) -> int:
+    """How a task stands, and what came of it."""
+    home, settings = options.load()
+    from pegasus.cli.tasks import run_show
+
+    return run_show(home, settings, task_id=task_id, as_json=as_json)
+
+
+@tasks.command("replay")
+@click.argument("task_id", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def tasks_replay(options: Options, task_id: str, as_json: bool) -> int:
+    """The whole conversation of a task."""
+    home, settings = options.load()
+    from pegasus.cli.tasks import run_replay
+
+    return run_replay(home, settings, task_id=task_id, as_json=as_json)
+
+
+@tasks.command("cancel")
+@click.argument("task_id", metavar="ID")
+@click.pass_obj
+def tasks_cancel(options: Options, task_id: str) -> int:
+    """End a task, with everything it has started."""
+    home, settings = options.load()
+    from pegasus.cli.tasks import run_cancel
+
+    return run_cancel(home, settings, task_id=task_id)
+
+
+@tasks.command("resume")
+@click.argument("task_id", metavar="ID")
+@click.argument("text", default="")
+@click.pass_obj
+def tasks_resume(options: Options, task_id: str, text: str) -> int:
+    """Let a suspended or finished task go on, with TEXT as what it needs to know."""
+    home, settings = options.load()
+    from pegasus.cli.tasks import run_resume
+
+    return run_resume(home, settings, task_id=task_id, text=text)
+
+
+@pegasus.group()
 def config() -> None:
     """Check and show the settings."""
 
@@ -150,6 +216,11 @@ def _run(options: Options, *, with_cli: bool) -> int:
     gc.freeze()  # modules stay for good: no collection needs to look at them again
     gc.enable()
     return run_daemon(home, settings, with_cli=with_cli and settings.channels.cli.enabled and os.isatty(0))
+
+
+def _check_date(date: str | None) -> None:
+    if date is not None and not re.fullmatch(r"\d{4}-\d\d-\d\d", date):
+        raise click.BadParameter(f"found {date!r}; allowed: YYYY-MM-DD", param_hint="--date")
 
 
 def _check_channel(channel: str) -> None:

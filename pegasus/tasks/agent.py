@@ -57,9 +57,10 @@ from pegasus.tasks.messages import (
     Wait,
 )
 from pegasus.tasks.ports import Ports
-from pegasus.tasks.task import Begin, Drain, Halt, Handle, Hold, Moved, Permits, TaskMessage, task
+from pegasus.tasks.recovery import Action, Drop, GoOn, Tell, Write, plan_recovery
+from pegasus.tasks.task import Begin, Doing, Drain, Halt, Handle, Hold, Moved, Permits, TaskMessage, task
 from pegasus.tasks.types import DEFAULT
-from pegasus.tasks.views import notification_of, view_of
+from pegasus.tasks.views import notification, view_of
 
 _log = get_logger("agent")
 
@@ -103,7 +104,7 @@ class _Ended:
     crashed: str
 
 
-Inward: TypeAlias = AgentMessage | Moved | _Ended
+Inward: TypeAlias = AgentMessage | Moved | Doing | _Ended
 
 
 @attrs.define(eq=False)
@@ -111,6 +112,7 @@ class _Entry:
     """A task that is in memory. fsm: while no actor has it. ref: of its actor, while one runs.
 
     begin: the event that an actor was to begin with and has not confirmed. working: it holds one of the places.
+    owed: events of a recovery that are on their way to it.
     """
 
     view: TaskView
@@ -122,6 +124,7 @@ class _Entry:
     ending: bool = False
     resuming: bool = False
     since: float = 0.0
+    owed: int = 0
     begin: Event | None = None
     known: trio.Event = attrs.field(factory=trio.Event)
     waiting: list[Reply[TaskView]] = attrs.field(factory=list)
@@ -183,6 +186,9 @@ class _Agent:
                 await self._event(event)
             case Moved():
                 await self._moved(message)
+            case Doing(task_id, what):
+                if (entry := self._tasks.get(task_id)) is not None:
+                    entry.view = attrs.evolve(entry.view, doing=what)
             case _Ended(task_id, crashed):
                 await self._actor_ended(task_id, crashed)
             case Submit(reply):
@@ -221,8 +227,8 @@ class _Agent:
         """Answered when TASK_CREATED has come back from the bus, for then it is on disk."""
         if not request.text.strip():
             raise TaskError("input is empty: say what is to be done")
-        if self._ports.types.get(request.task_type) is None:
-            known = ", ".join(self._ports.types.names())
+        if self._ports.kit.types.get(request.task_type) is None:
+            known = ", ".join(self._ports.kit.types.names())
             raise TaskError(f"there is no type {request.task_type!r} of task; there are: {known}")
         task_id = task_id_of(request.key) if request.key else self._ports.events.new_id()
         entry = self._tasks.get(task_id)
@@ -233,7 +239,6 @@ class _Agent:
             received = self._ports.events.create(
                 EventType.MESSAGE_RECEIVED, request.source, {"text": request.text, "handledBy": "agent"}
             )
-            await self._emit(received)
             payload = payloads.created(
                 request.text,
                 description=request.description,
@@ -241,12 +246,15 @@ class _Agent:
                 metadata=request.metadata,
                 task_type=request.task_type,
             )
-            entry = await self._create(received, payload, task_id, request.priority)
+            entry = await self._create(received, payload, task_id, request.priority, announce=True)
         if not entry.created:
             await entry.known.wait()
         return task_id
 
-    async def _create(self, parent: Event, payload: dict[str, Json], task_id: str, priority: int | None) -> _Entry:
+    async def _create(
+        self, parent: Event, payload: dict[str, Json], task_id: str, priority: int | None, *, announce: bool = False
+    ) -> _Entry:
+        """A task of this event, which is emitted first if it is to be announced. It is known before anything is awaited."""
         if len(self._queue) >= self._limits.max_queued and self._active() >= self._limits.max_active:
             raise TaskError(
                 f"{len(self._queue)} tasks are waiting already, which is the most there may be (tasks.max_queued)"
@@ -256,6 +264,8 @@ class _Agent:
         )
         fsm = TaskFSM.from_event(event)
         entry = self._tasks[task_id] = _Entry(view_of(fsm), fsm)
+        if announce:
+            await self._emit(parent)
         await self._emit(event)
         return entry
 
@@ -279,7 +289,7 @@ class _Agent:
             description=str(event.payload.get("description") or ""),
             source=event.source,
             metadata=metadata if isinstance(metadata, dict) else None,
-            task_type=kind if isinstance(kind, str) and self._ports.types.get(kind) else DEFAULT,
+            task_type=kind if isinstance(kind, str) and self._ports.kit.types.get(kind) else DEFAULT,
         )
         try:
             await self._create(event, payload, self._ports.events.new_id(), None)
@@ -306,16 +316,23 @@ class _Agent:
             await self._go_on_after_resume(entry, event)
         elif entry.ref is not None:
             await entry.ref.tell(Handle(event))
-        elif entry.fsm is not None:
-            await self._move_here(entry, entry.fsm, event)
+        else:
+            await self._move_here(entry, event)
 
-    async def _move_here(self, entry: _Entry, fsm: TaskFSM, event: Event) -> None:
-        """The transition of a task that has no actor: it waits, or its actor has crashed."""
-        try:
-            fsm.transition(event)
-        except InvalidTransition as error:
-            _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
-            return
+    async def _move_here(self, entry: _Entry, event: Event) -> None:
+        """The transition of a task that has no actor: it waits, is suspended, or its actor has crashed."""
+        fsm = entry.fsm
+        if fsm is None:  # the event is in the log, so what that tells is the task behind it
+            fsm = await self._archive.load(entry.view.task_id)
+            if fsm is None:
+                return
+        else:
+            entry.owed = max(0, entry.owed - 1)
+            try:
+                fsm.transition(event)
+            except InvalidTransition as error:
+                _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
+                return
         await self._moved(Moved(view_of(fsm), fsm.context.notified, event))
 
     async def _moved(self, moved: Moved) -> None:
@@ -324,10 +341,10 @@ class _Agent:
         entry.view, entry.notified = moved.task, moved.notified
         if entry.begin is not None and entry.begin.id == moved.trigger.id:
             entry.begin = None
-        notification = notification_of(moved.task, moved.notified, moved.trigger)
+        told = notification(moved.task, moved.notified, moved.trigger)
         over = moved.trigger.type in _ENDS
-        if notification is not None:
-            self._to_tell.send_nowait((notification, over))
+        if told is not None:
+            self._to_tell.send_nowait((told, over))
         if over:
             self._finish(entry)
         if moved.task.state in _SPENT and entry.working:
@@ -361,7 +378,7 @@ class _Agent:
             await self._start(entry, entry.fsm, entry.begin)
 
     async def _start(self, entry: _Entry, fsm: TaskFSM, begin: Event) -> None:
-        task_type = self._ports.types.get(fsm.context.task_type) or self._ports.types.get(DEFAULT)
+        task_type = self._ports.kit.types.get(fsm.context.task_type) or self._ports.kit.types.get(DEFAULT)
         if task_type is None:
             raise TaskError(f"the type {DEFAULT!r} is missing")
         child: Child[TaskMessage] = Child(
@@ -378,7 +395,8 @@ class _Agent:
         entry.fsm = None
         ref = entry.ref = await self._pool.start_child(child)
         self._nursery.start_soon(self._watch, fsm.task_id, ref)
-        await ref.tell(Handle(begin) if fsm.state is TaskState.IDLE else Begin(begin))
+        awaited, entry.owed = entry.owed, 0
+        await ref.tell(Handle(begin) if fsm.state is TaskState.IDLE else Begin(begin, awaited))
 
     async def _watch(self, task_id: str, ref: Ref[TaskMessage]) -> None:
         down = await watch(ref)
@@ -391,7 +409,6 @@ class _Agent:
         if entry.begin is not None and not crashed:  # it had ended before it heard of it
             await self._go_on_after_resume(entry, entry.begin)
         elif crashed and not entry.is_done and not entry.ending:
-            entry.fsm = await self._archive.load(task_id)
             await self._fail(entry, f"the task crashed: {crashed}")
 
     async def _fail(self, entry: _Entry, error: str) -> None:
@@ -453,8 +470,8 @@ class _Agent:
             raise TaskError(f"task {task_id!r} is not running")
         what = entry.view.description or entry.view.input_text
         seconds = trio.current_time() - entry.since if entry.working else 0.0
-        doing = "" if entry.working else "waiting"
         unfinished = not entry.is_done
+        doing = "waiting" if unfinished and not entry.working else ""
         entry.ending = unfinished
         if entry in self._queue:
             self._queue.remove(entry)
@@ -463,6 +480,8 @@ class _Agent:
                 doing = await entry.ref.ask(Halt)
         if unfinished:
             await self._fail(entry, f"stopped by {by}")
+        elif not doing:
+            raise TaskError(f"task {task_id!r} is not running")
         return Stopped(task_id, what, doing, seconds)
 
     async def _cancel_all(self, by: str, channel: tuple[str, str] | None) -> tuple[Stopped, ...]:
@@ -526,19 +545,52 @@ class _Agent:
 
     async def tell_listener(self) -> None:
         """Every notification, in order, until it is taken; a task is not pending any more when its end is."""
-        async for notification, over in self._news:
+        async for told, over in self._news:
             while True:
                 try:
-                    await self._listener.ask(Notify, notification)
+                    await self._listener.ask(Notify, told)
                     break
                 except ActorError as error:
-                    _log.info("nobody takes a notification yet", task=notification.task_id, why=str(error))
+                    _log.info("nobody takes a notification yet", task=told.task_id, why=str(error))
                 await trio.sleep(ASK_AGAIN)
             if over:
-                await self._archive.forget(notification.task_id)
+                await self._archive.forget(told.task_id)
 
     async def recover(self) -> None:
         """Take up what the last run left unfinished."""
+        for task_id, found in [
+            (one.task_id, await self._archive.replay(one.task_id)) for one in await self._archive.pending()
+        ]:
+            actions = plan_recovery(found, self._limits.recovery, self._ports.kit.doer.effect_of, self._ports.clock())
+            if found.task is not None:
+                await self._recover_one(found.task, actions)
+            else:
+                _log.warning("a pending task has no log", task=task_id)
+                await self._archive.forget(task_id)
+        await self._fill_places()
+
+    async def _recover_one(self, fsm: TaskFSM, actions: tuple[Action, ...]) -> None:
+        task_id = fsm.task_id
+        entry = _Entry(view_of(fsm), notified=fsm.context.notified, created=True)
+        self._tasks[task_id] = entry
+        if entry.is_done:
+            self._done.append(task_id)
+        make = self._ports.events.create
+        for action in actions:
+            match action:
+                case Tell(notification, last):
+                    self._to_tell.send_nowait((notification, last))
+                case Write(type, payload):
+                    entry.ending = entry.ending or type in _ENDS
+                    await self._emit(make(type, "agent", payload, task_id=task_id))
+                case GoOn(state):
+                    if state is not TaskState.SUSPENDED:
+                        entry.fsm, entry.begin = fsm, make(EventType.SYSTEM_STARTED, "agent")
+                        entry.owed = sum(isinstance(one, Write) for one in actions)
+                        self._queue.append(entry)
+                case Drop(reason):
+                    _log.warning("dropped a pending task", task=task_id, reason=reason)
+                    await self._archive.forget(task_id)
 
 
 def task_id_of(key: str) -> str:

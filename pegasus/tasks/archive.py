@@ -1,4 +1,4 @@
-"""What the agent needs to know of tasks that are not in memory."""
+"""The tasks that are not in memory: their logs, and the list of what is unfinished, as the persister keeps them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ from typing import Protocol
 
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import TaskView
+from pegasus.tasks.replay import Replayed
+from pegasus.tasks.storage_messages import Pending
 
 
 class Archive(Protocol):
-    """The logs, and the list of what is unfinished."""
+    """What the agent asks. Each may raise StorageError or ActorError, as whoever keeps the logs does."""
 
     async def exists(self, task_id: str) -> bool:
         """Whether there is a task of this id."""
+
+    async def replay(self, task_id: str) -> Replayed:
+        """All that the log of a task tells; without a task if there is no log."""
 
     async def load(self, task_id: str) -> TaskFSM | None:
         """The task as its log tells; None if there is none."""
 
     async def views(self, date: str) -> tuple[TaskView, ...]:
         """The tasks of a day (UTC, YYYY-MM-DD), oldest first."""
+
+    async def pending(self) -> tuple[Pending, ...]:
+        """The tasks that are unfinished, or whose end nobody may have been told; oldest first."""
 
     async def forget(self, task_id: str) -> None:
         """It is finished, and who should know does: not pending any more. Not durable at once."""

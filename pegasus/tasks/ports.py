@@ -8,7 +8,6 @@ import attrs
 
 from actors import Ref
 from pegasus.events import BusMessage, EventMaker
-from pegasus.messages import Metadata
 from pegasus.models.base import LanguageModel
 from pegasus.tasks.cognition.doer import Doer, Toolbox
 from pegasus.tasks.cognition.reflector import Reflector
@@ -44,12 +43,9 @@ class Memory:
 
 
 @attrs.frozen(eq=False)
-class Ports:
-    """clock: wall clock, ms. model_for: who thinks for a type. context_for: what a call of a task may know and touch."""
+class Kit:
+    """What tasks think and act with. model_for: who thinks for a type. context: what every call may know and touch."""
 
-    bus: Ref[BusMessage]
-    events: EventMaker
-    clock: Callable[[], int]
     types: TaskTypes
     thinker: Thinker
     doer: Doer
@@ -57,6 +53,21 @@ class Ports:
     toolbox: Toolbox
     model_for: Callable[[TaskType], LanguageModel]
     reflection_model: LanguageModel
-    context_for: Callable[[str, str, Metadata], ToolContext]
+    context: ToolContext
     memory: Memory | None = None
+
+
+@attrs.frozen(eq=False)
+class Ports:
+    """clock: wall clock, ms. kit: made when it is first needed, for that takes a while; the same one every time."""
+
+    bus: Ref[BusMessage]
+    events: EventMaker
+    clock: Callable[[], int]
+    make_kit: Callable[[], Kit]
     limits: Limits = attrs.field(factory=Limits)
+
+    @property
+    def kit(self) -> Kit:
+        """What tasks think and act with."""
+        return self.make_kit()

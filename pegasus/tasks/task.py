@@ -28,7 +28,7 @@ from pegasus.tasks.planner import call_key, plan
 from pegasus.tasks.ports import Ports
 from pegasus.tasks.types import TaskType
 from pegasus.tasks.views import view_of
-from pegasus.tools import ToolOutcome
+from pegasus.tools import ToolContext, ToolOutcome
 
 _log = get_logger("task")
 
@@ -42,9 +42,10 @@ class Handle:
 
 @attrs.frozen(eq=False)
 class Begin:
-    """The task is as its log tells, this event included: go on."""
+    """The task is as its log tells, this event included: go on. awaited: events that are on their way to it still."""
 
     event: Event
+    awaited: int = 0
 
 
 @attrs.frozen(eq=False)
@@ -99,6 +100,14 @@ class Moved:
     trigger: Event
 
 
+@attrs.frozen(eq=False)
+class Doing:
+    """To the agent: what the task is at now, "" for nothing."""
+
+    task_id: str
+    what: str
+
+
 async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, ports: Ports, permits: Permits) -> None:
     """Run one task until it is done, or suspended with nothing left to do. Cancelled: its stage ends, with all it has started."""
     async with trio.open_nursery() as nursery:
@@ -107,8 +116,8 @@ async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, por
             match message:
                 case Handle(event):
                     await one.handle(event)
-                case Begin(event):
-                    await one.begin(event)
+                case Begin(event, awaited):
+                    await one.begin(event, awaited)
                 case Halt(reply):
                     nursery.start_soon(one.halt, reply)
                 case Hold(reason):
@@ -126,12 +135,12 @@ async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, por
 class Permits:
     """What all tasks share: calls of models and of tools, waiting in order; held for one call, never longer (trap T33).
 
-    moved: told the agent's view of a task after each event.
+    moved: how the agent is told.
     """
 
     calls: trio.Semaphore
     tools: trio.Semaphore
-    moved: Callable[[Moved], Awaitable[None]]
+    moved: Callable[[Moved | Doing], Awaitable[None]]
 
 
 @attrs.define(eq=False)
@@ -148,6 +157,7 @@ class _Task:
     cause: Event | None = None
     awaited: int = 0
     reflected: bool = False
+    env: dict[str, str] = attrs.field(factory=dict)
     _scope: trio.CancelScope | None = None
     _quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -176,9 +186,9 @@ class _Task:
         await self.permits.moved(Moved(view_of(self.fsm, self.doing), self.fsm.context.notified, event))
         await self.go_on()
 
-    async def begin(self, event: Event) -> None:
-        """Go on from where the log ends."""
-        self.cause = event
+    async def begin(self, event: Event, awaited: int) -> None:
+        """Go on from where the log ends, once what is awaited has come."""
+        self.cause, self.awaited = event, awaited
         await self.permits.moved(Moved(view_of(self.fsm, self.doing), self.fsm.context.notified, event))
         await self.go_on()
 
@@ -195,7 +205,7 @@ class _Task:
                 await self._emit(EventType.TASK_COMPLETED, payloads.completed(self.fsm.context))
             case TaskState.COMPLETED if not self.reflected:
                 self.reflected = True
-                if self.ports.memory is not None and should_reflect(self.fsm.context):
+                if self.ports.kit.memory is not None and should_reflect(self.fsm.context):
                     self._start(self._look_back)
             case _:
                 pass
@@ -258,6 +268,10 @@ class _Task:
             with trio.CancelScope(shield=True):
                 await self.me.tell(_StageOver())
 
+    async def _now(self, doing: str) -> None:
+        self.doing = doing
+        await self.permits.moved(Doing(self.fsm.task_id, doing))
+
     async def _fail(self, error: str) -> None:
         if not self.halted:
             self.halted = True
@@ -272,13 +286,15 @@ class _Task:
 
     async def _reason(self) -> None:
         ports, context = self.ports, self.fsm.context
-        self.doing = "thinking"
+        await self._now("thinking")
         index = ""
-        if ports.memory is not None and not context.memory_injected:
-            index = await ports.memory.index()
-        model = ports.model_for(self.type)
+        if ports.kit.memory is not None and not context.memory_injected:
+            index = await ports.kit.memory.index()
+        model = ports.kit.model_for(self.type)
         async with self.permits.calls:
-            thought = await ports.thinker.think(context, model, self.type, visible(ports.toolbox, self.type), index)
+            thought = await ports.kit.thinker.think(
+                context, model, self.type, visible(ports.kit.toolbox, self.type), index
+            )
         if thought.question:
             await self._emit(EventType.NEED_MORE_INFO, payloads.need_more_info(thought.reasoning, thought.question))
             return
@@ -287,7 +303,7 @@ class _Task:
 
     def _open_steps(self) -> tuple[PlanStep, ...]:
         made = self.fsm.context.plan
-        return next_steps(made.steps, self.ports.doer.effect_of) if made is not None else ()
+        return next_steps(made.steps, self.ports.kit.doer.effect_of) if made is not None else ()
 
     async def _act(self) -> None:
         group = self._open_steps()
@@ -298,7 +314,7 @@ class _Task:
             return
         calls = [step.call for step in group if step.call is not None]
         done: dict[str, Done] = {}
-        self.doing = ", ".join(call.name for call in calls)
+        await self._now(", ".join(call.name for call in calls))
         async with trio.open_nursery() as nursery:
             for call in calls:
                 nursery.start_soon(self._do, call, done)
@@ -306,11 +322,13 @@ class _Task:
             await self._emit_done(call, done[call.id])
 
     async def _do(self, call: PlannedCall, done: dict[str, Done]) -> None:
-        key = call_key(self.fsm.task_id, call.id)
-        context = self.ports.context_for(self.fsm.task_id, key, self.fsm.context.input_metadata)
+        context = self._context_of(call_key(self.fsm.task_id, call.id))
         async with self.permits.tools:
             await self._emit(EventType.TOOL_CALL_REQUESTED, {"toolName": call.name, "params": call.arguments})
-            done[call.id] = await self.ports.doer.do(call, self.type, context)
+            done[call.id] = await self.ports.kit.doer.do(call, self.type, context)
+
+    def _context_of(self, key: str) -> ToolContext:
+        return attrs.evolve(self.ports.kit.context, task_id=self.fsm.task_id, key=key, env=self.env)
 
     async def _emit_done(self, call: PlannedCall, done: Done) -> None:
         if done.told:
@@ -329,24 +347,24 @@ class _Task:
 
     async def _look_back(self) -> None:
         ports = self.ports
-        if ports.memory is None:
+        if ports.kit.memory is None:
             return
-        self.doing = "reflecting"
-        tools = {name: tool for name in ports.memory.tools if (tool := ports.toolbox.get(name)) is not None}
+        await self._now("reflecting")
+        tools = {name: tool for name in ports.kit.memory.tools if (tool := ports.kit.toolbox.get(name)) is not None}
         specs = tuple(tool.spec for tool in tools.values())
 
         async def ask(request: ModelRequest) -> ModelResponse:
-            return await self._ask(ports.reflection_model, request)
+            return await self._ask(ports.kit.reflection_model, request)
 
         async def run(call: ToolCall) -> ToolOutcome:
             tool = tools.get(call.name)
             if tool is None:
                 return ToolOutcome(f"Error: there are only {', '.join(tools)}", failed=True)
-            context = ports.context_for(self.fsm.task_id, "", self.fsm.context.input_metadata)
+            context = self._context_of(call_key(self.fsm.task_id, call.id))
             async with self.permits.tools:
-                return await ports.toolbox.run(tool, call.arguments, context)
+                return await ports.kit.toolbox.run(tool, call.arguments, context)
 
-        found = await ports.reflector.reflect(self.fsm.context, await ports.memory.digest(), specs, ask, run)
+        found = await ports.kit.reflector.reflect(self.fsm.context, await ports.kit.memory.digest(), specs, ask, run)
         await self._emit(EventType.REFLECTION_COMPLETE, payloads.reflected(found))
 
     async def _ask(self, model: LanguageModel, request: ModelRequest) -> ModelResponse:

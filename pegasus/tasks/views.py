@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pegasus.events import Event, EventType
+from pegasus.events import Event
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import Notification, TaskView
+from pegasus.tasks.replay import notification_of as told_by
 
 
 def view_of(fsm: TaskFSM, doing: str = "") -> TaskView:
@@ -34,19 +35,10 @@ def response_of(final_result: object) -> str | None:
     return response if isinstance(response, str) else None
 
 
-def notification_of(task: TaskView, n: int, trigger: Event) -> Notification | None:
+def notification(task: TaskView, n: int, trigger: Event) -> Notification | None:
     """What the submitter is told when this event has moved the task; most events are the task's own business (C.3 55)."""
-    payload = trigger.payload
-    match trigger.type:
-        case EventType.TASK_COMPLETED:
-            text, kind = task.result or "", "completed"
-        case EventType.TASK_FAILED:
-            text, kind = str(payload.get("error", "")), "failed"
-        case EventType.TASK_NOTIFY:
-            text, kind = str(payload.get("message", "")), "notify"
-        case EventType.NEED_MORE_INFO:
-            text, kind = str(payload.get("question", "")), "needs_info"
-        case _:
-            return None
-    result = payload.get("finalResult") if kind == "completed" else None
+    told = told_by(trigger)
+    if told is None:
+        return None
+    kind, text, result = told
     return Notification(task.task_id, n, kind, text, task.metadata, result)

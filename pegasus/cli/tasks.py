@@ -1,0 +1,192 @@
+"""`pegasus tasks …`: background tasks, of the running daemon or, while none runs, from their logs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+
+from pegasus.cli.dial import find_daemon
+from pegasus.conversation import to_json
+from pegasus.gateway.client import Client, ClientError, Daemon, NotConnected, open_client
+from pegasus.host import Home
+from pegasus.messages import ChannelInfo
+from pegasus.settings import Settings
+from pegasus.tasks import folder
+from pegasus.tasks.replay import Replayed
+from pegasus.tasks.views import view_of
+from pegasus.wire import to_wire
+from pegasus.wording import span
+
+Node = Mapping[str, Any]
+_CALLER = ChannelInfo("cli", "tasks")
+_STATES = {"idle": "waiting"}
+
+
+def run_list(home: Home, settings: Settings, *, date: str | None, as_json: bool) -> int:
+    """A line for each task: those in memory, or those of a day; of today, where no daemon runs."""
+
+    def down() -> Node:
+        day = date or time.strftime("%Y-%m-%d", time.gmtime())
+        return {"tasks": [_stored(found) for found in folder.load_day(home.data, day) if found.task is not None]}
+
+    params = {} if date is None else {"date": date}
+    return _show(home, settings, "tasks.list", params, _as_json if as_json else list_text, down)
+
+
+def run_show(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> int:
+    """One task: what it is about, how it stands, what came of it."""
+
+    def down() -> Node:
+        return _stored(_found(home, task_id))
+
+    return _show(home, settings, "tasks.show", {"taskId": task_id}, _as_json if as_json else show_text, down)
+
+
+def run_replay(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> int:
+    """The whole conversation of a task."""
+
+    def down() -> Node:
+        task = _found(home, task_id).task
+        messages = [to_json(entry) for entry in task.context.messages] if task is not None else []
+        return {"taskId": task_id, "messages": messages}
+
+    return _show(home, settings, "tasks.replay", {"taskId": task_id}, _as_json if as_json else replay_text, down)
+
+
+def _found(home: Home, task_id: str) -> Replayed:
+    found = folder.load(home.data, task_id)
+    if found is None or found.task is None:
+        raise LookupError(f"there is no task {task_id!r}")
+    return found
+
+
+def _stored(found: Replayed) -> Node:
+    task = found.task
+    return {} if task is None else {**to_wire(view_of(task)), "state": task.state.value}
+
+
+def run_cancel(home: Home, settings: Settings, *, task_id: str) -> int:
+    """End a task; needs the daemon."""
+
+    def text(answer: Node) -> str:
+        doing = f", which was at {answer['doing']}" if answer.get("doing") else ""
+        return f"Stopped task {answer['taskId']}{doing}."
+
+    return _show(home, settings, "tasks.cancel", {"taskId": task_id}, text, None)
+
+
+def run_resume(home: Home, settings: Settings, *, task_id: str, text: str) -> int:
+    """Let a task go on; needs the daemon."""
+    params = {"taskId": task_id, "input": text}
+    return _show(home, settings, "tasks.resume", params, lambda answer: f"Task {answer['taskId']} goes on.", None)
+
+
+def _show(
+    home: Home,
+    settings: Settings,
+    method: str,
+    params: Mapping[str, str],
+    render: Callable[[Node], str],
+    down: Callable[[], Node] | None,
+) -> int:
+    try:
+        answer = _ask(home, settings, method, params, down)
+    except (ClientError, LookupError, OSError) as error:
+        print(f"pegasus: {error.args[0] if error.args else error}", file=sys.stderr)
+        return 1
+    print(render(answer))
+    return 0
+
+
+def _ask(
+    home: Home, settings: Settings, method: str, params: Mapping[str, str], down: Callable[[], Node] | None
+) -> Node:
+    try:
+        daemon = find_daemon(home, settings)
+    except NotConnected:
+        if down is None:
+            raise
+        return down()
+    return trio.run(_call, daemon, method, params)
+
+
+async def _call(daemon: Daemon, method: str, params: Mapping[str, str]) -> Node:
+    async with open_client(daemon.url, daemon.token, _CALLER) as client:
+        return await _answer(client, method, params)
+
+
+async def _answer(client: Client, method: str, params: Mapping[str, str]) -> Node:
+    answer = await client.call(method, params, timeout=30.0)
+    if not isinstance(answer, Mapping):
+        raise ClientError(f"the daemon answered {method} with something that is not an object: {answer!r:.80}")
+    return answer
+
+
+def _as_json(answer: Node) -> str:
+    return json.dumps(answer, ensure_ascii=False)
+
+
+# ------------------------------------------------------------------ for people
+
+
+def list_text(answer: Node) -> str:
+    """A line for each task, the newest last, as wide as the terminal."""
+    tasks = sorted(answer["tasks"], key=lambda task: task["createdAt"])
+    if not tasks:
+        return "No tasks."
+    width = shutil.get_terminal_size().columns
+    rows = [
+        f"{task['taskId']}  {_state(task):<10} {task['taskType']:<9} {_when(task['createdAt'])}  {_about(task)}"
+        for task in tasks
+    ]
+    return "\n".join(row if len(row) <= width else f"{row[: width - 1]}…" for row in rows)
+
+
+def show_text(task: Node) -> str:
+    """One task in a few lines."""
+    rows = {
+        "Task": f"{task['taskId']} ({task['taskType']})",
+        "About": _about(task),
+        "State": _state(task) + (f", at {task['doing']}" if task.get("doing") else ""),
+        "Created": _when(task["createdAt"]),
+        "Last change": f"{_when(task['updatedAt'])} (after {span((task['updatedAt'] - task['createdAt']) / 1000)})",
+        "Rounds": str(task.get("iteration", 0)),
+    }
+    lines = [f"{name:<13}{value}" for name, value in rows.items()]
+    for key, title in (("inputText", "Input"), ("question", "Question"), ("result", "Result"), ("error", "Error")):
+        if task.get(key):
+            lines += ["", f"{title}:", str(task[key])]
+    return "\n".join(lines)
+
+
+def replay_text(answer: Node) -> str:
+    """The conversation, each message under who said it."""
+    parts = []
+    for message in answer["messages"]:
+        lines = [f"── {message['role']} · {_when(message.get('ts', 0))}"]
+        if message.get("content"):
+            lines.append(str(message["content"]))
+        lines += [
+            f"→ {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}"
+            for call in message.get("toolCalls", ())
+        ]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) or "Nothing was said yet."
+
+
+def _state(task: Node) -> str:
+    return _STATES.get(task["state"], str(task["state"]))
+
+
+def _about(task: Node) -> str:
+    return " ".join(str(task.get("description") or task.get("inputText") or "").split())
+
+
+def _when(at: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at / 1000))

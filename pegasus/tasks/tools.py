@@ -1,0 +1,81 @@
+"""What one can ask about tasks: `task_list` and `task_replay`, for tasks and for the Main Agent."""
+
+from __future__ import annotations
+
+import re
+
+from actors import ActorError, Ref
+from pegasus.conversation import Entry
+from pegasus.messages import Json, Metadata
+from pegasus.models.base import ToolSpec
+from pegasus.storage.messages import StorageError
+from pegasus.tasks.context import TaskContext, TaskState
+from pegasus.tasks.messages import AgentMessage, GetContext, ListTasks, TaskView
+from pegasus.tools import Effect, Tool, ToolContext, ToolError
+from pegasus.tools.base import parameters
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_STATUS = {TaskState.COMPLETED: "completed", TaskState.FAILED: "failed"}
+
+
+def task_tools(agent: Ref[AgentMessage]) -> tuple[Tool, ...]:
+    """task_list(date?) and task_replay(taskId). The agent may not run yet; they then fail with the reason."""
+    return (_task_list(agent), _task_replay(agent))
+
+
+def _task_list(agent: Ref[AgentMessage]) -> Tool:
+    spec = ToolSpec(
+        "task_list",
+        "List tasks: those that are not finished or finished lately, or all of a day.",
+        parameters({"date": {"type": "string", "description": "YYYY-MM-DD (UTC); left out: the present ones"}}),
+    )
+
+    async def run(arguments: Metadata, context: ToolContext) -> Json:
+        date = arguments.get("date")
+        if date is not None and not (isinstance(date, str) and _DATE.fullmatch(date)):
+            raise ToolError(f"date: found {date!r}, allowed: YYYY-MM-DD")
+        try:
+            found = await agent.ask(ListTasks, date)
+        except (ActorError, StorageError) as error:
+            raise ToolError(str(error)) from error
+        return [_summary(task) for task in found]
+
+    return Tool(spec, run, "task", Effect.PURE)
+
+
+def _summary(task: TaskView) -> dict[str, Json]:
+    return {
+        "taskId": task.task_id,
+        "description": task.description,
+        "inputText": task.input_text,
+        "status": _STATUS.get(task.state, "in_progress"),
+        "state": task.state.value,
+        "createdAt": task.created_at,
+    }
+
+
+def _task_replay(agent: Ref[AgentMessage]) -> Tool:
+    spec = ToolSpec(
+        "task_replay",
+        "Read the whole conversation of a task: what it was told, did, found and answered.",
+        parameters({"taskId": {"type": "string", "description": "Its id"}}, "taskId"),
+    )
+
+    async def run(arguments: Metadata, context: ToolContext) -> Json:
+        task_id = str(arguments["taskId"])
+        try:
+            found: TaskContext | None = await agent.ask(GetContext, task_id)
+        except (ActorError, StorageError) as error:
+            raise ToolError(str(error)) from error
+        if found is None:
+            raise ToolError(f"there is no task {task_id!r}; task_list shows the tasks of a day")
+        return [_message(entry) for entry in found.messages]
+
+    return Tool(spec, run, "task", Effect.PURE, more="There is no way to get only a part.")
+
+
+def _message(entry: Entry) -> dict[str, Json]:
+    message: dict[str, Json] = {"role": entry.role, "content": entry.content}
+    if entry.calls:
+        message["toolCalls"] = [{"name": call.name, "arguments": call.arguments} for call in entry.calls]
+    return message

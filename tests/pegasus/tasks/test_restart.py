@@ -1,0 +1,165 @@
+"""What becomes of tasks when the process dies: both recovery modes, at every point of a task's life."""
+
+import pytest
+import trio
+
+from pegasus.tasks import Cancel, GetTask, Resume, TaskState
+from pegasus.tasks.applying import RESTARTED
+from pegasus.tasks.ports import Limits
+from pegasus.tasks.recovery import UNKNOWN
+from pegasus.testing.scripted import Hang, ScriptedModel, call, say
+from tests.pegasus.tasks.world import Listener, Shelf, open_desk
+
+
+async def only_log(shelf):
+    [task_id] = shelf.logs
+    return task_id
+
+
+async def test_an_unfinished_task_is_failed_and_told_once(autojump_clock):
+    shelf, listener = Shelf(), Listener()
+    with trio.move_on_after(5):
+        async with open_desk(ScriptedModel([Hang()]), shelf=shelf) as desk:
+            await desk.submit("the job", metadata={"a": 1})
+            await trio.sleep_forever()
+    task_id = await only_log(shelf)
+    for _ in range(2):
+        async with open_desk(ScriptedModel([]), shelf=shelf, listener=listener) as desk:
+            await trio.sleep(5)
+            assert (await desk.agent.ask(GetTask, task_id)).error == RESTARTED
+    assert [(told.type, told.n, told.metadata) for told in listener.heard] == [("failed", 1, {"a": 1})]
+    assert shelf.events(task_id) == ["TASK_CREATED", "TASK_FAILED"]
+
+
+async def test_a_task_that_a_restart_failed_can_be_resumed(autojump_clock):
+    shelf = Shelf()
+    with trio.move_on_after(5):
+        async with open_desk(ScriptedModel([Hang()]), shelf=shelf) as desk:
+            await desk.submit("the job")
+            await trio.sleep_forever()
+    task_id = await only_log(shelf)
+    async with open_desk(ScriptedModel(["done after all"]), shelf=shelf) as desk:
+        await desk.listener.next(1)
+        await desk.agent.ask(Resume, task_id, "go on")
+        assert (await desk.outcome(task_id)).result == "done after all"
+
+
+RESUME = Limits(recovery="resume")
+
+
+async def killed_in_a_call(name):
+    shelf = Shelf()
+    calls = say("", call("echo", "a", x="done before"), call(name, "b", x=30))
+    with trio.move_on_after(5):
+        async with open_desk(ScriptedModel([calls]), shelf=shelf) as desk:
+            await desk.submit("the job")
+            await trio.sleep_forever()
+    return shelf
+
+
+async def test_a_look_that_was_under_way_is_taken_again_and_finished_calls_are_not(autojump_clock):
+    shelf = await killed_in_a_call("look")
+    model = ScriptedModel(["all done"])
+    async with open_desk(model, shelf=shelf, limits=RESUME) as desk:
+        assert (await desk.outcome(await only_log(shelf))).result == "all done"
+        assert [(key.split("/")[1], what) for _, key, what, _ in desk.calls] == [("b", "begin"), ("b", "end")]
+        assert model.requests[0].turns[-1].results[0].content == '{"x":"done before"}'
+
+
+async def test_of_a_call_that_changes_things_the_model_is_told_that_nobody_knows(autojump_clock):
+    shelf = await killed_in_a_call("slow")
+    model = ScriptedModel(["I shall look first."])
+    async with open_desk(model, shelf=shelf, limits=RESUME) as desk:
+        assert (await desk.outcome(await only_log(shelf))).result == "I shall look first."
+        assert desk.calls == []
+        last = model.requests[0].turns[-1].results[-1]
+        assert (last.is_error, UNKNOWN in last.content) == (True, True)
+
+
+async def test_a_task_killed_while_it_thinks_thinks_again(autojump_clock):
+    shelf = Shelf()
+    with trio.move_on_after(5):
+        async with open_desk(ScriptedModel([say("", call("echo", "a", x=1)), Hang()]), shelf=shelf) as desk:
+            await desk.submit("the job")
+            await trio.sleep_forever()
+    async with open_desk(ScriptedModel(["done"]), shelf=shelf, limits=RESUME) as desk:
+        assert (await desk.outcome(await only_log(shelf))).result == "done"
+        assert desk.calls == []
+
+
+async def test_a_waiting_task_still_waits_its_turn(autojump_clock):
+    shelf = Shelf()
+    limits = Limits(max_active=1, recovery="resume")
+    with trio.move_on_after(5):
+        async with open_desk(ScriptedModel([Hang()]), shelf=shelf, limits=limits) as desk:
+            first, second = await desk.submit("first"), await desk.submit("second")
+            await trio.sleep_forever()
+    listener = Listener()
+    model = ScriptedModel(lambda request: request.turns[0].text)
+    async with open_desk(model, shelf=shelf, listener=listener, limits=limits) as desk:
+        await desk.outcome(first)
+        await desk.outcome(second)
+        await listener.next(2)
+    assert [told.text for told in listener.heard] == ["first", "second"]
+
+
+async def test_a_suspended_task_is_still_suspended_and_can_be_answered(autojump_clock):
+    shelf = Shelf()
+    with trio.move_on_after(5):
+        async with open_desk(ScriptedModel([say("", call("ask_user", "q", question="Which?"))]), shelf=shelf) as desk:
+            await desk.submit("paint")
+            await trio.sleep_forever()
+    task_id = await only_log(shelf)
+    async with open_desk(ScriptedModel(["blue"]), shelf=shelf, limits=RESUME) as desk:
+        assert (await desk.listener.next(1)).n == 1
+        assert (await desk.agent.ask(GetTask, task_id)).state is TaskState.SUSPENDED
+        await desk.agent.ask(Resume, task_id, "the blue one")
+        assert (await desk.outcome(task_id)).result == "blue"
+
+
+async def test_a_suspended_task_of_an_earlier_run_can_be_cancelled(autojump_clock):
+    shelf = Shelf()
+    with trio.move_on_after(5):
+        async with open_desk(ScriptedModel([say("", call("ask_user", "q", question="Which?"))]), shelf=shelf) as desk:
+            await desk.submit("paint")
+            await trio.sleep_forever()
+    task_id = await only_log(shelf)
+    async with open_desk(ScriptedModel([]), shelf=shelf, limits=RESUME) as desk:
+        await desk.agent.ask(Cancel, task_id, "x")
+        assert (await desk.outcome(task_id)).error == "stopped by x"
+
+
+@pytest.mark.parametrize("mode", ["fail", "resume"])
+@pytest.mark.parametrize("lines", range(1, 10))
+async def test_cut_off_after_any_line_a_task_ends_and_is_told_of_once(lines, mode, autojump_clock):
+    """Each notification has one number, whatever was told before the crash, and calls that are finished are never made again."""
+    shelf = Shelf()
+
+    def script(request):
+        done = sum(bool(getattr(turn, "results", ())) for turn in request.turns)
+        steps = [say("", call("notify", "n", message="half way")), say("", call("echo", "e", x=1)), "done"]
+        return steps[min(done, 2)]
+
+    async with open_desk(ScriptedModel(script), shelf=shelf) as desk:
+        task = await desk.run()
+        calls = len(desk.calls)
+    assert calls == 1
+    whole = shelf.logs[task.task_id].splitlines(keepends=True)
+    assert len(whole) == 9
+    shelf.logs[task.task_id] = b"".join(whole[:lines])
+    shelf.forgotten.clear()
+    listener = Listener()
+    for _ in range(3):
+        async with open_desk(
+            ScriptedModel(script), shelf=shelf, listener=listener, limits=Limits(recovery=mode)
+        ) as desk:
+            await trio.sleep(50)
+            made = len(desk.calls)
+            echoed = any(b'"toolName":"echo"' in line for line in whole[:lines])
+            assert made == 0 or not echoed
+    numbers = {told.n: told.type for told in listener.heard}
+    ended = (await shelf.load(task.task_id)).state
+    assert ended in (TaskState.COMPLETED, TaskState.FAILED)
+    assert numbers[max(numbers)] == ("completed" if ended is TaskState.COMPLETED else "failed")
+    assert mode == "fail" or numbers == {1: "notify", 2: "completed"}
+    assert shelf.forgotten

@@ -1,0 +1,187 @@
+"""The task system in virtual time: the real bus, agent and tasks; logs in memory; a scripted model."""
+
+import json
+from contextlib import asynccontextmanager
+from random import Random
+
+import attrs
+import trio
+
+from actors import Child, Mailbox, Strategy, open_supervisor
+from pegasus.events import EventMaker, Subscribe
+from pegasus.events.bus import event_bus
+from pegasus.identity import BUILT_IN as PERSONA
+from pegasus.models.base import ToolSpec
+from pegasus.tasks import Submit, Wait
+from pegasus.tasks.agent import agent
+from pegasus.tasks.cognition.doer import Doer
+from pegasus.tasks.cognition.reflector import Reflector
+from pegasus.tasks.cognition.thinker import Thinker
+from pegasus.tasks.log import task_line
+from pegasus.tasks.ports import Kit, Limits, Ports
+from pegasus.tasks.replay import replay
+from pegasus.tasks.storage_messages import Pending
+from pegasus.tasks.types import BUILT_IN, load_types
+from pegasus.tasks.views import view_of
+from pegasus.tools import Effect, Tool, ToolContext, ToolError
+from pegasus.tools.executor import ToolExecutor
+from pegasus.tools.registry import ToolRegistry
+
+START = 1_772_020_800_000
+
+
+def clock():
+    return START + int(trio.current_time() * 1000)
+
+
+class Shelf:
+    """Logs in memory, as the persister writes them, and the archive that reads them."""
+
+    def __init__(self):
+        self.logs = {}
+        self.forgotten = []
+        self.refusing = None
+
+    async def gate(self, inbox):
+        async for message in inbox:
+            if self.refusing is not None:
+                await self.refusing.wait()
+            for event in message.events:
+                self.logs.setdefault(event.task_id, b"")
+                self.logs[event.task_id] += task_line(event)
+            message.reply.send(None)
+
+    async def exists(self, task_id):
+        return task_id in self.logs
+
+    async def replay(self, task_id):
+        return replay(self.logs.get(task_id, b""), task_id)
+
+    async def load(self, task_id):
+        return (await self.replay(task_id)).task
+
+    async def pending(self):
+        return tuple(Pending(task_id, 0) for task_id in self.logs if task_id not in self.forgotten)
+
+    async def views(self, date):
+        return tuple(view_of(replay(log, task_id).task) for task_id, log in self.logs.items())
+
+    async def forget(self, task_id):
+        self.forgotten.append(task_id)
+
+    def events(self, task_id):
+        return [json.loads(line)["event"] for line in self.logs[task_id].splitlines()]
+
+
+class Listener:
+    """Hears notifications."""
+
+    def __init__(self):
+        self.heard = []
+        self.news = trio.Event()
+
+    async def run(self, inbox):
+        async for message in inbox:
+            self.heard.append(message.notification)
+            self.news.set()
+            self.news = trio.Event()
+            message.reply.send(None)
+
+    async def next(self, n):
+        while len(self.heard) < n:
+            await self.news.wait()
+        return self.heard[n - 1]
+
+
+class Watcher:
+    """Sees every event that the bus delivers."""
+
+    def __init__(self):
+        self.events = []
+
+    async def run(self, inbox):
+        async for message in inbox:
+            self.events.append(message.event)
+
+
+@attrs.define(eq=False)
+class Desk:
+    """A running task system."""
+
+    root: object
+    agent: object
+    bus: object
+    events: EventMaker
+    shelf: Shelf
+    listener: Listener
+    watcher: Watcher
+    calls: list
+
+    async def submit(self, text="do it", **fields):
+        names = [field.name for field in attrs.fields(Submit)][2:]
+        defaults = {field.name: field.default for field in attrs.fields(Submit)}
+        values = {name: fields.get(name, defaults[name]) for name in names}
+        values["metadata"] = fields.get("metadata", {})
+        return await self.agent.ask(Submit, text, *values.values())
+
+    async def outcome(self, task_id):
+        return await self.agent.ask(Wait, task_id)
+
+    async def run(self, text="do it", **fields):
+        return await self.outcome(await self.submit(text, **fields))
+
+
+def make_tool(name, run, effect=Effect.ONCE):
+    return Tool(ToolSpec(name, name, {"type": "object", "properties": {"x": {}}}), run, "custom", effect)
+
+
+def standard_tools(calls):
+    async def echo(arguments, context):
+        calls.append((context.task_id, context.key, arguments.get("x"), trio.current_time()))
+        return {"x": arguments.get("x")}
+
+    async def slow(arguments, context):
+        calls.append((context.task_id, context.key, "begin", trio.current_time()))
+        await trio.sleep(float(arguments.get("x", 10)))
+        calls.append((context.task_id, context.key, "end", trio.current_time()))
+        return "slept"
+
+    async def broken(arguments, context):
+        raise ToolError("it is broken")
+
+    return [
+        make_tool("echo", echo),
+        make_tool("slow", slow),
+        make_tool("look", slow, Effect.PURE),
+        make_tool("broken", broken),
+    ]
+
+
+@asynccontextmanager
+async def open_desk(model, *, limits=Limits(), shelf=None, listener=None, memory=None, tools=(), timeout=60.0):
+    calls = []
+    shelf, listener, watcher = shelf or Shelf(), listener or Listener(), Watcher()
+    types, _ = load_types(BUILT_IN)
+    registry = ToolRegistry([*standard_tools(calls), *tools])
+    toolbox = ToolExecutor(registry, timeout=timeout, timeouts={})
+    async with open_supervisor(strategy=Strategy.REST_FOR_ONE, name="desk") as root:
+        gate = await root.start_child(Child("gate", shelf.gate))
+        bus = await root.start_child(Child("bus", event_bus, gate, mailbox=Mailbox(1024)))
+        ear = await root.start_child(Child("listener", listener.run))
+        eye = await root.start_child(Child("watcher", watcher.run, mailbox=Mailbox(4096)))
+        await bus.ask(Subscribe, eye, None, True)
+        events = EventMaker(clock, Random(0))
+        kit = Kit(
+            types=types,
+            thinker=Thinker(PERSONA, clock),
+            doer=Doer(toolbox, clock),
+            reflector=Reflector(PERSONA, 100_000),
+            toolbox=toolbox,
+            model_for=lambda task_type: model,
+            reflection_model=model,
+            context=ToolContext(),
+            memory=memory,
+        )
+        ports = Ports(bus, events, clock, lambda: kit, limits)
+        ref = await root.start_child(Child("agent", agent, ports, shelf, ear, mailbox=Mailbox(4096), shutdown=10.0))
+        yield Desk(root, ref, bus, events, shelf, listener, watcher, calls)
