@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import attrs
 ROOT = Path(__file__).parents[2]
 PATIENCE = 15.0
 """Seconds; a mutant that hangs is noticed too."""
+MEMORY = 2 << 30
+"""Bytes; so is one that fills the memory, for instance with events in an endless loop."""
 CONFTEST = """
 from hypothesis import Phase, settings
 settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate], database=None)  # whether it fails is enough
@@ -423,6 +426,7 @@ def _run(folder: Path, tests: str) -> bool:
             capture_output=True,
             text=True,
             timeout=PATIENCE,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
         )
     except subprocess.TimeoutExpired:
         return False

@@ -12,7 +12,7 @@ from tests.actors.otp import ours
 from tests.actors.otp.scenario import invent
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_any_script_leaves_the_trace_that_otp_leaves(random: Random) -> None:
     scenario = invent(random)
