@@ -67,6 +67,7 @@ class Guards:
         self.active = False
         self.caught: Nondeterminism | None = None
         self._thread = get_ident()
+        self._random_before: object = None
         self._allowed = tuple(allow)
 
     def trip(self, name: str, what: str, frame: FrameType | None) -> Nondeterminism | None:
@@ -100,11 +101,16 @@ class Guards:
                 sys.setprofile(before)
             self.active = False
 
+    @property
+    def random_moved(self) -> bool:
+        """Whether the global random source has been used since `installed`, by whatever reference."""
+        return bool(random._inst.getstate() != self._random_before)
+
     def _profile(self, frame: FrameType, event: str, called: object) -> None:
         if event == "c_call" and (name := getattr(called, "__name__", "")) in NAMES:
-            what = _what_is(called, name)
-            if what is not None:
-                self.trip(f"{getattr(called, '__qualname__', name)}()", what, frame)
+            named, what = _identify(called, name)
+            if what:
+                self.trip(f"{named}()", what, frame)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -121,6 +127,7 @@ class Guards:
             setattr(module, attribute, replaced[id(real)])
         generator: random.Random = random._inst
         generator.__class__ = _guarded_random(self)
+        self._random_before = generator.getstate()
         try:
             yield
         finally:
@@ -168,16 +175,18 @@ def _name_of(owner: object, attribute: str) -> str:
     return path if attribute == "__init__" else f"{path}.{attribute}"
 
 
-def _what_is(called: object, name: str) -> str | None:
-    """What kind of forbidden thing a function written in C is, if it is one."""
+def _identify(called: object, name: str) -> tuple[str, str]:
+    """Name and kind of a function written in C, if it is a forbidden one; "" and "" if it is not."""
     owner = getattr(called, "__self__", None)
     if owner is time:
-        return "sleep" if name == "sleep" else "clock"
+        return f"time.{name}", "sleep" if name == "sleep" else "clock"
+    if owner is random._inst:
+        return f"random.{name}", "random"
+    if owner is posix and name == "urandom":
+        return "os.urandom", "random"
     if isinstance(owner, type) and issubclass(owner, datetime.date):
-        return "clock"
-    if owner is random._inst or (owner is posix and name == "urandom"):
-        return "random"
-    return None
+        return f"{owner.__name__}.{name}", "clock"
+    return "", ""
 
 
 posix = sys.modules[os.urandom.__module__]

@@ -74,9 +74,11 @@ def simulate(
 
 def _explore(program: Program, seeds: Iterable[int], faults: Faults, twice: int, shrink: int) -> Report:
     schedules = runs = steps = 0
+    tried = []
     for index, seed in enumerate(seeds):
         again = bool(twice) and (index < TWICE_AT_FIRST or index % twice == 0)
         simulation = program.run(seed, Seeded(seed, faults))
+        tried.append(seed)
         schedules, runs, steps = schedules + 1, runs + 1, steps + simulation._scheduler.taken
         if simulation.failure is not None:
             raise found(program, simulation, shrink, f"seed {seed}, the {ordinal(index + 1)} that was tried,")
@@ -86,7 +88,17 @@ def _explore(program: Program, seeds: Iterable[int], faults: Faults, twice: int,
             runs, steps = runs + 1, steps + simulation._scheduler.taken
     if not schedules:
         raise ValueError("there are no seeds, so nothing was simulated")
+    if program.check is None and program.guards.random_moved:
+        _find_use(program, tried, faults)
     return Report(schedules, runs, steps)
+
+
+def _find_use(program: Program, seeds: list[int], faults: Faults) -> None:
+    """Somebody has used the global random source by a name of his own: look who, unless it was another thread."""
+    for seed in seeds:
+        simulation = program.run(seed, Seeded(seed, faults), thoroughly=True)
+        if simulation.failure is not None:
+            raise failed(simulation, f"seed {seed}", simulation.perturbations)
 
 
 def _replay(program: Program, token: str) -> Report:

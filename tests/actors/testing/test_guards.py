@@ -97,6 +97,19 @@ def test_a_socket_of_trio_is_caught() -> None:
         simulate(main)
 
 
+def test_the_random_source_is_caught_wherever_it_is_used() -> None:
+    """By a reference that was kept elsewhere, in one seed only, and not one of those that are watched closely."""
+
+    async def main(simulation: Simulation) -> None:
+        if simulation.seed == 33:
+            kept_elsewhere["random"]()
+
+    with pytest.raises(
+        SimulationFailed, match=r"^seed 33 fails: Nondeterminism: random\.random\(\) is called at .*test_guards"
+    ):
+        simulate(main)
+
+
 def test_sources_that_are_handed_in_are_free_to_use() -> None:
     async def main(simulation: Simulation) -> None:
         simulation.random.shuffle([1, 2, 3])
