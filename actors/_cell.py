@@ -79,7 +79,6 @@ class Cell:
     __slots__ = (
         "__weakref__",
         "_gone",
-        "_senders",
         "attempt",
         "dead",
         "dropped",
@@ -93,6 +92,7 @@ class Cell:
         "path",
         "queue",
         "receiver",
+        "senders",
         "sent",
         "system",
         "waits_for",
@@ -110,7 +110,7 @@ class Cell:
         self.receiver: Task | None = None
         self.waits_for: Exchange | None = None
         self.sent = self.handled = self.dropped = self.dead = self.high_water = 0
-        self._senders: deque[tuple[Task, object]] | None = None
+        self.senders: deque[tuple[Task, object]] | None = None  # those that wait for room
         self._gone: trio.Event | None = None
 
     # ------------------------------------------------------------ messages in
@@ -186,9 +186,9 @@ class Cell:
 
     async def wait_for_room(self, message: object) -> None:
         """Stand in line with a message until it is in the mailbox, or the mailbox closes. On cancel it was not sent."""
-        senders = self._senders
+        senders = self.senders
         if senders is None:
-            senders = self._senders = deque()
+            senders = self.senders = deque()
         place = (current_task(), message)
         senders.append(place)
 
@@ -203,8 +203,8 @@ class Cell:
     def take(self) -> object:
         """The oldest message; whoever waits for room may move up."""
         message = self.queue.popleft()
-        if self._senders:
-            self._move_up(self._senders)
+        if self.senders:
+            self._move_up(self.senders)
         return message
 
     def _move_up(self, senders: deque[tuple[Task, object]]) -> None:

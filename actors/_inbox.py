@@ -51,8 +51,8 @@ class Inbox(Generic[M]):
             await checkpoint()
         while not life.stopping:
             if cell.queue:
-                message = cell.take()
-                if self._begin(message):
+                message = self._take()
+                if message is not NOTHING:
                     return cast("M", message)
             else:
                 cell.start_receiving()
@@ -81,8 +81,8 @@ class Inbox(Generic[M]):
             life.come_up()
         while cell.queue:
             life.current = NOTHING
-            message = cell.take()
-            if self._begin(message):
+            message = self._take()
+            if message is not NOTHING:
                 return cast("M", message)
         raise trio.WouldBlock
 
@@ -119,10 +119,11 @@ class Inbox(Generic[M]):
 
     # ------------------------------------------------------------ in hand
 
-    def _begin(self, message: object) -> bool:
-        """Take it in hand; False if its asker has left already, so that it need not be done."""
+    def _take(self) -> object:
+        """Take the oldest message in hand; NOTHING if its asker has left already, so that it need not be done."""
         life = self._life
         cell = life.cell
+        message = cell.take() if cell.senders else cell.queue.popleft()
         exchange = exchange_of(message)
         if exchange is None:
             if HANDLING.get() is not None:
@@ -133,12 +134,12 @@ class Inbox(Generic[M]):
                 life.held[exchange] = None
             elif exchange.left:
                 cell.bury(message, "its asker has left")
-                return False
+                return NOTHING
             HANDLING.set(exchange)
         cell.handled += 1
         life.current = message
         life.since = cell.system.now()
-        return True
+        return message
 
     def _finish_current(self) -> None:
         life = self._life

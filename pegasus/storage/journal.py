@@ -24,6 +24,7 @@ from typing import NamedTuple
 import trio
 
 from actors import Inbox
+from pegasus.messages import InboundMessage
 from pegasus.observe import get_logger
 from pegasus.storage.disk import Disk
 from pegasus.storage.dispatcher import Dispatcher, Query
@@ -145,9 +146,15 @@ class _Journal:
         size = 0
         while True:
             match message:
-                case Commit() | Accept():
+                case Commit():
                     requests.append(message)
-                    size += _weight(message)
+                    for _, data in message.appends:
+                        size += len(data)
+                    for post in message.posts:
+                        size += len(post.text)
+                case Accept():
+                    requests.append(message)
+                    size += _weight(message.message)
                 case ReadFile() | ReplaceFile() | Archive():
                     return _Work(requests, queries, message)
                 case Waiting() | Posted() | Unacknowledged() | LastSeq():
@@ -213,16 +220,6 @@ class _Journal:
             message.reply.fail(error)
 
 
-def _weight(request: Request) -> int:
+def _weight(message: InboundMessage) -> int:
     """About how many bytes it takes to write it."""
-    size = 0
-    if isinstance(request, Commit):
-        for _, data in request.appends:
-            size += len(data)
-        if request.posts:
-            for post in request.posts:
-                size += len(post.text)
-        return size
-    for media in request.message.media:
-        size += len(media.data)
-    return size + len(request.message.text)
+    return len(message.text) + sum(len(media.data) for media in message.media)
