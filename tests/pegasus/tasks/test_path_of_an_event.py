@@ -1,0 +1,79 @@
+"""Bus, persister and journal together: whatever is delivered is in a log that survives the power failing at that moment."""
+
+from functools import partial
+from random import Random
+
+import pytest
+import trio
+
+from actors import Backoff, Child, Intensity, Mailbox, Restart, Strategy, open_supervisor
+from pegasus.events import Deliver, Emit, Event, Subscribe
+from pegasus.events.bus import event_bus
+from pegasus.storage.journal import journal
+from pegasus.tasks import payloads
+from pegasus.tasks.log import task_line, task_path
+from pegasus.tasks.persister import persister
+from pegasus.testing.memory_disk import MemoryDisk
+from tests.pegasus.tasks.lives import BEGAN, E
+
+DATE = "2026-02-25"
+TASKS = [f"t{n}" for n in range(7)]
+
+
+def emitted(count, random):
+    """Notifications of several tasks, mixed; the number is in the text."""
+    first = [Event(f"{n}", E.TASK_CREATED, BEGAN, "x", task, payloads.created("x"), 0) for n, task in enumerate(TASKS)]
+    rest = [
+        Event(str(n), E.TASK_NOTIFY, BEGAN + n, "x", random.choice(TASKS), payloads.notify(str(n)))
+        for n in range(count)
+    ]
+    return first, rest
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_what_is_delivered_survives(autojump_clock, seed):
+    random = Random(seed)
+    disk = MemoryDisk(delay=random.choice([0, 0.01, 0.3]))
+    got = []
+    all_there = trio.Event()
+
+    async def witness(inbox):
+        async for message in inbox:
+            assert isinstance(message, Deliver)
+            event = message.event
+            assert task_line(event) in disk.survivor().content(task_path(event.task_id, DATE))
+            got.append(event)
+            if len(got) == len(first) + len(rest):
+                all_there.set()
+
+    crash = Backoff(first=0.1, limit=0.1, jitter=0)
+    first, rest = emitted(400, random)
+    tree = [Child("journal", partial(journal, clock=lambda: BEGAN), disk, restart=Restart.TEMPORARY)]
+    async with open_supervisor(tree, strategy=Strategy.ONE_FOR_ONE, intensity=Intensity(50, 1000)) as root:
+        gate = Child("persister", fragile, random, root.ref("journal"), backoff=crash, mailbox=Mailbox(64))
+        await root.start_child(gate)
+        bus = await root.start_child(Child("bus", event_bus, root.ref("persister"), mailbox=Mailbox(1024)))
+        ref = await root.start_child(Child("witness", witness))
+        await bus.ask(Subscribe, ref, None, True)
+        for event in first:
+            await bus.tell(Emit(event))
+        for n, event in enumerate(rest):
+            await bus.tell(Emit(event))
+            if n % 50 == 0:
+                await trio.sleep(random.choice([0, 0.1, 5]))
+                if random.random() < 0.3:
+                    disk.fail(times=4)
+        with trio.fail_after(10_000):
+            await all_there.wait()
+    for task in TASKS:
+        mine = [event for event in got if event.task_id == task]
+        assert disk.survivor().content(task_path(task, DATE)) == b"".join(map(task_line, mine))
+
+
+async def fragile(inbox, random, journal_ref):
+    """A persister that dies now and then in the middle of its work, also between the write and the answer."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(persister, inbox, journal_ref, lambda: BEGAN)
+        if inbox.attempt < 8:
+            await trio.sleep(random.uniform(0.01, 3))
+            raise RuntimeError("died")
