@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -15,7 +16,9 @@ from actors import ActorDied, Child, GaveUp, Inbox, Strategy, open_supervisor
 from pegasus.app.control import Control
 from pegasus.app.events import log_events
 from pegasus.app.reload import Reloader
-from pegasus.app.tree import RETRY, ROOT, Parts, grow, open_channels
+from pegasus.app.task_control import TaskControl
+from pegasus.app.tasks import AGENT, Workshop
+from pegasus.app.tree import RETRY, ROOT, Grown, Parts, grow, open_channels
 from pegasus.channels import AdapterMessage
 from pegasus.gateway import GatewayConfig, gateway, local_origins, open_listeners
 from pegasus.host import Home, HomeError, Notifier, Signals, announced, ensure_token, handle_signals, own_home
@@ -24,6 +27,12 @@ from pegasus.models import ModelConfigError
 from pegasus.observe import get_logger, start_logging, stop_logging
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, StorageError
+
+if TYPE_CHECKING:
+    from actors import Ref
+    from pegasus.memory import Memory
+    from pegasus.storage.messages import JournalMessage
+    from pegasus.tools import Tool
 
 _log = get_logger("daemon")
 
@@ -69,6 +78,31 @@ def _run(world: _World) -> int:
         raise first from first.__cause__  # the group itself says nothing
 
 
+def _workshop(world: _World, reloader: Reloader) -> Workshop:
+    home, settings = world.home, world.settings
+
+    def memory(journal: Ref[JournalMessage]) -> Memory:
+        from pegasus.memory import FolderShelf, Memory
+
+        return Memory(journal, FolderShelf(home.data / "memory"))
+
+    def tools(memory: Memory) -> tuple[Tool, ...]:
+        from pegasus.tools.standard import standard_tools
+
+        return standard_tools(settings.tools, memory, now)
+
+    return Workshop(
+        workspace=home.workspace,
+        subagents=(home.subagents,),
+        memory=memory,
+        tools=tools,
+        model_for=lambda role: reloader.models.get(role),  # noqa: PLW0108 a reload puts others in their place
+        context_window=lambda: reloader.models.context_window("subagent"),
+        random=Random(),  # noqa: S311 ids only
+        in_thread=True,
+    )
+
+
 def now() -> int:
     """Wall clock, ms since the epoch."""
     return time.time_ns() // 1_000_000
@@ -78,7 +112,8 @@ async def _daemon(world: _World) -> int:
     home, settings = world.home, world.settings
     reloader = Reloader(home, settings, world.token, quiet_stderr=world.with_cli)
     disk = FileDisk(home.data)
-    parts = Parts(settings, disk, reloader.model, world.persona, now)
+    workshop = _workshop(world, reloader)
+    parts = Parts(settings, disk, reloader.model, world.persona, now, workshop)
     listeners = await _listen(settings)
     url = _url(settings.gateway.host, listeners)
     notifier = Notifier.from_environment()
@@ -96,13 +131,14 @@ async def _daemon(world: _World) -> int:
                 "tree": control.tree,
                 "stop": control.stop,
                 "config.reload": reloader.call,
+                **TaskControl(root.ref(AGENT)).methods(),
             }
             door = Child("gateway", gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)
             clients = {"cli": _terminal(world, url, ready, signals)} if world.with_cli else {}
             await open_channels(grown, door, {}, clients)
             with announced(home, notifier, ws=url):
                 ready.set()
-                nursery.start_soon(_after_ready, reloader, notifier)
+                nursery.start_soon(_after_ready, reloader, notifier, grown, workshop)
                 await signals.stop.wait()
             nursery.cancel_scope.cancel()
     if signals.overran:
@@ -110,13 +146,15 @@ async def _daemon(world: _World) -> int:
     return 0
 
 
-async def _after_ready(reloader: Reloader, notifier: Notifier) -> None:
-    """What may wait until people can connect: logs, the SDK of the model, the watchdog."""
+async def _after_ready(reloader: Reloader, notifier: Notifier, grown: Grown, workshop: Workshop) -> None:
+    """What may wait until people can connect: logs, the task system, the SDK of the model, the watchdog."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reloader.run)
         nursery.start_soon(notifier.keep_alive)
         _log.info("ready", model=reloader.model.name)
         await start_logging()
+        workshop.wanted.set()
+        await trio.to_thread.run_sync(grown.make_faculties)
         await reloader.models.warm_up()
         gc.freeze()  # what was imported stays for good: a collection that walks an SDK costs a turn many milliseconds
 

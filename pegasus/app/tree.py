@@ -1,23 +1,23 @@
-"""The supervision tree: journal, Main Agent, channels (docs/architecture.md draws it)."""
+"""The supervision tree: journal, tasks, Main Agent, channels (docs/architecture.md draws it)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 
 import attrs
 
 from actors import Backoff, Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
+from pegasus.app.tasks import Workshop, courier_child, make_faculties, make_works, task_child
 from pegasus.channels import AdapterMessage
 from pegasus.channels.switchboard import switchboard
-from pegasus.identity import ChannelNote, Persona, main_prompt
-from pegasus.main_agent import REPLY, MainAgentMessage, Mind, main_agent
+from pegasus.identity import ChannelNote, Persona
+from pegasus.main_agent import Faculties, MainAgentMessage, Mind, main_agent
 from pegasus.models.base import LanguageModel
 from pegasus.settings import Settings
 from pegasus.storage import Disk
 from pegasus.storage.journal import journal
 from pegasus.storage.messages import JournalMessage
-from pegasus.tools import current_time
 
 ROOT = Intensity(restarts=3, period=60.0)
 """When the root gives up: then the process ends with exit code 70, and whoever supervises it starts it again."""
@@ -30,13 +30,14 @@ BURST = Mailbox(1024)
 
 @attrs.frozen(eq=False)
 class Parts:
-    """What the tree is made of. clock: wall clock, ms since the epoch."""
+    """What the tree is made of. clock: wall clock, ms since the epoch. workshop: what tasks are given."""
 
     settings: Settings
     disk: Disk
     model: LanguageModel
     persona: Persona
     clock: Callable[[], int]
+    workshop: Workshop
 
 
 @attrs.frozen(eq=False)
@@ -46,20 +47,22 @@ class Grown:
     root: Supervisor
     journal: Ref[JournalMessage]
     main_agent: Ref[MainAgentMessage]
+    make_faculties: Callable[[], Faculties]
 
 
 async def grow(root: Supervisor, parts: Parts) -> Grown:
-    """Start journal and Main Agent, one after the other; the channels come last (see `open_channels`)."""
-    settings, clock = parts.settings, parts.clock
+    """Start journal, tasks and Main Agent, one after the other; the channels come last (see `open_channels`)."""
+    settings, clock, workshop = parts.settings, parts.clock, parts.workshop
     storage = await root.start_child(Child("journal", partial(journal, clock=clock), parts.disk, mailbox=BURST))
-    tools = {tool.spec.name: tool for tool in (current_time(clock),)}
-    prompt = main_prompt(parts.persona, tools=(REPLY.name, *tools), channels=_configured(settings))
+    await root.start_child(task_child(parts, workshop, storage, root.ref))
+    faculties = cache(partial(make_faculties, parts, workshop, root.ref, _configured(settings)))
     limits = (settings.agent.max_thoughts, settings.tools.timeout, settings.tools.timeouts)
-    mind = Mind(prompt, parts.model, tools, clock, *limits)
-    run = partial(main_agent, announce=root.ref("channels/switchboard"))
+    mind = Mind(parts.model, faculties, clock, *limits)
+    works = partial(make_works, workshop, root.ref)
+    run = partial(main_agent, announce=root.ref("channels/switchboard"), make_works=works)
     agent = Child("global", run, storage, mind, backoff=RETRY)
-    await root.start_child(Child("main-agent", supervisor([agent], intensity=PATIENCE)))
-    return Grown(root, storage, root.ref("main-agent/global"))
+    await root.start_child(Child("main-agent", supervisor([agent, courier_child(storage)], intensity=PATIENCE)))
+    return Grown(root, storage, root.ref("main-agent/global"), faculties)
 
 
 async def open_channels(

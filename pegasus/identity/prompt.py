@@ -5,7 +5,7 @@ A section speaks only of tools that are really there: a prompt that promises a m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
@@ -160,8 +160,17 @@ def identity_section(persona: Persona) -> str:
     return "\n".join([*lines, persona.background] if persona.background else lines)
 
 
-def main_prompt(persona: Persona, *, tools: Collection[str], channels: Sequence[ChannelNote] = ()) -> str:
-    """The Main Agent's prompt (mode "main"). tools: names of the tools it has; channels: the configured ones."""
+def main_prompt(
+    persona: Persona,
+    *,
+    tools: Collection[str],
+    channels: Sequence[ChannelNote] = (),
+    subagents: Mapping[str, str] | None = None,
+) -> str:
+    """The Main Agent's prompt (mode "main"). tools: names of the tools it has; channels: the configured ones.
+
+    subagents: description by name of each kind of task that it can spawn.
+    """
     spawns = "spawn_subagent" in tools
     sections = [
         identity_section(persona),
@@ -170,6 +179,7 @@ def main_prompt(persona: Persona, *, tools: Collection[str], channels: Sequence[
         _tools_section(tools),
         STYLE_OF_THOUGHT,
         _REPLY_OR_SPAWN if spawns else _REPLY_ONLY,
+        *((_subagents_section(subagents),) if spawns and subagents else ()),
         _CHANNELS.format(known=_known(channels)),
         HISTORY,
     ]
@@ -188,6 +198,11 @@ def _tools_section(tools: Collection[str]) -> str:
         if lines:
             parts.append("\n".join([f"### {group}", *lines]))
     return "\n\n".join(parts)
+
+
+def _subagents_section(subagents: Mapping[str, str]) -> str:
+    lines = [f"- {name}: {description}" for name, description in subagents.items()]
+    return "\n".join(["## Subagent Types", "", "The type you give to spawn_subagent is one of:", *lines])
 
 
 def _known(channels: Sequence[ChannelNote]) -> str:

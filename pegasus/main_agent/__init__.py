@@ -7,13 +7,14 @@ from pegasus.main_agent.actor import main_agent
 from pegasus.main_agent.commands import CONTROL, command_of
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
 from pegasus.main_agent.speaking import REPLY
-from pegasus.main_agent.thinking import Mind
+from pegasus.main_agent.thinking import Faculties, Mind
 
 __all__ = [
     "CONTROL",
     "REPLY",
     "AgentStatus",
     "Ended",
+    "Faculties",
     "GetStatus",
     "MainAgentMessage",
     "Mind",

@@ -18,10 +18,12 @@ from pegasus.conversation.entry import Entry
 from pegasus.main_agent.commands import HELP, command_of, status_text, stop_text
 from pegasus.main_agent.loading import load_session
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
+from pegasus.main_agent.notices import is_notice
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.speaking import answer_to
 from pegasus.main_agent.thinking import Mind, apologise, close_open_calls, work_on
-from pegasus.messages import Typing
+from pegasus.main_agent.works import Works
+from pegasus.messages import ChannelInfo, Typing
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Commit, Done, Item, JournalMessage, NextItem, Revoked, Waiting
 
@@ -38,13 +40,16 @@ async def main_agent(
     *,
     path: str = "main/current.jsonl",
     announce: Ref[Typing] | None = None,
+    make_works: Callable[[], Works] | None = None,
 ) -> None:
     """Run the agent of one session. announce: who is told when it starts and ends thinking about a message.
 
+    make_works: gives the background work that it can see and end; None: there is none.
+
     Cancelled or stopped: the running model call ends at once; its item is taken up again at the next start.
     """
-    session = await load_session(path, journal, mind.clock)
-    agent = _Agent(session, journal, mind, announce, started=trio.current_time())
+    session = await load_session(path, journal, mind.clock, make_works)
+    agent = _Agent(session, journal, mind, announce, make_works, started=trio.current_time())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.main_lane)
         nursery.start_soon(agent.control_lane)
@@ -73,6 +78,7 @@ class _Agent:
     journal: Ref[JournalMessage]
     mind: Mind
     announce: Ref[Typing] | None
+    make_works: Callable[[], Works] | None
     started: float
     turns: int = 0
     running: _Running | None = None
@@ -109,7 +115,7 @@ class _Agent:
                 "It is kept, and the details are in my log."
             )
             await apologise(item, self.session, self.mind.clock(), text)
-        elif command_of(item.message.text) == "/new":
+        elif command_of(item.message.text) == "/new" and not is_notice(item):
             await self._new(item)
         else:
             await work_on(item, self.session, self.mind)
@@ -136,7 +142,7 @@ class _Agent:
     async def _command(self, item: Item) -> str:
         match command_of(item.message.text):
             case "/stop":
-                ended = await self.stop(f"the user ({item.message.channel.type})")
+                ended = await self.stop(f"the user ({item.message.channel.type})", item.message.channel)
                 return stop_text(ended, await self._accepted())  # the next one may be begun by now: it was not ended
             case "/status":
                 waiting = max(0, await self._accepted() - (self.running is not None))
@@ -157,16 +163,18 @@ class _Agent:
     async def answer_stop(self, send: Callable[[tuple[Ended, ...]], None], by: str) -> None:
         send(await self.stop(by))
 
-    async def stop(self, by: str) -> tuple[Ended, ...]:
-        """End the running thought; returns when nothing of it runs any more."""
-        running = self.running
-        if running is None:
-            return ()
-        ended = Ended("thought", _excerpt(running.item), trio.current_time() - running.since)
-        self.stopped_by = by
-        running.scope.cancel()
-        await running.ended.wait()
-        return (ended,)
+    async def stop(self, by: str, channel: ChannelInfo | None = None) -> tuple[Ended, ...]:
+        """End the running thought and the tasks of this channel (None: all); returns when nothing of it runs any more."""
+        running, ended = self.running, list[Ended]()
+        if running is not None:
+            ended.append(Ended("thought", _excerpt(running.item), trio.current_time() - running.since))
+            self.stopped_by = by
+            running.scope.cancel()
+        if self.make_works is not None:
+            ended += await self.make_works().stop(by, channel)
+        if running is not None:
+            await running.ended.wait()
+        return tuple(ended)
 
     def status(self) -> AgentStatus:
         running = self.running

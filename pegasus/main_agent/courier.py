@@ -7,33 +7,25 @@ the notification's number; it begins with a control character, which no id from 
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Final
 
 import trio
 
 from actors import Inbox, Ref
-from pegasus.conversation import escape_imitations, metadata_line, sanitize_for_prompt
+from pegasus.main_agent.messages import OWN_ID
+from pegasus.main_agent.notices import TYPE
 from pegasus.messages import ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Accept, Accepted, Item, JournalMessage, StorageError
+from pegasus.storage.messages import Accept, Accepted, JournalMessage, StorageError
 from pegasus.tasks import Notification, Notify
 from pegasus.wire import WireError, from_wire
 
 _log = get_logger("courier")
 
-OWN: Final = "\x1ftask/"
-TYPE: Final = "task_notify"
 NOWHERE: Final = ChannelInfo("cli", "main")
 """Where the outcome of a task goes that nobody on a channel asked for (reference.md, lastChannel's default)."""
 RETRY: Final = 5.0
 """Seconds until an item that the inbox has no room for, or the disk refuses, is offered again."""
-
-_HEADINGS: Final = {
-    "completed": "completed",
-    "failed": "failed",
-    "notify": "update",
-    "needs_info": "needs information",
-}
 
 
 async def courier(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
@@ -63,7 +55,7 @@ def item_of(notification: Notification) -> InboundMessage:
     if notification.result is not None:
         text = json.dumps(notification.result, ensure_ascii=False, separators=(",", ":"))
     return InboundMessage(
-        text, _origin(notification), f"{OWN}{notification.task_id}/{notification.n}", metadata=metadata
+        text, _origin(notification), f"{OWN_ID}task/{notification.task_id}/{notification.n}", metadata=metadata
     )
 
 
@@ -72,17 +64,3 @@ def _origin(notification: Notification) -> ChannelInfo:
         return from_wire(notification.metadata.get("channel"), ChannelInfo)
     except WireError:
         return NOWHERE
-
-
-def is_notification(item: Item) -> bool:
-    """Whether the item is a task's word, and nobody's message."""
-    return item.message.id.startswith(OWN)
-
-
-def content_of(message: InboundMessage) -> str:
-    """The content of its user entry (interfaces 8.1): metadata line, heading, text."""
-    metadata: Any = message.metadata
-    heading = f"[Task {metadata.get('taskId')} {_HEADINGS.get(metadata.get('notification'), 'update')}]"
-    return (
-        f"{metadata_line(message.channel)}\n{heading}\n{escape_imitations(sanitize_for_prompt(message.text).strip())}"
-    )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from typing import Final
 
+import trio
+
 from actors import ActorError, Ref
-from pegasus.messages import Json, Metadata
+from pegasus.conversation import OpenCall
+from pegasus.main_agent.messages import Ended
+from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models.base import ToolSpec
-from pegasus.tasks import AgentMessage, GetTask, Resume, Submit, TaskError, TaskView
+from pegasus.storage.messages import StorageError
+from pegasus.tasks import AgentMessage, CancelAll, GetTask, Resume, Submit, TaskError, TaskView, task_id_of
 from pegasus.tools import Effect, Tool, ToolContext, ToolError
 from pegasus.wire import to_wire
 
@@ -17,6 +22,8 @@ SPAWN: Final = "spawn_subagent"
 ALIAS: Final = "spawn_task"
 RESUME: Final = "resume_task"
 DEFAULT: Final = "general"
+UP_WITHIN: Final = 10.0
+"""Seconds that the task system may take to start before a call for it fails."""
 
 
 def delegating_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tuple[Tool, ...]:
@@ -70,11 +77,12 @@ def _spawn_alias(agent: Ref[AgentMessage]) -> Tool:
 async def _submit(agent: Ref[AgentMessage], arguments: Metadata, kind: str, context: ToolContext) -> Json:
     description = str(arguments["description"])
     metadata: dict[str, Json] = {"channel": to_wire(context.origin)} if context.origin is not None else {}
+    await _is_up(agent)
     try:
         task_id = await agent.ask(
             Submit, str(arguments["input"]), "main-agent", kind, description, metadata, context.key or None
         )
-    except (TaskError, ActorError) as error:
+    except (TaskError, ActorError, StorageError) as error:
         raise ToolError(str(error)) from error
     return spawned(task_id, kind, description)
 
@@ -87,11 +95,6 @@ def spawned(task_id: str, kind: str, description: str) -> dict[str, Json]:
 def spawn_result(task: TaskView) -> dict[str, Json]:
     """The same, from the task itself, where a crash came between the task and its result (interfaces 8.5)."""
     return spawned(task.task_id, task.task_type, task.description)
-
-
-def task_id_of(key: str) -> str:
-    """The id of the task that is submitted with this key."""
-    return blake2b(key.encode(), digest_size=8).hexdigest()
 
 
 def _status(agent: Ref[AgentMessage]) -> Tool:
@@ -119,9 +122,10 @@ def _resume(agent: Ref[AgentMessage]) -> Tool:
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
         task_id = str(arguments["taskId"])
+        await _is_up(agent)
         try:
             await agent.ask(Resume, task_id, str(arguments["input"]))
-        except (TaskError, ActorError) as error:
+        except (TaskError, ActorError, StorageError) as error:
             raise ToolError(str(error)) from error
         return {"taskId": task_id, "status": "resumed"}
 
@@ -129,9 +133,10 @@ def _resume(agent: Ref[AgentMessage]) -> Tool:
 
 
 async def _ask(agent: Ref[AgentMessage], task_id: str) -> TaskView:
+    await _is_up(agent)
     try:
         task = await agent.ask(GetTask, task_id)
-    except ActorError as error:
+    except (ActorError, StorageError) as error:
         raise ToolError(str(error)) from error
     if task is None:
         raise ToolError(f"there is no task {task_id!r}; task_list shows the tasks of a day")
@@ -144,3 +149,37 @@ def _object(properties: Mapping[str, Json], *required: str) -> Metadata:
 
 def _string(description: str) -> Metadata:
     return {"type": "string", "description": description}
+
+
+class Delegated:
+    """The background work behind these tools, for /stop and for the repair of a session (`Works`)."""
+
+    def __init__(self, agent: Ref[AgentMessage]) -> None:
+        self._agent = agent
+
+    async def stop(self, by: str, channel: ChannelInfo | None) -> tuple[Ended, ...]:
+        """As Works."""
+        address = None if channel is None else (channel.type, channel.channel_id)
+        try:
+            stopped = await self._agent.ask(CancelAll, by, address)
+        except ActorError:  # it does not run, and so no task does
+            return ()
+        return tuple(Ended("task", one.what, one.seconds) for one in stopped)
+
+    async def result_of(self, made: OpenCall, key: str) -> str | None:
+        """As Works."""
+        if made.call.name not in (SPAWN, ALIAS) or not await _is_up(self._agent):
+            return None
+        try:
+            task = await self._agent.ask(GetTask, task_id_of(key))
+        except (ActorError, StorageError):
+            return None
+        return None if task is None else json.dumps(spawn_result(task), ensure_ascii=False, separators=(",", ":"))
+
+
+async def _is_up(agent: Ref[AgentMessage]) -> bool:
+    """Wait until the task system runs; it begins a moment after the daemon, and again after a crash of its own."""
+    with trio.move_on_after(UP_WITHIN):
+        while not agent.alive:  # noqa: ASYNC110 nobody tells who is up
+            await trio.sleep(0.02)
+    return agent.alive

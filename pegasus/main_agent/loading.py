@@ -10,6 +10,7 @@ from pegasus.conversation.entry import BadEntry, Entry, decode, encode
 from pegasus.conversation.repair import OpenCall, open_calls, repair
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.speaking import post_key, reply_result
+from pegasus.main_agent.works import Works
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.storage import ReadLines, read_lines
@@ -18,8 +19,12 @@ from pegasus.storage.messages import JournalMessage, Posted, ReadFile, ReplaceFi
 _log = get_logger("session")
 
 
-async def load_session(path: str, journal: Ref[JournalMessage], clock: Callable[[], int]) -> Session:
+async def load_session(
+    path: str, journal: Ref[JournalMessage], clock: Callable[[], int], make_works: Callable[[], Works] | None = None
+) -> Session:
     """The session in `path` below data/, well-formed again; a missing file is an empty session.
+
+    make_works: gives what knows which delegated work was begun.
 
     Raises StorageError if the file cannot be read.
     """
@@ -31,7 +36,16 @@ async def load_session(path: str, journal: Ref[JournalMessage], clock: Callable[
     stored = await journal.ask(Posted, tuple(post_key(made.item, made.call.id) for made in replies)) if replies else ()
     effects = {(made.item, made.call.id): message for made, message in zip(replies, stored, strict=True)}
 
+    others = [made for made in opened if made.call.name != "reply"]
+    begun: dict[tuple[int | None, str], str | None] = {}
+    if others and make_works is not None:
+        works = make_works()
+        for made in others:
+            begun[made.item, made.call.id] = await works.result_of(made, post_key(made.item, made.call.id))
+
     def recorded(made: OpenCall) -> str | None:
+        if made.call.name != "reply":
+            return begun.get((made.item, made.call.id))
         message = effects.get((made.item, made.call.id))
         return reply_result(message) if isinstance(message, OutboundMessage) else None
 

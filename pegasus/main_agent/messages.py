@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
 from actors import Reply
 
+OWN_ID: Final = "\x1f"
+"""What the id of a queue item begins with that no channel has sent; ids from outside have no control characters."""
+
 
 @attrs.frozen
 class Ended:
-    """Something that /stop ended. kind: "thought"; what: a short description; seconds: how long it had run."""
+    """Something that /stop ended. kind: "thought" or "task"; what: a short description; seconds: how long it had run."""
 
     kind: str
     what: str

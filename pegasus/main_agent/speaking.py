@@ -6,7 +6,8 @@ import json
 
 import attrs
 
-from pegasus.messages import Address, ChannelInfo, Json, OutboundMessage
+from pegasus.main_agent.messages import OWN_ID
+from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage
 from pegasus.models.base import ToolCall, ToolSpec
 from pegasus.storage.messages import Item, Post, PostResult, Unroutable
 from pegasus.tools.base import check_arguments
@@ -54,7 +55,7 @@ def post_of(call: ToolCall, item: Item) -> Post | Unspeakable:
         source=item.message.channel,
         channel_type=_text(call.arguments.get("channelType")),
         reply_to=_text(call.arguments.get("replyTo")),
-        metadata={"inReplyTo": item.message.id},
+        metadata=_in_reply_to(item.message.id),
     )
 
 
@@ -72,8 +73,13 @@ def answer_in(channel: ChannelInfo, text: str, *, key: str, message_id: str) -> 
         source=channel,
         channel_type=channel.type,
         reply_to=channel.reply_to,
-        metadata={"inReplyTo": message_id},
+        metadata=_in_reply_to(message_id),
     )
+
+
+def _in_reply_to(message_id: str) -> Metadata:
+    """Which message is answered; what a task had to say was nobody's message."""
+    return {} if message_id.startswith(OWN_ID) else {"inReplyTo": message_id}
 
 
 def reply_result(message: OutboundMessage) -> str:

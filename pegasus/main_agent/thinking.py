@@ -13,25 +13,36 @@ import trio
 
 from pegasus.conversation.entry import Entry
 from pegasus.conversation.sanitize import user_content
+from pegasus.main_agent.notices import content_of, is_notice, metadata_of
 from pegasus.main_agent.progress import OUTWARD, Next, progress_of
 from pegasus.main_agent.session import Session
-from pegasus.main_agent.speaking import REPLY, Unspeakable, answer_to, failure_result, post_of, result_of
+from pegasus.main_agent.speaking import REPLY, Unspeakable, answer_to, failure_result, post_key, post_of, result_of
 from pegasus.messages import Json, Media
 from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse, ToolCall
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Item, Post, PostResult
-from pegasus.tools import Tool, run_tool
+from pegasus.tools import Tool, ToolContext, run_tool
 
 _log = get_logger("main_agent")
 
 
 @attrs.frozen(eq=False)
-class Mind:
-    """What stays the same over all thoughts: the prompt, the model, the tools, the limits. clock: wall clock, ms."""
+class Faculties:
+    """The prompt, and the tools beside reply by their names."""
 
     system: str
-    model: LanguageModel
     tools: Mapping[str, Tool]
+
+
+@attrs.frozen(eq=False)
+class Mind:
+    """What stays the same over all thoughts: the model, prompt and tools, the limits. clock: wall clock, ms.
+
+    make_faculties: called for every thought and gives the same each time; made at the first one, for that takes a while.
+    """
+
+    model: LanguageModel
+    make_faculties: Callable[[], Faculties]
     clock: Callable[[], int]
     max_thoughts: int = 20
     tool_timeout: float = 60.0
@@ -43,8 +54,9 @@ class Mind:
 
     def request(self, session: Session) -> ModelRequest:
         """The next call: the whole session as turns, behind a prompt and tools that never change (prefix caching)."""
-        specs = (REPLY, *(tool.spec for tool in self.tools.values()))
-        return ModelRequest(self.system, tuple(session.projection.turns), specs)
+        faculties = self.make_faculties()
+        specs = (REPLY, *(tool.spec for tool in faculties.tools.values()))
+        return ModelRequest(faculties.system, tuple(session.projection.turns), specs)
 
 
 async def work_on(item: Item, session: Session, mind: Mind) -> None:
@@ -86,7 +98,7 @@ async def _act(item: Item, response: ModelResponse, session: Session, mind: Mind
         await _step_aside()
     again = spoke = False
     for call in calls:
-        content, failed = await _carry_out(call, posts.get(call.id), posted, mind)
+        content, failed = await _carry_out(call, posts.get(call.id), posted, item, mind)
         metadata: dict[str, Json] = {"error": True} if failed else {}
         await session.add(Entry(mind.clock(), "tool", content, call_id=call.id, metadata=metadata))
         again = again or failed or call.name not in OUTWARD
@@ -101,7 +113,7 @@ async def _step_aside() -> None:
 
 
 async def _carry_out(
-    call: ToolCall, post: Post | Unspeakable | None, posted: Mapping[str, PostResult], mind: Mind
+    call: ToolCall, post: Post | Unspeakable | None, posted: Mapping[str, PostResult], item: Item, mind: Mind
 ) -> tuple[str, bool]:
     if isinstance(post, Post):
         return result_of(posted[post.key])
@@ -109,11 +121,13 @@ async def _carry_out(
         return failure_result(post), True
     if call.error is not None:
         return f"Error: {call.error}", True
-    tool = mind.tools.get(call.name)
+    tools = mind.make_faculties().tools
+    tool = tools.get(call.name)
     if tool is None:
-        known = ", ".join((REPLY.name, *mind.tools))
+        known = ", ".join((REPLY.name, *tools))
         return f"Error: there is no tool {call.name!r} here. There are: {known}", True
-    outcome = await run_tool(tool, call.arguments, mind.timeout_of(call.name))
+    context = ToolContext(key=post_key(item.n, call.id), origin=item.message.channel)
+    outcome = await run_tool(tool, call.arguments, mind.timeout_of(call.name), context)
     return outcome.content, outcome.failed
 
 
@@ -158,6 +172,8 @@ async def _give_up(item: Item, session: Session, mind: Mind, thoughts: int, *, r
 
 def _user_entry(item: Item, now: int) -> Entry:
     message = item.message
+    if is_notice(item):
+        return Entry(now, "user", content_of(message), metadata={"item": item.n, **metadata_of(message)})
     content = user_content(message.text, message.channel, tuple(map(_attachment, message.media)))
     return Entry(now, "user", content, metadata={"item": item.n, "messageId": message.id})
 

@@ -20,6 +20,7 @@ from pegasus.tasks.messages import (
     TaskError,
     TaskView,
     Wait,
+    task_id_of,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "TaskState",
     "TaskView",
     "Wait",
+    "task_id_of",
 ]

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from hashlib import blake2b
 from typing import Final, TypeAlias, TypeVar
 
 import attrs
@@ -32,8 +31,10 @@ from actors import (
     watch,
 )
 from pegasus.events import Deliver, Emit, Event, EventType, Subscribe
+from pegasus.events.bus import is_recorded
 from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
+from pegasus.storage.messages import StorageError
 from pegasus.tasks import payloads
 from pegasus.tasks.applying import RESTARTED
 from pegasus.tasks.archive import Archive
@@ -55,6 +56,7 @@ from pegasus.tasks.messages import (
     TaskError,
     TaskView,
     Wait,
+    task_id_of,
 )
 from pegasus.tasks.ports import Ports
 from pegasus.tasks.recovery import Action, Drop, GoOn, Tell, Write, plan_recovery
@@ -142,15 +144,31 @@ async def agent(inbox: Inbox[Inward], ports: Ports, archive: Archive, listener: 
     async with open_pool(name="tasks") as pool, trio.open_nursery() as nursery:
         one = _Agent(ports, archive, listener, pool, nursery, inbox.ref)
         await ports.bus.ask(Subscribe, inbox.ref, EXTERNAL | TASK_EVENTS, True)
+        kept = _left_over(inbox)
         nursery.start_soon(one.tell_listener)
         await one.recover()
         await ports.bus.tell(Emit(ports.events.create(EventType.SYSTEM_STARTED, "agent")))
         inbox.started()
+        for message in kept:
+            await one.handle(message)
         async for message in inbox:
             await one.handle(message)
         await ports.bus.tell(Emit(ports.events.create(EventType.SYSTEM_SHUTTING_DOWN, "agent")))
         await one.drain()
         nursery.cancel_scope.cancel()
+
+
+def _left_over(inbox: Inbox[Inward]) -> list[Inward]:
+    """What the mailbox kept over a restart of the agent, without what is in the logs and read from there."""
+    kept: list[Inward] = []
+    with suppress(trio.WouldBlock, trio.EndOfChannel):
+        while True:
+            message = inbox.receive_nowait()
+            if not isinstance(message, Moved | Doing | _Ended) and not (
+                isinstance(message, Deliver) and is_recorded(message.event)
+            ):
+                kept.append(message)
+    return kept
 
 
 class _Agent:
@@ -213,7 +231,7 @@ class _Agent:
     async def _answer(self, reply: Reply[_T], work: Callable[[], Awaitable[_T]]) -> None:
         try:
             result = await work()
-        except TaskError as error:
+        except (TaskError, StorageError, ActorError) as error:
             reply.fail(error)
         else:
             reply.send(result)
@@ -275,7 +293,7 @@ class _Agent:
         if event.task_id is not None:
             try:
                 await self._resume(event.task_id, text if isinstance(text, str) else "")
-            except TaskError as error:
+            except (TaskError, StorageError, ActorError) as error:
                 _log.warning("dropped a message for a task", task=event.task_id, problem=str(error))
             return
         if "handledBy" in event.payload:
@@ -323,7 +341,8 @@ class _Agent:
         """The transition of a task that has no actor: it waits, is suspended, or its actor has crashed."""
         fsm = entry.fsm
         if fsm is None:  # the event is in the log, so what that tells is the task behind it
-            fsm = await self._archive.load(entry.view.task_id)
+            with suppress(StorageError):
+                fsm = await self._archive.load(entry.view.task_id)
             if fsm is None:
                 return
         else:
@@ -447,9 +466,11 @@ class _Agent:
             entry.working = True
             await entry.ref.tell(Handle(event))
             return
-        fsm = await self._archive.load(entry.view.task_id)
+        fsm = None
+        with suppress(StorageError):
+            fsm = await self._archive.load(entry.view.task_id)
         if fsm is None:
-            _log.error("the log of a task has gone", task=entry.view.task_id)
+            _log.error("the log of a task cannot be read", task=entry.view.task_id)
             return
         entry.fsm, entry.view = fsm, view_of(fsm)
         self._queue.append(entry)
@@ -533,7 +554,7 @@ class _Agent:
     async def _wait(self, reply: Reply[TaskView], task_id: str) -> None:
         try:
             entry = self._tasks.get(task_id) or await self._recall(task_id)
-        except TaskError as error:
+        except (TaskError, StorageError, ActorError) as error:
             reply.fail(error)
             return
         if entry.is_done and not entry.resuming:
@@ -558,15 +579,19 @@ class _Agent:
 
     async def recover(self) -> None:
         """Take up what the last run left unfinished."""
-        for task_id, found in [
-            (one.task_id, await self._archive.replay(one.task_id)) for one in await self._archive.pending()
-        ]:
-            actions = plan_recovery(found, self._limits.recovery, self._ports.kit.doer.effect_of, self._ports.clock())
+        for pending in await self._archive.pending():
+            try:
+                found = await self._archive.replay(pending.task_id)
+            except StorageError as error:  # it stays pending; the next start will try again
+                _log.error("a pending task cannot be read", task=pending.task_id, error=str(error))
+                continue
+            effect_of = self._ports.kit.doer.effect_of
+            actions = plan_recovery(found, self._limits.recovery, effect_of, self._ports.clock())
             if found.task is not None:
                 await self._recover_one(found.task, actions)
             else:
-                _log.warning("a pending task has no log", task=task_id)
-                await self._archive.forget(task_id)
+                _log.warning("a pending task has no log", task=pending.task_id)
+                await self._archive.forget(pending.task_id)
         await self._fill_places()
 
     async def _recover_one(self, fsm: TaskFSM, actions: tuple[Action, ...]) -> None:
@@ -591,11 +616,6 @@ class _Agent:
                 case Drop(reason):
                     _log.warning("dropped a pending task", task=task_id, reason=reason)
                     await self._archive.forget(task_id)
-
-
-def task_id_of(key: str) -> str:
-    """The id of the task that is submitted with this key."""
-    return blake2b(key.encode(), digest_size=8).hexdigest()
 
 
 def _channel_of(metadata: Metadata) -> tuple[str, str] | None:

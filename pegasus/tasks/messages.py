@@ -5,6 +5,7 @@ It knows nothing of the Main Agent: it is usable alone (checklist 50, 169).
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TypeAlias
 
 import attrs
@@ -17,6 +18,11 @@ from pegasus.tasks.context import TaskContext, TaskState
 
 class TaskError(Exception):
     """It cannot be done with this task; the text says why and what would work."""
+
+
+def task_id_of(key: str) -> str:
+    """The id of the task that is submitted with this key."""
+    return blake2b(key.encode(), digest_size=8).hexdigest()
 
 
 @attrs.frozen

@@ -183,8 +183,8 @@ class _Writer:
 
     async def _add_line(self, logs: _Logs, event: Event) -> None:
         opened = await self._places.open(event, self.since(event.task_id or ""))
-        if opened.index:
-            logs.index.append(index_line(event.task_id or "", opened.index))
+        if opened.dated:
+            logs.index.append(index_line(event.task_id or "", opened.dated))
         logs.there |= opened.there
         line = task_line(event)
         if line not in logs.there:

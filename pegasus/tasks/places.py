@@ -19,13 +19,13 @@ _log = get_logger("persister")
 
 
 class Opened(NamedTuple):
-    """A log that lines may be appended to. index: the date to put into the index, "" if it stands there.
+    """A log that lines may be appended to. dated: the date to put into the index, "" if it stands there.
 
     there: lines at its end that the run before may have written without being able to say so.
     """
 
     path: str
-    index: str = ""
+    dated: str = ""
     there: frozenset[bytes] = frozenset()
 
 
@@ -91,16 +91,14 @@ class Places:
     async def _look_up(self, event: Event, task_id: str, since: int | None) -> Opened:
         if event.type is EventType.TASK_CREATED and not self._again:
             date = date_of(event.timestamp)
-            return Opened(task_path(task_id, date), index=date)
-        date = await self._date(task_id)
-        missing = date is None
-        if date is None:
-            created = event.timestamp if since is None or event.type is EventType.TASK_CREATED else since
-            date = date_of(created)
+            return Opened(task_path(task_id, date), dated=date)
+        known = await self._date(task_id)
+        created = event.timestamp if since is None or event.type is EventType.TASK_CREATED else since
+        date = date_of(created) if known is None else known
         path = task_path(task_id, date)
         content = await self.mended(path)
         there = frozenset(content.splitlines(keepends=True)) if self._again else frozenset[bytes]()
-        return Opened(path, date if missing else "", there)
+        return Opened(path, date if known is None else "", there)
 
     async def mended(self, path: str) -> bytes:
         """The file without an end that a crash has torn, which is set aside; else the next line would be glued to it."""

@@ -10,22 +10,29 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from random import Random
 
 import attrs
 import trio
 
 from actors import ActorError, Child, Ref, Strategy, Supervisor, open_supervisor
+from pegasus.app.tasks import Workshop
 from pegasus.app.tree import RETRY, ROOT, Grown, Parts, grow, open_channels
 from pegasus.channels.intake import submit
 from pegasus.identity import BUILT_IN
 from pegasus.main_agent import AgentStatus, Ended, GetStatus, Stop
+from pegasus.memory import Memory
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models.base import LanguageModel
 from pegasus.settings import Settings
 from pegasus.storage.journal import FLUSH_AFTER
 from pegasus.storage.messages import Accepted, Connected, JournalMessage, Overloaded, Waiting
+from pegasus.testing.disk_shelf import DiskShelf
 from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.tools import Tool, current_time
+from pegasus.tools.memory import memory_tools
 
 CLI = ChannelInfo("cli", "main")
 START = 1_772_020_800_000
@@ -90,13 +97,19 @@ async def open_world(
     disk: MemoryDisk | None = None,
     settings: Settings | None = None,
     channels: Sequence[FakeChannel] = (),
+    task_model: LanguageModel | None = None,
+    tools: Sequence[Tool] = (),
 ) -> AsyncIterator[World]:
     """Start an agent; leaving the block stops it in order. `kill` ends it like a power failure instead.
+
+    task_model: thinks in tasks, if it is another one. tools: what tasks have beside memory and current_time.
 
     channels: by default one of type "cli". The same ones may be given to the next world on the same disk.
     """
     disk = disk or MemoryDisk()
-    parts = Parts(settings or Settings(), disk, model, BUILT_IN, wall_clock)
+    parts = Parts(
+        settings or Settings(), disk, model, BUILT_IN, wall_clock, _workshop(disk, task_model or model, tools)
+    )
     channels = channels or (FakeChannel("cli"),)
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT, name="pegasus") as root:
         grown = await grow(root, parts)
@@ -106,6 +119,20 @@ async def open_world(
         nobody = Child("gateway", FakeChannel("").run, grown.journal)
         await open_channels(grown, nobody, adapters, {})
         yield World(root, grown, disk, {channel.kind: channel for channel in channels})
+
+
+def _workshop(disk: MemoryDisk, model: LanguageModel, tools: Sequence[Tool]) -> Workshop:
+    workshop = Workshop(
+        workspace=Path(),
+        subagents=(),
+        memory=lambda journal: Memory(journal, DiskShelf(disk)),
+        tools=lambda memory: (current_time(wall_clock), *memory_tools(memory), *tools),
+        model_for=lambda role: model,
+        context_window=lambda: 100_000,
+        random=Random(0),  # noqa: S311
+    )
+    workshop.wanted.set()
+    return workshop
 
 
 async def kill(world: World, *, torn_bytes: int = 0) -> None:

@@ -1,0 +1,205 @@
+"""The task system's part of the tree: persister, bus, agent; and the kit that tasks think and act with.
+
+None of it is needed before somebody connects, and importing it takes a while; so the child `tasks` is up at once and grows
+behind that. Whoever asks the agent meanwhile finds it not running yet, and waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import cache, partial
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Never
+
+import attrs
+import trio
+
+from actors import Child, Inbox, Intensity, Mailbox, Strategy, open_supervisor
+from pegasus.observe import get_logger
+
+if TYPE_CHECKING:
+    from actors import Ref
+    from pegasus.app.tree import Parts
+    from pegasus.identity import ChannelNote
+    from pegasus.main_agent import Faculties
+    from pegasus.main_agent.works import Works
+    from pegasus.memory import Memory
+    from pegasus.models.base import LanguageModel
+    from pegasus.storage.messages import JournalMessage
+    from pegasus.tasks import Notify
+    from pegasus.tasks.ports import Kit
+    from pegasus.tasks.ports import Memory as Remembered
+    from pegasus.tasks.types import TaskType, TaskTypes
+    from pegasus.tools import Tool
+
+BUS, AGENT, LISTENER = "tasks/bus", "tasks/agent", "main-agent/courier"
+"""Where they are in the tree."""
+PATIENCE = Intensity(restarts=8, period=60.0)
+ROOMY = Mailbox(4096)
+SHUTDOWN = 12.0
+"""Seconds to let stages finish, then to end what is left of them."""
+
+_log = get_logger("tasks")
+
+
+@attrs.frozen(eq=False)
+class Workshop:
+    """What tasks are given. workspace: where their files are. subagents: folders of SUBAGENT.md, the user's last.
+
+    tools: all but those about tasks. model_for: by role or `<provider>/<model>`. wanted: set when the task system may or must
+    begin; in_thread: import it in a thread, so that the daemon goes on meanwhile.
+    """
+
+    workspace: Path
+    subagents: tuple[Path, ...]
+    memory: Callable[[Ref[JournalMessage]], Memory]
+    tools: Callable[[Memory], tuple[Tool, ...]]
+    model_for: Callable[[str], LanguageModel]
+    context_window: Callable[[], int]
+    random: Random
+    wanted: trio.Event = attrs.field(factory=trio.Event)
+    in_thread: bool = False
+
+
+async def task_system(inbox: Inbox[object], make: Callable[[], list[Child[Any]]], workshop: Workshop) -> None:
+    """The child `tasks`: a supervisor that grows when it may. Told to stop, it stops its children in order."""
+    inbox.started()
+    await workshop.wanted.wait()
+    children = await trio.to_thread.run_sync(make) if workshop.in_thread else make()
+    async with open_supervisor(children, strategy=Strategy.REST_FOR_ONE, intensity=PATIENCE):
+        async for _ in inbox:
+            pass
+
+
+def task_child(parts: Parts, workshop: Workshop, journal: Ref[JournalMessage], find: Find) -> Child[Never]:
+    """The child `tasks` of the root."""
+    make = partial(_children, parts, workshop, journal, find)
+    return Child("tasks", task_system, make, workshop, shutdown=SHUTDOWN)
+
+
+Find = Callable[[str], "Ref[Any]"]
+"""The address of an actor by its path in the tree."""
+
+
+def _children(parts: Parts, workshop: Workshop, journal: Ref[JournalMessage], find: Find) -> list[Child[Any]]:
+    from pegasus.events import EventMaker
+    from pegasus.events.bus import event_bus
+    from pegasus.tasks.agent import agent
+    from pegasus.tasks.logs import TaskLogs
+    from pegasus.tasks.persister import persister
+    from pegasus.tasks.ports import Limits, Ports
+
+    settings, clock = parts.settings, parts.clock
+    limits = Limits(
+        max_active=settings.tasks.max_active,
+        max_queued=settings.tasks.max_queued,
+        max_calls=settings.models.max_concurrent_calls,
+        max_tools=settings.tasks.max_concurrent_tools,
+        max_iterations=settings.tasks.max_iterations,
+        timeout=settings.tasks.timeout,
+        recovery=settings.tasks.recovery,
+    )
+    kit = cache(partial(make_kit, parts, workshop, journal, find))
+    recorder, bus, ear = find("tasks/persister"), find(BUS), find(LISTENER)
+    ports = Ports(bus, EventMaker(clock, workshop.random), clock, kit, limits)
+    return [
+        Child("persister", persister, journal, clock, mailbox=ROOMY),
+        Child("bus", event_bus, recorder, mailbox=ROOMY),
+        Child("agent", agent, ports, TaskLogs(recorder, journal), ear, mailbox=ROOMY, shutdown=SHUTDOWN - 2),
+    ]
+
+
+def make_faculties(parts: Parts, workshop: Workshop, find: Find, channels: list[ChannelNote]) -> Faculties:
+    """The Main Agent's prompt and tools, those that delegate among them."""
+    from pegasus.identity import main_prompt
+    from pegasus.main_agent import REPLY, Faculties
+    from pegasus.main_agent.delegating import ALIAS, delegating_tools
+    from pegasus.tasks.tools import task_tools
+    from pegasus.tools import current_time
+
+    agent, types = find(AGENT), load_task_types(workshop).described()
+    found = (current_time(parts.clock), *delegating_tools(agent, types), *task_tools(agent))
+    tools = {tool.name: tool for tool in found}
+    named = (REPLY.name, *(name for name in tools if name != ALIAS))
+    return Faculties(main_prompt(parts.persona, tools=named, channels=channels, subagents=types), tools)
+
+
+def make_works(workshop: Workshop, find: Find) -> Works:
+    """What the Main Agent can see and end; whoever wants it wants the task system to run."""
+    from pegasus.main_agent.delegating import Delegated
+
+    workshop.wanted.set()
+    return Delegated(find(AGENT))
+
+
+def courier_child(journal: Ref[JournalMessage]) -> Child[Never]:
+    """The listener of the task system, beside the Main Agent."""
+
+    async def run(inbox: Inbox[Notify]) -> None:
+        from pegasus.main_agent.courier import courier
+
+        await courier(inbox, journal)
+
+    return Child("courier", run)
+
+
+def load_task_types(workshop: Workshop) -> TaskTypes:
+    """The built-in kinds of task and the user's own; what is wrong with a file is logged."""
+    from pegasus.tasks.types import BUILT_IN, load_types
+
+    types, problems = load_types(BUILT_IN, *workshop.subagents)
+    for problem in problems:
+        _log.warning("a kind of task", problem=problem)
+    return types
+
+
+def make_kit(parts: Parts, workshop: Workshop, journal: Ref[JournalMessage], find: Find) -> Kit:
+    """What tasks think and act with. Slow: it imports every tool."""
+    from pegasus.tasks.cognition.doer import Doer
+    from pegasus.tasks.cognition.reflector import Reflector
+    from pegasus.tasks.cognition.thinker import Thinker
+    from pegasus.tasks.ports import Kit
+    from pegasus.tasks.tools import task_tools
+    from pegasus.tools.context import base_context
+    from pegasus.tools.executor import ToolExecutor
+    from pegasus.tools.registry import ToolRegistry
+
+    settings, window = parts.settings, workshop.context_window()
+    memory = workshop.memory(journal)
+    registry = ToolRegistry((*workshop.tools(memory), *task_tools(find(AGENT))))
+    toolbox = ToolExecutor(registry, timeout=settings.tools.timeout, timeouts=settings.tools.timeouts)
+
+    def model_for(task_type: TaskType) -> LanguageModel:
+        return workshop.model_for(task_type.model or "subagent")
+
+    return Kit(
+        types=load_task_types(workshop),
+        thinker=Thinker(parts.persona, parts.clock),
+        doer=Doer(toolbox, parts.clock),
+        reflector=Reflector(parts.persona, window),
+        toolbox=toolbox,
+        model_for=model_for,
+        reflection_model=workshop.model_for("reflection"),
+        context=base_context(workshop.workspace, settings.tools.allowed_paths, window),
+        memory=_remembered(memory),
+    )
+
+
+def _remembered(memory: Memory) -> Remembered:
+    """Memory as tasks meet it: one that cannot be read costs nobody a task."""
+    from pegasus.tasks.ports import Memory as Remembered
+
+    return Remembered(partial(_or_nothing, memory.index_message), partial(_or_nothing, memory.for_reflection))
+
+
+async def _or_nothing(read: Callable[[], Awaitable[str]]) -> str:
+    from actors import ActorError
+    from pegasus.memory import MemoryRefused
+    from pegasus.storage.messages import StorageError
+
+    try:
+        return await read()
+    except (MemoryRefused, OSError, StorageError, ActorError) as error:
+        _log.warning("memory cannot be read", error=str(error))
+        return ""
