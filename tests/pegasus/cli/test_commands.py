@@ -134,6 +134,7 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "init",
         "status",
         "tree",
+        "tasks",
         "config",
     ]
 
