@@ -1,9 +1,4 @@
-"""Asking: deadlines that are inherited, and waits that would never end.
-
-A question asked while another one is worked on inherits its deadline, as long as that one is unanswered. An actor
-whose own task waits for an answer handles nothing meanwhile, so a circle of such waits would never end; the wait that
-would close the circle is refused.
-"""
+"""Asking. A question asked while another one is worked on inherits its deadline, as long as that one is unanswered."""
 
 from __future__ import annotations
 
@@ -11,10 +6,11 @@ import math
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, current_task
+from trio.lowlevel import checkpoint_if_cancelled
 
 from actors._cell import exchange_of
-from actors._context import CURRENT, HANDLING
+from actors._circle import busy_actor, circle, names
+from actors._context import HANDLING
 from actors._errors import AskCycle, AskTimeout
 from actors._reply import Exchange, Reply, in_trio
 
@@ -30,10 +26,10 @@ async def ask(cell: Cell, make: Callable[..., object], args: tuple[object, ...],
     """Send a question and wait for its answer; the asker leaves however that ends."""
     await checkpoint_if_cancelled()
     exchange, message = _question(cell, make, args, timeout)
-    me = _busy_actor()
+    me = busy_actor()
     if me is not None:
         _refuse_circle(me, exchange)
-        me.waits_for = exchange
+        me.waits_for, exchange.asker = exchange, me
     try:
         if exchange.deadline == math.inf:
             if not cell.put(message):
@@ -51,7 +47,7 @@ async def ask(cell: Cell, make: Callable[..., object], args: tuple[object, ...],
         if exchange.open:
             exchange.leave()
         if me is not None:
-            me.waits_for = None
+            me.waits_for = exchange.asker = None
 
 
 async def request(cell: Cell, make: Callable[..., object], args: tuple[object, ...]) -> Exchange:
@@ -59,6 +55,9 @@ async def request(cell: Cell, make: Callable[..., object], args: tuple[object, .
     await checkpoint_if_cancelled()
     exchange, message = _question(cell, make, args, None)
     if not cell.put(message):
+        me = busy_actor()
+        if me is not None:
+            _refuse_circle(me, exchange)
         with trio.move_on_at(exchange.deadline) as scope:
             await cell.wait_for_room(message)
         if scope.cancelled_caught:
@@ -88,10 +87,10 @@ class Answer(Generic[R]):
 
 
 async def _get(exchange: Exchange, timeout: float | None) -> object:
-    me = _busy_actor()
+    me = busy_actor()
     if me is not None and exchange.open:
         _refuse_circle(me, exchange)
-        me.waits_for = exchange
+        me.waits_for, exchange.asker = exchange, me
     if timeout is not None:
         exchange.deadline = min(exchange.deadline, _deadline(timeout))
     try:
@@ -101,10 +100,13 @@ async def _get(exchange: Exchange, timeout: float | None) -> object:
             return await exchange.wait()
     finally:
         if me is not None:
-            me.waits_for = None
-    error = timed_out(exchange)
-    exchange.leave()
-    raise error
+            me.waits_for = exchange.asker = None
+    try:
+        raise timed_out(
+            exchange
+        )  # in no variable, or its traceback would keep itself, and the frames of all who called
+    finally:
+        exchange.leave()
 
 
 # ------------------------------------------------------------ questions, deadlines, circles
@@ -137,18 +139,7 @@ def timed_out(exchange: Exchange) -> AskTimeout:
     return cast("AskTimeout", exchange.error(AskTimeout, "no answer before the deadline"))
 
 
-def _busy_actor() -> Cell | None:
-    """The actor whose own task this is: it handles nothing while this task waits."""
-    life = CURRENT.get()
-    return life.cell if life is not None and life.task is current_task() else None
-
-
 def _refuse_circle(me: Cell, exchange: Exchange) -> None:
-    """Raise AskCycle if it would have to wait for itself. Who has its answer waits no more, even if it has not run yet."""
-    path = [me.path]
-    step: Exchange | None = exchange
-    while step is not None and step.open:
-        path.append(step.target.path)
-        if step.target is me:
-            raise AskCycle(tuple(path), message_type=exchange.kind.__name__, time=trio.current_time())
-        step = step.target.waits_for
+    path = circle(me, exchange.target)
+    if path is not None:
+        raise AskCycle(names(path), message_type=exchange.kind.__name__, time=trio.current_time())

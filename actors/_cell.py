@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import trio
 from trio.lowlevel import Abort, Task, TrioToken, current_task, reschedule, wait_task_rescheduled
 
+from actors._circle import busy_actor, check_line, check_moved
 from actors._errors import ActorDied, MailboxFull
 from actors._events import DeadLetter, Hub, Overflowed
 from actors._reply import Exchange, Reply
@@ -74,7 +75,10 @@ class System:
 
 
 class Cell:
-    """One address. expected: it runs or will run again. open: it takes messages. life: the present or the last run."""
+    """One address. expected: it runs or will run again. open: it takes messages. life: the present or the last run.
+
+    waits_for: the question that the actor's own task waits for. stands_at: in whose mailbox it waits for room.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -94,6 +98,7 @@ class Cell:
         "receiver",
         "senders",
         "sent",
+        "stands_at",
         "system",
         "waits_for",
     )
@@ -109,6 +114,7 @@ class Cell:
         self.attempt = 0
         self.receiver: Task | None = None
         self.waits_for: Exchange | None = None
+        self.stands_at: Cell | None = None
         self.sent = self.handled = self.dropped = self.dead = self.high_water = 0
         self.senders: deque[tuple[Task, object]] | None = None  # those that wait for room
         self._gone: trio.Event | None = None
@@ -127,6 +133,8 @@ class Cell:
         finally:
             if not taken:
                 exchange.move_back(target, holder)
+        if taken:
+            check_moved(exchange)
         return taken
 
     def put(self, message: object) -> bool:
@@ -191,12 +199,28 @@ class Cell:
             senders = self.senders = deque()
         place = (current_task(), message)
         senders.append(place)
+        exchange = exchange_of(message)
+        before = self if exchange is None else exchange.target
+        if exchange is not None and before is not self:
+            exchange.target = self
+            check_moved(exchange)
 
         def leave(_: Callable[[], object]) -> Abort:
             senders.remove(place)
+            if exchange is not None:
+                exchange.target = before
             return Abort.SUCCEEDED
 
-        await wait_task_rescheduled(leave)
+        me = busy_actor()
+        if me is None or me.waits_for is not None:  # an ask waits for its answer, whatever it takes
+            await wait_task_rescheduled(leave)
+            return
+        me.stands_at = self
+        check_line(me)
+        try:
+            await wait_task_rescheduled(leave)
+        finally:
+            me.stands_at = None
 
     # ------------------------------------------------------------ messages out
 
@@ -213,6 +237,7 @@ class Cell:
         self.queue.append(message)
         if (exchange := exchange_of(message)) is not None:
             exchange.move_to(self)
+            check_moved(exchange)
         reschedule(task)
 
     def start_receiving(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 import trio
 from trio.lowlevel import Abort, Task, checkpoint, current_task, reschedule, wait_task_rescheduled
 
-from actors._errors import ActorError
+from actors._errors import ActorError, AskCycle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,16 +25,30 @@ class Exchange:
     """What happens between one asker and whoever holds the Reply. Settled or left at most once, whichever is first.
 
     deadline: trio time after which nobody waits. holder: the run of an actor that has taken the question. open:
-    somebody waits, and there is no answer yet. left: nobody waits any more, and there never was one.
+    somebody waits, and there is no answer yet. left: nobody waits any more, so it need not be answered. asker: the
+    actor whose own task waits for the answer.
     """
 
-    __slots__ = ("_error", "_scopes", "_task", "_value", "deadline", "holder", "kind", "left", "open", "target")
+    __slots__ = (
+        "_error",
+        "_scopes",
+        "_task",
+        "_value",
+        "asker",
+        "deadline",
+        "holder",
+        "kind",
+        "left",
+        "open",
+        "target",
+    )
 
     def __init__(self, target: Cell, deadline: float) -> None:
         self.target = target
         self.kind: type = object  # of the message
         self.deadline = deadline
         self.holder: Life | None = None
+        self.asker: Cell | None = None
         self.open = True
         self.left = False
         self._value: object = None
@@ -88,6 +102,11 @@ class Exchange:
         error.__cause__ = cause
         return error
 
+    def refuse(self, path: tuple[str, ...]) -> None:
+        """Whoever waits for it would wait for itself: it waits no more. For one that is open."""
+        self.settle(None, AskCycle(path, message_type=self.kind.__name__, time=trio.current_time()))
+        self._abandon()
+
     def scope(self) -> trio.CancelScope:
         scope = trio.CancelScope()
         if self.left:
@@ -102,7 +121,7 @@ class Exchange:
 
     async def wait(self) -> object:
         """The answer. On cancel, the asker has not left."""
-        if not (self.open or self.left):
+        if not self.open and (self._error is not None or not self.left):
             await checkpoint()
             return self.unwrap()
         if self._task is not None:
@@ -128,8 +147,11 @@ class Exchange:
         if not self.open:
             return
         self.open = False
-        self.left = True
         self._let_go()
+        self._abandon()
+
+    def _abandon(self) -> None:
+        self.left = True
         for scope in self._scopes or ():
             scope.cancel(reason="the asker has left")
 

@@ -685,6 +685,117 @@ async def test_a_circle_through_a_forwarded_question_is_seen() -> None:
         assert await a.ask(Total, timeout=5) == ("c", "a", "c")
 
 
+@pytest.mark.parametrize("room", [1, 64])
+@pytest.mark.parametrize("between", [0, 1])
+async def test_a_question_that_is_handed_on_to_who_waits_for_its_asker_closes_a_circle(between: int, room: int) -> None:
+    """First c asks a (through `between` others), who waits for b; then b hands what a has asked on to c."""
+
+    async def asks(inbox: Inbox[Any], other: str) -> None:
+        async for message in inbox:
+            try:
+                message.reply.send(await root.ref(other).ask(Total))
+            except AskCycle as error:
+                message.reply.send(error.path)
+
+    async def hands_on(inbox: Inbox[Any], other: str) -> None:
+        async for message in inbox:
+            await trio.sleep(1)
+            await root.ref(other).tell(message)
+
+    names = ["a", "d"][: between + 1]
+    async with (
+        tree(
+            Child("a", asks, "b"),
+            Child("b", hands_on, "c"),
+            Child("c", asks, names[-1], mailbox=Mailbox(room)),
+            Child("d", asks, "a"),
+        ) as (root, events),
+        trio.open_nursery() as nursery,
+    ):
+        first = await root.ref("a").request(Total)
+        await settle()
+        second = await root.ref("c").request(Total)
+        await settle()
+        if room == 1:  # so that what is handed on stands in line
+            nursery.start_soon(root.ref("c").request, Total, "nobody waits for this")
+        with trio.fail_after(5):
+            assert await first.get() == ("a", "c", *names[::-1])
+            blocked = ("b",) if room == 1 else ()  # b itself is in line
+            assert await second.get() == ("a", *blocked, "c", *names[::-1])
+        await settle()
+        dead = [(event.path, event.why) for event in happened(events, DeadLetter) if not event.message.label]
+        assert dead == [("c", "its asker has left")] * (2 - len(blocked))  # what a has asked for each of both
+
+
+@pytest.mark.parametrize("between", [0, 1])
+async def test_who_waits_for_one_that_waits_for_room_before_it_hears_so(between: int) -> None:
+    """a asks b (through `between` others), which tells a, which has no room."""
+
+    async def asks(inbox: Inbox[Any], other: str) -> None:
+        async for message in inbox:
+            got.append(message)
+            if isinstance(message, Total):
+                try:
+                    message.reply.send(await root.ref(other).ask(Total))
+                except AskCycle as error:
+                    message.reply.send(error.path)
+
+    async def tells(inbox: Inbox[Any]) -> None:
+        async for message in inbox:
+            await root.ref("a").tell("told")
+            message.reply.send(1)
+
+    got: list[Any] = []
+    async with (
+        tree(
+            Child("a", asks, "d" if between else "b", mailbox=Mailbox(1)), Child("b", tells), Child("d", asks, "b")
+        ) as (root, _),
+        trio.open_nursery() as nursery,
+    ):
+        first = await root.ref("a").request(Total)
+        nursery.start_soon(root.ref("a").tell, "fills it")
+        with trio.fail_after(5):
+            answer = await first.get()
+        assert answer == (("d", "b", "a", "d") if between else ("a", "b", "a"))
+        await settle()
+        assert got[-2:] == ["fills it", "told"]
+
+
+async def test_a_request_does_not_wait_for_room_behind_itself() -> None:
+    async def requests(inbox: Inbox[Any]) -> None:
+        async for message in inbox:
+            try:
+                await inbox.ref.request(Total)
+            except AskCycle as error:
+                message.reply.send(error.path)
+
+    async with tree(Child("a", requests, mailbox=Mailbox(1))) as (root, _):
+        answers = [root.ref("a").request(Total), root.ref("a").request(Total)]
+        first, _second = [await answer for answer in answers]
+        with trio.fail_after(1):
+            assert await first.get() == ("a", "a")
+
+
+async def test_an_actor_that_waits_for_room_behind_itself_is_no_matter_for_others() -> None:
+    """No ask is in that circle, so none can end; the others go on."""
+
+    async def tells_itself(inbox: Inbox[Any]) -> None:
+        async for _ in inbox:
+            await inbox.ref.tell("again")
+            await inbox.ref.tell("and again")
+
+    async def asks(inbox: Inbox[Any]) -> None:
+        async for message in inbox:
+            with pytest.raises(AskTimeout):
+                await root.ref("a").ask(Total, timeout=1)
+            message.reply.send(1)
+
+    async with tree(Child("a", tells_itself, mailbox=Mailbox(1), shutdown=1), Child("b", asks)) as (root, _):
+        await root.ref("a").tell("go")
+        await settle()
+        assert await root.ref("b").ask(Total, timeout=2) == 1
+
+
 async def test_an_actor_may_ask_itself_from_a_task_beside_its_inbox() -> None:
     async def asks_itself(inbox: Inbox[Any]) -> None:
         async def ask(reply: Reply[int]) -> None:
