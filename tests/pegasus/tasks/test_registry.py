@@ -1,66 +1,62 @@
-"""The tasks in memory, and that it stays small."""
-
 import pytest
 
-from pegasus.tasks.context import TaskState
+from pegasus.events import Event, EventType
+from pegasus.tasks import TaskState, payloads
 from pegasus.tasks.fsm import TaskFSM
-from pegasus.tasks.registry import TaskNotFound, TaskRegistry
+from pegasus.tasks.registry import TaskEntry, TaskNotFound, TaskRegistry
 from pegasus.tasks.views import view_of
-from tests.pegasus.tasks.lives import E, created, event, failed, reasoned
 
 
-def task(name, *events):
-    first = created()
-    made = TaskFSM.from_event(event(first.type, first.payload, task_id=name))
-    for it in events:
-        made.transition(event(it.type, it.payload, task_id=name))
-    return made
+def entry(task_id, *, priority=None, state=None):
+    payload = payloads.created("do it")
+    fsm = TaskFSM.from_event(Event(task_id, EventType.TASK_CREATED, 1, "t", task_id, payload, priority))
+    if state is not None:
+        fsm.assume(state)
+    return TaskEntry(view_of(fsm), fsm)
 
 
 def test_a_task_is_found_by_its_id():
     registry = TaskRegistry()
-    one = task("one")
-    registry.register(one)
-    assert registry.get("one") is one is registry.get_or_none("one")
-    assert "one" in registry
-    assert registry.get_or_none("two") is None
-    with pytest.raises(TaskNotFound, match="'two'"):
-        registry.get("two")
-    assert registry.remove("one") is one
-    assert registry.remove("one") is None
-    assert len(registry) == 0
+    one = registry.register(entry("a"))
+    assert registry.get("a") is one is registry.get_or_none("a")
+    assert registry.get_or_none("b") is None
+    with pytest.raises(TaskNotFound, match="no task 'b' in memory"):
+        registry.get("b")
 
 
-def test_tasks_are_listed_by_what_they_are_at():
+def test_one_that_is_held_already_is_kept():
     registry = TaskRegistry()
-    for made in (
-        task("idle"),
-        task("thinking", created()),
-        task("acting", created(), reasoned()),
-        task("failed", failed()),
-    ):
-        registry.register(made)
-    assert [it.task_id for it in registry.all()] == ["idle", "thinking", "acting", "failed"]
-    assert [it.task_id for it in registry.active()] == ["thinking", "acting"]
-    assert [it.task_id for it in registry.by_state(TaskState.FAILED)] == ["failed"]
-    assert [it.task_id for it in registry] == ["idle", "thinking", "acting", "failed"]
+    one = registry.register(entry("a"))
+    assert registry.register(entry("a")) is one
 
 
-def test_memory_stays_flat_over_two_thousand_finished_tasks():
-    registry = TaskRegistry(keep=10)
-    for n in range(2000):
-        registry.register(task(f"t{n}", failed(f"error {n}")))
-        assert registry.cleanup(view_of) == 1
-    registry.register(task("last"))
-    assert registry.cleanup(view_of) == 0
-    assert len(registry) == 1
-    assert [view.task_id for view in registry.finished()] == [f"t{n}" for n in range(1990, 2000)]
-    assert registry.finished()[-1].error == "error 1999"
-    assert registry.counts() == {TaskState.FAILED: 2000, TaskState.IDLE: 1}
-
-
-def test_what_is_finished_can_be_decided_otherwise():
+def test_the_most_urgent_comes_first_and_among_equals_the_first():
     registry = TaskRegistry()
-    registry.register(task("failed", failed()))
-    assert registry.cleanup(view_of, over=lambda it: False) == 0
-    assert E.TASK_FAILED in {it.trigger_type for it in registry.get("failed").history}
+    for task_id, priority in [("a", None), ("b", 5), ("c", None), ("d", 5)]:
+        registry.enqueue(registry.register(entry(task_id, priority=priority)))
+    registry.withdraw(registry.get("d"))
+    order = [registry.dequeue().task_id for _ in range(3)]
+    assert (order, registry.dequeue()) == (["b", "a", "c"], None)
+
+
+def test_only_the_last_finished_tasks_are_remembered():
+    registry = TaskRegistry(remembered=2)
+    for task_id in "abcd":
+        registry.finished(registry.register(entry(task_id, state=TaskState.FAILED)))
+    assert [one.task_id for one in registry] == ["c", "d"]
+
+
+def test_a_finished_task_that_goes_on_is_not_forgotten():
+    registry = TaskRegistry(remembered=1)
+    registry.finished(registry.register(entry("a", state=TaskState.REASONING)))
+    registry.finished(registry.register(entry("b", state=TaskState.FAILED)))
+    assert "a" in registry
+
+
+def test_places_and_those_who_wait_for_one_are_counted():
+    registry = TaskRegistry()
+    working = registry.register(entry("a"))
+    working.working = True
+    registry.register(entry("b"))
+    registry.register(entry("c", state=TaskState.SUSPENDED))
+    assert (registry.active, registry.waiting) == (1, 1)

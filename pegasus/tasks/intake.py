@@ -1,0 +1,101 @@
+"""How tasks come to be: submitted, or by an event from outside (seed 001, "External Input Processing")."""
+
+from __future__ import annotations
+
+from actors import ActorError
+from pegasus.events import Event, EventType
+from pegasus.messages import Json
+from pegasus.observe import get_logger
+from pegasus.storage.messages import StorageError
+from pegasus.tasks import payloads
+from pegasus.tasks.fsm import TaskFSM
+from pegasus.tasks.messages import Submit, TaskError, task_id_of
+from pegasus.tasks.office import Office
+from pegasus.tasks.registry import TaskEntry
+from pegasus.tasks.seats import Seats
+from pegasus.tasks.types import DEFAULT
+from pegasus.tasks.views import view_of
+
+_log = get_logger("agent")
+
+
+class Intake:
+    """Makes tasks; what it makes starts when its TASK_CREATED comes back from the bus."""
+
+    def __init__(self, office: Office, seats: Seats) -> None:
+        self._office = office
+        self._seats = seats
+
+    async def submit(self, request: Submit) -> str:
+        """Answered when TASK_CREATED has come back from the bus, for then it is on disk."""
+        if not request.text.strip():
+            raise TaskError("input is empty: say what is to be done")
+        if self._office.ports.kit.types.get(request.task_type) is None:
+            known = ", ".join(self._office.ports.kit.types.names())
+            raise TaskError(f"there is no type {request.task_type!r} of task; there are: {known}")
+        task_id = task_id_of(request.key) if request.key else self._office.ports.events.new_id()
+        entry = self._office.registry.get_or_none(task_id)
+        if entry is None and request.key and await self._office.archive.exists(task_id):
+            return task_id
+        entry = self._office.registry.get_or_none(task_id)  # another one with this key may have come meanwhile
+        if entry is None:
+            received = self._office.ports.events.create(
+                EventType.MESSAGE_RECEIVED, request.source, {"text": request.text, "handledBy": "agent"}
+            )
+            payload = payloads.created(
+                request.text,
+                description=request.description,
+                source=request.source,
+                metadata=request.metadata,
+                task_type=request.task_type,
+            )
+            entry = await self._create(received, payload, task_id, request.priority, announce=True)
+        if not entry.created:
+            await entry.known.wait()
+        return task_id
+
+    async def _create(
+        self, parent: Event, payload: dict[str, Json], task_id: str, priority: int | None, *, announce: bool = False
+    ) -> TaskEntry:
+        """A task of this event, which is emitted first if it is to be announced. It is known before anything is awaited."""
+        registry, limits = self._office.registry, self._office.limits
+        if registry.waiting >= limits.max_queued + max(0, limits.max_active - registry.active):
+            raise TaskError(
+                f"{limits.max_queued} tasks are waiting already, which is the most there may be (tasks.max_queued)"
+            )
+        event = self._office.ports.events.derive(
+            parent, EventType.TASK_CREATED, payload, source="agent", task_id=task_id, priority=priority
+        )
+        fsm = TaskFSM.from_event(event)
+        entry = registry.register(TaskEntry(view_of(fsm), fsm))
+        if announce:
+            await self._office.emit(parent)
+        await self._office.emit(event)
+        return entry
+
+    async def external(self, event: Event) -> None:
+        """A message, webhook or schedule: for a task that waits, for somebody else, or a new task (X16)."""
+        text = event.payload.get("text")
+        if event.task_id is not None:
+            try:
+                await self._seats.resume(event.task_id, text if isinstance(text, str) else "")
+            except (TaskError, StorageError, ActorError) as error:
+                _log.warning("dropped a message for a task", task=event.task_id, problem=str(error))
+            return
+        if "handledBy" in event.payload:
+            return
+        if not isinstance(text, str) or not text.strip():
+            _log.warning("dropped an event without a text", type=event.type.name, source=event.source)
+            return
+        kind, metadata = event.payload.get("taskType"), event.payload.get("metadata")
+        payload = payloads.created(
+            text,
+            description=str(event.payload.get("description") or ""),
+            source=event.source,
+            metadata=metadata if isinstance(metadata, dict) else None,
+            task_type=kind if isinstance(kind, str) and self._office.ports.kit.types.get(kind) else DEFAULT,
+        )
+        try:
+            await self._create(event, payload, self._office.ports.events.new_id(), None)
+        except TaskError as error:
+            _log.warning("refused a task", source=event.source, problem=str(error))
