@@ -49,7 +49,7 @@ class Reloader:
     def __init__(self, home: Home, settings: Settings, token: str, *, quiet_stderr: bool) -> None:
         self.settings = settings
         self.models = make_models(settings)
-        self.model = CurrentModel(self.models.get("default"))
+        self.model = CurrentModel(self.models.get("default", "conversation"))
         self._home = home
         self._token = token
         self._quiet = quiet_stderr
@@ -86,7 +86,7 @@ class Reloader:
         later = [key for key in changed if key not in now]
         if any(not key.startswith("log.") for key in now):
             models = make_models(new)
-            self.model.model = models.get("default")
+            self.model.model = models.get("default", "conversation")
             old, self.models = self.models, models
             await models.warm_up()
             self._retired.append(old)  # a call may be under way on it

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class Models:
     """Hands out LanguageModels by role ("default", "subagent", "compact", "reflection") or by `<provider>/<model>`.
 
-    Making it imports nothing and opens nothing. At most `max_concurrent_calls` calls run at a time, first come first
-    served. env: where keys of providers that are not configured come from. Raises ModelConfigError.
+    Making it imports nothing and opens nothing. At most `max_concurrent_calls` calls run at a time in each lane, first come
+    first served; a lane of its own keeps a conversation from waiting behind background work. env: where keys of providers
+    that are not configured come from. Raises ModelConfigError.
     """
 
     def __init__(
@@ -37,9 +38,9 @@ class Models:
         self._settings = settings
         self._providers = find_providers(providers, env)
         self._rng = rng
-        self._permits = trio.Semaphore(settings.max_concurrent_calls, max_value=settings.max_concurrent_calls)
+        self._permits: dict[str, trio.Semaphore] = {}
         self._sdks: dict[str, Sdk] = {}
-        self._models: dict[str, LanguageModel] = {}
+        self._models: dict[tuple[str, str], LanguageModel] = {}
 
     def name(self, role: str = "default") -> str:
         """`<provider>/<model>` of a role. Raises ModelConfigError where that cannot work."""
@@ -47,13 +48,13 @@ class Models:
         split_spec(spec, self._providers, f"models.{role}")
         return spec
 
-    def get(self, role: str = "default") -> LanguageModel:
+    def get(self, role: str = "default", lane: str = "work") -> LanguageModel:
         """The model of a role, with the fallbacks of the settings behind it. Raises ModelConfigError."""
         spec = self.name(role)
         chain = [spec, *(name for name in self._settings.fallback if name != spec)]
         if len(chain) == 1:
-            return self._one(spec, f"models.{role}")
-        return FallbackModel(tuple(self._one(name, "models.fallback") for name in chain))
+            return self._one(spec, f"models.{role}", lane)
+        return FallbackModel(tuple(self._one(name, "models.fallback", lane) for name in chain))
 
     def context_window(self, role: str = "default") -> int:
         """Tokens that fit into the model of a role: the setting, else what is known of the model, else 128,000."""
@@ -65,7 +66,7 @@ class Models:
         What goes wrong here goes wrong again at the first call, which reports it; so nothing is raised.
         """
         provider, _ = split_spec(self.name(), self._providers, "models.default")
-        self._one(self.name(), "models.default")
+        self._one(self.name(), "models.default", "work")
         sdk = self._sdks.get(provider.name)
         if sdk is not None:
             with suppress(ModelError):
@@ -78,21 +79,25 @@ class Models:
 
     # ------------------------------------------------------------ making
 
-    def _one(self, spec: str, path: str) -> LanguageModel:
-        model = self._models.get(spec)
+    def _one(self, spec: str, path: str, lane: str) -> LanguageModel:
+        model = self._models.get((spec, lane))
         if model is None:
             provider, model_id = split_spec(spec, self._providers, path)
-            model = self._models[spec] = self._make(spec, provider, model_id)
+            model = self._models[spec, lane] = self._make(spec, provider, model_id, lane)
         return model
 
-    def _make(self, spec: str, provider: Provider, model_id: str) -> LanguageModel:
+    def _permits_of(self, lane: str) -> trio.Semaphore:
+        most = self._settings.max_concurrent_calls
+        return self._permits.setdefault(lane, trio.Semaphore(most, max_value=most))
+
+    def _make(self, spec: str, provider: Provider, model_id: str, lane: str) -> LanguageModel:
         if provider.type == "offline":
             from pegasus.models.offline import StandIn
 
             return StandIn(spec)
-        return self._make_remote(spec, provider, model_id)
+        return self._make_remote(spec, provider, model_id, lane)
 
-    def _make_remote(self, spec: str, provider: Provider, model_id: str) -> LanguageModel:
+    def _make_remote(self, spec: str, provider: Provider, model_id: str, lane: str) -> LanguageModel:
         """With the provider's one client for all its models. What is imported here, no stand-in needs."""
         from pegasus.models.remote import RemoteModel, Wire
 
@@ -108,4 +113,5 @@ class Models:
             sdk = sdk or openai.sdk(provider.type, provider.api_key, provider.base_url)
             wire = openai.ChatWire(model_id, provider.type, own=openai.is_own(provider.type, provider.base_url))
         self._sdks[provider.name] = sdk
-        return RemoteModel(spec, wire, sdk, permits=self._permits, timeout=self._settings.timeout, rng=self._rng)
+        permits = self._permits_of(lane)
+        return RemoteModel(spec, wire, sdk, permits=permits, timeout=self._settings.timeout, rng=self._rng)

@@ -134,3 +134,12 @@ def test_only_the_sdk_of_the_configured_provider_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['openai']"
+
+
+async def test_a_conversation_does_not_wait_behind_background_work() -> None:
+    """Tasks may hold every place of their lane; the Main Agent has places of its own."""
+    made = models(ModelSettings(default="anthropic/a", max_concurrent_calls=1), ANTHROPIC_API_KEY="k")
+    work, talk = made.get("subagent"), made.get("default", "conversation")
+    assert work is made.get("default")
+    assert work._permits is not talk._permits
+    assert made.get("anthropic/b")._permits is work._permits
