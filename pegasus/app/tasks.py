@@ -122,7 +122,9 @@ def make_faculties(parts: Parts, workshop: Workshop, find: Find, channels: list[
     found = (current_time(parts.clock), *delegating_tools(agent, types), *task_tools(agent))
     tools = {tool.name: tool for tool in found}
     named = (REPLY.name, *(name for name in tools if name != ALIAS))
-    return Faculties(main_prompt(parts.persona, tools=named, channels=channels, subagents=types), tools)
+    return Faculties(
+        main_prompt(parts.persona, tools=named, channels=channels, subagents=types), tools, frozenset({ALIAS})
+    )
 
 
 def make_works(workshop: Workshop, find: Find) -> Works:

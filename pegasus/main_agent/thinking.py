@@ -18,7 +18,7 @@ from pegasus.main_agent.progress import OUTWARD, Next, progress_of
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.speaking import REPLY, Unspeakable, answer_to, failure_result, post_key, post_of, result_of
 from pegasus.messages import Json, Media
-from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse, ToolCall
+from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Item, Post, PostResult
 from pegasus.tools import Tool, ToolContext, run_tool
@@ -28,10 +28,16 @@ _log = get_logger("main_agent")
 
 @attrs.frozen(eq=False)
 class Faculties:
-    """The prompt, and the tools beside reply by their names."""
+    """The prompt, and the tools beside reply by their names. aliases: names that are accepted but not shown."""
 
     system: str
     tools: Mapping[str, Tool]
+    aliases: frozenset[str] = frozenset()
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model is shown."""
+        return (REPLY, *(tool.spec for name, tool in self.tools.items() if name not in self.aliases))
 
 
 @attrs.frozen(eq=False)
@@ -55,8 +61,7 @@ class Mind:
     def request(self, session: Session) -> ModelRequest:
         """The next call: the whole session as turns, behind a prompt and tools that never change (prefix caching)."""
         faculties = self.make_faculties()
-        specs = (REPLY, *(tool.spec for tool in faculties.tools.values()))
-        return ModelRequest(faculties.system, tuple(session.projection.turns), specs)
+        return ModelRequest(faculties.system, tuple(session.projection.turns), faculties.specs)
 
 
 async def work_on(item: Item, session: Session, mind: Mind) -> None:

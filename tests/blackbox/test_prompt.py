@@ -98,11 +98,14 @@ async def test_system_prompt_says_what_seed_000_wants(tmp_path):
     system = book.asked[0].system
     for words in (
         "You are Pegasus", "## Safety", "no independent goals", "human oversight", "own system prompt", "manipulate",
-        "stop, pause, or audit", "INNER MONOLOGUE", "reply(", "current_time(", "[channel: <type> | id: <channelId> | thread:",
+        "stop, pause, or audit", "INNER MONOLOGUE", "reply(", "current_time(", "## Subagent Types", "- explore: ", "[channel: <type> | id: <channelId> | thread:",
         "sms", "160", "telegram", "slack", "web",
     ):  # fmt: skip
         assert words in system, words
-    assert set(book.asked[0].tools) == {"reply", "current_time"}
+    assert set(book.asked[0].tools) == {
+        *("reply", "spawn_subagent", "current_time"),
+        *("task_list", "task_status", "task_replay", "resume_task"),
+    }
 
 
 async def test_history_is_used_after_a_restart(tmp_path):
