@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 import trio
 from trio.lowlevel import checkpoint_if_cancelled
 
-from actors._cell import exchange_of
+from actors._cell import HOPELESS, exchange_of
 from actors._circle import busy_actor, circle, names
 from actors._context import HANDLING
-from actors._errors import AskCycle, AskTimeout
+from actors._errors import ActorDied, AskCycle, AskTimeout
 from actors._reply import Exchange, Reply, in_trio
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ async def ask(cell: Cell, make: Callable[..., object], args: tuple[object, ...],
     """Send a question and wait for its answer; the asker leaves however that ends."""
     await checkpoint_if_cancelled()
     exchange, message = _question(cell, make, args, timeout)
+    if cell.is_hopeless():
+        exchange.leave()
+        raise exchange.error(ActorDied, HOPELESS)
     me = busy_actor()
     if me is not None:
         _refuse_circle(me, exchange)
@@ -88,6 +91,9 @@ class Answer(Generic[R]):
 
 async def _get(exchange: Exchange, timeout: float | None) -> object:
     me = busy_actor()
+    life = exchange.target.life
+    if exchange.open and life is not None and exchange.target.is_hopeless():
+        exchange.target.strand(life.core, exchange)
     if me is not None and exchange.open:
         _refuse_circle(me, exchange)
         me.waits_for, exchange.asker = exchange, me

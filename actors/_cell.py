@@ -25,10 +25,12 @@ from actors._spec import Mailbox, Overflow
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from actors._core import Core
     from actors._exits import Exit
     from actors._life import Life
 
 _NO_MAILBOX = Mailbox()
+HOPELESS = "the actor is down, and does not come back as long as its supervisor waits for the sender to start or end"
 _FIRST_FIELD: dict[type, str] = {}
 
 
@@ -194,6 +196,9 @@ class Cell:
 
     async def wait_for_room(self, message: object) -> None:
         """Stand in line with a message until it is in the mailbox, or the mailbox closes. On cancel it was not sent."""
+        if self.is_hopeless():
+            self._strand_in_line(message)
+            return
         senders = self.senders
         if senders is None:
             senders = self.senders = deque()
@@ -262,6 +267,44 @@ class Cell:
         self.system.hub.publish(
             DeadLetter(message, why, path=self.path, time=trio.current_time(), attempt=self.attempt)
         )
+
+    # ------------------------------------------------------------ down, for somebody who must not wait
+
+    def is_hopeless(self) -> bool:
+        """Whether it is down, and the current task must not wait for it, since it is itself waited for."""
+        life = self.life
+        return life is not None and life.done and life.core.held_up_by(current_task())
+
+    def strand(self, core: Core, only: Exchange | None = None) -> None:
+        """It is down, and `core` waits for somebody else: what that one waits for here becomes dead letters.
+
+        only: of the current task, which is about to wait.
+        """
+        kept = deque[object]()
+        while self.queue:
+            message = self.queue.popleft()
+            exchange = exchange_of(message)
+            if exchange is None or not exchange.open:
+                kept.append(message)
+            elif exchange is only or core.held_up_by(exchange.task):
+                self.bury(message, HOPELESS)
+            else:
+                kept.append(message)
+        self.queue = kept
+        senders = self.senders or deque()
+        for place in tuple(senders):
+            task, message = place
+            if core.held_up_by(task):
+                senders.remove(place)
+                self._strand_in_line(message)
+                reschedule(task)
+
+    def _strand_in_line(self, message: object) -> None:
+        """A message that stood in line, or was about to."""
+        self.sent += 1
+        if (exchange := exchange_of(message)) is not None:
+            exchange.move_to(self)
+        self.bury(message, HOPELESS)
 
     # ------------------------------------------------------------ open and closed
 

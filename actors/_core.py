@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Never
 
 import trio
 
+from actors._context import CURRENT
 from actors._errors import GaveUp
 from actors._events import Restarting
 from actors._exits import Normal, Stopped
@@ -31,6 +32,8 @@ from actors._table import Replace, State, Table, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from random import Random
+
+    from trio.lowlevel import Task
 
     from actors._cell import Cell, System
     from actors._spec import Child, Subtree
@@ -72,6 +75,8 @@ class Core:
         self._news = trio.Event()
         self._idle = self._held = False
         self._guest: Life | None = None  # what is started by somebody else's task
+        self._awaited: list[Life] = []  # whose start or end it waits for
+        self._down_now: dict[Cell, None] = {}  # children whose run has ended, and that may come back
         self._context = copy_context()
         self._work = trio.CancelScope()
         self._aborted: dict[Life, bool] = {}  # starts whose caller left, and whether to forget the child
@@ -235,6 +240,7 @@ class Core:
     def spawn(self, name: str) -> Life:
         """Start a child, without waiting until it is up."""
         cell = self.cells[name]
+        self._down_now.pop(cell, None)
         child = self.table.entries[name].child
         cell.attempt = self.table.starting(name)
         cell.expect(child.mailbox)
@@ -251,14 +257,47 @@ class Core:
     async def _start(self, name: str) -> Life:
         """Start a child and wait until it is up, or has ended before that."""
         life = self.spawn(name)
-        await life.wait_settled()
+        await self.see_settled(life)
         return life
+
+    async def see_settled(self, life: Life) -> None:
+        """Wait until it is up, or has ended before that. For the supervisor's task, or one that holds it."""
+        self._awaited.append(life)
+        try:
+            await life.wait_settled()
+        finally:
+            self._awaited.remove(life)
+
+    async def _see_end(self, life: Life, *, patient: bool) -> None:
+        self._awaited.append(life)
+        try:
+            for cell in self._down_now:
+                cell.strand(self)
+            await see_end(life, patient=patient)
+        finally:
+            self._awaited.remove(life)
+
+    def held_up_by(self, task: Task | None) -> bool:
+        """Whether it waits for a child to start or end that waits for this task: that must not wait for another child.
+
+        A start waits for the actor's own task only, an end for all of them.
+        """
+        life = None if task is None or not self._awaited else task.context.get(CURRENT)
+        return life is not None and any(
+            (life is awaited or life.cell.path.startswith(f"{awaited.cell.path}/"))
+            and (awaited.stopping or (life.task is task and not life.up))
+            for awaited in self._awaited
+        )
 
     def is_up(self, life: Life, now: float) -> None:
         if not life.stopping:
             self.table.up(life.child.name, now)
 
     def is_over(self, life: Life) -> None:
+        if life.cell.open:
+            self._down_now[life.cell] = None
+            if self._awaited:
+                life.cell.strand(self)
         if life.fatal is not None:
             self._end(life.fatal)
         elif life.up or life in self._aborted:  # whoever waits for a start sees for himself that it failed
@@ -271,7 +310,7 @@ class Core:
             self._tell_to_stop(life)
             life.cell.refuse("the actor is stopping")
         for life in sorted(lives, key=lambda life: life.stop_deadline):
-            await see_end(life, patient=patient)
+            await self._see_end(life, patient=patient)
             if life.done:
                 self._down(life.child.name)
 
@@ -282,7 +321,7 @@ class Core:
             await self.stop_children((name,), patient=True)
             return
         self._tell_to_stop(life)
-        await see_end(life, patient=True)
+        await self._see_end(life, patient=True)
         if life in self._aborted:
             self._down(name, forget=self._aborted.pop(life))
         else:
@@ -322,6 +361,7 @@ class Core:
     def close(self, name: str, why: str) -> None:
         """A child is down and will not come back by itself."""
         self.cells[name].close(why)
+        self._down_now.pop(self.cells[name], None)
         if name not in self.table.entries:
             del self.cells[name]
 

@@ -41,12 +41,12 @@ class Life:
     """One run. held: the open questions it has taken. stopping: it was told to stop. done: it has ended."""
 
     __slots__ = (
-        "_core",
         "_ended",
         "_starter",
         "attempt",
         "cell",
         "child",
+        "core",
         "current",
         "done",
         "exit",
@@ -68,7 +68,7 @@ class Life:
         self.cell = cell
         self.child = child
         self.attempt = attempt
-        self._core = core
+        self.core = core
         self.scope = trio.CancelScope()
         self._starter: Task | None = None
         self.task: Task | None = None
@@ -135,7 +135,7 @@ class Life:
         if self._ended is not None:
             self._ended.set()
         self.cell.check_gone()
-        self._core.is_over(self)
+        self.core.is_over(self)
 
     def _let_go(self, exit: Exit) -> None:
         """What is in hand dies with the actor if it did not end in peace; whoever waits for an answer hears of it."""
@@ -214,7 +214,7 @@ class Life:
         now = trio.current_time()
         if self.cell.system.hub.heard:
             self.publish(Started(path=self.cell.path, time=now, attempt=self.attempt))
-        self._core.is_up(self, now)
+        self.core.is_up(self, now)
         self.settle()
 
     def settle(self) -> None:

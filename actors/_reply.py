@@ -26,13 +26,12 @@ class Exchange:
 
     deadline: trio time after which nobody waits. holder: the run of an actor that has taken the question. open:
     somebody waits, and there is no answer yet. left: nobody waits any more, so it need not be answered. asker: the
-    actor whose own task waits for the answer.
+    actor whose own task waits for the answer. task: waits now.
     """
 
     __slots__ = (
         "_error",
         "_scopes",
-        "_task",
         "_value",
         "asker",
         "deadline",
@@ -41,6 +40,7 @@ class Exchange:
         "left",
         "open",
         "target",
+        "task",
     )
 
     def __init__(self, target: Cell, deadline: float) -> None:
@@ -53,7 +53,7 @@ class Exchange:
         self.left = False
         self._value: object = None
         self._error: BaseException | None = None
-        self._task: Task | None = None
+        self.task: Task | None = None
         self._scopes: list[trio.CancelScope] | None = None
 
     # ------------------------------------------------------------ the callee's half
@@ -88,8 +88,8 @@ class Exchange:
         if holder is not None:
             self.holder = None
             holder.held.pop(self, None)
-        if self._task is not None:
-            task, self._task = self._task, None
+        if self.task is not None:
+            task, self.task = self.task, None
             reschedule(task, cast("outcome.Outcome[object]", self))
 
     def fail(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> None:
@@ -124,9 +124,9 @@ class Exchange:
         if not self.open and (self._error is not None or not self.left):
             await checkpoint()
             return self.unwrap()
-        if self._task is not None:
+        if self.task is not None:
             raise trio.BusyResourceError("another task waits for this answer already")
-        self._task = current_task()
+        self.task = current_task()
         return await wait_task_rescheduled(self._stop_waiting)
 
     def unwrap(self) -> object:
@@ -139,7 +139,7 @@ class Exchange:
             del self  # or the error's traceback would keep what keeps the error
 
     def _stop_waiting(self, _: Callable[[], object]) -> Abort:
-        self._task = None
+        self.task = None
         return Abort.SUCCEEDED
 
     def leave(self) -> None:

@@ -132,7 +132,7 @@ async def _restart(core: Core, name: str) -> Life:
 async def _come_up(core: Core, name: str, *, new: bool) -> Life:
     life = core.spawn(name)
     try:
-        await life.wait_settled()
+        await (life.wait_settled() if core.parallel else core.see_settled(life))
     except trio.Cancelled:
         if not core.ending:
             _leave_start(core, life, forget=new)

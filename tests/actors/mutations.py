@@ -188,7 +188,7 @@ MUTATIONS = [
     Mutation(
         "the next child does not wait until this one is up",
         "_core",
-        "        await life.wait_settled()\n        return life",
+        "        await self.see_settled(life)\n        return life",
         "        await trio.lowlevel.checkpoint()\n        return life",
         SUPERVISOR,
     ),
