@@ -35,7 +35,10 @@ class _Log(Protocol):
 
 
 async def load(disk: Disk, max_waiting: int, report: Report) -> Logs:
-    """The logs as they are on disk; a missing file is an empty one. Raises StorageError if one cannot be read."""
+    """The logs as they are on disk; a missing file is an empty one. What replies carried of other files is in those now.
+
+    Raises StorageError if one cannot be read, or written where it must be.
+    """
     directory = Directory()
     accepted, replies = InboxLog(directory, max_waiting), OutboxLog()
     logs: tuple[tuple[str, _Log], ...] = ((inbox.PATH, accepted), (outbox.PATH, replies))
@@ -45,6 +48,9 @@ async def load(disk: Disk, max_waiting: int, report: Report) -> Logs:
         for (path, log), content in zip(logs, contents, strict=True)
         if await _replay(disk, path, content, log, report)
     ]
+    for run in replies.take_runs():
+        if wrong := await disk.run(Volume.redo, run):
+            report(wrong)
     return Logs(directory, accepted, replies, tuple(damaged))
 
 

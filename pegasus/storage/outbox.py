@@ -3,7 +3,8 @@
 Pure, and staged like `inbox`. Of a reply that nobody acknowledged, only its place in the file is held for long; the
 newest replies are in memory too, since most are handed out and acknowledged at once.
 
-    {"type":"reply","key":"…","at":ms,"message":{…}}
+    {"type":"reply","key":"…","at":ms,"message":{…}}                  and perhaps "redo", see there
+    {"type":"settled"}                                                nothing before it need be redone
     {"type":"ack","channel":{"type","channelId"},"seq":13}            everything up to it
     {"type":"address","channel":{…},"seq":13,"acked":12}              after a compaction: the numbering of an address
     {"type":"keys","channels":[{…}, …],"replies":[[key, seq, place in channels], …]}       acknowledged ones, without text
@@ -19,6 +20,7 @@ from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage.compaction import merged, pieces
 from pegasus.storage.jsonl import Line, text_of
 from pegasus.storage.messages import Post
+from pegasus.storage.redo import SETTLED, Debt, Run, run_in, together
 from pegasus.storage.replies import (
     GONE,
     Compaction,
@@ -57,6 +59,8 @@ class OutboxLog:
         self._unacked_bytes = 0
         self._owed: dict[Address, int] = {}
         self._staged: list[tuple[Stored, bytes]] = []
+        self._runs: dict[str, Run] = {}
+        self._debt = Debt.NONE
         self.size = 0
 
     # ------------------------------------------------------------------ posting
@@ -93,32 +97,42 @@ class OutboxLog:
 
     @property
     def owes(self) -> bool:
-        """Something waits to be written along."""
-        return bool(self._owed)
+        """Something waits to be written along, or files to be settled."""
+        return bool(self._owed) or self._debt is Debt.OWED
+
+    @property
+    def debt(self) -> Debt:
+        """Whether some lines carry what files may not have synced yet."""
+        return self._debt
 
     @property
     def staged(self) -> int:
         """How many replies must be written now."""
         return len(self._staged)
 
-    def unwritten(self) -> bytes:
-        """What is to be appended to the file: what is owed, then what is staged."""
-        return b"".join(chain(self._owed_lines(), (line for _, line in self._staged)))
+    def unwritten(self, *, settled: bool = False) -> bytes:
+        """What is to be appended to the file: what is owed, then what is staged. settled: all files will be synced then."""
+        return b"".join(chain(self._owed_lines(settled), (line for _, line in self._staged)))
 
-    def written(self, offset: int) -> list[Stored]:
-        """All that was unwritten is in the file from `offset` on; gives the replies that are new."""
-        offset += sum(map(len, self._owed_lines()))
+    def written(self, offset: int, *, settled: bool = False, redo: int = 0, synced: bool = True) -> list[Stored]:
+        """All that was unwritten is in the file from `offset` on; gives the replies that are new.
+
+        redo: bytes by which the last line has grown, since it carries what a file may not have synced.
+        """
+        offset += sum(map(len, self._owed_lines(settled)))
         new = []
-        for stored, line in self._staged:
-            stored.span = Span(offset, len(line))
-            offset += len(line)
-            self._unacked_bytes += len(line)
+        for n, (stored, line) in enumerate(self._staged, 1):
+            length = len(line) + (redo if n == len(self._staged) else 0)
+            stored.span = Span(offset, length)
+            offset += length
+            self._unacked_bytes += length
             self._addresses[stored.channel.address].unacknowledged.append(stored)
             self._keep(stored)
             new.append(stored)
         self.size = offset
         self._owed.clear()
         self._staged.clear()
+        self._debt = self._debt.after(carried=redo > 0, settled=settled, synced=synced)
         return new
 
     def dropped(self, keep: int = 0) -> None:
@@ -174,16 +188,25 @@ class OutboxLog:
     def loaded(self, size: int) -> None:
         """All records were replayed; the file has this many bytes."""
         self.size = size
+        self._debt = Debt.OWED if self._runs else Debt.NONE
+
+    def take_runs(self) -> list[Run]:
+        """What files must hold by all that was replayed."""
+        runs, self._runs = list(self._runs.values()), {}
+        return runs
 
     def _replay_reply(self, record: dict[str, Any], span: Span) -> None:
         key, at, message = text_of(record["key"]), int(record["at"]), record["message"]
         channel, seq = channel_in(message["channel"]), int(message["seq"])
         text_of(message["text"])
+        run = run_in(record["redo"]) if "redo" in record else None
         if key in self._keys:
             return
         numbering = self._addresses.get(channel.address) or self._number(channel)
         if numbering.unacknowledged and seq <= numbering.unacknowledged[-1].seq:
             raise ValueError(f"seq {seq} is out of order")
+        if run is not None:
+            self._runs[run.path] = together(self._runs.get(run.path), run)
         numbering.last = max(numbering.last, seq)
         stored = Stored(key, numbering.share(channel), seq, at, span)
         self._keys[key] = stored
@@ -204,6 +227,9 @@ class OutboxLog:
         numbering = self._addresses.get(channel.address) or self._number(channel)
         numbering.last, numbering.acked = max(numbering.last, last), max(numbering.acked, acked)
 
+    def _replay_settled(self, record: dict[str, Any], _: Span) -> None:
+        self._runs.clear()
+
     def _replay_keys(self, record: dict[str, Any], _: Span) -> None:
         for key, channel, seq in keys_in(record):
             if key not in self._keys:
@@ -218,7 +244,7 @@ class OutboxLog:
         return self._unacked_bytes + 40 * len(self._acked_keys) + 80 * len(self._addresses)
 
     def compaction(self, now: int) -> Compaction:
-        """What the file is to hold instead; only while nothing is staged. Call `compacted` once it does. now: ms."""
+        """What the file is to hold instead; only while nothing is staged or in debt. Call `compacted` once it does. now: ms."""
         kept: list[Stored] = []
         dropped: list[Stored] = []
         for numbering in self._addresses.values():
@@ -232,7 +258,7 @@ class OutboxLog:
         for stored in kept:
             moved.append((stored, Span(offset, stored.span.length)))
             offset += stored.span.length
-        return Compaction([*parts, *merged(stored.span for stored in kept)], moved, dropped)
+        return Compaction([*parts, *merged(stored.span for stored in kept), SETTLED], moved, dropped)
 
     def compacted(self, plan: Compaction, size: int) -> list[str]:
         """The file was replaced by the compaction, which has this many bytes. Gives what a person should know."""
@@ -287,8 +313,8 @@ class OutboxLog:
             self._memory_bytes -= oldest.span.length
             oldest.message = None
 
-    def _owed_lines(self) -> list[bytes]:
-        return [ack_line(address, seq) for address, seq in self._owed.items()]
+    def _owed_lines(self, settled: bool) -> list[bytes]:
+        return [SETTLED] * settled + [ack_line(address, seq) for address, seq in self._owed.items()]
 
 
 _REPLAY = {
@@ -296,4 +322,5 @@ _REPLAY = {
     "ack": OutboxLog._replay_ack,
     "address": OutboxLog._replay_address,
     "keys": OutboxLog._replay_keys,
+    "settled": OutboxLog._replay_settled,
 }

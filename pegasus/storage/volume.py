@@ -2,13 +2,12 @@
 
 The arguments for safety, once:
 
-* A request is safe when every file it touched is synced; until then nobody is told. What a crash leaves of it is a
-  prefix: whole files of the batch in order, then a piece of one, which the reader of lines sets aside.
-* On any error each file is cut back to its size before. A sync that failed is not repeated: the kernel may have
-  dropped the pages and call the next sync a success. The descriptor is closed, the file cut back, and whoever
-  comes next writes anew.
-* Where even the cutting fails, the file is closed to appends until it succeeds; likewise a folder whose new names
-  are not durable yet. So no record is ever written behind something that may vanish or be garbage.
+* A request is safe when every file it touched is synced, or carried by a line of one that is (see `redo`); until then
+  nobody is told. What a crash leaves of it is a prefix: whole files of the batch in order, then a piece of one, which
+  the reader of lines sets aside.
+* On any error each file is cut back to its size before; see `appending`.
+* A folder whose new names are not durable yet takes no appends. So no record is ever written behind something that may
+  vanish or be garbage.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ import posixpath
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
+from pegasus.storage.appending import Appended, Appender, Appends, Write
 from pegasus.storage.files import Files
 from pegasus.storage.messages import StorageError
-
-Appends: TypeAlias = Sequence[tuple[str, bytes]]
+from pegasus.storage.redo import Run, Tail
 
 
 class Span(NamedTuple):
@@ -53,47 +52,25 @@ class Volume:
     def __init__(self, files: Files, name: str) -> None:
         self._files = files
         self._name = name
-        self._to_cut: dict[str, int] = {}
+        self._appender = Appender(files, self._sync_folder)
         self._folders_to_sync: set[str] = set()
         self._distrusted: set[str] = set()
 
     # ------------------------------------------------------------------ appending
 
-    def append(self, batch: Appends, sync: bool, unsynced: Collection[str] = ()) -> list[int]:
+    def append(self, parts: Appends, sync: bool, unsynced: Collection[str] = ()) -> list[int]:
         """Append to the files in this order, syncing each before the next is touched; gives the offset of each part.
 
         unsynced: files for which nobody waits, and which may as well be synced another time.
         """
-        touched: list[tuple[str, int]] = []
-        path = ""
+        return self.write(Write(parts, sync, unsynced)).offsets
+
+    def write(self, write: Write) -> Appended:
+        """Append all of it or nothing."""
         try:
-            for path, data in batch:
-                touched.append((path, self._prepare(path)))
-                self._files.write(path, data)
-                if sync and path not in unsynced:
-                    self._files.sync(path)
+            return self._appender.append(write)
         except OSError as error:
-            for done, size in reversed(touched):
-                self._cut_back(done, size)
-            raise self._refusal("write", path, error) from error
-        return [offset for _, offset in touched]
-
-    def _prepare(self, path: str) -> int:
-        if path in self._to_cut:
-            self._files.truncate(path, self._to_cut[path])
-            self._files.sync(path)
-            del self._to_cut[path]
-        if self._folders_to_sync:
-            self._sync_folder(path)
-        return self._files.prepare(path)
-
-    def _cut_back(self, path: str, size: int) -> None:
-        self._to_cut[path] = size
-        with suppress(OSError):
-            self._files.forget(path)
-            self._files.truncate(path, size)
-            self._files.sync(path)
-            del self._to_cut[path]
+            raise self._refusal("write", self._appender.at, error) from error
 
     def _sync_folder(self, path: str) -> None:
         folder = posixpath.dirname(path)
@@ -128,6 +105,7 @@ class Volume:
         with self._refusing("archive", path), ExitStack() as undo:
             temporary = f"{path}.tmp"
             self._write_temporary(path, (content,), undo)
+            self._appender.mend(path)
             archived = self._archive_name(path, at) if self._files.exists(path) else ""
             if archived:
                 self._files.sync(path)  # nobody will write to it again, so this is the last chance
@@ -137,7 +115,7 @@ class Volume:
             undo.callback(_attempt, self._files.rename, path, temporary)
             self._files.sync_folder(path)
             undo.pop_all()
-            self._to_cut.pop(path, None)
+            self._appender.forget(path)
             return posixpath.basename(archived)
 
     def _put(self, path: str, parts: Iterable[bytes]) -> int:
@@ -146,7 +124,7 @@ class Volume:
             self._files.rename(f"{path}.tmp", path)
             undo.pop_all()
         self._folders_to_sync.add(posixpath.dirname(path))
-        self._to_cut.pop(path, None)
+        self._appender.forget(path)
         return size
 
     def _write_temporary(self, path: str, parts: Iterable[bytes], undo: ExitStack) -> int:
@@ -184,10 +162,10 @@ class Volume:
     # ------------------------------------------------------------------ reading and repair
 
     def read(self, path: str) -> bytes:
-        """The whole file, b"" if there is none; without what was refused and could not be cut off yet."""
+        """The whole file, b"" if there is none; as it ought to be, if what a refused write did is not undone yet."""
         with self._refusing("read", path), suppress(FileNotFoundError):
-            return self._files.read(path)[: self._to_cut.get(path)]
-        return b""
+            return self._appender.as_promised(path, self._files.read(path))
+        return self._appender.as_promised(path, b"")
 
     def read_spans(self, path: str, spans: Sequence[Span]) -> list[bytes]:
         """Parts of a file; shorter or empty where it was cut off or deleted meanwhile."""
@@ -213,6 +191,34 @@ class Volume:
         with self._refusing("repair", path):
             self._files.truncate(path, size)
             self._files.sync(path)
+            self._appender.forget(path)
+
+    def redo(self, run: Run) -> str:
+        """Make the file hold the run at its place, durably; gives what was wrong with it, "" if nothing was.
+
+        What was different was never synced (see `redo`); a copy is kept of what is no beginning of the run.
+        """
+        path, offset, data = run
+        with self._refusing("write", path):
+            self._appender.mend(path)
+            found = self.read(path)
+            if len(found) < offset:
+                return f"{path} has {len(found)} bytes, and had {offset} when replies were kept; it is left as it is"
+            behind = found[offset:]
+            if behind.startswith(data):
+                self._appender.settle(path, Tail(offset, behind))
+                return ""
+            copy = "" if data.startswith(behind.rstrip(b"\0")) else self._copy_of(path, behind)
+            self._appender.restore(path, offset, data)
+            return (
+                f"{path}, from byte {offset} on: {len(data)} bytes were missing, and were written from the outbox{copy}"
+            )
+
+    def _copy_of(self, path: str, data: bytes) -> str:
+        try:
+            return f"; what was there instead is in {self.keep_copy(path, data, 'torn')}"
+        except StorageError as error:
+            return f"; in the place of {data[:200]!r} (no copy: {error})"
 
     def open_logs(self, paths: Sequence[str]) -> list[bytes]:
         """Read whole files, b"" where there is none; what is read is durable.

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from actors import Reply
 from pegasus.storage import inbox, outbox
 from pegasus.storage.addresses import resolve
+from pegasus.storage.appending import Write
 from pegasus.storage.batch import Batch
 from pegasus.storage.compaction import Log, P, worth_it
 from pegasus.storage.disk import Disk
 from pegasus.storage.loading import Logs, Report
 from pegasus.storage.messages import Accept, Archive, Commit, Post, PostResult, Revoked, StorageError, Unroutable
+from pegasus.storage.redo import Debt
 from pegasus.storage.replies import Stored
 from pegasus.storage.volume import Volume
 
@@ -72,6 +74,11 @@ class Writer:
     def is_refused(self) -> bool:
         """The disk refused the last write."""
         return bool(self._refusal)
+
+    @property
+    def may_redo(self) -> bool:
+        """The outbox carries what belongs into other files: those must not be changed by others before a full flush."""
+        return self._logs.outbox.debt is not Debt.NONE
 
     def owe(self, commit: Commit) -> None:
         """Take over appends that need not be durable at once, and answer."""
@@ -132,13 +139,15 @@ class Writer:
         pieces = batch.pieces()
         if has_in := bool(log_in.staged or (everything and log_in.owes)):
             pieces.insert(0, (inbox.PATH, log_in.unwritten()))
-        if has_out := bool(log_out.staged or (everything and log_out.owes)):
-            pieces.append((outbox.PATH, log_out.unwritten()))
+        settled = everything and (log_out.debt is Debt.OWED or (sync and log_out.debt is not Debt.NONE))
+        if has_out := bool(log_out.staged or (everything and (log_out.owes or settled))):
+            pieces.append((outbox.PATH, log_out.unwritten(settled=settled)))
         if pieces:
             if log_in.staged and not self._refusal:
                 self._accepting()
+            carried, unsynced = self._unsynced(requests, pieces)
             try:
-                offsets = await self._disk.run(Volume.append, pieces, sync, self._only_owed(requests))
+                done = await self._disk.run(Volume.write, Write(pieces, sync, unsynced, carried, settled))
             except StorageError as error:
                 log_in.dropped()
                 log_out.dropped()
@@ -148,9 +157,9 @@ class Writer:
             self._owed.clear()
             self._owed_bytes = 0
             if has_in:
-                log_in.written(offsets[0])
+                log_in.written(done.offsets[0])
             if has_out:
-                self._posted(log_out.written(offsets[-1]))
+                self._posted(log_out.written(done.offsets[-1], settled=settled, redo=done.redo, synced=sync))
         for request, answer in answers:
             reply: Reply[Any] = request.reply
             if isinstance(answer, Exception):
@@ -159,12 +168,20 @@ class Writer:
                 reply.send(answer)
         return None
 
-    def _only_owed(self, requests: Sequence[Request]) -> frozenset[str]:
-        """Files that get nothing but what is owed: an fdatasync of theirs would only make the askers wait."""
-        if not self._owed or not requests:
-            return frozenset()
+    def _unsynced(
+        self, requests: Sequence[Request], pieces: Sequence[tuple[str, bytes]]
+    ) -> tuple[str, Collection[str]]:
+        """The file that the one new reply can carry; and those that get only what is owed, so that nobody waits for them."""
+        one_reply = self._logs.outbox.staged == 1
+        if not requests or not (self._owed or one_reply):
+            return "", ()
         waited_for = {path for r in requests if isinstance(r, Commit) and is_durable(r) for path, _ in r.appends}
-        return frozenset(path for appends in self._owed for path, _ in appends) - waited_for
+        only_owed = {path for appends in self._owed for path, _ in appends} - waited_for
+        if one_reply and len(waited_for) == 1:
+            [path] = waited_for
+            if sum(path == other for other, _ in pieces) == 1:
+                return path, only_owed
+        return "", only_owed
 
     def _stage(self, request: Request, batch: Batch) -> object:
         """What the asker will be told: an answer, or an error of the request itself, of which nothing is kept then."""
@@ -208,6 +225,10 @@ class Writer:
 
     async def _compact(self, path: str, log: Log[P], damaged: bool) -> None:
         if not damaged and not worth_it(log.size, log.live, self._looked_at[path]):
+            return
+        if path == outbox.PATH and self.may_redo and (error := await self._write((), everything=True, sync=True)):
+            self._report(f"{error}; {path} is not rewritten")
+            self._looked_at[path] = log.size
             return
         plan = log.compaction(self._clock())
         try:

@@ -18,6 +18,7 @@ from pegasus.storage import compaction
 from pegasus.storage.messages import (
     Accepted,
     Acknowledge,
+    Archive,
     Done,
     LastSeq,
     NextItem,
@@ -150,6 +151,31 @@ class System:
             assert message.seq not in others
             self.model.posted[key] = message
 
+    async def append(self):
+        """An append without a reply."""
+        self.count += 1
+        line = b"%d append\n" % self.count
+        self.model.tried.append(line)
+        if await self.ask(self.journal.append, SESSION, line) is not None:
+            self.model.appended.append(line)
+
+    async def archive(self):
+        """As /new does; a fault may leave it undone."""
+        await self.ask(self.journal.ask, Archive, SESSION, b"", NOW)
+
+    async def edit(self):
+        """While the journal is down somebody deletes the last line of the session, and it stays deleted."""
+        self.disk.files._faults.clear()
+        await self.stop()
+        content = self.disk.content(SESSION)
+        edited = content[: content.rfind(b"\n", 0, -1) + 1]
+        self.model.appended = [line for line in self.model.appended if line != content[len(edited) :]]
+        self.disk = self.disk.survivor()
+        if SESSION in self.disk.paths():
+            self.disk.put(SESSION, edited)
+        await self.start()
+        assert await self.journal.ask(ReadFile, SESSION) == edited
+
     async def note(self):
         """An append that need not be durable."""
         self.count += 1
@@ -211,7 +237,9 @@ class System:
 
     async def check_session(self):
         """Promised lines are there in order; what else is there was asked for; nothing is there twice or in pieces."""
-        lines = (await self.journal.ask(ReadFile, SESSION)).splitlines(keepends=True)
+        archived = sorted((len(path), path) for path in self.disk.paths() if path.startswith("main/2026"))
+        content = b"".join(self.disk.content(path) for _, path in archived)
+        lines = (content + await self.journal.ask(ReadFile, SESSION)).splitlines(keepends=True)
         order = {line: n for n, line in enumerate(self.model.tried)}
         places = [order[line] for line in lines]
         assert places == sorted(set(places))
@@ -227,6 +255,9 @@ steps = st.one_of(
     st.tuples(st.just("post"), keys),
     st.tuples(st.just("post"), keys),
     st.tuples(st.just("note")),
+    st.tuples(st.just("append")),
+    st.tuples(st.just("archive")),
+    st.tuples(st.just("edit")),
     st.tuples(st.just("done"), st.none()),
     st.tuples(st.just("acknowledge"), channels, st.integers(0, 2)),
     st.tuples(
@@ -263,8 +294,8 @@ async def take(system, step, args):
         case "crash in":
             system.disk.lose_power(args[0])
             system.doom = args[1:]
-        case "restart" if system.doom is None:
-            await system.restart()
+        case "restart" | "edit" if system.doom is None:
+            await (system.restart() if step == "restart" else system.edit())
         case "together":
             await together(system, *args)
         case "sleep":
@@ -273,7 +304,7 @@ async def take(system, step, args):
             system.disk.fail(*args)
         case "post":
             await system.post(args[0], channel_of(args[0]))
-        case "accept" | "note" | "done" | "acknowledge":
+        case "accept" | "append" | "archive" | "note" | "done" | "acknowledge":
             with suppress(ActorError):
                 await getattr(system, step)(*args)
     if not system.journal.ref.alive:
@@ -302,7 +333,7 @@ def _small_logs(monkeypatch):
 
 
 @settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(steps, max_size=25))
 def test_no_promise_is_broken(script):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 
 import pytest
 
 from pegasus.storage.messages import StorageError
+from pegasus.storage.redo import Run
 from pegasus.storage.volume import Span, Volume
 from pegasus.testing.memory_disk import MemoryFiles, PowerLoss
 
@@ -41,6 +43,14 @@ def every_fault(work, setup, kind=errno.ENOSPC, times=1):
         else:
             return
     pytest.fail("no end of operations")
+
+
+def fresh(setup):
+    """The same with nothing that fails."""
+    files = MemoryFiles()
+    volume = Volume(files, "data")
+    setup(volume)
+    return files, volume
 
 
 # ------------------------------------------------------------------ append
@@ -271,6 +281,45 @@ def test_archives_of_one_second_do_not_collide(volume, files):
 def test_where_there_is_no_file_there_is_no_archive(volume, files):
     assert volume.archive("main/current.jsonl", b"new\n", AT) == ""
     assert set(files.names) == {"main/current.jsonl"}
+
+
+def test_an_archive_holds_nothing_of_what_was_refused_and_all_that_a_failed_sync_has_lost(volume, files):
+    volume.append([("m/c", b"0\n")], True)
+    volume.append([("m/c", b"1\n")], False)
+    files.fail(2, OSError(errno.EIO, "fault"), 2)  # the sync, and what would have undone it
+    with pytest.raises(StorageError):
+        volume.append([("m/c", b"refused\n")], True)
+    archived = volume.archive("m/c", b"", AT)
+    files.crash(0, False)
+    assert files.content(f"m/{archived}") == b"0\n1\n"
+
+
+# ------------------------------------------------------------------ redo
+
+
+RUN = Run("m/c", 2, b"1\n")
+
+
+@pytest.mark.parametrize("found", [b"0\n", b"0\n1", b"0\n1\n", b"0\nwrong\n"])
+def test_what_is_redone_is_durable_whatever_is_found(found):
+    """Also if it is there already: it may be in the memory of the operating system only."""
+
+    def setup(volume):
+        volume.append([("m/c", b"0\n")], True)
+        volume.append([("m/c", found[2:])], False)
+
+    faults = [(kind, times) for kind in (errno.EIO, errno.ENOSPC, PowerLoss) for times in (1, 2, 5)]
+    for kind, times in faults:
+        for files, volume in (*every_fault(lambda volume: volume.redo(RUN), setup, kind, times), fresh(setup)):
+            if kind is PowerLoss:
+                files.crash(0, False)
+                volume = Volume(files, "data")
+            for _ in range(10):
+                with suppress(StorageError):
+                    volume.redo(RUN)
+                    break
+            files.crash(0, False)
+            assert files.content("m/c") == b"0\n1\n"
 
 
 def test_an_archive_that_fails_leaves_the_file_as_it_was_and_can_be_tried_again():
