@@ -157,7 +157,10 @@ class Exchange:
 
 
 class Reply(Generic[Q]):
-    """The callee's half of a question: answer now, keep it and answer later, or hand it on in another message.
+    """The callee's half of a question: answer now, keep it and answer later, or hand it on.
+
+    It is handed on by a message that has it as its first field, or to a new Child among whose `args` it or such a
+    message is.
 
     A Reply that can no longer be answered, since nobody holds it or its actor has ended, fails the asker at once.
     """

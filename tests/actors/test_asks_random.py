@@ -35,7 +35,7 @@ from actors import (
 from actors.testing import Faults, Simulation, simulate
 from tests.actors.kit import Boom
 
-SEEDS = int(os.environ.get("ACTORS_SEEDS", "150"))
+SEEDS = int(os.environ.get("ACTORS_SEEDS", "120"))
 OFTEN = Intensity(10**6)
 
 

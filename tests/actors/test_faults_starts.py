@@ -58,7 +58,7 @@ def test_a_start_that_is_cancelled_as_it_succeeds_or_fails_leaves_no_child(
             await root.start_child(Child("b", up_after, 0.0))
             assert [info.state for info in root.children()] == ["up"]
 
-    simulate(main, seeds=range(60))
+    simulate(main, seeds=range(25))
 
 
 @every_owner
@@ -78,7 +78,7 @@ def test_so_does_a_restart_that_somebody_has_asked_for(
             assert [info.state for info in root.children()] == ["down"]
             assert not root.ref("b").alive
 
-    simulate(main, seeds=range(60))
+    simulate(main, seeds=range(25))
 
 
 async def second_time(inbox: Inbox[Any], run: Any) -> None:

@@ -44,7 +44,7 @@ from actors import supervisor as subtree
 from tests.actors.kit import Boom, Total, happened, settle, tree
 
 OFTEN = Intensity(10**6)
-CAPACITY = 8
+CAPACITY = 4
 SENDERS = 5
 EACH = 1_000 * CAPACITY // SENDERS
 every_policy = pytest.mark.parametrize("overflow", Overflow, ids=lambda overflow: overflow.value)
