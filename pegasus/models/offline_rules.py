@@ -98,6 +98,8 @@ def decide(request: ModelRequest) -> Plan:
 def _delegate(request: ModelRequest, source: _Source, text: str) -> Plan | None:
     """Work for a background task, or the word of one."""
     told = notification_in(text)
+    if told == "":
+        return Plan("Somebody stopped that task, and knows it.")
     if told is not None:
         return Plan("A task has something to say; I pass it on.", (_reply(source, told),))
     job = job_in(text) if any(tool.name == "spawn_subagent" for tool in request.tools) else None

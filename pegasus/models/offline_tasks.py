@@ -88,7 +88,7 @@ def spawn(job: Job) -> Call:
 
 
 def notification_in(text: str) -> str | None:
-    """What the user is to hear of a task's notification; None if the text is none."""
+    """What the user is to hear of a task's notification, "" for nothing; None if the text is none."""
     match = _NOTIFICATION.match(text)
     if match is None:
         return None
@@ -97,7 +97,7 @@ def notification_in(text: str) -> str | None:
         case "completed":
             return _response(said)
         case "failed":
-            return f"The task failed: {said}"
+            return "" if said.startswith("stopped by ") else f"The task failed: {said}"
         case "update":
             return said
         case _:

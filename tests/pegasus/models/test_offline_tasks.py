@@ -113,3 +113,7 @@ async def test_what_a_task_says_is_passed_on_where_it_was_asked_for(notification
     [reply] = (await main_agent(notification)).calls
     assert reply.arguments["text"].startswith(words)
     assert reply.arguments["channelId"] == "c1"
+
+
+async def test_that_a_task_was_stopped_is_no_news_to_who_stopped_it():
+    assert (await main_agent("[Task ab failed]\nstopped by the user (cli)")).calls == ()
