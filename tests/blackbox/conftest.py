@@ -12,6 +12,7 @@ import trio
 
 from tests.blackbox.support.daemon import STARTED, Daemon
 from tests.blackbox.support.serving import Stage
+from tests.blackbox.support.work import Workplace
 
 DEADLINE = 40.0
 """Seconds a test may take; `@pytest.mark.deadline(n)` gives another limit."""
@@ -83,19 +84,35 @@ def stage(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """A stage for tests with background tasks: at the end of each, none is left."""
+    place = Workplace(tmp_path_factory.mktemp("workplace"))
+    yield from _standing(place.daemon, place, finish=place.finish)
+
+
+@pytest.fixture(scope="module", params=["fail", "resume"])
+def recovering(request, tmp_path_factory):
+    """The same in both modes of recovery, with two places for tasks, and web tools that may reach this machine."""
+    settings = {"tasks.recovery": request.param, "tasks.max_active": 2, "tools.allowed_hosts": ["127.0.0.1"]}
+    place = Workplace(tmp_path_factory.mktemp(request.param), settings)
+    yield from _standing(place.daemon, place, finish=place.finish)
+
+
+@pytest.fixture(scope="module")
 def hasty_stage(tmp_path_factory):
     """The same with little patience for its provider."""
     stage = Stage(tmp_path_factory.mktemp("hasty"), {"models.timeout": 0.4})
     yield from _standing(stage.daemon, stage)
 
 
-def _standing(daemon, given=None, *, start=False):
+def _standing(daemon, given=None, *, start=False, finish=lambda: None):
     STARTED.remove(daemon)  # it outlives the test that asked for it first
     try:
         if start:
             daemon.start_blocking()
         yield given or daemon
         assert daemon.process is None or daemon.alive, f"the daemon died: {daemon.stderr[-4000:]}"
+        finish()
     finally:
         daemon.kill()
 

@@ -158,6 +158,7 @@ class Book:
         self.server: ProviderServer | None = None
         self._changed = trio.Event()
         self._gate: trio.Event | None = None
+        self._only: Callable[[View], bool] | None = None
         self._free = 0
         self._held = 0
 
@@ -165,7 +166,7 @@ class Book:
         view = View(request)
         self.asked.append(view)
         self._notify()
-        await self._pass()
+        await self._pass(view)
         answer = self._look_up(view)
         return answer if isinstance(answer, Answer) and not answer.calls else _addressed(answer, view.question)
 
@@ -181,10 +182,11 @@ class Book:
 
     # ------------------------------------------------------------ holding answers back
 
-    def hold(self, after: int = 0) -> None:
-        """Answer `after` more requests, then none until `release`."""
+    def hold(self, after: int = 0, only: Callable[[View], bool] | None = None) -> None:
+        """Answer `after` more requests, then none until `release`. only: which requests this is about; None: all."""
         self._gate = trio.Event()
         self._free = after
+        self._only = only
 
     def release(self) -> None:
         """Answer everything that waits, and what comes."""
@@ -192,8 +194,10 @@ class Book:
             self._gate.set()
             self._gate = None
 
-    async def _pass(self) -> None:
-        if self._gate is not None and self._free > 0:
+    async def _pass(self, view: View) -> None:
+        if self._gate is None or (self._only is not None and not self._only(view)):
+            return
+        if self._free > 0:
             self._free -= 1
             return
         self._held += 1
