@@ -23,11 +23,12 @@ class Next(Enum):
 
 @attrs.frozen
 class Progress:
-    """next: what to do; thoughts: how many were made about the item; replied: whether one of them spoke."""
+    """next: what to do; thoughts: how many were made about the item; replied: whether one of them spoke; end: the note of it."""
 
     next: Next
     thoughts: int = 0
     replied: bool = False
+    end: Entry | None = None
 
 
 def progress_of(entries: Sequence[Entry], n: int) -> Progress:
@@ -38,8 +39,10 @@ def progress_of(entries: Sequence[Entry], n: int) -> Progress:
     thoughts, replied, pending = 0, False, True
     calls: dict[str, str] = {}
     for entry in entries[start + 1 :]:
-        if entry.item is not None or entry.metadata.get("ends") is True:
+        if entry.item is not None:
             return Progress(Next.NOTHING, thoughts, replied)
+        if entry.metadata.get("ends") is True:
+            return Progress(Next.NOTHING, thoughts, replied, entry)
         if entry.role == "assistant":
             thoughts, pending = thoughts + 1, False
             calls = {call.id: call.name for call in entry.calls}

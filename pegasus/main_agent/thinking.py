@@ -25,6 +25,8 @@ from pegasus.tools import Tool, ToolContext, run_tool
 
 _log = get_logger("main_agent")
 
+_TOLD = "(I told the user: "
+
 
 @attrs.frozen(eq=False)
 class Faculties:
@@ -73,6 +75,7 @@ async def work_on(item: Item, session: Session, mind: Mind) -> None:
     if progress.next is Next.RECORD:
         await session.add(_user_entry(item, mind.clock()))
     elif progress.next is Next.NOTHING:
+        await _repeat_apology(item, progress.end, session)
         return
     thoughts, replied = progress.thoughts, progress.replied
     while True:
@@ -138,11 +141,18 @@ async def _carry_out(
 
 async def apologise(item: Item, session: Session, now: int, text: str) -> None:
     """Tell the sender honestly that nothing will come of the message, and end the item."""
-    note = Entry(now, "assistant", f"(I told the user: {text})", metadata={"type": "apology", "ends": True})
+    note = Entry(now, "assistant", f"{_TOLD}{text})", metadata={"type": "apology", "ends": True})
     entries: tuple[Entry, ...] = (note,)
     if progress_of(session.entries, item.n).next is Next.RECORD:
         entries = (Entry(now, "user", "(a message that could not be taken up)", metadata={"item": item.n}), note)
     await session.commit(entries, (answer_to(item, text, "apology"),))
+
+
+async def _repeat_apology(item: Item, note: Entry | None, session: Session) -> None:
+    """A crash may have come between its note and the apology itself; one that was posted is not posted again."""
+    if note is not None and note.metadata.get("type") == "apology":
+        text = note.content.removeprefix(_TOLD).removesuffix(")")
+        await session.commit((), (answer_to(item, text, "apology"),))
 
 
 async def close_open_calls(session: Session, item: Item, now: int, by: str) -> None:

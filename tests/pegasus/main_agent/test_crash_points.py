@@ -1,0 +1,48 @@
+"""What the simulation of the whole tree has found: each crash at its place, and what must come of it."""
+
+from contextlib import suppress
+
+import pytest
+
+from actors import ActorError, GaveUp
+from pegasus.testing.scripted import ScriptedModel, down
+from pegasus.testing.world import FakeChannel, kill, open_world
+
+
+async def lose_power_at(world, operation):
+    """Or as soon as nothing is to be done any more."""
+    world.disk.lose_power(operation)
+    with suppress(ActorError):
+        await world.idle()
+    await kill(world)
+
+
+@pytest.mark.parametrize("operation", range(1, 9))
+async def test_an_apology_that_a_power_failure_cuts_off_from_its_note_is_given_all_the_same(autojump_clock, operation):
+    """The session says that the item has ended, and nobody was told."""
+    cli = FakeChannel("cli")
+    with suppress(GaveUp):
+        async with open_world(ScriptedModel(lambda _: down()), channels=(cli,)) as world:
+            await world.say("x")
+            await lose_power_at(world, operation)
+    world.disk.crash()
+    for _ in range(2):
+        async with open_world(ScriptedModel(lambda _: down()), disk=world.disk, channels=(cli,)) as again:
+            await again.idle()
+            await kill(again)
+    assert len(cli.texts) == 1
+    assert cli.texts[0].startswith("Sorry, I could not think about your message")
+
+
+@pytest.mark.parametrize("operation", range(1, 12))
+async def test_two_apologies_do_not_get_into_each_others_place(autojump_clock, operation):
+    cli = FakeChannel("cli")
+    with suppress(GaveUp):
+        async with open_world(ScriptedModel(lambda _: down()), channels=(cli,)) as world:
+            await world.say("x", message_id="x")
+            await world.say("y", message_id="y")
+            await lose_power_at(world, operation)
+    world.disk.crash()
+    async with open_world(ScriptedModel(lambda _: down()), disk=world.disk, channels=(cli,)) as again:
+        await again.idle()
+    assert [reply.metadata["inReplyTo"] for reply in cli.replies] == ["x", "y"]
