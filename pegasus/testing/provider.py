@@ -251,7 +251,17 @@ async def open_provider(
             nursery.cancel_scope.cancel()
 
 
-async def _main(script: Script, port: int, check: bool) -> None:
+def late(script: Script, seconds: float) -> AsyncScript:
+    """The same, but each answer takes so long."""
+
+    async def answer(request: ProviderRequest) -> Answer:
+        await trio.sleep(seconds)
+        return script(request)
+
+    return answer
+
+
+async def _main(script: Script | AsyncScript, port: int, check: bool) -> None:
     async with open_provider(script, port=port, keep=1, check=check) as server:
         print(server.url, flush=True)  # noqa: T201
         await trio.sleep_forever()
@@ -263,9 +273,13 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 = any free port")
     parser.add_argument("--script", choices=sorted(SCRIPTS), default="echo")
     parser.add_argument("--no-check", action="store_true", help="look only at the last turn of a request: costs less")
+    parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS", help="that each answer takes")
     options = parser.parse_args()
+    script = SCRIPTS[options.script]
     try:
-        trio.run(_main, SCRIPTS[options.script], options.port, not options.no_check)
+        trio.run(
+            _main, late(script, options.latency) if options.latency else script, options.port, not options.no_check
+        )
     except KeyboardInterrupt:
         return
 

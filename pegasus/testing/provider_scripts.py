@@ -18,6 +18,8 @@ _METADATA = re.compile(
     r"^\[channel: (?P<type>[^|\[\]\n]*) \| id: (?P<id>[^|\[\]\n]*?)(?: \| thread: (?P<thread>[^|\[\]\n]*))?\]$",
     re.MULTILINE,
 )
+_STEPS: Final = re.compile(r"(\d+) steps")
+_LEFT: Final = re.compile(r'"left": ?(\d+)')
 
 
 def messages_in(text: str) -> Iterator[tuple[dict[str, Json], str]]:
@@ -66,6 +68,21 @@ def chatty(request: ProviderRequest) -> Answer:
     return Answer("I have a lot to say.", (*_again(request), *calls))
 
 
+def steps(request: ProviderRequest) -> Answer:
+    """Call the tool `step` as often as the message says ("3 steps"), each call with what is left; then say so.
+
+    It is a counter of which each result tells the next: {"left": 2}.
+    """
+    results = [result for result in request.last.results if result.name in ("", "step")]
+    found = _LEFT.search(results[-1].content) if results else _STEPS.search(request.last.text)
+    if found is None or "step" not in request.tools:
+        return Answer("There is nothing to do.")
+    left = int(found[1])
+    if left == 0:
+        return Answer("All steps are done, and this is what came of them.")
+    return Answer(f"There are {left} steps left; I take the next one.", (Call("step", {"left": left}),))
+
+
 def sequence(answers: Iterable[Answer], then: Script = silent) -> Script:
     """These answers in order, one for each request; after them, `then`."""
     left = iter(answers)
@@ -103,5 +120,11 @@ def _text(call: Call) -> Json:
     return call.arguments.get("text") if isinstance(call.arguments, Mapping) else call.arguments
 
 
-SCRIPTS: Final[Mapping[str, Script]] = {"echo": echo, "silent": silent, "time": time, "chatty": chatty}
+SCRIPTS: Final[Mapping[str, Script]] = {
+    "echo": echo,
+    "silent": silent,
+    "time": time,
+    "chatty": chatty,
+    "steps": steps,
+}
 """By the name `--script` takes."""

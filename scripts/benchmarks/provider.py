@@ -28,8 +28,9 @@ class Provider:
 
 
 @contextmanager
-def provider(log: Path) -> Iterator[Provider]:
-    args = [PYTHON, "-m", "pegasus.testing.provider", "--port", "0", "--script", "echo"]
+def provider(log: Path, *, script: str = "echo", latency: float = 0.0) -> Iterator[Provider]:
+    """latency: seconds that each answer takes."""
+    args = [PYTHON, "-m", "pegasus.testing.provider", "--port", "0", "--script", script, "--latency", str(latency)]
     with running(args, log=log) as process:
         address = re.search(r"http://[\w.]+:\d+", process.line)
         if address is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks import tasks_replay
+from benchmarks import tasks_memory, tasks_recovery, tasks_replay, tasks_steps, tasks_together
 from benchmarks.report import Result
 from benchmarks.workplace import Workplace
 
 
 def measure(place: Workplace) -> Iterator[Result]:
-    yield from tasks_replay.measure(place)
+    for part in (tasks_steps, tasks_together, tasks_replay, tasks_recovery, tasks_memory):
+        yield from part.measure(place)

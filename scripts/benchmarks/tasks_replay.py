@@ -30,7 +30,7 @@ _RESULT = json.dumps({"path": "notes/harbour.md", "content": "the lamp was lit a
 
 def measure(place: Workplace) -> Iterator[Result]:
     path = place.folder / "long.jsonl"
-    path.write_bytes(b"".join(long_log(LINES)))
+    path.write_bytes(b"".join(task_lines(LINES, _ID)))
     measured: list[float] = []
     floor: list[float] = []
     for _ in range(place.rounds(21, 5)):
@@ -50,28 +50,29 @@ def measure(place: Workplace) -> Iterator[Result]:
     )
 
 
-def long_log(lines: int) -> Iterator[bytes]:
-    """A task that thinks and looks in turn, one call each time, for ever."""
-    yield _line(EventType.TASK_CREATED, payloads.created("write down what happens in the harbour"), 0)
+def task_lines(lines: int, task_id: str) -> Iterator[bytes]:
+    """The log of a task that thinks and looks in turn, one call each time, for ever."""
+    yield _line(task_id, EventType.TASK_CREATED, payloads.created("write down what happens in the harbour"), 0)
     for n in range(1, lines):
-        yield _thought(n) if n % 2 else _looked(n)
+        yield _thought(task_id, n) if n % 2 else _looked(task_id, n)
 
 
-def _thought(n: int) -> bytes:
+def _thought(task_id: str, n: int) -> bytes:
     arguments = {"path": "notes/harbour.md", "offset": n}
     words = "I look at the next part of the notes before I write anything about it."
     reasoning = Reasoning(words, "tool_use", tool_calls=(PlannedCall(f"call_{n}", "read_file", arguments),))
     turn = Entry(_BEGAN + n, "assistant", words, (ToolCall(f"call_{n}", "read_file", arguments),))
-    return _line(EventType.REASON_DONE, payloads.reason_done(reasoning, plan(reasoning, "harbour notes"), (turn,)), n)
+    done = payloads.reason_done(reasoning, plan(reasoning, "harbour notes"), (turn,))
+    return _line(task_id, EventType.REASON_DONE, done, n)
 
 
-def _looked(n: int) -> bytes:
+def _looked(task_id: str, n: int) -> bytes:
     result = Entry(_BEGAN + n, "tool", _RESULT, call_id=f"call_{n - 1}")
-    return _line(EventType.TOOL_CALL_COMPLETED, payloads.tool_done("read_file", 12, result), n)
+    return _line(task_id, EventType.TOOL_CALL_COMPLETED, payloads.tool_done("read_file", 12, result), n)
 
 
-def _line(type: EventType, payload: dict[str, Any], n: int) -> bytes:
-    return task_line(Event("", type, _BEGAN + n, "bench", _ID, payload))
+def _line(task_id: str, type: EventType, payload: dict[str, Any], n: int) -> bytes:
+    return task_line(Event("", type, _BEGAN + n, "bench", task_id, payload))
 
 
 def _parse(path: Path) -> None:

@@ -1,0 +1,147 @@
+"""A task of ten tool steps with a model that answers at once, less its model calls: what each step costs.
+
+Round by round: one task, then its model calls again by a bare httpx client (C, with the bodies that a task of this kind
+sends), then as many bare appends (F). A task thinks eleven times: ten steps and the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from statistics import mean
+
+import attrs
+import httpx
+import trio
+
+from benchmarks.floors import Appender, appender
+from benchmarks.processes import BenchError
+from benchmarks.provider import Provider, provider
+from benchmarks.report import Result
+from benchmarks.samples import median, ratios, spread
+from benchmarks.tasks_system import STEPS, TaskSystem, remote, settings, task_system
+from benchmarks.wires import HEADERS, WIRES, Wire
+from benchmarks.workplace import Workplace
+from pegasus.testing.provider import open_provider
+from pegasus.testing.provider_scripts import steps
+
+LIMIT = 1.0
+PAUSE = 0.02  # seconds
+WARM = 3  # tasks
+LINE = b'{"ts":1767225600000,"event":"TOOL_CALL_COMPLETED","data":{"content":"' + b"x" * 300 + b'"}}\n'
+
+
+@attrs.define
+class Samples:
+    """Seconds, one entry per round. calls: all of a task together; call, append: one."""
+
+    task: list[float] = attrs.field(factory=list)
+    calls: list[float] = attrs.field(factory=list)
+    append: list[float] = attrs.field(factory=list)
+    cpu: list[float] = attrs.field(factory=list)
+    calls_cpu: list[float] = attrs.field(factory=list)
+
+    @property
+    def call(self) -> list[float]:
+        """One of a task's model calls."""
+        return [seconds / (STEPS + 1) for seconds in self.calls]
+
+    @property
+    def step(self) -> list[float]:
+        """A step, less its model call."""
+        return [(task - calls) / STEPS for task, calls in zip(self.task, self.calls, strict=True)]
+
+    @property
+    def floor(self) -> list[float]:
+        """3 F + 0.5 C."""
+        return [3 * append + 0.5 * call for append, call in zip(self.append, self.call, strict=True)]
+
+
+def measure(place: Workplace) -> Iterator[Result]:
+    with provider(place.log, script="steps") as server:
+        for wire in WIRES.values():
+            samples = trio.run(_sample, place, server, wire)
+            by_round = ratios(samples.step, samples.floor)
+            yield Result(
+                f"a step of a task, less C, {wire.name}",
+                median(samples.step) * 1e3,
+                median(samples.floor) * 1e3,
+                "3 F + 0.5 C",
+                "ms",
+                median(by_round),
+                LIMIT,
+                spread(by_round),
+                {
+                    f"{name}_ms": median(values) * 1e3
+                    for name, values in {**attrs.asdict(samples), "call": samples.call}.items()
+                },
+            )
+
+
+async def _sample(place: Workplace, server: Provider, wire: Wire) -> Samples:
+    samples = Samples()
+    bodies = await _bodies(place, wire)
+    models = remote(server, wire)
+    data = place.folder / f"steps-{wire.name}"
+    data.mkdir()
+    with appender(data) as floor:
+        async with httpx.AsyncClient(timeout=60) as client, task_system(data, models.get, settings()) as system:
+            for _ in range(WARM):
+                await system.run()
+                await _calls(client, server, wire, bodies)
+            for _ in range(place.rounds(41, 7)):
+                await _round(system, samples, client, server, wire, bodies, floor)
+            await system.rest()
+    await models.aclose()
+    return samples
+
+
+async def _round(
+    system: TaskSystem,
+    samples: Samples,
+    client: httpx.AsyncClient,
+    server: Provider,
+    wire: Wire,
+    bodies: Sequence[bytes],
+    floor: Appender,
+) -> None:
+    await system.rest()
+    await trio.sleep(PAUSE)
+    cpu = time.process_time()
+    samples.task.append(await system.run())
+    samples.cpu.append(time.process_time() - cpu)
+    await system.rest()
+    await trio.sleep(PAUSE)
+    cpu = time.process_time()
+    samples.calls.append(await _calls(client, server, wire, bodies))
+    samples.calls_cpu.append(time.process_time() - cpu)
+    await trio.sleep(PAUSE)
+    samples.append.append(mean(floor.append(LINE) for _ in range(len(bodies))))
+
+
+async def _calls(client: httpx.AsyncClient, server: Provider, wire: Wire, bodies: Sequence[bytes]) -> float:
+    """Seconds for all of them, one after the other."""
+    url = server.base_url(wire) + wire.path
+    began = time.perf_counter()
+    for body in bodies:
+        async with client.stream("POST", url, content=body, headers=HEADERS) as response:
+            await response.aread()
+        if response.status_code != 200:
+            raise BenchError(f"the provider server answered {response.status_code}: {response.text[:300]}")
+    return time.perf_counter() - began
+
+
+async def _bodies(place: Workplace, wire: Wire) -> list[bytes]:
+    """What a task of this kind asks its model, call by call."""
+    data = place.folder / f"bodies-{wire.name}"
+    data.mkdir()
+    async with open_provider(steps) as server:
+        models = remote(Provider(server.url), wire)
+        async with task_system(data, models.get, settings()) as system:
+            await system.run()
+            thoughts = [request.raw for request in server.requests if "step" in request.tools]
+        await models.aclose()
+    if len(thoughts) != STEPS + 1:
+        raise BenchError(f"a task of {STEPS} steps made {len(thoughts)} model calls")
+    return [json.dumps(raw, ensure_ascii=False, separators=(",", ":")).encode() for raw in thoughts]

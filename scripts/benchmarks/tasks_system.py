@@ -1,0 +1,188 @@
+"""The task system in this process: real disk, journal, bus, persister, agent and tools, put together as the daemon does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import attrs
+import trio
+
+from actors import ActorInfo, Child, Inbox, Ref, Started, Supervisor, open_supervisor, supervisor
+from benchmarks.processes import BenchError
+from benchmarks.provider import Provider
+from benchmarks.wires import Wire
+from pegasus.app.tasks import AGENT, Workshop, task_child
+from pegasus.app.tree import Parts
+from pegasus.identity import BUILT_IN
+from pegasus.memory import FolderShelf, Memory
+from pegasus.messages import Json, Metadata
+from pegasus.models import (
+    AssistantTurn,
+    LanguageModel,
+    ModelRequest,
+    ModelResponse,
+    Models,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
+from pegasus.settings import Settings
+from pegasus.settings import model as sections
+from pegasus.storage import FileDisk
+from pegasus.storage.journal import journal
+from pegasus.storage.messages import JournalMessage
+from pegasus.tasks import AgentMessage, Notify, Submit, TaskState, Wait
+from pegasus.tasks.storage_messages import GetPending
+from pegasus.tools import Tool, ToolContext
+from pegasus.tools.base import parameters
+from pegasus.tools.standard import standard_tools
+
+STEPS = 10
+JOB = f"Take {STEPS} steps."
+PATIENCE = 300.0
+"""Seconds until a run counts as failed."""
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+_USAGE = Usage(1000, 20)
+
+
+class Listener:
+    """Hears what comes of tasks, and remembers only how many there were."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+        self._news = trio.Event()
+
+    async def run(self, inbox: Inbox[Notify]) -> None:
+        async for message in inbox:
+            self.heard += 1
+            message.reply.send(None)
+            self._news.set()
+            self._news = trio.Event()
+
+    async def until(self, heard: int) -> None:
+        while self.heard < heard:
+            await self._news.wait()
+
+
+@attrs.frozen(eq=False)
+class TaskSystem:
+    """One that is up. began: when it was asked to come up, up: when it was (time.perf_counter)."""
+
+    root: Supervisor
+    agent: Ref[AgentMessage]
+    listener: Listener
+    began: float
+    up: float
+
+    async def run(self, text: str = JOB) -> float:
+        """Seconds from when a task is submitted until who waits for it has its result."""
+        began = time.perf_counter()
+        task_id = await self.agent.ask(Submit, text)
+        outcome = await self.agent.ask(Wait, task_id)
+        seconds = time.perf_counter() - began
+        if outcome.state is not TaskState.COMPLETED or not outcome.result:
+            raise BenchError(f"a task ended as {outcome.state}: {outcome.error}")
+        return seconds
+
+    async def rest(self) -> None:
+        """Until everybody has been told, every look back is over, and pending.json is empty and written."""
+        with trio.fail_after(PATIENCE):
+            while await self.root.ref("tasks/persister").ask(GetPending) or _has_tasks(self.root.tree()):  # noqa: ASYNC110 nobody says so
+                await trio.sleep(0.01)
+
+
+def _has_tasks(info: ActorInfo) -> bool:
+    return info.path.rpartition("/")[2].startswith("task:") or any(map(_has_tasks, info.children))
+
+
+def settings(*, recovery: str = "fail", max_queued: int = 100) -> Settings:
+    """As many calls at once as tasks: else five tasks wait for each other's, which is what they are told to do."""
+    return Settings(
+        tasks=sections.Tasks(
+            recovery=recovery, max_iterations=STEPS + 5, max_concurrent_tools=5, max_queued=max_queued
+        ),
+        models=sections.Models(max_concurrent_calls=5),
+    )
+
+
+class Prompt:
+    """A model in this process that answers at once: so many steps, then the result. steps None: it never answers."""
+
+    name = "bench/prompt"
+
+    def __init__(self, steps: int | None) -> None:
+        self._steps = steps
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        await trio.lowlevel.checkpoint()
+        if self._steps is None:
+            await trio.sleep_forever()
+        taken = sum(isinstance(turn, AssistantTurn) for turn in request.turns)
+        if taken >= self._steps or not any(tool.name == "step" for tool in request.tools):
+            return ModelResponse("All steps are done, and this is what came of them.", (), _USAGE, "end")
+        left = self._steps - taken
+        calls = (ToolCall(f"call_{left}", "step", {"left": left}),)
+        return ModelResponse("I take the next step.", calls, _USAGE, "tool_calls")
+
+
+def remote(server: Provider, wire: Wire) -> Models:
+    """The real models room, with a provider on loopback."""
+    known = sections.Models(default="bench/steps", max_concurrent_calls=5)
+    bench = sections.Provider(type=wire.name, api_key="no-key", base_url=server.base_url(wire))
+    return Models(known, {"bench": bench}, env={}, rng=Random(0))
+
+
+@asynccontextmanager
+async def task_system(
+    data: Path, model_for: Callable[[str], LanguageModel], chosen: Settings, listener: Listener | None = None
+) -> AsyncIterator[TaskSystem]:
+    """The system on this data folder, up when the agent is; stopped on leaving."""
+    ear = listener or Listener()
+    disk = FileDisk(data)
+    workspace = data / "workspace"
+    workspace.mkdir(parents=True, exist_ok=True)
+    workshop = Workshop(
+        workspace=workspace,
+        subagents=(),
+        memory=lambda ref: Memory(ref, FolderShelf(data / "memory")),
+        tools=lambda memory: (*standard_tools(chosen.tools, memory, now), step()),
+        model_for=model_for,
+        context_window=lambda: 128_000,
+        random=Random(),
+    )
+    parts = Parts(chosen, disk, model_for("default"), BUILT_IN, now, workshop)
+    async with open_supervisor(name="bench") as root:
+        events = root.events()
+        ref: Ref[JournalMessage] = await root.start_child(Child("journal", partial(journal, clock=now), disk))
+        await root.start_child(Child("main-agent", supervisor([Child("courier", ear.run)])))
+        workshop.wanted.set()
+        began = time.perf_counter()
+        await root.start_child(task_child(parts, workshop, ref, root.ref))
+        with trio.fail_after(PATIENCE):
+            async for event in events:
+                if isinstance(event, Started) and event.path == AGENT:
+                    break
+        yield TaskSystem(root, root.ref(AGENT), ear, began, time.perf_counter())
+        await root.stop()
+
+
+def step() -> Tool:
+    """The tool that the provider's script `steps` calls."""
+
+    async def run(arguments: Metadata, context: ToolContext) -> Json:
+        left = arguments["left"]
+        assert isinstance(left, int)
+        return {"left": left - 1, "note": "the lamp was lit again this morning"}
+
+    spec = ToolSpec("step", "Take one step.", parameters({"left": {"type": "integer"}}, "left"))
+    return Tool(spec, run)
