@@ -149,6 +149,7 @@ class _Bus:
         """Batch after batch, for ever."""
         while True:
             while not self._waiting:
+                self._answer_joining()  # also those who came while the last batch was written
                 self._quiet.set()
                 self._news = trio.Event()
                 await self._news.wait()
@@ -162,6 +163,11 @@ class _Bus:
             self._batch = []
             for reply in joining:
                 reply.send(None)
+
+    def _answer_joining(self) -> None:
+        joining, self._joining = self._joining, []
+        for reply in joining:
+            reply.send(None)
 
     async def _is_recorded(self, events: tuple[Event, ...]) -> bool:
         """Have the gate write them, however often it takes. False if the bus is to stop and the gate does not answer."""

@@ -388,6 +388,19 @@ async def test_a_subscriber_of_a_new_run_is_not_told_what_the_logs_tell_it():
     assert [id for id in reader.got if id.startswith("hook")] == [f"hook{n}" for n in range(10)]
 
 
+async def test_who_subscribes_during_a_write_is_answered_when_it_is_done_though_nothing_follows():
+    reader, gate = Reader(), Gate()
+    async with running(gate, reader=reader) as (bus, refs, _):
+        gate.open = trio.Event()
+        await emit(bus, line("being written"))
+        await trio.sleep(0.1)
+        answer = await bus.request(Subscribe, refs["reader"], None, True)
+        await trio.sleep(0.1)
+        gate.open.set()
+        with trio.fail_after(5):
+            await answer.get()
+
+
 async def test_a_bus_that_starts_anew_serves_who_subscribes_anew():
     reader = Reader()
 
