@@ -21,7 +21,8 @@ class Looking:
         if entry is not None:
             return entry.view
         fsm = await self._office.archive.load(task_id)
-        return view_of(fsm) if fsm is not None else None
+        entry = self._office.registry.get_or_none(task_id)  # it may have come to be meanwhile
+        return entry.view if entry is not None else view_of(fsm) if fsm is not None else None
 
     async def list(self, date: str | None) -> tuple[TaskView, ...]:
         if date is None:

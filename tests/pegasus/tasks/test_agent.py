@@ -1,5 +1,7 @@
 """The task system as a whole, in virtual time: what seeds 001 and 003 promise of it."""
 
+from functools import partial
+
 import pytest
 import trio
 
@@ -15,10 +17,11 @@ from pegasus.tasks import (
     Suspend,
     TaskError,
     TaskState,
+    task_id_of,
 )
 from pegasus.tasks.ports import Limits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
-from tests.pegasus.tasks.world import open_desk
+from tests.pegasus.tasks.world import Shelf, open_desk
 
 
 def types_of(desk, task_id):
@@ -168,6 +171,26 @@ async def test_the_same_key_gives_the_same_task(autojump_clock):
         await desk.outcome(task_id)
         assert await desk.submit(key="main/7/call_1") == task_id
         assert len(desk.listener.heard) == 1
+
+
+async def test_a_task_that_is_asked_about_while_it_comes_to_be_is_found(autojump_clock):
+    """Who submitted it and has crashed asks right away; "there is none" would make it submit another."""
+
+    class Slow(Shelf):
+        async def exists(self, task_id):
+            await trio.sleep(1)
+            return await super().exists(task_id)
+
+        async def load(self, task_id):
+            found = await super().load(task_id)
+            await trio.sleep(1)
+            return found
+
+    key = "main/7/call_1"
+    async with open_desk(ScriptedModel([Hang()]), shelf=Slow()) as desk, trio.open_nursery() as nursery:
+        nursery.start_soon(partial(desk.submit, key=key))
+        await trio.sleep(0.5)
+        assert (await desk.agent.ask(GetTask, task_id_of(key))).input_text == "do it"
 
 
 @pytest.mark.parametrize(
