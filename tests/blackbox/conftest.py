@@ -92,9 +92,11 @@ def workplace(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["fail", "resume"])
 def recovering(request, tmp_path_factory):
-    """The same in both modes of recovery, with two places for tasks, and web tools that may reach this machine."""
-    settings = {"tasks.recovery": request.param, "tasks.max_active": 2, "tools.allowed_hosts": ["127.0.0.1"]}
+    """The same in both modes of recovery (`mode`), with eight places for tasks, and web tools that may reach this machine."""
+    limits = {"tasks.max_active": 8, "tasks.max_concurrent_tools": 20, "models.max_concurrent_calls": 20}
+    settings = {"tasks.recovery": request.param, "tools.allowed_hosts": ["127.0.0.1"], **limits}
     place = Workplace(tmp_path_factory.mktemp(request.param), settings)
+    place.mode = request.param
     yield from _standing(place.daemon, place, finish=place.finish)
 
 

@@ -10,8 +10,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +122,20 @@ def answer(text: str) -> Answer:
     return Thought(text)
 
 
+def later(event: trio.Event, page: Page) -> Callable[[View], Awaitable[Answer]]:
+    """A page that is given when the event has come."""
+
+    async def wait(view: View) -> Answer:
+        await event.wait()
+        return page(view) if callable(page) else page
+
+    return wait
+
+
 class Office(Book):
-    """jobs: what a task thinks, by the first line of its input: a page, or a list for the first, second … thought.
+    """jobs: what a task thinks, by the first line of its input: a page, or a list for the first, second … thought (the last stays).
+
+    A page may be a coroutine function too (`later`).
 
     pages, otherwise: the Main Agent's, as in Book. thinking: the requests of tasks, as they came.
     """
@@ -146,7 +158,8 @@ class Office(Book):
         page = self.jobs[view.job]
         if isinstance(page, list | tuple):
             page = page[min(view.thoughts, len(page) - 1)]
-        return page(view) if callable(page) else page
+        found = page(view) if callable(page) else page
+        return found if isinstance(found, Answer) else await found
 
     def hold_tasks(self, after: int = 0) -> None:
         """As hold, for the thoughts of tasks alone."""
@@ -179,7 +192,7 @@ class Workplace(Stage):
     def finish(self) -> None:
         """At the very end: nothing is pending any more. Blocking."""
         deadline = time.monotonic() + 10
-        while unfinished(self.daemon.home):
+        while self.daemon.alive and unfinished(self.daemon.home):
             assert time.monotonic() < deadline, f"still pending: {unfinished(self.daemon.home)}"
             time.sleep(POLL)
 
@@ -279,6 +292,35 @@ def below(pid: int) -> set[int]:
     while more := {one for one, parent in parents.items() if parent in found} - found:
         found |= more
     return {one for one in found - {pid} if _is_alive(one)}
+
+
+class Source:
+    """A page on loopback whose requests are counted, and answered once it is open."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.url = ""
+        self.open = trio.Event()
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        await stream.receive_some(65536)
+        self.requests += 1
+        await self.open.wait()
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\nhere it is")
+            await stream.aclose()
+
+
+@asynccontextmanager
+async def open_source() -> AsyncIterator[Source]:
+    """A Source for as long as the block lasts."""
+    source = Source()
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        source.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/"
+        nursery.start_soon(trio.serve_listeners, source._serve, [listener])
+        yield source
+        nursery.cancel_scope.cancel()
 
 
 async def gone(pids: set[int]) -> None:
