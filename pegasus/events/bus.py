@@ -3,8 +3,9 @@
 What waits is taken as one batch, the most urgent first, in order of emission among equals. The batch's task events go to the
 gate as one Record; when it has answered, the whole batch is handed to the subscribers, in that order. What is emitted
 meanwhile is the next batch, so that many events cost one sync. Nothing of a batch is told before its task events are on disk.
+A batch without any, with none before it, is handed out on the spot.
 
-Each subscriber has a backlog and a task of its own that forwards it: one that is slow, full or down delays nobody else.
+Each subscriber whose mailbox is full has a backlog, and a task that forwards it: one that is slow, full or down delays nobody else.
 A subscriber that subscribes again in a new run begins anew: recorded events from before are not brought to it any more, for
 it finds them in the logs; its Subscribe is answered when the last of them has been written. Other events wait for it.
 """
@@ -12,6 +13,7 @@ it finds them in the logs; its Subscribe is answered when the last of them has b
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from heapq import heappush
 from typing import Final, TypeAlias
 
@@ -74,6 +76,7 @@ async def event_bus(inbox: Inbox[BusMessage], gate: Ref[Record] | None) -> None:
                     bus.take(inbox.receive_nowait())
             except (trio.WouldBlock, trio.EndOfChannel):
                 pass
+            bus.go()
             await bus.wait_for_room()
         await bus.settle()
         nursery.cancel_scope.cancel()
@@ -104,7 +107,6 @@ class _Bus:
             case Emit(event):
                 self._emitted += 1
                 heappush(self._waiting, (event.effective_priority, self._emitted, event))
-                self._news.set()
             case Subscribe():
                 self._subscribe(message)
             case Unsubscribe(reply, subscriber):
@@ -145,6 +147,20 @@ class _Bus:
 
     # ------------------------------------------------------------------ events
 
+    def go(self) -> None:
+        """Let go on its way what was taken."""
+        if self._batch or any(self._is_to_record(event) for _, _, event in self._waiting):
+            self._news.set()
+        elif self._waiting:
+            batch, self._waiting = sorted(self._waiting), []
+            self._hand_out(batch)
+            joining, self._joining = self._joining, []
+            for reply in joining:
+                reply.send(None)
+
+    def _is_to_record(self, event: Event) -> bool:
+        return self._gate is not None and is_recorded(event)
+
     async def pump(self) -> None:
         """Batch after batch, for ever."""
         while True:
@@ -171,8 +187,8 @@ class _Bus:
 
     async def _is_recorded(self, events: tuple[Event, ...]) -> bool:
         """Have the gate write them, however often it takes. False if the bus is to stop and the gate does not answer."""
-        await trio.lowlevel.checkpoint()
         if self._gate is None or not events:
+            await trio.lowlevel.checkpoint()
             return True
         pause = AGAIN_FIRST
         while True:
@@ -235,6 +251,10 @@ class _Subscription:
 
     def put(self, event: Event) -> None:
         """Bring it this event, after those that wait already."""
+        if not self._backlog and self._in_hand is None:
+            with suppress(ActorError):  # its mailbox has no room
+                self._subscriber.tell_nowait(Deliver(event))
+                return
         self._backlog.append(event)
         if len(self._backlog) > BACKLOG and not self.essential:
             self._backlog.popleft()

@@ -43,7 +43,7 @@ from pegasus.tasks.ports import Ports
 from pegasus.tasks.registry import TaskEntry
 from pegasus.tasks.restoring import Restoring
 from pegasus.tasks.seats import Seats
-from pegasus.tasks.task import Doing, Handle, Moved
+from pegasus.tasks.task import Doing, Handle, Moved, send
 from pegasus.tasks.views import notification, view_of
 
 _log = get_logger("agent")
@@ -176,7 +176,7 @@ class _Agent:
             entry.resuming = entry.ending = False
             await self._seats.go_on(entry, event)
         elif entry.ref is not None:
-            await entry.ref.tell(Handle(event))
+            await send(entry.ref, Handle(event))
         else:
             await self._move_here(entry, event)
 

@@ -159,6 +159,11 @@ class TaskFSM:
         return self._context
 
     @property
+    def draft(self) -> Draft:
+        """What the task knows now, to be read and not to be kept: unlike `context`, it costs nothing and changes."""
+        return self._draft
+
+    @property
     def history(self) -> tuple[Transition, ...]:
         """Every event that was accepted, oldest first."""
         return (*self._past, *[_record(*it) for it in self._history])

@@ -175,6 +175,10 @@ class _Writer:
             await self._until_written(self._write_pending, PENDING)
         logs = _Logs()
         for event in events:
+            path = self._places.known(event.task_id or "")
+            if path is not None:
+                logs.add(path, event)
+                continue
             await self._until_written(lambda event=event: self._add_line(logs, event), "a task's log")  # type: ignore[misc]
         if appends := logs.appends():
             await self._until_written(lambda: self._journal.ask(Commit, appends), appends[-1][0])
@@ -186,9 +190,7 @@ class _Writer:
         if opened.dated:
             logs.index.append(index_line(event.task_id or "", opened.dated))
         logs.there |= opened.there
-        line = task_line(event)
-        if line not in logs.there:
-            logs.lines.setdefault(opened.path, []).append(line)
+        logs.add(opened.path, event)
 
     async def _write_pending(self) -> None:
         self._stale, self._forget_at = False, math.inf
@@ -218,6 +220,12 @@ class _Logs:
         self.index: list[bytes] = []
         self.lines: dict[str, list[bytes]] = {}
         self.there: frozenset[bytes] = frozenset()
+
+    def add(self, path: str, event: Event) -> None:
+        """The line of this event, unless it is there already."""
+        line = task_line(event)
+        if line not in self.there:
+            self.lines.setdefault(path, []).append(line)
 
     def appends(self) -> tuple[tuple[str, bytes], ...]:
         """The index first: that it names a log which is not there yet is no harm."""

@@ -71,6 +71,10 @@ class Places:
             return path  # the index was lost or damaged
         return None
 
+    def known(self, task_id: str) -> str | None:
+        """The log of a task that lines may be appended to; None if it must be opened first."""
+        return self._known.get(task_id)
+
     async def open(self, event: Event, since: int | None) -> Opened:
         """The log that this event's line goes to. The same again for an event of the same task."""
         task_id = event.task_id or ""

@@ -18,7 +18,7 @@ from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import TaskError
 from pegasus.tasks.office import Ended, Office
 from pegasus.tasks.registry import TaskEntry
-from pegasus.tasks.task import Begin, Handle, Hold, Permits, TaskMessage, task
+from pegasus.tasks.task import Begin, Handle, Hold, Permits, TaskMessage, send, task
 from pegasus.tasks.types import DEFAULT
 from pegasus.tasks.views import view_of
 
@@ -36,7 +36,7 @@ class Seats:
     def __init__(self, office: Office) -> None:
         self._office = office
         limits = office.limits
-        self._permits = Permits(trio.Semaphore(limits.max_calls), trio.Semaphore(limits.max_tools), office.me.tell)
+        self._permits = Permits(trio.Semaphore(limits.max_calls), trio.Semaphore(limits.max_tools), office.me)
 
     async def fill(self) -> None:
         """Start what waits, the most urgent first, as long as there is room."""
@@ -66,7 +66,7 @@ class Seats:
         ref = entry.ref = await self._office.pool.start_child(child)
         self._office.nursery.start_soon(self._watch, fsm.task_id, ref)
         awaited, entry.owed = entry.owed, 0
-        await ref.tell(Handle(begin) if fsm.state is TaskState.IDLE else Begin(begin, awaited))
+        await send(ref, Handle(begin) if fsm.state is TaskState.IDLE else Begin(begin, awaited))
 
     async def _watch(self, task_id: str, ref: Ref[TaskMessage]) -> None:
         down = await watch(ref)
@@ -101,7 +101,7 @@ class Seats:
         entry.begin = event
         if entry.ref is not None:
             entry.working = True
-            await entry.ref.tell(Handle(event))
+            await send(entry.ref, Handle(event))
             return
         fsm = None
         with suppress(StorageError):

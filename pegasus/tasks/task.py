@@ -7,12 +7,12 @@ stage gives is the next event. It never changes by anything but events, so its l
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import attrs
 import trio
 
-from actors import Inbox, Ref, Reply
+from actors import Inbox, MailboxFull, Ref, Reply
 from pegasus.conversation import Entry
 from pegasus.events import Emit, Event, EventType
 from pegasus.messages import Json
@@ -31,6 +31,7 @@ from pegasus.tasks.views import view_of
 from pegasus.tools import ToolContext, ToolOutcome
 
 _log = get_logger("task")
+M = TypeVar("M")
 
 
 @attrs.frozen(eq=False)
@@ -135,12 +136,20 @@ async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, por
 class Permits:
     """What all tasks share: calls of models and of tools, waiting in order; held for one call, never longer (trap T33).
 
-    moved: how the agent is told.
+    agent: who is told how tasks stand.
     """
 
     calls: trio.Semaphore
     tools: trio.Semaphore
-    moved: Callable[[Moved | Doing], Awaitable[None]]
+    agent: Ref[Moved | Doing]
+
+
+async def send(ref: Ref[M], message: M) -> None:
+    """Tell; where there is room, nobody else gets a turn meanwhile, so that what an event sets off begins at once."""
+    try:
+        ref.tell_nowait(message)
+    except MailboxFull:
+        await ref.tell(message)
 
 
 @attrs.define(eq=False)
@@ -183,13 +192,13 @@ class _Task:
             self.left = self.ports.limits.timeout
         if self.fsm.state is not before:
             await self._emit(EventType.TASK_STATE_CHANGED, {"fromState": before.value, "toState": self.fsm.state.value})
-        await self.permits.moved(Moved(view_of(self.fsm, self.doing), self.fsm.context.notified, event))
+        await self._moved(event)
         await self.go_on()
 
     async def begin(self, event: Event, awaited: int) -> None:
         """Go on from where the log ends, once what is awaited has come."""
         self.cause, self.awaited = event, awaited
-        await self.permits.moved(Moved(view_of(self.fsm, self.doing), self.fsm.context.notified, event))
+        await self._moved(event)
         await self.go_on()
 
     async def go_on(self) -> None:
@@ -201,7 +210,7 @@ class _Task:
                 await self._start_reasoning()
             case TaskState.ACTING:
                 self._start(self._act)
-            case TaskState.COMPLETED if self.fsm.context.final_result is None:
+            case TaskState.COMPLETED if self.fsm.draft.final_result is None:
                 await self._emit(EventType.TASK_COMPLETED, payloads.completed(self.fsm.context))
             case TaskState.COMPLETED if not self.reflected:
                 self.reflected = True
@@ -231,7 +240,10 @@ class _Task:
             event = make.create(type, "task", payload, task_id=self.fsm.task_id, priority=priority)
         else:
             event = make.derive(cause, type, payload, source="task", task_id=self.fsm.task_id, priority=priority)
-        await self.ports.bus.tell(Emit(event))
+        await send(self.ports.bus, Emit(event))
+
+    async def _moved(self, trigger: Event) -> None:
+        await send(self.permits.agent, Moved(view_of(self.fsm, self.doing), self.fsm.draft.notified, trigger))
 
     # ------------------------------------------------------------------ stages
 
@@ -265,12 +277,13 @@ class _Task:
             self.left -= trio.current_time() - begun
             self._scope, self.doing = None, ""
             quiet.set()
-            with trio.CancelScope(shield=True):
-                await self.me.tell(_StageOver())
+            if not self.awaited:  # else what it gave is on its way back to us, and we go on then
+                with trio.CancelScope(shield=True):
+                    await send(self.me, _StageOver())
 
     async def _now(self, doing: str) -> None:
         self.doing = doing
-        await self.permits.moved(Doing(self.fsm.task_id, doing))
+        await send(self.permits.agent, Doing(self.fsm.task_id, doing))
 
     async def _fail(self, error: str) -> None:
         if not self.halted:
@@ -279,7 +292,7 @@ class _Task:
 
     async def _start_reasoning(self) -> None:
         limit = self.ports.limits.max_iterations
-        if self.fsm.context.iteration >= limit:  # trap T1: the failure is an event like any other, made in one place
+        if self.fsm.draft.iteration >= limit:  # trap T1: the failure is an event like any other, made in one place
             await self._fail(f"the task did not come to an end within {limit} rounds of thinking")
         else:
             self._start(self._reason)
@@ -288,7 +301,7 @@ class _Task:
         ports, context = self.ports, self.fsm.context
         await self._now("thinking")
         index = ""
-        if ports.kit.memory is not None and not context.memory_injected:
+        if ports.kit.memory is not None and not context.iteration and not context.memory_injected:
             index = await ports.kit.memory.index()
         model = ports.kit.model_for(self.type)
         async with self.permits.calls:
@@ -302,7 +315,7 @@ class _Task:
         await self._emit(EventType.REASON_DONE, payloads.reason_done(thought.reasoning, steps, thought.entries))
 
     def _open_steps(self) -> tuple[PlanStep, ...]:
-        made = self.fsm.context.plan
+        made = self.fsm.draft.plan
         return next_steps(made.steps, self.ports.kit.doer.effect_of) if made is not None else ()
 
     async def _act(self) -> None:
@@ -315,9 +328,12 @@ class _Task:
         calls = [step.call for step in group if step.call is not None]
         done: dict[str, Done] = {}
         await self._now(", ".join(call.name for call in calls))
-        async with trio.open_nursery() as nursery:
-            for call in calls:
-                nursery.start_soon(self._do, call, done)
+        if len(calls) == 1:
+            await self._do(calls[0], done)
+        else:
+            async with trio.open_nursery() as nursery:
+                for call in calls:
+                    nursery.start_soon(self._do, call, done)
         for call in calls:
             await self._emit_done(call, done[call.id])
 
@@ -339,7 +355,7 @@ class _Task:
         await self._emit(kind, payload, priority=EventType.TOOL_CALL_COMPLETED)
 
     async def _respond(self) -> None:
-        reasoning = self.fsm.context.reasoning
+        reasoning = self.fsm.draft.reasoning
         answer = Entry(self.ports.clock(), "assistant", reasoning.response if reasoning is not None else "")
         await self._emit(EventType.STEP_COMPLETED, payloads.step_completed(answer))
 

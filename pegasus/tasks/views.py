@@ -10,22 +10,22 @@ from pegasus.tasks.replay import notification_of as told_by
 
 def view_of(fsm: TaskFSM, doing: str = "") -> TaskView:
     """The task as of now. doing: what it is at, e.g. "thinking" or the name of a tool."""
-    context = fsm.context
+    known, given = fsm.draft, fsm.draft.base
     return TaskView(
         task_id=fsm.task_id,
         state=fsm.state,
-        description=context.description,
-        input_text=context.input_text,
-        task_type=context.task_type,
-        source=context.source,
-        iteration=context.iteration,
+        description=given.description,
+        input_text=known.input_text,
+        task_type=given.task_type,
+        source=given.source,
+        iteration=known.iteration,
         created_at=fsm.created_at,
         updated_at=fsm.updated_at,
         doing=doing,
-        result=response_of(context.final_result),
-        error=context.error,
-        question=context.question,
-        metadata=context.input_metadata,
+        result=response_of(known.final_result),
+        error=known.error,
+        question=known.question,
+        metadata=given.input_metadata,
     )
 
 

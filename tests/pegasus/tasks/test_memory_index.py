@@ -1,0 +1,33 @@
+"""When a task is told what memory holds: at its first thought, and never again (trap T3)."""
+
+from pegasus.tasks.context import TaskState
+from pegasus.tasks.ports import Memory
+from pegasus.testing.scripted import ScriptedModel, call, say
+from tests.pegasus.tasks.world import open_desk
+
+
+class Shelf:
+    """Memory that has something to tell only after the first look."""
+
+    def __init__(self):
+        self.looks = 0
+
+    async def index(self):
+        self.looks += 1
+        return "" if self.looks == 1 else "# Memory\nfacts/user.md"
+
+    async def digest(self):
+        return ""
+
+
+def texts(request):
+    return [turn.text for turn in request.turns if hasattr(turn, "results")]
+
+
+async def test_what_memory_holds_is_read_for_the_first_thought_only(autojump_clock):
+    memory = Shelf()
+    model = ScriptedModel([say("", call("echo", "a")), say("", call("echo", "b")), "done", "nothing to keep"])
+    async with open_desk(model, memory=Memory(memory.index, memory.digest)) as desk:
+        task = await desk.run("the job")
+        assert (task.state, memory.looks) == (TaskState.COMPLETED, 1)
+        assert texts(model.requests[2]) == ["the job", "", ""]
