@@ -206,7 +206,7 @@ class _Journal:
             if isinstance(message, Archive):
                 self._writer.check(message)
                 await self._flush_all()  # a session tells what is done; put aside, it cannot, so the inbox must know
-            elif isinstance(message, ReplaceFile) and self._writer.may_redo:
+            elif isinstance(message, ReplaceFile) and self._writer.may_redo(message.path):
                 await self._flush_all()
             else:
                 await self._writer.flush_appends()

@@ -61,6 +61,7 @@ class OutboxLog:
         self._staged: list[tuple[Stored, bytes]] = []
         self._runs: dict[str, Run] = {}
         self._debt = Debt.NONE
+        self._carried: set[str] = set()
         self.size = 0
 
     # ------------------------------------------------------------------ posting
@@ -105,6 +106,10 @@ class OutboxLog:
         """Whether some lines carry what files may not have synced yet."""
         return self._debt
 
+    def carries(self, path: str) -> bool:
+        """Whether this is one of those files."""
+        return path in self._carried
+
     @property
     def staged(self) -> int:
         """How many replies must be written now."""
@@ -114,10 +119,12 @@ class OutboxLog:
         """What is to be appended to the file: what is owed, then what is staged. settled: all files will be synced then."""
         return b"".join(chain(self._owed_lines(settled), (line for _, line in self._staged)))
 
-    def written(self, offset: int, *, settled: bool = False, redo: int = 0, synced: bool = True) -> list[Stored]:
+    def written(
+        self, offset: int, *, settled: bool = False, carried: str = "", redo: int = 0, synced: bool = True
+    ) -> list[Stored]:
         """All that was unwritten is in the file from `offset` on; gives the replies that are new.
 
-        redo: bytes by which the last line has grown, since it carries what a file may not have synced.
+        redo: bytes by which the last line has grown, if it carries what the file `carried` may not have synced.
         """
         offset += sum(map(len, self._owed_lines(settled)))
         new = []
@@ -133,6 +140,10 @@ class OutboxLog:
         self._owed.clear()
         self._staged.clear()
         self._debt = self._debt.after(carried=redo > 0, settled=settled, synced=synced)
+        if redo:
+            self._carried.add(carried)
+        elif self._debt is Debt.NONE:
+            self._carried.clear()
         return new
 
     def dropped(self, keep: int = 0) -> None:
@@ -189,6 +200,7 @@ class OutboxLog:
         """All records were replayed; the file has this many bytes."""
         self.size = size
         self._debt = Debt.OWED if self._runs else Debt.NONE
+        self._carried = set(self._runs)
 
     def take_runs(self) -> list[Run]:
         """What files must hold by all that was replayed."""

@@ -75,10 +75,9 @@ class Writer:
         """The disk refused the last write."""
         return bool(self._refusal)
 
-    @property
-    def may_redo(self) -> bool:
-        """The outbox carries what belongs into other files: those must not be changed by others before a full flush."""
-        return self._logs.outbox.debt is not Debt.NONE
+    def may_redo(self, path: str) -> bool:
+        """The outbox carries what belongs into this file, which must not become another one before a full flush."""
+        return self._logs.outbox.carries(path)
 
     def owe(self, commit: Commit) -> None:
         """Take over appends that need not be durable at once, and answer."""
@@ -159,7 +158,9 @@ class Writer:
             if has_in:
                 log_in.written(done.offsets[0])
             if has_out:
-                self._posted(log_out.written(done.offsets[-1], settled=settled, redo=done.redo, synced=sync))
+                self._posted(
+                    log_out.written(done.offsets[-1], settled=settled, carried=carried, redo=done.redo, synced=sync)
+                )
         for request, answer in answers:
             reply: Reply[Any] = request.reply
             if isinstance(answer, Exception):
@@ -226,12 +227,10 @@ class Writer:
     async def _compact(self, path: str, log: Log[P], damaged: bool) -> None:
         if not damaged and not worth_it(log.size, log.live, self._looked_at[path]):
             return
-        if path == outbox.PATH and self.may_redo and (error := await self._write((), everything=True, sync=True)):
-            self._report(f"{error}; {path} is not rewritten")
-            self._looked_at[path] = log.size
-            return
-        plan = log.compaction(self._clock())
         try:
+            if path == outbox.PATH:
+                await self._settle()
+            plan = log.compaction(self._clock())
             size = await self._disk.run(Volume.rewrite, path, plan.parts)
         except StorageError as error:
             self._report(f"{error}; the file stays as it is")
@@ -239,6 +238,13 @@ class Writer:
             for note in log.compacted(plan, size):
                 self._report(note)
         self._looked_at[path] = log.size
+
+    async def _settle(self) -> None:
+        """Bring everything that the outbox carries into its own file, durably. Raises StorageError."""
+        if self._logs.outbox.debt is not Debt.NONE:
+            error = await self._write((), everything=True, sync=True)
+            if error is not None:
+                raise error
 
 
 def check_paths(appends: Iterable[tuple[str, bytes]]) -> None:
