@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import trio
-
 from actors import ActorError, Ref
 from pegasus.conversation import OpenCall
 from pegasus.main_agent.messages import Ended
@@ -15,6 +13,7 @@ from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models.base import ToolSpec
 from pegasus.storage.messages import StorageError
 from pegasus.tasks import AgentMessage, CancelAll, GetTask, Resume, Submit, TaskError, TaskView, task_id_of
+from pegasus.tasks.waiting import is_up
 from pegasus.tools import Effect, Tool, ToolContext, ToolError
 from pegasus.wire import to_wire
 
@@ -22,8 +21,8 @@ SPAWN: Final = "spawn_subagent"
 ALIAS: Final = "spawn_task"
 RESUME: Final = "resume_task"
 DEFAULT: Final = "general"
-UP_WITHIN: Final = 10.0
-"""Seconds that the task system may take to start before a call for it fails."""
+SUBMIT_TRIES: Final = 3
+"""How often a task is submitted to a task system that crashes over it, before the model is told."""
 
 
 def delegating_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tuple[Tool, ...]:
@@ -77,14 +76,17 @@ def _spawn_alias(agent: Ref[AgentMessage]) -> Tool:
 async def _submit(agent: Ref[AgentMessage], arguments: Metadata, kind: str, context: ToolContext) -> Json:
     description = str(arguments["description"])
     metadata: dict[str, Json] = {"channel": to_wire(context.origin)} if context.origin is not None else {}
-    await _is_up(agent)
-    try:
-        task_id = await agent.ask(
-            Submit, str(arguments["input"]), "main-agent", kind, description, metadata, context.key or None
-        )
-    except (TaskError, ActorError, StorageError) as error:
-        raise ToolError(str(error)) from error
-    return spawned(task_id, kind, description)
+    request = (str(arguments["input"]), "main-agent", kind, description, metadata, context.key or None)
+    for tries_left in reversed(range(SUBMIT_TRIES)):
+        await is_up(agent)
+        try:
+            return spawned(await agent.ask(Submit, *request), kind, description)
+        except (TaskError, StorageError) as error:
+            raise ToolError(str(error)) from error
+        except ActorError as error:  # it may have the task already; by its key it is the same one then
+            if not tries_left or not context.key:
+                raise ToolError(str(error)) from error
+    raise AssertionError("the last try returns or raises")
 
 
 def spawned(task_id: str, kind: str, description: str) -> dict[str, Json]:
@@ -122,7 +124,7 @@ def _resume(agent: Ref[AgentMessage]) -> Tool:
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
         task_id = str(arguments["taskId"])
-        await _is_up(agent)
+        await is_up(agent)
         try:
             await agent.ask(Resume, task_id, str(arguments["input"]))
         except (TaskError, ActorError, StorageError) as error:
@@ -133,7 +135,7 @@ def _resume(agent: Ref[AgentMessage]) -> Tool:
 
 
 async def _ask(agent: Ref[AgentMessage], task_id: str) -> TaskView:
-    await _is_up(agent)
+    await is_up(agent)
     try:
         task = await agent.ask(GetTask, task_id)
     except (ActorError, StorageError) as error:
@@ -168,18 +170,10 @@ class Delegated:
 
     async def result_of(self, made: OpenCall, key: str) -> str | None:
         """As Works."""
-        if made.call.name not in (SPAWN, ALIAS) or not await _is_up(self._agent):
+        if made.call.name not in (SPAWN, ALIAS) or not await is_up(self._agent):
             return None
         try:
             task = await self._agent.ask(GetTask, task_id_of(key))
         except (ActorError, StorageError):
             return None
         return None if task is None else json.dumps(spawn_result(task), ensure_ascii=False, separators=(",", ":"))
-
-
-async def _is_up(agent: Ref[AgentMessage]) -> bool:
-    """Wait until the task system runs; it begins a moment after the daemon, and again after a crash of its own."""
-    with trio.move_on_after(UP_WITHIN):
-        while not agent.alive:  # noqa: ASYNC110 nobody tells who is up
-            await trio.sleep(0.02)
-    return agent.alive

@@ -99,16 +99,23 @@ async def open_world(
     channels: Sequence[FakeChannel] = (),
     task_model: LanguageModel | None = None,
     tools: Sequence[Tool] = (),
+    subagents: Sequence[Path] = (),
 ) -> AsyncIterator[World]:
     """Start an agent; leaving the block stops it in order. `kill` ends it like a power failure instead.
 
-    task_model: thinks in tasks, if it is another one. tools: what tasks have beside memory and current_time.
+    task_model: thinks in tasks, if it is another one. tools: what tasks have beside memory and current_time. subagents: folders
+    of SUBAGENT.md.
 
     channels: by default one of type "cli". The same ones may be given to the next world on the same disk.
     """
     disk = disk or MemoryDisk()
     parts = Parts(
-        settings or Settings(), disk, model, BUILT_IN, wall_clock, _workshop(disk, task_model or model, tools)
+        settings or Settings(),
+        disk,
+        model,
+        BUILT_IN,
+        wall_clock,
+        _workshop(disk, task_model or model, tools, subagents),
     )
     channels = channels or (FakeChannel("cli"),)
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT, name="pegasus") as root:
@@ -121,10 +128,10 @@ async def open_world(
         yield World(root, grown, disk, {channel.kind: channel for channel in channels})
 
 
-def _workshop(disk: MemoryDisk, model: LanguageModel, tools: Sequence[Tool]) -> Workshop:
+def _workshop(disk: MemoryDisk, model: LanguageModel, tools: Sequence[Tool], subagents: Sequence[Path]) -> Workshop:
     workshop = Workshop(
         workspace=Path(),
-        subagents=(),
+        subagents=tuple(subagents),
         memory=lambda journal: Memory(journal, DiskShelf(disk)),
         tools=lambda memory: (current_time(wall_clock), *memory_tools(memory), *tools),
         model_for=lambda role: model,

@@ -1,0 +1,197 @@
+"""Delegated work when something dies: the Main Agent, the task system, whatever is between them, or the machine.
+
+A job is spawned once, ends once, and is told of once, at whatever moment that happens.
+"""
+
+import itertools
+import json
+from collections import Counter
+from contextlib import suppress
+
+import attrs
+import pytest
+import trio
+
+from actors import GaveUp, Restarting
+from pegasus.models.base import ToolSpec, UserTurn
+from pegasus.tasks import ListTasks, TaskState
+from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
+from pegasus.testing.world import FakeChannel, kill, open_world
+from pegasus.tools import Effect, Tool
+from tests.pegasus.main_agent.voices import RESUME, agent_of, crash, delegate, notices, result_of, spawn, tasks_of
+
+
+def cut_off_behind_the_spawn(disk):
+    """As if the machine had died before any result of that turn was written."""
+    lines = disk.content("main/current.jsonl").splitlines(keepends=True)
+    [turn] = [n for n, line in enumerate(lines) if b"spawn_subagent" in line]
+    disk.put("main/current.jsonl", b"".join(lines[: turn + 1]))
+
+
+async def test_a_spawn_whose_result_was_lost_gets_its_true_result_and_is_not_made_again(autojump_clock):
+    """Interfaces 8.5: the task was begun, its result did not reach the session."""
+    cli, model = FakeChannel("cli"), ScriptedModel(delegate)
+    async with open_world(model, task_model=ScriptedModel([Hang()]), channels=(cli,)) as world:
+        await world.say("x")
+        await world.next_reply()
+        await world.idle()
+        [task] = await tasks_of(world)
+        await kill(world)
+    cut_off_behind_the_spawn(world.disk)
+    async with open_world(
+        model, task_model=ScriptedModel(["done"]), channels=(cli,), disk=world.disk, settings=RESUME
+    ) as again:
+        assert "done" in (await again.next_reply()).text
+        await again.idle()
+        assert len(await tasks_of(again)) == 1
+        assert [json.loads(one)["taskId"] for one in result_of(again.session(), "spawn_subagent")] == [task.task_id]
+    assert len(model.requests) == 2
+
+
+async def test_a_spawn_that_never_was_is_marked_and_thought_about_again(autojump_clock):
+    cli, model = FakeChannel("cli"), ScriptedModel(delegate)
+    async with open_world(model, task_model=ScriptedModel([Hang()]), channels=(cli,)) as world:
+        await world.say("x")
+        await world.next_reply()
+        await world.idle()
+        await kill(world)
+    cut_off_behind_the_spawn(world.disk)
+    disk = MemoryDisk()
+    for path in world.disk.paths():
+        if not path.startswith("tasks/"):
+            disk.put(path, world.disk.content(path))
+
+    def voice(request):
+        last = request.turns[-1]
+        if last.results and last.results[-1].is_error and not last.text:
+            return say("", spawn("x", "t"))
+        return delegate(request)
+
+    async with open_world(
+        ScriptedModel(voice), task_model=ScriptedModel(["done"]), channels=(cli,), disk=disk
+    ) as again:
+        assert "done" in (await again.next_reply()).text
+        await again.idle()
+        assert "process restarted" in result_of(again.session(), "spawn_subagent")[0]
+        assert len(await tasks_of(again)) == 1
+
+
+@attrs.define(eq=False)
+class Life:
+    """What must hold of one delegated job, whatever fails meanwhile. work: for the task's model; done: calls it made."""
+
+    cli: FakeChannel = attrs.field(factory=lambda: FakeChannel("cli"))
+    disk: MemoryDisk = attrs.field(factory=lambda: MemoryDisk(0.05))
+    done: list = attrs.field(factory=list)
+
+    def open(self, settings=None):
+        def work(request):
+            if any(turn.results for turn in request.turns if isinstance(turn, UserTurn)):
+                return After(0.5, "the result")
+            return After(0.5, say("", call("mark", "m")))
+
+        async def mark(arguments, context):
+            self.done.append(context.key)
+            return "marked"
+
+        tool = Tool(ToolSpec("mark", "mark", {"type": "object", "properties": {}}), mark, "custom", Effect.ONCE)
+        return open_world(
+            ScriptedModel(self.voice),
+            task_model=ScriptedModel(work),
+            channels=(self.cli,),
+            disk=self.disk,
+            settings=settings,
+            tools=[tool],
+        )
+
+    def voice(self, request):
+        """As `delegate`; calls that a crash has marked as cancelled are made again, as other calls."""
+        last = request.turns[-1]
+        failed = {one.call_id for one in last.results if one.is_error}
+        if last.text or not failed:
+            return After(0.2, delegate(request))
+        made = [one for one in request.turns[-2].calls if one.id in failed]
+        return After(0.2, say("", *(attrs.evolve(one, id=f"{one.id}+") for one in made)))
+
+    async def check(self, world, mode):
+        await world.idle()
+        await trio.sleep(30)
+        await world.idle()
+        tasks = await agent_of(world).ask(ListTasks, "2026-02-25")
+        told = Counter(line["content"] for line in notices(world.session()))
+        headings = [text.split("\n")[1] for text in told]
+        assert set(told.values()) == {1}, told
+        assert Counter(self.cli.texts)["on it"] == 1
+        assert len(tasks) == 1, tasks
+        [task] = tasks
+        word = "completed" if task.state is TaskState.COMPLETED else "failed"
+        assert headings == [f"[Task {task.task_id} {word}]"]
+        assert [text for text in self.cli.texts if text.startswith(headings[0])] == [
+            text for text in self.cli.texts if text != "on it"
+        ]
+        assert len(self.cli.texts) == 2
+        assert len(set(self.done)) == len(self.done) <= 1
+        assert mode == "fail" or word == "completed"
+
+
+MOMENTS = [round(0.05 + 0.15 * n, 2) for n in range(15)]
+"""Seconds after the job was asked for. Its thought ends at 0.25, the task exists from 0.6 on, its result is told at 1.85."""
+
+
+def alternating(values):
+    """Each with one of the two modes in turn."""
+    return list(zip(values, itertools.cycle(["fail", "resume"]), strict=False))
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_crash_of_the_main_agent_costs_no_task_and_no_word(autojump_clock, moment):
+    life = Life()
+    async with life.open() as world:
+        await world.say("job")
+        await trio.sleep(moment)
+        crash(world, "main-agent/global")
+        await life.check(world, "resume")
+
+
+@pytest.mark.parametrize(("moment", "mode"), alternating(MOMENTS))
+async def test_a_crash_of_the_task_agent_is_told_once_and_costs_the_main_agent_nothing(autojump_clock, moment, mode):
+    life = Life()
+    async with life.open(RESUME if mode == "resume" else None) as world:
+        with world.root.events() as events:
+            await world.say("job")
+            await trio.sleep(moment)
+            crash(world, "tasks/agent")
+            await life.check(world, mode)
+            restarted = set()
+            with suppress(trio.WouldBlock):
+                while True:
+                    if isinstance(event := events.receive_nowait(), Restarting):
+                        restarted.add(event.path)
+    assert restarted == {"tasks/agent"}
+
+
+@pytest.mark.parametrize("path", ["tasks/bus", "tasks/persister", "main-agent/courier"])
+@pytest.mark.parametrize(("moment", "mode"), alternating([0.4, 0.75, 1.2, 1.8]))
+async def test_a_crash_of_any_part_between_them_is_told_once(autojump_clock, path, moment, mode):
+    life = Life()
+    async with life.open(RESUME if mode == "resume" else None) as world:
+        await world.say("job")
+        await trio.sleep(moment)
+        crash(world, path)
+        await life.check(world, mode)
+
+
+@pytest.mark.parametrize(("operation", "mode"), alternating(range(1, 50, 2)))
+async def test_a_power_failure_at_any_write_is_told_once_and_nothing_is_spawned_twice(autojump_clock, operation, mode):
+    life = Life()
+    settings = RESUME if mode == "resume" else None
+    with suppress(GaveUp):
+        async with life.open(settings) as world:
+            await world.say("job")
+            life.disk.lose_power(operation)
+            await trio.sleep(20)
+            await kill(world)
+    life.disk.crash()
+    async with life.open(settings) as again:
+        await life.check(again, mode)
