@@ -8,11 +8,11 @@ from functools import cache, partial
 import attrs
 
 from actors import Backoff, Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
-from pegasus.app.tasks import Workshop, courier_child, make_faculties, make_works, task_child
+from pegasus.app.tasks import BUS, Workshop, courier_child, make_faculties, make_works, task_child
 from pegasus.channels import AdapterMessage
 from pegasus.channels.switchboard import switchboard
 from pegasus.identity import ChannelNote, Persona
-from pegasus.main_agent import Faculties, MainAgentMessage, Mind, main_agent
+from pegasus.main_agent import Faculties, MainAgentMessage, Mind, main_agent, publisher
 from pegasus.models.base import LanguageModel
 from pegasus.settings import Settings
 from pegasus.storage import Disk
@@ -59,7 +59,8 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
     limits = (settings.agent.max_thoughts, settings.tools.timeout, settings.tools.timeouts)
     mind = Mind(parts.model, faculties, clock, *limits)
     works = partial(make_works, workshop, root.ref)
-    run = partial(main_agent, announce=root.ref("channels/switchboard"), make_works=works)
+    publish = publisher(root.ref(BUS), clock, workshop.random)
+    run = partial(main_agent, announce=root.ref("channels/switchboard"), make_works=works, publish=publish)
     agent = Child("global", run, storage, mind, backoff=RETRY)
     await root.start_child(Child("main-agent", supervisor([agent, courier_child(storage)], intensity=PATIENCE)))
     return Grown(root, storage, root.ref("main-agent/global"), faculties)

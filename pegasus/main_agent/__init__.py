@@ -6,6 +6,7 @@ Queue and think loop, session (log, repair, projection), commands, and the tools
 from pegasus.main_agent.actor import main_agent
 from pegasus.main_agent.commands import CONTROL, command_of
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
+from pegasus.main_agent.publishing import publisher
 from pegasus.main_agent.speaking import REPLY
 from pegasus.main_agent.thinking import Faculties, Mind
 
@@ -21,4 +22,5 @@ __all__ = [
     "Stop",
     "command_of",
     "main_agent",
+    "publisher",
 ]

@@ -19,6 +19,7 @@ from pegasus.main_agent.commands import HELP, command_of, status_text, stop_text
 from pegasus.main_agent.loading import load_session
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
 from pegasus.main_agent.notices import is_notice
+from pegasus.main_agent.publishing import Publish
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.speaking import answer_to
 from pegasus.main_agent.thinking import Mind, apologise, close_open_calls, work_on
@@ -41,15 +42,17 @@ async def main_agent(
     path: str = "main/current.jsonl",
     announce: Ref[Typing] | None = None,
     make_works: Callable[[], Works] | None = None,
+    publish: Publish | None = None,
 ) -> None:
     """Run the agent of one session. announce: who is told when it starts and ends thinking about a message.
 
-    make_works: gives the background work that it can see and end; None: there is none.
+    make_works: gives the background work that it can see and end; None: there is none. publish: makes known what people
+    said, once it is dealt with.
 
     Cancelled or stopped: the running model call ends at once; its item is taken up again at the next start.
     """
     session = await load_session(path, journal, mind.clock, make_works)
-    agent = _Agent(session, journal, mind, announce, make_works, started=trio.current_time())
+    agent = _Agent(session, journal, mind, announce, make_works, publish, started=trio.current_time())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.main_lane)
         nursery.start_soon(agent.control_lane)
@@ -79,6 +82,7 @@ class _Agent:
     mind: Mind
     announce: Ref[Typing] | None
     make_works: Callable[[], Works] | None
+    publish: Publish | None
     started: float
     turns: int = 0
     running: _Running | None = None
@@ -99,6 +103,7 @@ class _Agent:
                     await close_open_calls(self.session, item, self.mind.clock(), self.stopped_by)
                 await self.journal.tell(Done(item.n))
                 self.turns += 1
+                self._publish(item)
             except Revoked:  # the disk refused it while we thought: its sender was told, and will send it again
                 self.session.take_back()
                 _log.warning("dropped a thought: the message could not be accepted", item=item.n)
@@ -138,6 +143,7 @@ class _Agent:
             if item.attempt <= MAX_ATTEMPTS:
                 await self._answer(item, await self._command(item), "command")
             await self.journal.tell(Done(item.n))
+            self._publish(item)
 
     async def _command(self, item: Item) -> str:
         match command_of(item.message.text):
@@ -185,6 +191,10 @@ class _Agent:
             thinking_about=_excerpt(running.item) if running else None,
             thinking_for=trio.current_time() - running.since if running else 0.0,
         )
+
+    def _publish(self, item: Item) -> None:
+        if self.publish is not None and not is_notice(item):  # what a task says is on the bus already
+            self.publish(item.message)
 
     def _typing(self, item: Item, *, active: bool) -> None:
         if self.announce is not None:

@@ -162,6 +162,7 @@ class Delegated:
     async def stop(self, by: str, channel: ChannelInfo | None) -> tuple[Ended, ...]:
         """As Works."""
         address = None if channel is None else (channel.type, channel.channel_id)
+        await is_up(self._agent)  # after a restart it is about to take up what is to be ended
         try:
             stopped = await self._agent.ask(CancelAll, by, address)
         except ActorError:  # it does not run, and so no task does

@@ -7,9 +7,12 @@ import attrs
 import pytest
 import trio
 
+from actors import Child
 from pegasus.channels.intake import InvalidMessage
+from pegasus.events import EventType, Subscribe
 from pegasus.models.base import ToolSpec
 from pegasus.tasks import TaskState
+from pegasus.tasks.waiting import is_up
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, open_world
 from pegasus.tools import Effect, Tool
@@ -17,6 +20,7 @@ from tests.pegasus.main_agent.voices import (
     SLACK,
     asked,
     both,
+    crash,
     delegate,
     notices,
     reply,
@@ -425,3 +429,71 @@ async def test_the_control_call_stop_ends_all(autojump_clock):
         assert sorted((one.kind, one.what) for one in ended) == [("task", "a"), ("task", "b")]
         await world.idle()
         assert {task.error for task in await tasks_of(world)} == {"stopped by a control call (cli)"}
+
+
+# ------------------------------------------------------------------ everything is an event
+
+
+class Observer:
+    """Somebody on the bus."""
+
+    def __init__(self):
+        self.events = []
+
+    async def run(self, inbox):
+        async for message in inbox:
+            self.events.append(message.event)
+
+    async def subscribe(self, world):
+        ref = await world.root.start_child(Child("observer", self.run))
+        bus = world.root.ref("tasks/bus")
+        assert await is_up(bus)
+        await bus.ask(Subscribe, ref, frozenset({EventType.MESSAGE_RECEIVED}))
+
+
+async def test_what_people_say_is_on_the_bus_and_no_task_is_made_of_it(autojump_clock):
+    """Seed 003, checklist 151: also commands; what a task says is there as an event of its own."""
+    observer, slack = Observer(), FakeChannel("slack")
+    steps = ScriptedModel([say("", call("notify", "n", message="half")), "done"])
+    async with open_world(ScriptedModel(delegate), task_model=steps, channels=(slack,)) as world:
+        await observer.subscribe(world)
+        await world.say("x", SLACK)
+        await world.say("/help", SLACK)
+        await trio.sleep(60)
+        await world.idle()
+        assert len(await tasks_of(world)) == 1
+    seen = [event for event in observer.events if event.payload["handledBy"] == "main-agent"]
+    assert sorted(event.payload["text"] for event in seen) == ["/help", "x"]
+    assert {event.source for event in seen} == {"slack:#general"}
+    assert seen[0].payload["channel"] == {
+        "type": "slack",
+        "channelId": "#general",
+        "userId": "zhangsan",
+        "replyTo": "thread:1",
+    }
+    assert len(observer.events) == 3  # and the one that made the task
+
+
+async def test_a_message_is_an_event_when_its_turn_is_over(autojump_clock):
+    """It costs the turn no time, and is there also when the turn was stopped."""
+    observer = Observer()
+    async with open_world(ScriptedModel([Hang(), say()])) as world:
+        await observer.subscribe(world)
+        await world.say("hang")
+        await trio.sleep(10)
+        assert observer.events == []
+        await world.stop_thinking()
+        await world.say("next")
+        await world.idle()
+    assert [event.payload["text"] for event in observer.events] == ["hang", "next"]
+
+
+async def test_a_bus_that_is_down_costs_a_turn_nothing(autojump_clock):
+    model = ScriptedModel(lambda request: say("", reply("here")))
+    async with open_world(model) as world:
+        for _ in range(3):
+            crash(world, "tasks/bus")
+            await world.say("hi")
+            assert (await world.next_reply()).text == "here"
+        await world.idle()
+    assert len(model.requests) == 3

@@ -12,9 +12,10 @@ import attrs
 import pytest
 import trio
 
-from actors import GaveUp, Restarting
+from actors import Child, GaveUp, Restarting, open_supervisor
+from pegasus.main_agent.delegating import Delegated
 from pegasus.models.base import ToolSpec, UserTurn
-from pegasus.tasks import ListTasks, TaskState
+from pegasus.tasks import ListTasks, Stopped, TaskState
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, kill, open_world
@@ -195,3 +196,64 @@ async def test_a_power_failure_at_any_write_is_told_once_and_nothing_is_spawned_
     life.disk.crash()
     async with life.open(settings) as again:
         await life.check(again, mode)
+
+
+async def test_stop_ends_tasks_also_while_their_system_starts_again(autojump_clock):
+    cli = FakeChannel("cli")
+    async with open_world(
+        ScriptedModel(delegate),
+        task_model=ScriptedModel(lambda request: Hang()),
+        channels=(cli,),
+        disk=MemoryDisk(0.05),
+        settings=RESUME,
+    ) as world:
+        await world.say("x")
+        await world.next_reply()
+        await world.idle()
+        await trio.sleep(1)
+        crash(world, "tasks/agent")
+        await trio.lowlevel.checkpoint()
+        await world.say("/stop")
+        assert "- task: x" in (await world.next_reply()).text
+        await world.idle()
+        await trio.sleep(20)
+        [task] = await tasks_of(world)
+        assert task.error == "stopped by the user (cli)"
+
+
+async def test_stop_right_after_a_start_ends_the_tasks_of_the_run_before(autojump_clock):
+    cli = FakeChannel("cli")
+    model, hang = ScriptedModel(delegate), ScriptedModel(lambda request: Hang())
+    async with open_world(model, task_model=hang, channels=(cli,), settings=RESUME) as world:
+        await world.say("x")
+        await world.next_reply()
+        await world.idle()
+        await kill(world)
+    world.disk.delay = 0.05
+    async with open_world(model, task_model=hang, channels=(cli,), settings=RESUME, disk=world.disk) as again:
+        await again.say("/stop")
+        assert "- task: x" in (await again.next_reply()).text
+        await again.idle()
+        await trio.sleep(20)
+        [task] = await tasks_of(again)
+        assert task.error == "stopped by the user (cli)"
+
+
+async def test_a_stop_waits_for_a_task_system_that_has_not_begun(autojump_clock):
+    """It would take up tasks of the run before, which nobody has stopped then."""
+
+    async def answering(inbox):
+        async for message in inbox:
+            message.reply.send((Stopped("0123456789abcdef", "x", "thinking", 1.0),))
+
+    async with open_supervisor() as root, trio.open_nursery() as nursery:
+        ended = []
+
+        async def stop():
+            ended.extend(await Delegated(root.ref("agent")).stop("a test", None))
+
+        nursery.start_soon(stop)
+        await trio.sleep(1)
+        await root.start_child(Child("agent", answering))
+        await trio.sleep(1)
+        assert [one.what for one in ended] == ["x"]
