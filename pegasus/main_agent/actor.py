@@ -19,6 +19,7 @@ from pegasus.main_agent.commands import HELP, command_of, status_text, stop_text
 from pegasus.main_agent.loading import load_session
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
 from pegasus.main_agent.notices import is_notice
+from pegasus.main_agent.progress import began_after
 from pegasus.main_agent.publishing import Publish
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.speaking import answer_to
@@ -126,10 +127,10 @@ class _Agent:
             await work_on(item, self.session, self.mind)
 
     async def _new(self, item: Item) -> None:
-        """Archive the session and say so. Taken up after a crash in between, it finds a session that is empty or begun."""
+        """Archive the session and say so. Taken up again after a crash, it finds a session that is empty or begun."""
         now = self.mind.clock()
         text = "This is a fresh conversation."
-        if self.session.entries and self.session.entries[0].metadata.get("doneThrough") != item.n:
+        if self.session.entries and not began_after(self.session.entries, item.n):
             opening = partial(_opening, now, item.n)
             name = await self.session.archive(opening, now)
             text += f" The one before is kept in {name}."

@@ -53,6 +53,11 @@ def progress_of(entries: Sequence[Entry], n: int) -> Progress:
     return Progress(Next.THINK if pending else Next.NOTHING, thoughts, replied)
 
 
+def began_after(entries: Sequence[Entry], n: int) -> bool:
+    """Whether the session was begun by /new as item n: its first line says so, or later items are in it."""
+    return _closed_through(entries) == n or any(entry.item is not None and entry.item > n for entry in entries)
+
+
 def _start_of(entries: Sequence[Entry], n: int) -> int | None:
     """Where the item's user entry is. Numbers grow, so the search ends at a smaller one: constant cost for a new item."""
     for i in range(len(entries) - 1, -1, -1):

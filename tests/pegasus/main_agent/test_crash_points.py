@@ -1,11 +1,12 @@
 """What the simulation of the whole tree has found: each crash at its place, and what must come of it."""
 
 from contextlib import suppress
+from itertools import count
 
 import pytest
 
 from actors import ActorError, GaveUp
-from pegasus.testing.scripted import ScriptedModel, down
+from pegasus.testing.scripted import ScriptedModel, down, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world
 
 
@@ -46,3 +47,34 @@ async def test_two_apologies_do_not_get_into_each_others_place(autojump_clock, o
     async with open_world(ScriptedModel(lambda _: down()), disk=world.disk, channels=(cli,)) as again:
         await again.idle()
     assert [reply.metadata["inReplyTo"] for reply in cli.replies] == ["x", "y"]
+
+
+@pytest.mark.parametrize("operation", range(1, 12))
+async def test_new_taken_up_once_more_does_not_put_aside_what_came_after_it(autojump_clock, operation):
+    """Two power failures: one between the archive and the first line, the other before the inbox knows that /new is done."""
+    ids = count()
+
+    def answer(request):
+        text = request.turns[-1].text.rpartition("\n")[2]
+        return say("", reply(f"c{next(ids)}", f"answer to {text}"))
+
+    cli, model = FakeChannel("cli"), ScriptedModel(answer)
+    with suppress(GaveUp):
+        async with open_world(model, channels=(cli,)) as world:
+            await world.say("one")
+            await world.next_reply()
+            await world.say("/new", message_id="new")
+            await world.say("two", message_id="two")
+            await lose_power_at(world, operation)
+    world.disk.crash()
+    async with open_world(model, disk=world.disk, channels=(cli,)) as again:
+        while cli.texts[-1] != "answer to two":
+            await again.next_reply()
+        await kill(again)
+    async with open_world(model, disk=world.disk, channels=(cli,)) as at_last:
+        await at_last.idle()
+    assert [text.partition(".")[0] for text in cli.texts] == [
+        "answer to one",
+        "This is a fresh conversation",
+        "answer to two",
+    ]
