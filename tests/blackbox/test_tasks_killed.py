@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import AsyncExitStack
+from functools import partial
 
 import attrs
 import trio
@@ -21,8 +22,11 @@ from tests.blackbox.support.work import (
     events,
     gone,
     later,
+    log_path,
     open_source,
     rest,
+    task_id,
+    tasks_folder,
 )
 
 RESTARTED = "failed: process restarted, task cancelled"
@@ -164,3 +168,146 @@ async def _assert_heard(daemon, channel, expected):
     assert len(texts) == len(expected), (channel, texts, expected)
     for text, pattern in zip(texts, expected, strict=True):
         assert re.fullmatch(pattern, text, re.DOTALL), (channel, text, pattern)
+
+
+# ------------------------------------------------------------------ moments that need a scene of their own
+
+
+async def test_while_it_waits_for_an_answer(recovering, name):
+    """Under "resume" it waits on; under "fail" it has failed, and an answer revives it all the same."""
+    book = Office({"paint": [act(Call("ask_user", {"question": "Which colour?"})), lambda view: answer(view.last)]})
+    async with recovering.play(book, name) as daemon:
+        async with daemon.client() as client:
+            await client.say("do paint")
+            await client.reply()
+        await daemon.restart()
+        expected = ["needs information: .* Which colour."]
+        if recovering.mode == "fail":
+            expected.append(RESTARTED)
+        async with daemon.client(lastSeq=0) as client:
+            await client.replies(len(expected))
+            await client.say(f"tell {task_id(daemon.home, 'paint')} blue")
+            await client.reply()
+        await rest(daemon)
+        await _assert_heard(daemon, name, [*expected, "completed: blue"])
+        assert len(book.of("paint")) == 2
+
+
+async def test_right_after_the_answer(recovering, name):
+    """The answer is on disk with the message, and with the task: it is not asked for again."""
+    book = Office({"paint": [act(Call("ask_user", {"question": "Which colour?"})), lambda view: answer(view.last)]})
+    async with recovering.play(book, name) as daemon:
+        async with daemon.client() as client:
+            await client.say("do paint")
+            await client.reply()
+            book.hold_tasks()
+            await client.say(f"tell {task_id(daemon.home, 'paint')} blue")
+            await book.waiting()
+            daemon.kill()
+        book.release()
+        await daemon.start()
+        await rest(daemon)
+        outcome = "completed: blue" if recovering.mode == "resume" else RESTARTED
+        await _assert_heard(daemon, name, ["needs information: .* Which colour.", outcome])
+
+
+async def test_at_the_end(recovering, name):
+    """Killed as soon as the last line of its log is there: it is told once, whether the telling had begun or not."""
+    book = Office({f"job {n}": answer(f"result {n}") for n in range(5)})
+    async with recovering.play(book, name) as daemon:
+        async with daemon.client() as client:
+            book.hold_tasks()
+            await client.say("\n".join(f"do job {n}" for n in range(5)))
+            for n in range(5):
+                await book.thought(f"job {n}")
+            logs = list(map(partial(log_path, daemon.home), map(partial(task_id, daemon.home), book.jobs)))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.to_thread.run_sync, _kill_when_done, daemon, logs)
+                book.release()
+        done = {job for job in book.jobs if "STEP_COMPLETED" in events(daemon.home, job)}
+        await daemon.start()
+        await rest(daemon)
+        async with daemon.client(lastSeq=0) as client:
+            texts = [frame["text"] for frame in await client.replies(client.welcome["seq"])]
+        expected = [f"completed: result {n}" for n in range(5) if recovering.mode == "resume" or f"job {n}" in done]
+        assert sorted(texts) == sorted(expected + [RESTARTED] * (5 - len(expected)))
+
+
+def _kill_when_done(daemon, logs):
+    while daemon.alive:
+        if any(b"TASK_COMPLETED" in log.read_bytes() for log in logs):
+            daemon.kill()
+
+
+async def test_again_and_again_while_it_recovers(recovering, name, tmp_path):
+    """At the start, at the first line that the recovery writes, at the first thought after it."""
+    work = Effects(tmp_path)
+    count = 6
+    jobs = {
+        f"job {n}": [
+            act(work.shell(f"effect{n}", "sleep 600")),
+            act(work.shell(f"more{n}", "sleep 0.02")),
+            answer("ok"),
+        ]
+        for n in range(count)
+    }
+    async with recovering.play(book := Office(jobs), name) as daemon:
+        async with daemon.client() as client:
+            await client.say("\n".join(f"do {job}" for job in jobs))
+            for n in range(count):
+                await work.happened(f"effect{n}")
+            daemon.kill()
+        for moment in (_at_ready, _at_a_line, _at_a_line, _at_a_thought, _at_a_line):
+            daemon.spawn()
+            await moment(daemon, book)
+            daemon.kill()
+        await until(lambda: work.processes() == [], "the end of what the killed daemons ran")
+        await daemon.start()
+        await rest(daemon)
+        outcome = "completed: ok" if recovering.mode == "resume" else RESTARTED
+        await _assert_heard(daemon, name, [outcome] * count)
+        for n in range(count):
+            assert work.count(f"effect{n}") == 1
+            assert work.count(f"more{n}") <= 1
+        for job in jobs:
+            assert sum(event in ("TASK_FAILED", "TASK_COMPLETED") for event in events(daemon.home, job)) == 1
+
+
+async def _at_ready(daemon, book):
+    await daemon.ready()
+
+
+async def _at_a_line(daemon, book):
+    """Whatever is written first, or nothing for a while, since all is written already."""
+    before = _size_of_logs(daemon)
+    with trio.move_on_after(2):
+        while _size_of_logs(daemon) == before:  # noqa: ASYNC110  a file tells nobody
+            await trio.sleep(0.001)
+
+
+async def _at_a_thought(daemon, book):
+    with trio.move_on_after(2):
+        await book.reached(len(book.asked) + len(book.thinking))
+
+
+def _size_of_logs(daemon):
+    return sum(path.stat().st_size for path in tasks_folder(daemon.home).glob("*/*.jsonl"))
+
+
+async def test_while_stop_ends_a_task(recovering, name, tmp_path):
+    """/stop is accepted: whatever dies first, the task does not go on, its processes are gone, and its person hears of it."""
+    work = Effects(tmp_path)
+    book = Office({"dig": [act(work.shell("dug", "trap '' TERM; sleep 600 & sleep 600")), answer("dug it all")]})
+    async with recovering.play(book, name) as daemon:
+        async with daemon.client() as client:
+            await client.say("do dig")
+            await work.happened("dug")
+            await client.say("/stop")
+            daemon.kill()
+        await until(lambda: work.processes() == [], "the end of what the killed daemon ran")
+        await daemon.start()
+        await rest(daemon)
+        async with daemon.client(lastSeq=0) as client:
+            texts = [frame["text"] for frame in await client.replies(client.welcome["seq"])]
+        assert RESTARTED in texts or any(text.startswith("failed: stopped by the user") for text in texts), texts
+        assert "completed: dug it all" not in texts
