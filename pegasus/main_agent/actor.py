@@ -19,18 +19,20 @@ from pegasus.main_agent.commands import HELP, command_of, status_text, stop_text
 from pegasus.main_agent.loading import load_session
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
 from pegasus.main_agent.notices import is_notice
-from pegasus.main_agent.progress import began_after
+from pegasus.main_agent.progress import Next, began_after, progress_of
 from pegasus.main_agent.publishing import Publish
 from pegasus.main_agent.session import Session, until_written
-from pegasus.main_agent.speaking import answer_to
+from pegasus.main_agent.speaking import answer_to, post_key
 from pegasus.main_agent.thinking import Mind, apologise, close_open_calls, work_on
 from pegasus.main_agent.works import Works
 from pegasus.messages import ChannelInfo, Typing
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Commit, Done, Item, JournalMessage, NextItem, Revoked, Waiting
+from pegasus.storage.messages import Commit, Done, Item, JournalMessage, NextItem, Posted, Revoked, Waiting
 
 _log = get_logger("main_agent")
 
+COMMAND = "command"
+"""Ends the idempotency key of a command's answer."""
 MAX_ATTEMPTS = 3
 """How often an item may crash the Main Agent before it is set aside (issue "The spine", 2)."""
 
@@ -114,13 +116,9 @@ class _Agent:
                 self._typing(item, active=False)
 
     async def _handle(self, item: Item) -> None:
-        if item.attempt > MAX_ATTEMPTS:
-            _log.error("set a message aside: it failed too often", item=item.n, attempts=item.attempt - 1)
-            text = (
-                f"Sorry, something in me failed {MAX_ATTEMPTS} times over your message, so I have set it aside. "
-                "It is kept, and the details are in my log."
-            )
-            await apologise(item, self.session, self.mind.clock(), text)
+        answered = progress_of(self.session.entries, item.n).next is Next.NOTHING
+        if item.attempt > MAX_ATTEMPTS and not answered:
+            await apologise(item, self.session, self.mind.clock(), _set_aside(item))
         elif command_of(item.message.text) == "/new" and not is_notice(item):
             await self._new(item)
         else:
@@ -141,8 +139,9 @@ class _Agent:
     async def control_lane(self) -> None:
         while True:
             item = await self.journal.ask(NextItem, "control")
-            if item.attempt <= MAX_ATTEMPTS:
-                await self._answer(item, await self._command(item), "command")
+            if not await self._is_answered(item):  # one that a crash cut off from its Done is not carried out twice
+                text = await self._command(item) if item.attempt <= MAX_ATTEMPTS else _set_aside(item)
+                await self._answer(item, text, COMMAND)
             await self.journal.tell(Done(item.n))
             self._publish(item)
 
@@ -160,6 +159,12 @@ class _Agent:
     async def _answer(self, item: Item, text: str, purpose: str) -> None:
         post = answer_to(item, text, purpose)
         await until_written(lambda: self.journal.ask(Commit, (), (post,), True, item.n), "a command's answer")
+
+    async def _is_answered(self, item: Item) -> bool:
+        [posted] = await until_written(
+            lambda: self.journal.ask(Posted, (post_key(item.n, COMMAND),)), "what was answered"
+        )
+        return posted is not None
 
     async def _accepted(self) -> int:
         """Messages that are not done, without the command that asks."""
@@ -201,6 +206,14 @@ class _Agent:
         if self.announce is not None:
             with suppress(ActorError):  # nobody is there to show it; it is never stored
                 self.announce.tell_nowait(Typing(item.message.channel, active))
+
+
+def _set_aside(item: Item) -> str:
+    _log.error("set a message aside: it failed too often", item=item.n, attempts=item.attempt - 1)
+    return (
+        f"Sorry, something in me failed {MAX_ATTEMPTS} times over your message, so I have set it aside. "
+        "It is kept, and the details are in my log."
+    )
 
 
 def _opening(now: int, through: int, archived: str) -> Entry:
