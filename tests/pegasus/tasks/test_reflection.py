@@ -1,0 +1,158 @@
+"""What memory is to a running task: an index when it begins, and a look back when it is done (seed 001; trap T33)."""
+
+import json
+
+import trio
+
+from pegasus.events import EventType
+from pegasus.models.base import ModelError, ToolSpec
+from pegasus.tasks import Cancel, GetContext, GetTask, Resume, TaskState
+from pegasus.tasks.agent import TASK_EVENTS
+from pegasus.tasks.ports import Limits, Memory
+from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
+from pegasus.tools import Effect, Tool
+from tests.pegasus.tasks.world import open_desk
+
+LONG = "found it " * 50
+"""A result that is worth looking back on."""
+NAMES = ("memory_read", "memory_write", "memory_patch", "memory_append", "memory_list")
+
+
+class Shelves:
+    """A memory. looked: how often the index was asked for; made: calls of its tools."""
+
+    def __init__(self, index="# Memory\nfacts/user.md: likes tea"):
+        self.index_text = index
+        self.looked = 0
+        self.made = []
+
+    @property
+    def port(self):
+        async def index():
+            self.looked += 1
+            return self.index_text
+
+        async def digest():
+            return "FACTS IN FULL"
+
+        return Memory(index, digest)
+
+    @property
+    def tools(self):
+        def tool(name):
+            async def run(arguments, context):
+                self.made.append(name)
+                return {}
+
+            return Tool(ToolSpec(name, name, {"type": "object", "properties": {}}), run, "memory", Effect.IDEMPOTENT)
+
+        return [tool(name) for name in NAMES]
+
+
+def looks_back(request):
+    return "Look back" in request.system
+
+
+async def test_the_index_is_told_once_and_stays_in_the_conversation(autojump_clock):
+    """Trap T3, checklist 96 and 123: read in iteration 1 only, a message of its own, never in the prompt; also after a resume."""
+    memory = Shelves()
+    steps = iter([say("", call("echo", "a")), say("", call("echo", "b")), "done", "more"])
+    model = ScriptedModel(lambda request: "nothing" if looks_back(request) else next(steps))
+    async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
+        task = await desk.run("job")
+        await trio.sleep(1)
+        await desk.agent.ask(Resume, task.task_id, "go on")
+        await trio.sleep(1)
+        context = await desk.agent.ask(GetContext, task.task_id)
+    assert memory.looked == 1
+    assert sum("likes tea" in entry.content for entry in context.messages) == 1
+    thoughts = [request for request in model.requests if not looks_back(request)]
+    assert len(thoughts) == 4
+    assert all("likes tea" in request.turns[0].text for request in thoughts)
+    assert not any("likes tea" in request.system for request in model.requests)
+
+
+async def test_a_finished_task_is_told_of_first_and_looked_back_on_then(autojump_clock):
+    """Checklist 118, 131-134: result and notification do not wait; what is found is a line of the log; the result stays."""
+    memory = Shelves()
+    after = iter([After(100, say("", call("memory_append", "m"))), "Kept it."])
+    model = ScriptedModel(lambda request: next(after) if looks_back(request) else LONG)
+    async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
+        task = await desk.run("job")
+        assert (await desk.listener.next(1)).text == LONG
+        assert trio.current_time() < 1
+        await trio.sleep(200)
+        context = await desk.agent.ask(GetContext, task.task_id)
+        assert desk.shelf.events(task.task_id)[-2:] == ["TASK_COMPLETED", "REFLECTION_COMPLETE"]
+    assert context.final_result["response"] == LONG
+    assert (context.post_reflection.assessment, context.post_reflection.tool_calls_count) == ("Kept it.", 1)
+    assert memory.made == ["memory_append"]
+    request = next(request for request in model.requests if looks_back(request))
+    assert {tool.name for tool in request.tools} == set(NAMES) - {"memory_list"}
+    assert "FACTS IN FULL" in request.turns[0].text
+    assert len(desk.listener.heard) == 1
+    assert EventType.REFLECTION_COMPLETE not in TASK_EVENTS  # checklist 115
+
+
+async def test_a_reflection_that_fails_changes_nothing(autojump_clock):
+    for problem in (ModelError("no route", kind="network"), RuntimeError("a defect")):
+        memory = Shelves()
+        model = ScriptedModel(lambda request, problem=problem: problem if looks_back(request) else LONG)
+        async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
+            task = await desk.run("job")
+            await trio.sleep(10)
+            assert task.state is TaskState.COMPLETED
+            assert [told.type for told in desk.listener.heard] == ["completed"]
+            assert desk.shelf.events(task.task_id)[-1] == "TASK_COMPLETED"
+
+
+async def test_a_trivial_task_costs_no_second_call(autojump_clock):
+    memory, model = Shelves(), ScriptedModel(["42"])
+    async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
+        await desk.run("job")
+        await trio.sleep(10)
+    assert len(model.requests) == 1
+
+
+async def test_a_reflection_holds_the_permit_of_a_model_call_for_that_call_only(autojump_clock):
+    """Trap T33: with one permit, another task thinks while a tool of the reflection runs; and nobody starves."""
+    memory = Shelves()
+    times = {}
+
+    async def slow(arguments, context):
+        times["tool begins"] = trio.current_time()
+        await trio.sleep(50)
+        times["tool ends"] = trio.current_time()
+        return {}
+
+    spec = ToolSpec("memory_append", "", {"type": "object", "properties": {}})
+    tools = [tool for tool in memory.tools if tool.name != "memory_append"]
+    tools.append(Tool(spec, slow, "memory", Effect.IDEMPOTENT))
+
+    def script(request):
+        if looks_back(request):
+            return "done" if len(request.turns) > 1 else say("", call("memory_append", "m"))
+        return LONG if request.turns[0].text.startswith("first") else After(5, "ok")
+
+    async with open_desk(ScriptedModel(script), memory=memory.port, tools=tools, limits=Limits(max_calls=1)) as desk:
+        await desk.run("first")
+        await trio.sleep(10)
+        assert (await desk.run("second")).result == "ok"
+        times["second is done"] = trio.current_time()
+        await trio.sleep(100)
+    assert times["tool begins"] < times["second is done"] < times["tool ends"]
+
+
+async def test_a_cancel_ends_a_reflection_and_the_task_stays_completed(autojump_clock):
+    memory = Shelves()
+    model = ScriptedModel(lambda request: Hang() if looks_back(request) else LONG)
+    async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
+        task = await desk.run("job")
+        await trio.sleep(10)
+        assert (await desk.agent.ask(Cancel, task.task_id, "x")).doing == "reflecting"
+        await trio.sleep(1)
+        assert model.cancelled == 1
+        assert (await desk.agent.ask(GetTask, task.task_id)).state is TaskState.COMPLETED
+        assert desk.shelf.events(task.task_id)[-1] == "TASK_COMPLETED"
+        line = json.loads(desk.shelf.logs[task.task_id].splitlines()[-1])
+        assert line["data"]["finalResult"]["response"] == LONG
