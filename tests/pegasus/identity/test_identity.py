@@ -93,3 +93,16 @@ def test_safety_is_the_same_in_both_modes_and_has_five_rules():
 
 def test_building_twice_gives_the_same_bytes():
     assert main_prompt(BUILT_IN, tools=["reply"]) == main_prompt(BUILT_IN, tools=["reply"])
+
+
+def test_who_it_is_is_the_same_in_both_modes():
+    """Checklist 157: identity is constant over tasks, sessions and whatever runs at the same time."""
+    identity = main_prompt(BUILT_IN, tools=["reply"]).partition("\n\n## Safety")[0]
+    assert task_prompt(BUILT_IN, "x").startswith(identity + "\n\n## Safety")
+
+
+def test_who_can_delegate_is_told_when_to_and_not_to_poll():
+    """Checklist 45, 46, 87, 88: the decision is the model's, by its prompt."""
+    prompt = main_prompt(BUILT_IN, tools=["reply", "spawn_subagent"], subagents={"general": "everything"})
+    for words in ("err on the side of spawning", "Do NOT poll", "ALWAYS call reply()", "- general: everything"):
+        assert words in prompt

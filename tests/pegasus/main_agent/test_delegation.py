@@ -9,9 +9,10 @@ import trio
 
 from actors import Child
 from pegasus.channels.intake import InvalidMessage
-from pegasus.events import EventType, Subscribe
+from pegasus.events import EventType, GetBusStatus, Subscribe
 from pegasus.models.base import ToolSpec
 from pegasus.tasks import TaskState
+from pegasus.tasks.tools import task_tools
 from pegasus.tasks.waiting import is_up
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, open_world
@@ -374,6 +375,12 @@ async def test_it_can_look_at_its_tasks(autojump_clock):
     assert replayed[-1]["content"] == "Noon."
 
 
+def test_what_a_model_may_say_about_tasks_names_no_folder():
+    """Trap T12: where the logs are is no parameter of a tool."""
+    names = {tool.name: set(tool.spec.parameters["properties"]) for tool in task_tools(None)}
+    assert names == {"task_list": {"date"}, "task_replay": {"taskId"}}
+
+
 # ------------------------------------------------------------------ stopping
 
 
@@ -448,6 +455,8 @@ class Observer:
         ref = await world.root.start_child(Child("observer", self.run))
         bus = world.root.ref("tasks/bus")
         assert await is_up(bus)
+        status = await bus.ask(GetBusStatus)
+        assert status.subscribers == ("tasks/agent",)  # checklist 60: the Main Agent is told, it does not listen
         await bus.ask(Subscribe, ref, frozenset({EventType.MESSAGE_RECEIVED}))
 
 

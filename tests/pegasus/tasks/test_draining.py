@@ -1,0 +1,76 @@
+"""How a task system stops in order (trap T24): what runs may finish for a while, nothing is begun, nothing is called failed."""
+
+import trio
+
+from pegasus.events import EventType
+from pegasus.tasks import GetContext, GetTask, Resume, Suspend, TaskState
+from pegasus.tasks.ports import Limits
+from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
+from tests.pegasus.tasks.world import Shelf, open_desk
+
+RESUME = Limits(recovery="resume")
+
+
+async def stopped_during(model, *, seconds=2, limits=RESUME):
+    """The shelf and the desk of a task system that was stopped while its one task was at something."""
+    shelf = Shelf()
+    async with open_desk(model, shelf=shelf, limits=limits) as desk:
+        task_id = await desk.submit("the job")
+        await trio.sleep(seconds)
+    return shelf, desk, task_id
+
+
+async def test_a_call_that_runs_may_finish_and_its_result_is_kept(autojump_clock):
+    model = ScriptedModel([say("", call("slow", "a", x=4))])
+    shelf, desk, task_id = await stopped_during(model)
+    assert [what for _, _, what, _ in desk.calls] == ["begin", "end"]
+    assert shelf.events(task_id) == ["TASK_CREATED", "REASON_DONE", "TOOL_CALL_COMPLETED"]
+    assert len(model.requests) == 1  # nothing new was begun
+    again = ScriptedModel(["done"])
+    async with open_desk(again, shelf=shelf, limits=RESUME) as desk:
+        assert (await desk.outcome(task_id)).result == "done"
+        assert desk.calls == []
+
+
+async def test_what_takes_longer_than_a_stop_may_is_ended(autojump_clock):
+    model = ScriptedModel([say("", call("slow", "a", x=1000))])
+    shelf, desk, task_id = await stopped_during(model)
+    assert trio.current_time() < 15
+    assert [what for _, _, what, _ in desk.calls] == ["begin"]
+    assert shelf.events(task_id) == ["TASK_CREATED", "REASON_DONE"]
+
+
+async def test_a_thought_may_finish_too(autojump_clock):
+    model = ScriptedModel([After(4, say("", call("echo", "a")))])
+    shelf, desk, task_id = await stopped_during(model)
+    assert shelf.events(task_id) == ["TASK_CREATED", "REASON_DONE"]
+    assert desk.calls == []
+
+
+async def test_start_and_stop_are_events(autojump_clock):
+    _, desk, _ = await stopped_during(ScriptedModel([Hang()]))
+    types = [event.type for event in desk.watcher.events if event.task_id is None]
+    assert (types[0], types[-1]) == (EventType.SYSTEM_STARTED, EventType.SYSTEM_SHUTTING_DOWN)
+
+
+async def test_nobody_is_told_that_a_task_failed_because_of_a_stop(autojump_clock):
+    _, desk, _ = await stopped_during(ScriptedModel([say("", call("slow", "a", x=4))]))
+    assert desk.listener.heard == []
+
+
+async def test_a_task_suspended_while_it_thinks_keeps_the_thought(autojump_clock):
+    """Checklist 147: at any time; the context is saved, and it goes on from there."""
+    model = ScriptedModel([After(10, say("", call("echo", "a", x=1))), "done"])
+    async with open_desk(model) as desk:
+        task_id = await desk.submit("the job")
+        await trio.sleep(2)
+        await desk.agent.ask(Suspend, task_id, "later")
+        await trio.sleep(20)
+        assert (await desk.agent.ask(GetTask, task_id)).state is TaskState.SUSPENDED
+        assert desk.calls == []
+        context = await desk.agent.ask(GetContext, task_id)
+        assert (context.suspend_reason, context.suspended_state) == ("later", TaskState.ACTING)  # the thought is in
+        await desk.agent.ask(Resume, task_id, "")
+        assert (await desk.outcome(task_id)).result == "done"
+        assert len(desk.calls) == 1
+    assert len(model.requests) == 2
