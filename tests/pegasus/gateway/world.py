@@ -58,7 +58,7 @@ class FakeJournal:
                 self.changed.notify_all()
 
     async def until(self, condition):
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             async with self.changed:
                 while not condition():
                     await self.changed.wait()
@@ -200,7 +200,7 @@ class RawClient:
         await self.socket.send_message(json.dumps(frame) if raw is None else raw)
 
     async def get(self):
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             return json.loads(await self.socket.get_message())
 
     async def closed(self):

@@ -54,8 +54,8 @@ def form(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def fast_clock() -> MockClock:
-    """Real sockets need a clock that runs; this one runs 60 times as fast, so that pauses between retries cost little."""
-    return MockClock(rate=60)
+    """Real sockets need a clock that runs; this one runs 20 times as fast, so that pauses between retries cost little."""
+    return MockClock(rate=20)
 
 
 @pytest.fixture
