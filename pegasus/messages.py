@@ -77,7 +77,11 @@ class OutboundMessage:
 
 @attrs.frozen
 class Typing:
-    """The agent began (`active`) or ended thinking about a message of this channel. Never stored, may be lost."""
+    """The agent began (`active`) or ended thinking about a message of this channel. Never stored, may be lost.
+
+    after: the seq of the last reply that came of it to this address, 0 if none did; the end is told after that one.
+    """
 
     channel: ChannelInfo
     active: bool
+    after: int = 0

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import trio
 
-from actors import ActorError, Inbox, Ref
+from actors import ActorError, Inbox, MailboxFull, Ref
 from pegasus.channels.messages import AdapterMessage, CatchUp, Deliver, SwitchboardMessage
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
@@ -49,6 +49,8 @@ async def _bring_replies(journal: Ref[JournalMessage], board: _Board) -> None:
         for outgoing in await _next_replies(journal, handed):
             await board.deliver(outgoing.message)
             handed = outgoing.position
+            await trio.lowlevel.checkpoint()  # for the adapter: a client that reads must not be swamped
+        await trio.lowlevel.checkpoint()  # for its writer, before the journal has something to do again
 
 
 async def _next_replies(journal: Ref[JournalMessage], handed: int) -> tuple[Outgoing, ...]:
@@ -58,6 +60,15 @@ async def _next_replies(journal: Ref[JournalMessage], handed: int) -> tuple[Outg
         _log.error("the outbox cannot be read", error=str(error))
         await trio.sleep(AGAIN)
         return ()
+
+
+def _is_taken(adapter: Ref[AdapterMessage], message: AdapterMessage) -> bool:
+    """Whether there is room now, as nearly always."""
+    try:
+        adapter.tell_nowait(message)
+    except MailboxFull:
+        return False
+    return True
 
 
 class _Board:
@@ -90,6 +101,8 @@ class _Board:
         if adapter is None or adapter in self._behind:
             return False
         try:
+            if _is_taken(adapter, message):
+                return True
             with trio.move_on_after(PATIENCE):
                 await adapter.tell(message)
                 return True

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import trio
 
-from actors import ActorError, Ref
-from pegasus.channels.intake import JOURNAL_TIMEOUT
+from actors import Ref
 from pegasus.gateway import render
 from pegasus.gateway.codes import GOING_AWAY
 from pegasus.gateway.config import GatewayConfig
@@ -15,9 +12,9 @@ from pegasus.gateway.connection import Connection
 from pegasus.gateway.control import Methods
 from pegasus.gateway.frames import Hello
 from pegasus.gateway.routes import Routes
-from pegasus.messages import Address, OutboundMessage, Typing
+from pegasus.messages import OutboundMessage, Typing
 from pegasus.observe import get_logger
-from pegasus.storage.messages import JournalMessage, LastSeq, StorageError
+from pegasus.storage.messages import JournalMessage
 
 GOODBYE = 2.0
 """Seconds all clients together have to answer our goodbye when the gateway stops."""
@@ -26,18 +23,14 @@ _log = get_logger("gateway")
 
 
 class Hub:
-    """One for each run of the gateway; its tasks live in `nursery`."""
+    """One for each run of the gateway."""
 
-    def __init__(
-        self, config: GatewayConfig, journal: Ref[JournalMessage], methods: Methods, nursery: trio.Nursery
-    ) -> None:
+    def __init__(self, config: GatewayConfig, journal: Ref[JournalMessage], methods: Methods) -> None:
         self.config = config
         self.journal = journal
         self.methods = methods
         self.routes: Routes[Connection] = Routes()
-        self._nursery = nursery
         self._connections: dict[Connection, None] = {}
-        self._ending: dict[Address, deque[Typing]] = {}
         self._all_gone = trio.Event()
 
     # ---------------------------------------------------------------- what comes from the agent
@@ -50,40 +43,19 @@ class Hub:
 
     def typing(self, typing: Typing) -> None:
         """Tell that the agent thinks, or has thought. The end of a turn is told after the replies it gave."""
-        address = typing.channel.address
-        waiting = self._ending.get(address)
-        if waiting is not None:
-            waiting.append(typing)
-        elif typing.active:
-            self._show(typing, 0)
-        elif self.routes.clients(address):
-            self._ending[address] = deque([typing])
-            self._nursery.start_soon(self._end_turns, address)
+        clients = self.routes.clients(typing.channel.address)
+        if not clients:
+            return
+        frame = render.typing(typing)
+        for client in clients:
+            if client.replies is not None and client.greeted:
+                client.replies.after(typing.channel.channel_id, frame, typing.after)
 
     def catch_up(self) -> None:
         """Some replies were not handed over: everybody reads what is missing."""
         for client in list(self._connections):
             if client.replies is not None:
                 client.replies.catch_up_all()
-
-    async def _end_turns(self, address: Address) -> None:
-        waiting = self._ending[address]
-        while waiting:
-            typing = waiting.popleft()
-            self._show(typing, 0 if typing.active else await self._last_seq(address))
-        del self._ending[address]
-
-    async def _last_seq(self, address: Address) -> int:
-        try:
-            return await self.journal.ask(LastSeq, address, timeout=JOURNAL_TIMEOUT)
-        except (ActorError, StorageError):
-            return 0  # the end of a turn is told also when its replies cannot be
-
-    def _show(self, typing: Typing, last: int) -> None:
-        frame = render.typing(typing)
-        for client in self.routes.clients(typing.channel.address):
-            if client.replies is not None and client.greeted:
-                client.replies.after(typing.channel.channel_id, frame, last)
 
     # ---------------------------------------------------------------- connections
 

@@ -39,7 +39,7 @@ def reply(message: OutboundMessage) -> str:
 
 def typing(typing: Typing) -> str:
     """The agent began or ended thinking about a message of this channel."""
-    return _frame({"type": "typing", **to_wire(typing)})
+    return _frame({"type": "typing", "channel": to_wire(typing.channel), "active": typing.active})
 
 
 def result(id: str, value: Json) -> str:

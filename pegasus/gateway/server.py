@@ -49,7 +49,7 @@ async def gateway(
     Told to stop: accepts no more, says goodbye to all clients (two seconds), ends. Cancelled: cuts all connections.
     """
     async with trio.open_nursery() as nursery:
-        hub = Hub(config, journal, methods, nursery)
+        hub = Hub(config, journal, methods)
         accepting = trio.CancelScope()
         nursery.start_soon(_accept, listeners, hub, accepting, nursery)
         nursery.start_soon(hub.keep_alive)

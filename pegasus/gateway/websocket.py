@@ -75,12 +75,17 @@ class ServerSocket(WebSocketConnection):
         if self._close_reason:
             raise ConnectionClosed(self._close_reason)
         data = b"".join([self._serialise(frame) for frame in frames])
-        async with self._stream_lock:
-            try:
-                await self._stream.send_all(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                await self._abort_web_socket()
-                raise ConnectionClosed(self._close_reason) from None
+        try:
+            self._stream_lock.acquire_nowait()  # nearly always free, and then it costs no turn of the scheduler
+        except trio.WouldBlock:
+            await self._stream_lock.acquire()
+        try:
+            await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._abort_web_socket()
+            raise ConnectionClosed(self._close_reason) from None
+        finally:
+            self._stream_lock.release()
 
     def _serialise(self, frame: str) -> bytes:
         try:

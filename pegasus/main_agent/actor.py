@@ -97,8 +97,8 @@ class _Agent:
         while True:
             item = await self.journal.ask(NextItem, "main")
             running = self.running = _Running(item, trio.current_time())
-            self._typing(item, active=True)
             self.session.begin(item.n)
+            self._typing(item, active=True)
             try:
                 with running.scope:
                     await self._handle(item)
@@ -132,7 +132,7 @@ class _Agent:
             opening = partial(_opening, now, item.n)
             name = await self.session.archive(opening, now)
             text += f" The one before is kept in {name}."
-        await self._answer(item, text, "new")
+        await self.session.commit((), (answer_to(item, text, "new"),))
 
     # ---------------------------------------------------------------- control lane
 
@@ -205,7 +205,9 @@ class _Agent:
     def _typing(self, item: Item, *, active: bool) -> None:
         if self.announce is not None:
             with suppress(ActorError):  # nobody is there to show it; it is never stored
-                self.announce.tell_nowait(Typing(item.message.channel, active))
+                channel = item.message.channel
+                said = (reply.seq for reply in self.session.replies if reply.channel.address == channel.address)
+                self.announce.tell_nowait(Typing(channel, active, max(said, default=0)))
 
 
 def _set_aside(item: Item) -> str:

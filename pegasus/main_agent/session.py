@@ -12,6 +12,7 @@ from actors import Answer, Ref
 from pegasus.conversation.entry import Entry, encode
 from pegasus.conversation.projection import Projection
 from pegasus.conversation.repair import unique_ids
+from pegasus.messages import OutboundMessage
 from pegasus.models.base import ToolCall
 from pegasus.observe import get_logger
 from pegasus.storage.messages import (
@@ -46,12 +47,20 @@ async def until_written(write: Callable[[], Awaitable[_T]], what: str) -> _T:
         pause = min(pause * 2, RETRY_LIMIT)
 
 
+async def _step_aside() -> None:
+    """Let a reply that is on disk pass through switchboard and gateway before what nobody waits for is done."""
+    for _ in range(3):
+        await trio.lowlevel.checkpoint()
+
+
 class Session:
     """One conversation, `path` below data/. What is in memory is what the file will hold; see `loading` for the start."""
 
     def __init__(self, path: str, entries: Sequence[Entry], journal: Ref[JournalMessage]) -> None:
         self.path = path
         self._journal = journal
+        self.replies: tuple[OutboundMessage, ...] = ()
+        """What was said since `begin`."""
         self._item: int | None = None
         self._mark = 0
         self._unconfirmed: list[Answer[tuple[PostResult, ...]]] = []
@@ -66,6 +75,7 @@ class Session:
     def begin(self, item: int) -> None:
         """What follows is about this item of the inbox: if that is taken back, `Revoked` is raised and nothing is kept."""
         self._item, self._mark = item, len(self.entries)
+        self.replies = ()
 
     def take_back(self) -> None:
         """Forget what was said since `begin`: the item was taken back, and the journal has kept nothing of it either."""
@@ -94,6 +104,9 @@ class Session:
         async def write() -> tuple[PostResult, ...]:
             results = await self._journal.ask(Commit, appends, posts, True, self._item)
             self._remember(entries)
+            if posts:
+                self.replies += tuple(result for result in results if isinstance(result, OutboundMessage))
+                await _step_aside()
             await self._confirm()
             return results
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import attrs
-import trio
 
 from pegasus.conversation.entry import Entry
 from pegasus.conversation.sanitize import user_content
@@ -102,8 +101,6 @@ async def _act(item: Item, response: ModelResponse, session: Session, mind: Mind
     turn = Entry(mind.clock(), "assistant", response.text, calls, metadata=_turn_metadata(response))
     results = await session.commit((turn,), wanted)
     posted = dict(zip((post.key for post in wanted), results, strict=True))
-    if wanted:
-        await _step_aside()
     again = spoke = False
     for call in calls:
         content, failed = await _carry_out(call, posts.get(call.id), posted, item, mind)
@@ -112,12 +109,6 @@ async def _act(item: Item, response: ModelResponse, session: Session, mind: Mind
         again = again or failed or call.name not in OUTWARD
         spoke = spoke or (call.name == REPLY.name and not failed)
     return again, spoke
-
-
-async def _step_aside() -> None:
-    """Let a reply that is on disk pass through switchboard and gateway before what nobody waits for is done."""
-    for _ in range(3):
-        await trio.lowlevel.checkpoint()
 
 
 async def _carry_out(

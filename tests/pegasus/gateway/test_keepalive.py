@@ -18,7 +18,7 @@ from tests.pegasus.gateway.world import TOKEN, FakeJournal, RawClient
 @pytest.fixture
 async def hub(nursery):
     async with open_supervisor([Child("journal", FakeJournal().run)]) as supervisor:
-        hub = Hub(GatewayConfig(token=TOKEN, keepalive=60.0), supervisor.ref("journal"), {}, nursery)
+        hub = Hub(GatewayConfig(token=TOKEN, keepalive=60.0), supervisor.ref("journal"), {})
         nursery.start_soon(hub.keep_alive)
         yield hub
 

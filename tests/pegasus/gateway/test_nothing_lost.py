@@ -112,7 +112,7 @@ async def test_every_reply_is_seen_by_somebody_who_could_acknowledge_it(seed, au
         trio.open_nursery() as nursery,
     ):
         config = GatewayConfig(token=TOKEN, queue_frames=50)
-        here = Here(Hub(config, supervisor.ref("journal"), {}, nursery), journal, nursery)
+        here = Here(Hub(config, supervisor.ref("journal"), {}), journal, nursery)
         for _ in range(150):
             await here.step(random)
         for life in here.lives:

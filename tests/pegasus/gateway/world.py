@@ -165,8 +165,8 @@ class World:
     async def catch_up(self):
         await self.ref.tell(CatchUp())
 
-    async def typing(self, channel, active):
-        await self.ref.tell(Typing(channel, active))
+    async def typing(self, channel, active, after=0):
+        await self.ref.tell(Typing(channel, active, after))
 
     @asynccontextmanager
     async def client(self, channel="c1", type="web", *, hello=None, headers=(), subprotocols=("pegasus.v1",), **fields):

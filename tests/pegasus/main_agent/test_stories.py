@@ -166,7 +166,26 @@ async def test_typing_is_shown_while_it_thinks_and_no_longer(autojump_clock):
         assert [t.active for t in world.channels["cli"].typing] == [True]
         await world.idle()
         await trio.sleep(1)
-        assert [t.active for t in world.channels["cli"].typing] == [True, False]
+        assert [(t.active, t.after) for t in world.channels["cli"].typing] == [(True, 0), (False, 1)]
+
+
+async def test_the_end_of_thinking_names_the_last_reply_of_this_turn_to_this_address(autojump_clock):
+    answers = [
+        thought("", reply("1")),
+        thought("", reply("2"), reply("there", "#general")),
+        thought(),
+        thought("", reply("3")),
+    ]
+    channels = (FakeChannel("cli"), FakeChannel("slack"))
+    async with open_world(ScriptedModel(answers), channels=channels) as world:
+        await world.say("one")
+        await world.say("from slack", SLACK)
+        for text in ("silent", "three"):
+            await world.say(text)
+        await world.idle()
+        await trio.sleep(1)
+    cli, slack = ([t.after for t in channel.typing if not t.active] for channel in channels)
+    assert (cli, slack) == ([1, 0, 3], [1])
 
 
 # ------------------------------------------------------------------ routing
