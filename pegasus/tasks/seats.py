@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
+import attrs
 import trio
 
 from actors import Child, Crashed, Exit, Killed, Mailbox, Ref, Restart, watch
@@ -76,25 +77,27 @@ class Seats:
     async def actor_ended(self, task_id: str, crashed: str) -> None:
         entry = self._office.registry.get(task_id)
         entry.ref = None
+        entry.view = attrs.evolve(entry.view, doing="")
         if entry.begin is not None and not crashed:  # it had ended before it heard of it
             await self.go_on(entry, entry.begin)
         elif crashed and not entry.is_done and not entry.ending:
             await self._office.fail(entry, f"the task crashed: {crashed}")
 
-    async def resume(self, task_id: str, text: str) -> None:
-        """Answered once TASK_RESUMED is on its way to the disk; nothing can refuse it any more."""
+    async def resume(self, task_id: str, text: str, key: str = "") -> None:
+        """Answered once TASK_RESUMED is on disk: what a task was told must not be lost behind the back of who told it."""
         entry = await self._office.recall(task_id)
         state = entry.view.state
         restarted = state is TaskState.FAILED and entry.view.error == RESTARTED
-        if entry.resuming or not (state in (TaskState.SUSPENDED, TaskState.COMPLETED) or restarted):
-            how = "is being resumed" if entry.resuming else f"is {state.value}"
+        if entry.resumed is not None or not (state in (TaskState.SUSPENDED, TaskState.COMPLETED) or restarted):
+            how = "is being resumed" if entry.resumed is not None else f"is {state.value}"
             raise TaskError(f"task {task_id} {how}; only suspended and completed tasks can be resumed")
         if state is TaskState.COMPLETED and not text.strip():
             raise TaskError(f"task {task_id} is completed; say what it is to do now")
-        entry.resuming = True
-        payload = payloads.resumed(text, state, self._office.ports.clock())
+        on_disk = entry.resumed = trio.Event()
+        payload = payloads.resumed(text, state, self._office.ports.clock(), key)
         make = self._office.ports.events.create
         await self._office.emit(make(EventType.TASK_RESUMED, "agent", payload, task_id=task_id))
+        await on_disk.wait()
 
     async def go_on(self, entry: TaskEntry, event: Event) -> None:
         """The log says REASONING now, or where it was suspended; an actor goes on from there."""

@@ -81,7 +81,9 @@ async def test_a_finished_task_is_told_of_first_and_looked_back_on_then(autojump
         task = await desk.run("job")
         assert (await desk.listener.next(1)).text == LONG
         assert trio.current_time() < 1
+        assert (await desk.agent.ask(GetTask, task.task_id)).doing == "reflecting"
         await trio.sleep(200)
+        assert (await desk.agent.ask(GetTask, task.task_id)).doing == ""
         context = await desk.agent.ask(GetContext, task.task_id)
         assert desk.shelf.events(task.task_id)[-2:] == ["TASK_COMPLETED", "REFLECTION_COMPLETE"]
     assert context.final_result["response"] == LONG
