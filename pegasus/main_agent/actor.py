@@ -19,13 +19,13 @@ from pegasus.main_agent.commands import HELP, command_of, status_text, stop_text
 from pegasus.main_agent.loading import load_session
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
 from pegasus.main_agent.notices import is_notice
-from pegasus.main_agent.progress import Next, began_after, progress_of
+from pegasus.main_agent.progress import Next, began_after, progress_of, thoughts_ended_by
 from pegasus.main_agent.publishing import Publish
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.speaking import answer_to, post_key
 from pegasus.main_agent.thinking import Mind, apologise, close_open_calls, work_on
 from pegasus.main_agent.works import Works
-from pegasus.messages import ChannelInfo, Typing
+from pegasus.messages import ChannelInfo, Json, Typing
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Commit, Done, Item, JournalMessage, NextItem, Posted, Revoked, Waiting
 
@@ -70,12 +70,13 @@ async def main_agent(
 
 @attrs.frozen(eq=False)
 class _Running:
-    """The item being worked on. ended is set when nothing of it runs any more."""
+    """The item being worked on. ended is set when nothing of it runs any more. told: what a /stop that ends it will say."""
 
     item: Item
     since: float
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     ended: trio.Event = attrs.field(factory=trio.Event)
+    told: dict[str, Json] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -103,7 +104,7 @@ class _Agent:
                 with running.scope:
                     await self._handle(item)
                 if running.scope.cancelled_caught:
-                    await close_open_calls(self.session, item, self.mind.clock(), self.stopped_by)
+                    await close_open_calls(self.session, item, self.mind.clock(), self.stopped_by, running.told)
                 await self.journal.tell(Done(item.n))
                 self.turns += 1
                 self._publish(item)
@@ -148,7 +149,7 @@ class _Agent:
     async def _command(self, item: Item) -> str:
         match command_of(item.message.text):
             case "/stop":
-                ended = await self.stop(f"the user ({item.message.channel.type})", item.message.channel)
+                ended = await self.stop(f"the user ({item.message.channel.type})", item.message.channel, item.n)
                 return stop_text(ended, await self._accepted())  # the next one may be begun by now: it was not ended
             case "/status":
                 waiting = max(0, await self._accepted() - (self.running is not None))
@@ -175,12 +176,19 @@ class _Agent:
     async def answer_stop(self, send: Callable[[tuple[Ended, ...]], None], by: str) -> None:
         send(await self.stop(by))
 
-    async def stop(self, by: str, channel: ChannelInfo | None = None) -> tuple[Ended, ...]:
-        """End the running thought and the tasks of this channel (None: all); returns when nothing of it runs any more."""
-        running, ended = self.running, list[Ended]()
+    async def stop(self, by: str, channel: ChannelInfo | None = None, n: int | None = None) -> tuple[Ended, ...]:
+        """End the running thought and the tasks of this channel (None: all); returns when nothing of it runs any more.
+
+        n: the item that says so. If a crash came before its answer, what it had ended by then is told, and no other thought is ended.
+        """
+        ended = [] if n is None else thoughts_ended_by(self.session.entries, n)
+        running = None if ended else self.running
         if running is not None:
-            ended.append(Ended("thought", _excerpt(running.item), trio.current_time() - running.since))
+            thought = Ended("thought", _excerpt(running.item), trio.current_time() - running.since)
+            ended.append(thought)
             self.stopped_by = by
+            if n is not None:
+                running.told.update(stop=n, what=thought.what, seconds=thought.seconds)
             running.scope.cancel()
         if self.make_works is not None:
             ended += await self.make_works().stop(by, channel)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 import attrs
 
 from pegasus.conversation.entry import Entry
+from pegasus.main_agent.messages import Ended
 
 OUTWARD = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
 """Tools whose success leads to no further thought (seed 000; trap T22)."""
@@ -56,6 +58,12 @@ def progress_of(entries: Sequence[Entry], n: int) -> Progress:
 def began_after(entries: Sequence[Entry], n: int) -> bool:
     """Whether the session was begun by /new as item n: its first line says so, or later items are in it."""
     return _closed_through(entries) == n or any(entry.item is not None and entry.item > n for entry in entries)
+
+
+def thoughts_ended_by(entries: Sequence[Entry], n: int) -> list[Ended]:
+    """The thoughts that item n, a /stop, has ended."""
+    notes: list[Any] = [entry.metadata for entry in entries if entry.metadata.get("stop") == n]
+    return [Ended("thought", str(note.get("what")), float(note.get("seconds") or 0)) for note in notes]
 
 
 def _start_of(entries: Sequence[Entry], n: int) -> int | None:

@@ -146,8 +146,11 @@ async def _repeat_apology(item: Item, note: Entry | None, session: Session) -> N
         await session.commit((), (answer_to(item, text, "apology"),))
 
 
-async def close_open_calls(session: Session, item: Item, now: int, by: str) -> None:
-    """After a thought was cut short by `by`: give the calls without a result one, and note the end of the item."""
+async def close_open_calls(session: Session, item: Item, now: int, by: str, told: Mapping[str, Json]) -> None:
+    """After a thought was cut short by `by`: give the calls without a result one, and note the end of the item.
+
+    told: goes into the note, for a /stop that a crash cuts off from its answer.
+    """
     answered: set[str] = set()
     closing: list[Entry] = []
     for entry in reversed(session.entries):
@@ -159,9 +162,8 @@ async def close_open_calls(session: Session, item: Item, now: int, by: str) -> N
             if call.id not in answered:
                 content = f'{{"cancelled":true,"reason":"stopped by {by}"}}'
                 closing.append(Entry(now, "tool", content, call_id=call.id, metadata={"error": True}))
-    note = Entry(
-        now, "system", f"(Work on the message above was stopped by {by}.)", metadata={"type": "stopped", "ends": True}
-    )
+    metadata = {"type": "stopped", "ends": True, **told}
+    note = Entry(now, "system", f"(Work on the message above was stopped by {by}.)", metadata=metadata)
     recorded = progress_of(session.entries, item.n).next is not Next.RECORD
     await session.commit((*closing, note) if recorded else ())
 

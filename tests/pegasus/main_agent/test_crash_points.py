@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from actors import ActorError, GaveUp
-from pegasus.testing.scripted import ScriptedModel, down, reply, say
+from pegasus.testing.scripted import After, Hang, ScriptedModel, down, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world
 
 
@@ -78,3 +78,25 @@ async def test_new_taken_up_once_more_does_not_put_aside_what_came_after_it(auto
         "This is a fresh conversation",
         "answer to two",
     ]
+
+
+@pytest.mark.parametrize("operation", range(1, 9))
+async def test_stop_taken_up_once_more_ends_nothing_else_and_says_what_it_had_ended(autojump_clock, operation):
+    def answer(request):
+        if request.turns[-1].text.endswith("next"):
+            return After(5, say("", reply("c1", "answer to next")))
+        return Hang()
+
+    cli, model = FakeChannel("cli"), ScriptedModel(answer)
+    with suppress(GaveUp):
+        async with open_world(model, channels=(cli,)) as world:
+            await world.say("endless", message_id="endless")
+            await world.say("next", message_id="next")
+            await world.say("/stop", message_id="stop")
+            await lose_power_at(world, operation)
+    world.disk.crash()
+    async with open_world(model, disk=world.disk, channels=(cli,)) as again:
+        await again.idle()
+    [stopped, answered] = cli.texts
+    assert "thought: endless" in stopped
+    assert answered == "answer to next"
