@@ -16,6 +16,8 @@ from pegasus.storage.redo import CARRIED_BYTES, Tail, with_redo
 
 Appends: TypeAlias = Sequence[tuple[str, bytes]]
 
+AT_ONCE = 16
+"""Files that are written to before they are synced side by side; fewer than a disk keeps open."""
 KNOWN_FILES = 64
 """Files whose end is remembered; one that was forgotten is synced with its next durable append."""
 
@@ -25,7 +27,8 @@ class Write(NamedTuple):
 
     sync: each file but those in `unsynced` is synced before the next one is touched. carried: this one is not, if the last
     part, one line of a JSON object, can carry what it would lose. settle: files that were carried before are synced
-    before the last part is written.
+    before the last part is written. together: of these nobody minds which is on disk before which, so those that stand next
+    to each other are synced side by side, which on most disks takes hardly longer than one.
     """
 
     parts: Appends
@@ -33,6 +36,7 @@ class Write(NamedTuple):
     unsynced: Collection[str] = ()
     carried: str = ""
     settle: bool = False
+    together: Collection[str] = ()
 
 
 class Appended(NamedTuple):
@@ -62,7 +66,7 @@ class Appender:
         except OSError:
             at = self.at
             for path, size in reversed(attempt.begun):
-                self._cut_back(path, size, lost=path == attempt.syncing)
+                self._cut_back(path, size, lost=path in attempt.lost)
             self.at = at
             raise
         self._remember(attempt.tails)
@@ -156,18 +160,19 @@ class Appender:
 
 
 class _Attempt:
-    """One try. begun: files and their sizes before. syncing: the file whose sync has failed. tails: as they will be."""
+    """One try. begun: files and their sizes before. lost: those whose sync has failed. tails: as they will be."""
 
     def __init__(self, appender: Appender, files: Files, write: Write) -> None:
         self.begun: list[tuple[str, int]] = []
         self.offsets: list[int] = []
-        self.syncing = ""
+        self.lost: Collection[str] = ()
         self.tails: dict[str, Tail] = {}
         self.redo = 0
         self._appender = appender
         self._files = files
         self._write = write
         self._carries = b""
+        self._waiting: dict[str, int] = {}
 
     def run(self) -> None:
         parts = self._write.parts
@@ -180,9 +185,12 @@ class _Attempt:
             line = with_redo(data, self._carries) if self._carries else data
             self.redo = len(line) - len(data)
             self._append(path, line)
+        self._sync_waiting()
 
     def _append(self, path: str, data: bytes) -> None:
         appender, write = self._appender, self._write
+        if path not in write.together:
+            self._sync_waiting()
         size = appender.prepare(path)
         self.begun.append((path, size))
         self.offsets.append(size)
@@ -192,7 +200,10 @@ class _Attempt:
             self._carries = redo
             self.tails[path] = tail._replace(carried=len(tail.data))
         elif (write.sync and path not in write.unsynced) or len(tail.data) > CARRIED_BYTES:
-            self._sync(path, size + len(data))
+            self.tails[path] = tail
+            self._waiting[path] = size + len(data)
+            if path not in write.together or len(self._waiting) == AT_ONCE:
+                self._sync_waiting()
         else:
             self.tails[path] = tail
 
@@ -201,10 +212,17 @@ class _Attempt:
         tail = self.tails.get(path) or self._appender.tail(path, size)
         if tail.carried:  # it was not synced a moment ago, and nobody has changed it
             self.begun.append((path, size))
-            self._sync(path, size)
+            self._waiting[path] = size
+            self._sync_waiting()
 
-    def _sync(self, path: str, size: int) -> None:
-        self.syncing = path
-        self._files.sync(path)
-        self.syncing = ""
-        self.tails[path] = Tail(size)
+    def _sync_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        if not waiting:
+            return
+        errors = self._files.sync_all(tuple(waiting))
+        if errors:
+            self.lost = errors.keys()
+            self._appender.at, error = next(iter(errors.items()))
+            raise error
+        for path, size in waiting.items():
+            self.tails[path] = Tail(size)

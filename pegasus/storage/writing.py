@@ -146,7 +146,8 @@ class Writer:
                 self._accepting()
             carried, unsynced = self._unsynced(requests, pieces)
             try:
-                done = await self._disk.run(Volume.write, Write(pieces, sync, unsynced, carried, settled))
+                write = Write(pieces, sync, unsynced, carried, settled, self._together(requests))
+                done = await self._disk.run(Volume.write, write)
             except StorageError as error:
                 log_in.dropped()
                 log_out.dropped()
@@ -183,6 +184,15 @@ class Writer:
             if sum(path == other for other, _ in pieces) == 1:
                 return path, only_owed
         return "", only_owed
+
+    def _together(self, requests: Sequence[Request]) -> Collection[str]:
+        """Files of requests that want nothing else: between those no order was asked for."""
+        if len(requests) < 2:
+            return ()
+        commits = [request for request in requests if isinstance(request, Commit)]
+        alone = {commit.appends[0][0] for commit in commits if len(commit.appends) == 1 and not commit.posts}
+        tied = {path for commit in commits if len(commit.appends) > 1 or commit.posts for path, _ in commit.appends}
+        return alone - tied - {path for appends in self._owed for path, _ in appends}
 
     def _stage(self, request: Request, batch: Batch) -> object:
         """What the asker will be told: an answer, or an error of the request itself, of which nothing is kept then."""

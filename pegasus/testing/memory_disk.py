@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, TypeVarTuple
 
 import trio
@@ -130,6 +130,15 @@ class MemoryFiles:
             node.clean = len(node.data)
             raise
         node.sync()
+
+    def sync_all(self, paths: Sequence[str]) -> Mapping[str, OSError]:
+        errors: dict[str, OSError] = {}
+        for path in paths:
+            try:
+                self.sync(path)
+            except OSError as error:
+                errors[path] = error
+        return errors
 
     def truncate(self, path: str, size: int) -> None:
         node = self._node(path)

@@ -11,11 +11,14 @@ import pytest
 import trio
 
 from pegasus.storage import files as files_module
+from pegasus.storage.appending import Write
 from pegasus.storage.disk import FileDisk
 from pegasus.storage.files import OsFiles
-from pegasus.storage.messages import StorageError
+from pegasus.storage.messages import Commit, StorageError
 from pegasus.storage.volume import Span, Volume
 from pegasus.testing.memory_disk import MemoryDisk
+
+from .conftest import run_journal
 
 
 @pytest.fixture
@@ -108,6 +111,59 @@ def test_a_batch_of_more_files_than_descriptors(tmp_path):
     volume = Volume(OsFiles(tmp_path, open_files=2), "")
     volume.append([(f"f{n}", b"x\n") for n in range(5)], True)
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"f{n}" for n in range(5)]
+
+
+def meeting(monkeypatch, parties):
+    """Let no sync end before so many are under way."""
+    barrier = threading.Barrier(parties, timeout=5)
+    real = files_module._sync
+    monkeypatch.setattr(files_module, "_sync", lambda fd: (barrier.wait(), real(fd)))
+
+
+def test_files_that_may_be_on_disk_in_any_order_are_synced_side_by_side(volume, tmp_path, monkeypatch):
+    paths = [f"f{n}" for n in range(4)]
+    volume.append([(path, b"1\n") for path in paths], True)
+    meeting(monkeypatch, 4)
+    volume.write(Write([(path, b"2\n") for path in paths], sync=True, together=paths))
+    assert [(tmp_path / path).read_bytes() for path in paths] == [b"1\n2\n"] * 4
+
+
+def test_of_files_synced_side_by_side_all_are_cut_back_if_one_fails(volume, tmp_path, monkeypatch):
+    paths = [f"f{n}" for n in range(20)]
+    volume.append([(path, b"1\n") for path in paths], True)
+    refuse(monkeypatch, "_sync", errno.EIO)
+    with pytest.raises(StorageError):
+        volume.write(Write([(path, b"2\n") for path in paths], sync=True, together=paths))
+    assert [(tmp_path / path).read_bytes() for path in paths] == [b"1\n"] * 20
+
+
+async def test_of_requests_that_want_one_append_each_nobody_waits_for_the_other(disk, monkeypatch):
+    async with run_journal(disk) as journal:
+        for path in ("a", "b"):
+            await journal.append(path, b"1\n")
+        meeting(monkeypatch, 2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(journal.append, "a", b"2\n")
+            nursery.start_soon(journal.append, "b", b"2\n")
+        monkeypatch.undo()
+
+
+async def test_a_request_over_two_files_keeps_its_order_whoever_else_writes(disk, monkeypatch):
+    synced = []
+    real = files_module._sync
+    async with run_journal(disk) as journal:
+        for path in ("a", "b", "c"):
+            await journal.append(path, b"1\n")
+        monkeypatch.setattr(
+            files_module,
+            "_sync",
+            lambda fd: (synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))), real(fd)),
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(journal.append, "b", b"2\n")
+            nursery.start_soon(journal.ask, Commit, (("c", b"2\n"), ("b", b"3\n")))
+        monkeypatch.undo()
+    assert synced[:3] in (["b", "c", "b"], ["c", "b"])
 
 
 def test_a_new_files_folder_is_synced_once(volume, monkeypatch):

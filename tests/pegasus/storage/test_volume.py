@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from pegasus.storage.appending import Write
 from pegasus.storage.messages import StorageError
 from pegasus.storage.redo import Run
 from pegasus.storage.volume import Span, Volume
@@ -152,6 +153,49 @@ def test_a_power_loss_at_any_operation_leaves_a_prefix():
             assert y == b"old\n" or x == b"old\nnew\n"
             seen.add((x, y))
         assert len(seen) > 1
+
+
+TOGETHER = ("x", "y", "new/z")
+
+
+def test_a_fault_at_any_operation_on_files_that_are_synced_together_leaves_nothing_behind():
+    def setup(volume):
+        volume.append([("x", b"old\n"), ("y", b"old\n")], True)
+
+    def work(volume):
+        volume.write(Write([(path, b"new\n") for path in TOGETHER], sync=True, together=TOGETHER))
+
+    tried = 0
+    for files, volume in every_fault(work, setup, errno.EIO):
+        tried += 1
+        assert (files.content("x"), files.content("y"), files.content("new/z")) == (b"old\n", b"old\n", b"")
+        work(volume)
+        files.crash(0, False)
+        assert files.content("x") == files.content("y") == b"old\nnew\n"
+        assert files.content("new/z") == b"new\n"
+    assert tried >= 7
+
+
+def test_what_is_not_among_them_is_on_disk_before_what_follows_and_after_what_precedes():
+    parts = [("first", b"1\n"), ("x", b"2\n"), ("y", b"2\n"), ("between", b"3\n"), ("new/z", b"4\n"), ("last", b"5\n")]
+
+    def setup(volume):
+        for path, _ in parts:
+            volume.append([(path, b"old\n")], True)
+
+    def work(volume):
+        volume.write(Write(parts, sync=True, together=TOGETHER))
+
+    seen = set()
+    for files, _ in every_fault(work, setup, PowerLoss):
+        files.crash(0, False)
+        there = {path for path, data in parts if files.content(path) == b"old\n" + data}
+        order = [["first"], ["x", "y"], ["between"], ["new/z"], ["last"]]
+        reached = [n for n, some in enumerate(order) if there & set(some)]
+        for n in range(max(reached, default=0)):
+            assert set(order[n]) <= there
+        seen.add(frozenset(there))
+    assert len(seen) == 6  # none, and up to each
 
 
 def test_the_error_names_file_cause_and_what_to_do(volume, files):
