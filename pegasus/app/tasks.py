@@ -106,7 +106,7 @@ def _children(parts: Parts, workshop: Workshop, journal: Ref[JournalMessage], fi
     return [
         Child("persister", persister, journal, clock, mailbox=ROOMY),
         Child("bus", event_bus, recorder, mailbox=ROOMY),
-        Child("agent", agent, ports, TaskLogs(recorder, journal), ear, mailbox=ROOMY, shutdown=SHUTDOWN - 2),
+        Child("agent", agent, ports, TaskLogs(recorder), ear, mailbox=ROOMY, shutdown=SHUTDOWN - 2),
     ]
 
 

@@ -1,14 +1,13 @@
-"""The logs of tasks, as the running task system reads them: through the journal, with everything said before in them."""
+"""The logs of tasks, as the running task system reads them: through the persister, with everything said before in them."""
 
 from __future__ import annotations
 
 from actors import Ref
 from pegasus.observe import get_logger
-from pegasus.storage.messages import JournalMessage, ReadFile
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import TaskView
 from pegasus.tasks.replay import Replayed, replay
-from pegasus.tasks.storage_messages import FindLog, Forget, GetPending, LogsOf, Pending, PersisterMessage
+from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, PersisterMessage, ReadLog
 from pegasus.tasks.views import view_of
 
 _log = get_logger("tasks")
@@ -17,9 +16,8 @@ _log = get_logger("tasks")
 class TaskLogs:
     """An `Archive`. Whatever cannot be read raises StorageError; what is damaged is logged, and the rest is given."""
 
-    def __init__(self, persister: Ref[PersisterMessage], journal: Ref[JournalMessage]) -> None:
+    def __init__(self, persister: Ref[PersisterMessage]) -> None:
         self._persister = persister
-        self._journal = journal
 
     async def exists(self, task_id: str) -> bool:
         """Whether there is a task of this id: its log has a line."""
@@ -31,8 +29,7 @@ class TaskLogs:
 
     async def replay(self, task_id: str) -> Replayed:
         """All that the log tells; without a task if there is no log."""
-        path = await self._persister.ask(FindLog, task_id)
-        found = replay(await self._journal.ask(ReadFile, path) if path else b"", task_id)
+        found = replay(await self._persister.ask(ReadLog, task_id), task_id)
         for problem in found.problems:
             _log.warning("something is wrong with a task's log", task=task_id, problem=problem)
         return found

@@ -14,7 +14,7 @@ from pegasus.tasks.archive import Archive
 from pegasus.tasks.messages import AgentMessage, Notification, TaskError
 from pegasus.tasks.ports import Limits, Ports
 from pegasus.tasks.registry import TaskEntry, TaskRegistry
-from pegasus.tasks.task import Doing, Moved
+from pegasus.tasks.task import Doing, Moved, send
 from pegasus.tasks.views import view_of
 
 ENDS: Final = frozenset({EventType.TASK_COMPLETED, EventType.TASK_FAILED})
@@ -55,7 +55,7 @@ class Office:
 
     async def emit(self, event: Event) -> None:
         """Onto the bus."""
-        await self.ports.bus.tell(Emit(event))
+        await send(self.ports.bus, Emit(event))
 
     async def fail(self, entry: TaskEntry, error: str) -> None:
         """End a task that cannot say so itself; the event does the rest (trap T1)."""
@@ -71,4 +71,4 @@ class Office:
         fsm = await self.archive.load(task_id)
         if fsm is None:
             raise TaskError(f"there is no task {task_id!r}")
-        return self.registry.register(TaskEntry(view_of(fsm), notified=fsm.context.notified, created=True))
+        return self.registry.register(TaskEntry(view_of(fsm), notified=fsm.draft.notified, created=True))

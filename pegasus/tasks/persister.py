@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
 
 import trio
 
@@ -24,7 +25,7 @@ from pegasus.tasks.log import is_task_id, task_line, task_path
 from pegasus.tasks.payloads import KEYS
 from pegasus.tasks.places import Places
 from pegasus.tasks.replay import replay
-from pegasus.tasks.storage_messages import FindLog, Forget, GetPending, LogsOf, Pending, PersisterMessage
+from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, PersisterMessage, ReadLog
 
 RETRY_FIRST: Final = 0.5
 RETRY_LIMIT: Final = 15.0
@@ -37,6 +38,7 @@ STILL_NEWS: Final = 3_600_000
 """ms: of the tasks found then, one that ended no longer ago is told again, for its submitter may not know."""
 
 T = TypeVar("T")
+Appends: TypeAlias = tuple[tuple[str, bytes], ...]
 _log = get_logger("persister")
 _BEGINS = (EventType.TASK_CREATED, EventType.TASK_RESUMED)
 
@@ -59,17 +61,17 @@ async def persister(inbox: Inbox[PersisterMessage], journal: Ref[JournalMessage]
                     writer.forget(task_id)
                 case GetPending(reply):
                     reply.send(tuple(writer.pending.values()))
-                case FindLog() | LogsOf():
+                case ReadLog() | LogsOf():
                     await _look(message, places, writer)
         await writer.finish()
         nursery.cancel_scope.cancel()
 
 
-async def _look(message: FindLog | LogsOf, places: Places, writer: _Writer) -> None:
+async def _look(message: ReadLog | LogsOf, places: Places, writer: _Writer) -> None:
     try:
         match message:
-            case FindLog(reply, task_id):
-                reply.send(await places.find(task_id, writer.since(task_id)))
+            case ReadLog(reply, task_id):
+                reply.send(await places.read_log(task_id, writer.since(task_id)))
             case LogsOf(reply, date):
                 days = await places.index()
                 reply.send(tuple(dict.fromkeys(task_id for task_id, created in days if created == date)))
@@ -179,11 +181,27 @@ class _Writer:
             if path is not None:
                 logs.add(path, event)
                 continue
-            await self._until_written(lambda event=event: self._add_line(logs, event), "a task's log")  # type: ignore[misc]
-        if appends := logs.appends():
-            await self._until_written(lambda: self._journal.ask(Commit, appends), appends[-1][0])
+            await self._until_written(partial(self._add_line, logs, event), "a task's log")
+        commits = logs.commits()
+        while commits:
+            commits = await self._until_written(partial(self._commit, commits), commits[-1][-1][0])
         for record in records:
             record.reply.send(None)
+
+    async def _commit(self, commits: Sequence[Appends]) -> list[Appends]:
+        """Write these; gives those that the disk refused, if it took any."""
+        answers = [(one, await self._journal.request(Commit, one)) for one in commits]
+        refused: list[Appends] = []
+        why: StorageError | None = None
+        for one, answer in answers:
+            try:
+                await answer.get()
+            except StorageError as error:
+                refused.append(one)
+                why = error
+        if why is not None and len(refused) == len(commits):
+            raise why
+        return refused
 
     async def _add_line(self, logs: _Logs, event: Event) -> None:
         opened = await self._places.open(event, self.since(event.task_id or ""))
@@ -227,10 +245,15 @@ class _Logs:
         if line not in self.there:
             self.lines.setdefault(path, []).append(line)
 
-    def appends(self) -> tuple[tuple[str, bytes], ...]:
-        """The index first: that it names a log which is not there yet is no harm."""
-        index = [(INDEX, b"".join(self.index))] if self.index else []
-        return (*index, *((path, b"".join(lines)) for path, lines in self.lines.items()))
+    def commits(self) -> list[Appends]:
+        """With new logs all in one, the index first: that it names a log which is not there yet is no harm.
+
+        Else each for itself, for then nobody minds which is on disk first, and they are synced side by side.
+        """
+        logs = [(path, b"".join(lines)) for path, lines in self.lines.items()]
+        if self.index:
+            return [((INDEX, b"".join(self.index)), *logs)]
+        return [(log,) for log in logs]
 
 
 def _is_writable(event: Event) -> bool:

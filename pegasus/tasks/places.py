@@ -58,18 +58,24 @@ class Places:
             _log.warning("the index of tasks has bad lines", lines=len(problems), first=problems[0])
         return entries
 
-    async def find(self, task_id: str, since: int | None = None) -> str | None:
-        """Where the log of a task is; None if there is none. since: when it was created, if that is known, ms."""
+    async def read_log(self, task_id: str, since: int | None = None) -> bytes:
+        """The log of a task, b"" if there is none. since: when it became pending, if it is, ms.
+
+        A pending one will be appended to, so it is opened with this one look.
+        """
         if not is_task_id(task_id):
-            return None
+            return b""
         if task_id in self._known:
-            return self._known[task_id]
+            return await self.read(self._known[task_id])
         date = await self._date(task_id)
-        if date is not None:
-            return task_path(task_id, date)
-        if since is not None and await self.read(path := task_path(task_id, date_of(since))):
-            return path  # the index was lost or damaged
-        return None
+        if date is None:  # where it is pending, the index was lost or damaged
+            return b"" if since is None else await self.read(task_path(task_id, date_of(since)))
+        path = task_path(task_id, date)
+        if since is None or self._again:
+            return await self.read(path)
+        content = await self.mended(path)
+        self._remember(task_id, path)
+        return content
 
     def known(self, task_id: str) -> str | None:
         """The log of a task that lines may be appended to; None if it must be opened first."""
@@ -82,10 +88,13 @@ class Places:
         if known is not None:
             return Opened(known)
         opened = await self._look_up(event, task_id, since)
-        self._known[task_id] = opened.path
+        self._remember(task_id, opened.path)
+        return opened
+
+    def _remember(self, task_id: str, path: str) -> None:
+        self._known[task_id] = path
         while len(self._known) > KNOWN_LOGS:
             del self._known[next(iter(self._known))]
-        return opened
 
     def forget(self, task_id: str) -> None:
         """Nothing more is expected to be written there."""

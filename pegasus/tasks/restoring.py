@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pegasus.events import EventType
 from pegasus.observe import get_logger
 from pegasus.storage.messages import StorageError
@@ -12,6 +14,9 @@ from pegasus.tasks.recovery import Action, Drop, GoOn, Tell, Write, plan_recover
 from pegasus.tasks.registry import TaskEntry
 from pegasus.tasks.seats import Seats
 from pegasus.tasks.views import view_of
+
+AT_ONCE: Final = 250
+"""Tasks that are held in memory, whole, before what is to become of them is written."""
 
 _log = get_logger("agent")
 
@@ -24,25 +29,31 @@ class Restoring:
         self._seats = seats
 
     async def recover(self) -> None:
-        """Take up what the last run left unfinished."""
-        for pending in await self._office.archive.pending():
-            try:
-                found = await self._office.archive.replay(pending.task_id)
-            except StorageError as error:  # it stays pending; the next start will try again
-                _log.error("a pending task cannot be read", task=pending.task_id, error=str(error))
-                continue
-            effect_of = self._office.ports.kit.doer.effect_of
-            actions = plan_recovery(found, self._office.limits.recovery, effect_of, self._office.ports.clock())
-            if found.task is not None:
-                await self._recover_one(found.task, actions)
-            else:
-                _log.warning("a pending task has no log", task=pending.task_id)
-                await self._office.archive.forget(pending.task_id)
+        """Take up what the last run left unfinished. Many are read, then all that is to be written of them is written together."""
+        pending = await self._office.archive.pending()
+        for begin in range(0, len(pending), AT_ONCE):
+            found = [await self._read(one.task_id) for one in pending[begin : begin + AT_ONCE]]
+            for fsm, actions in filter(None, found):
+                await self._carry_out(fsm, actions)
         await self._seats.fill()
 
-    async def _recover_one(self, fsm: TaskFSM, actions: tuple[Action, ...]) -> None:
+    async def _read(self, task_id: str) -> tuple[TaskFSM, tuple[Action, ...]] | None:
+        """A task and what is to be done with it, if it can be read."""
+        try:
+            found = await self._office.archive.replay(task_id)
+        except StorageError as error:  # it stays pending; the next start will try again
+            _log.error("a pending task cannot be read", task=task_id, error=str(error))
+            return None
+        if found.task is None:
+            _log.warning("a pending task has no log", task=task_id)
+            await self._office.archive.forget(task_id)
+            return None
+        effect_of = self._office.ports.kit.doer.effect_of
+        return found.task, plan_recovery(found, self._office.limits.recovery, effect_of, self._office.ports.clock())
+
+    async def _carry_out(self, fsm: TaskFSM, actions: tuple[Action, ...]) -> None:
         task_id = fsm.task_id
-        entry = TaskEntry(view_of(fsm), notified=fsm.context.notified, created=True)
+        entry = TaskEntry(view_of(fsm), notified=fsm.draft.notified, created=True)
         self._office.registry.register(entry)
         if entry.is_done:
             self._office.registry.finished(entry)

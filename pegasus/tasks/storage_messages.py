@@ -36,10 +36,10 @@ class Forget:
 
 
 @attrs.frozen(eq=False)
-class FindLog:
-    """Where the log of a task lies, below data/; None if there is no such task."""
+class ReadLog:
+    """The whole log of a task, with everything said before in it; b"" if there is no such task."""
 
-    reply: Reply[str | None]
+    reply: Reply[bytes]
     task_id: str
 
 
@@ -51,4 +51,4 @@ class LogsOf:
     date: str
 
 
-PersisterMessage: TypeAlias = Record | GetPending | Forget | FindLog | LogsOf
+PersisterMessage: TypeAlias = Record | GetPending | Forget | ReadLog | LogsOf

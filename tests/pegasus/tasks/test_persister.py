@@ -15,7 +15,7 @@ from pegasus.tasks.index import index_line, pending_content
 from pegasus.tasks.log import task_line, task_path
 from pegasus.tasks.logs import TaskLogs
 from pegasus.tasks.persister import FORGET_AFTER, STILL_NEWS, persister
-from pegasus.tasks.storage_messages import FindLog, Forget, GetPending, LogsOf, Pending
+from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, ReadLog
 from pegasus.testing.memory_disk import MemoryDisk
 from tests.pegasus.tasks.lives import BEGAN, ID, E, Life, created, event, failed, reasoned, resumed, told
 
@@ -30,7 +30,7 @@ class Running:
         self.disk = disk
         self.persister = root.ref("persister")
         self.journal = root.ref("journal")
-        self.logs = TaskLogs(self.persister, self.journal)
+        self.logs = TaskLogs(self.persister)
 
     async def record(self, *events):
         await self.persister.ask(Record, events)
@@ -211,13 +211,16 @@ async def test_an_event_that_belongs_in_no_log_is_passed_over(autojump_clock):
 async def test_a_log_is_found_by_id(autojump_clock):
     disk = MemoryDisk()
     disk.put(INDEX, index_line("old", "2020-01-01"))
+    disk.put("tasks/2020-01-01/lost.jsonl", b"lost")
+    disk.put("tasks/2020-01-01/old.jsonl", b"old")
     disk.put(PENDING, b"[]")
     async with running(disk) as it:
         await it.record(created())
-        assert await it.persister.ask(FindLog, "old") == "tasks/2020-01-01/old.jsonl"
-        assert await it.persister.ask(FindLog, ID) == LOG
-        assert await it.persister.ask(FindLog, "nobody") is None
-        assert await it.persister.ask(FindLog, "../x") is None
+        assert await it.persister.ask(ReadLog, "old") == b"old"
+        assert await it.persister.ask(ReadLog, ID) == task_line(created())
+        assert await it.persister.ask(ReadLog, "lost") == b""
+        assert await it.persister.ask(ReadLog, "nobody") == b""
+        assert await it.persister.ask(ReadLog, "../x") == b""
         assert (await it.logs.load(ID)).context.input_text == "find papers"
         assert await it.logs.load("nobody") is None
         assert not await it.logs.exists("old")
@@ -296,3 +299,30 @@ async def test_a_lost_index_hides_no_pending_task(autojump_clock):
         await it.record(failed(RESTARTED))
         assert it.on_disk() == task_line(created()) + task_line(failed(RESTARTED))
         assert it.on_disk(INDEX) == index_line(ID, DATE)
+
+
+async def test_a_pending_log_is_opened_for_appending_by_reading_it(autojump_clock):
+    disk = MemoryDisk()
+    disk.put(INDEX, index_line(ID, DATE))
+    disk.put(PENDING, pending_content([Pending(ID, BEGAN)]))
+    disk.put(LOG, task_line(created()) + b'{"torn')
+    async with running(disk) as it:
+        assert await it.persister.ask(ReadLog, ID) == task_line(created())
+        await it.record(failed())
+        assert it.on_disk() == task_line(created()) + task_line(failed())
+        assert it.disk.content(f"{LOG}.torn-{BEGAN}") == b'{"torn'
+
+
+@pytest.mark.parametrize("second", range(5, 17))
+async def test_of_several_logs_those_that_the_disk_has_taken_are_not_written_again(second, autojump_clock):
+    """The sync of two logs together fails, and then something of writing them one by one."""
+    disk = MemoryDisk()
+    async with running(disk) as it:
+        await it.record(of("a" * 16, created()), of("b" * 16, created()))
+        paths = [task_path(letter * 16, DATE) for letter in "ab"]
+        before = [it.on_disk(path) for path in paths]
+        disk.fail(4)
+        disk.fail(second)
+        await it.record(of("a" * 16, told()), of("b" * 16, told()))
+        lines = [task_line(of(letter * 16, told())) for letter in "ab"]
+        assert [it.on_disk(path) for path in paths] == [old + line for old, line in zip(before, lines, strict=True)]
