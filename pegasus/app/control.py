@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 from actors import ActorInfo
 from pegasus import __version__
+from pegasus.app.tasks import AGENT
 from pegasus.app.tree import Grown
-from pegasus.gateway import Caller, Params
+from pegasus.gateway import Caller, Method, Params
 from pegasus.main_agent import Ended, GetStatus, Stop
 from pegasus.messages import Json
 from pegasus.storage.messages import Waiting
+
+if TYPE_CHECKING:
+    from actors import Ref
+    from pegasus.tasks import AgentMessage
 
 ANSWER = 5.0
 """Seconds an actor may take to say how it is."""
@@ -43,8 +50,39 @@ class Control:
             "model": agent.model,
             "thinking": thinking,
             "waiting": waiting,
+            "tasks": await self._tasks(),
             "handled": agent.turns,
             "sessionEntries": agent.entries,
+        }
+
+    def methods(self) -> dict[str, Method]:
+        """By their names on the wire, those about tasks among them: what these need is imported at the first call."""
+        about_tasks = {
+            f"tasks.{name}": self._about_tasks(name) for name in ("list", "show", "replay", "cancel", "resume")
+        }
+        return {"status": self.status, "tree": self.tree, "stop": self.stop, **about_tasks}
+
+    def _about_tasks(self, name: str) -> Method:
+        async def call(caller: Caller, params: Params) -> Json:
+            from pegasus.app.task_control import TaskControl
+
+            method: Method = getattr(TaskControl(self.grown.root.ref(AGENT)), name)
+            return await method(caller, params)
+
+        return call
+
+    async def _tasks(self) -> Json:
+        """How many tasks are in which state; null while the task system does not run."""
+        agent: Ref[AgentMessage] = self.grown.root.ref(AGENT)
+        if not agent.alive:
+            return None
+        from pegasus.tasks import ListTasks
+
+        states = Counter(task.state.value for task in await agent.ask(ListTasks, timeout=ANSWER))
+        return {
+            "working": states["reasoning"] + states["acting"],
+            "waiting": states["idle"],
+            "suspended": states["suspended"],
         }
 
     async def tree(self, caller: Caller, params: Params) -> Json:

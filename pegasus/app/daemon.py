@@ -16,8 +16,7 @@ from actors import ActorDied, Child, GaveUp, Inbox, Strategy, open_supervisor
 from pegasus.app.control import Control
 from pegasus.app.events import log_events
 from pegasus.app.reload import Reloader
-from pegasus.app.task_control import TaskControl
-from pegasus.app.tasks import AGENT, Workshop
+from pegasus.app.tasks import Workshop
 from pegasus.app.tree import RETRY, ROOT, Grown, Parts, grow, open_channels
 from pegasus.channels import AdapterMessage
 from pegasus.gateway import GatewayConfig, gateway, local_origins, open_listeners
@@ -126,13 +125,7 @@ async def _daemon(world: _World) -> int:
             nursery.start_soon(log_events, root)
             grown = await grow(root, parts)
             control = Control(grown, world.persona.name, now(), now)
-            methods = {
-                "status": control.status,
-                "tree": control.tree,
-                "stop": control.stop,
-                "config.reload": reloader.call,
-                **TaskControl(root.ref(AGENT)).methods(),
-            }
+            methods = {**control.methods(), "config.reload": reloader.call}
             door = Child("gateway", gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)
             clients = {"cli": _terminal(world, url, ready, signals)} if world.with_cli else {}
             await open_channels(grown, door, {}, clients)

@@ -8,7 +8,7 @@ import attrs
 
 from actors import Ref
 from pegasus.conversation import to_json
-from pegasus.gateway import BadParams, Caller, Method, Params
+from pegasus.gateway import BadParams, Caller, Params
 from pegasus.messages import Json
 from pegasus.tasks import AgentMessage, Cancel, GetContext, GetTask, ListTasks, Resume, TaskError, TaskView
 from pegasus.tasks.waiting import is_up
@@ -22,16 +22,6 @@ class TaskControl:
     """What a program may ask of the task system."""
 
     agent: Ref[AgentMessage]
-
-    def methods(self) -> dict[str, Method]:
-        """By their names on the wire."""
-        return {
-            "tasks.list": self.list,
-            "tasks.show": self.show,
-            "tasks.replay": self.replay,
-            "tasks.cancel": self.cancel,
-            "tasks.resume": self.resume,
-        }
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """The tasks in memory or, with date (YYYY-MM-DD, UTC), those of that day."""

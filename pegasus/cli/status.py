@@ -97,10 +97,20 @@ def status_text(status: Node) -> str:
         "Model": status["model"],
         "Doing": doing,
         "Waiting": count(status["waiting"], "message"),
+        "Tasks": _tasks_text(status.get("tasks")),
         "Handled": count(status["handled"], "message") + " since the start",
         "Session": count(status["sessionEntries"], "entry", "entries"),
     }
     return "\n".join(f"{name:<9}{value}" for name, value in rows.items())
+
+
+def _tasks_text(tasks: Node | None) -> str:
+    if tasks is None:
+        return "not started yet"
+    return ", ".join(f"{tasks[key]} {word}" for key, word in _TASK_WORDS.items() if tasks[key]) or "none"
+
+
+_TASK_WORDS = {"working": "at work", "waiting": "waiting", "suspended": "waiting for an answer"}
 
 
 def tree_text(root: Node) -> str:

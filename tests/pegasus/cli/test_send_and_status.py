@@ -32,6 +32,7 @@ STATUS = {
     "model": "offline/stand-in",
     "thinking": {"about": "the weather", "seconds": 2.5},
     "waiting": 2,
+    "tasks": {"working": 2, "waiting": 0, "suspended": 1},
     "handled": 17,
     "sessionEntries": 1234,
 }
@@ -191,6 +192,7 @@ async def test_status_for_people(home, capsys):
         "Model    offline/stand-in\n"
         "Doing    thinking about “the weather” for 2.5 s\n"
         "Waiting  2 messages\n"
+        "Tasks    2 at work, 1 waiting for an answer\n"
         "Handled  17 messages since the start\n"
         "Session  1,234 entries\n"
     )
