@@ -7,7 +7,7 @@ the notification's number; it begins with a control character, which no id from 
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -17,8 +17,10 @@ from pegasus.main_agent.notices import TYPE
 from pegasus.messages import ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Accept, Accepted, JournalMessage, StorageError
-from pegasus.tasks import Notification, Notify
 from pegasus.wire import WireError, from_wire
+
+if TYPE_CHECKING:  # it is up before the task system is imported
+    from pegasus.tasks import Notification, Notify
 
 _log = get_logger("courier")
 
