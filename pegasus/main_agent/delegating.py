@@ -12,7 +12,7 @@ from pegasus.main_agent.messages import Ended
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models.base import ToolSpec
 from pegasus.storage.messages import StorageError
-from pegasus.tasks import AgentMessage, CancelAll, GetTask, Resume, Submit, TaskError, TaskView, task_id_of
+from pegasus.tasks import AgentMessage, CancelAll, GetContext, GetTask, Resume, Submit, TaskError, TaskView, task_id_of
 from pegasus.tasks.waiting import is_up
 from pegasus.tools import Effect, Tool, ToolContext, ToolError
 from pegasus.wire import to_wire
@@ -126,12 +126,16 @@ def _resume(agent: Ref[AgentMessage]) -> Tool:
         task_id = str(arguments["taskId"])
         await is_up(agent)
         try:
-            await agent.ask(Resume, task_id, str(arguments["input"]))
+            await agent.ask(Resume, task_id, str(arguments["input"]), context.key)
         except (TaskError, ActorError, StorageError) as error:
             raise ToolError(str(error)) from error
-        return {"taskId": task_id, "status": "resumed"}
+        return _resumed(task_id)
 
     return Tool(spec, run, "task", Effect.ONCE)
+
+
+def _resumed(task_id: str) -> dict[str, Json]:
+    return {"taskId": task_id, "status": "resumed"}
 
 
 async def _ask(agent: Ref[AgentMessage], task_id: str) -> TaskView:
@@ -171,10 +175,19 @@ class Delegated:
 
     async def result_of(self, made: OpenCall, key: str) -> str | None:
         """As Works."""
-        if made.call.name not in (SPAWN, ALIAS) or not await is_up(self._agent):
+        if made.call.name not in (SPAWN, ALIAS, RESUME) or not await is_up(self._agent):
             return None
         try:
-            task = await self._agent.ask(GetTask, task_id_of(key))
+            if made.call.name == RESUME:
+                result = await self._resumed(str(made.call.arguments.get("taskId")), key)
+            else:
+                task = await self._agent.ask(GetTask, task_id_of(key))
+                result = None if task is None else spawn_result(task)
         except (ActorError, StorageError):
             return None
-        return None if task is None else json.dumps(spawn_result(task), ensure_ascii=False, separators=(",", ":"))
+        return None if result is None else json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+
+    async def _resumed(self, task_id: str, key: str) -> dict[str, Json] | None:
+        context = await self._agent.ask(GetContext, task_id)
+        happened = context is not None and any(entry.metadata.get("key") == key for entry in context.messages)
+        return _resumed(task_id) if happened else None

@@ -146,8 +146,8 @@ class _Agent:
                 self._office.nursery.start_soon(self._answer, reply, partial(self.ending.cancel_all, by, channel))
             case Suspend(reply, task_id, reason):
                 self._office.nursery.start_soon(self._answer, reply, partial(self._seats.suspend, task_id, reason))
-            case Resume(reply, task_id, text):
-                self._office.nursery.start_soon(self._answer, reply, partial(self._seats.resume, task_id, text))
+            case Resume(reply, task_id, text, key):
+                self._office.nursery.start_soon(self._answer, reply, partial(self._seats.resume, task_id, text, key))
 
     async def _answer(self, reply: Reply[_T], work: Callable[[], Awaitable[_T]]) -> None:
         try:
@@ -173,7 +173,10 @@ class _Agent:
             self._office.registry.enqueue(entry)
             await self._seats.fill()
         elif event.type is EventType.TASK_RESUMED:
-            entry.resuming = entry.ending = False
+            entry.ending = False
+            if entry.resumed is not None:
+                entry.resumed.set()
+                entry.resumed = None
             await self._seats.go_on(entry, event)
         elif entry.ref is not None:
             await send(entry.ref, Handle(event))

@@ -41,7 +41,7 @@ class Looking:
         except (TaskError, StorageError, ActorError) as error:
             reply.fail(error)
             return
-        if entry.is_done and not entry.resuming:
+        if entry.is_done and entry.resumed is None:
             reply.send(entry.view)
         else:
             entry.waiting.append(reply)

@@ -48,12 +48,14 @@ class Submit:
 class Resume:
     """Go on with more information: a suspended, completed or restart-interrupted task (X8). Answered when it is on disk.
 
+    key: stands with the input in the task's messages, so that whoever asked can see later whether it has happened.
     TaskError: no such task, or it runs.
     """
 
     reply: Reply[None]
     task_id: str
     input: str
+    key: str = ""
 
 
 @attrs.frozen

@@ -81,9 +81,10 @@ def suspended(context: TaskContext, state: TaskState, reason: str) -> Payload:
     return _payload(EventType.TASK_SUSPENDED, str(state), reason, reasoning, plan, [])
 
 
-def resumed(new_input: str, previous_state: TaskState, at: int) -> Payload:
-    """TASK_RESUMED. new_input: what the task is told, "" = just go on. at: wall clock, ms."""
-    messages = (Entry(at, "user", new_input),) if new_input else ()
+def resumed(new_input: str, previous_state: TaskState, at: int, key: str = "") -> Payload:
+    """TASK_RESUMED. new_input: what the task is told, "" = just go on. at: wall clock, ms. key: as in `Resume`."""
+    metadata: Payload = {"key": key} if key else {}
+    messages = (Entry(at, "user", new_input, metadata=metadata),) if new_input else ()
     return _payload(EventType.TASK_RESUMED, new_input, str(previous_state), _lines(messages))
 
 

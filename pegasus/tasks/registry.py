@@ -33,6 +33,7 @@ class TaskEntry:
 
     created: its TASK_CREATED is on disk (`known` is set then). begin: the event that an actor was to begin with and has not
     confirmed. working: it holds one of the places, since `since` (trio time). owed: events of a recovery that are on their way.
+    resumed: set when the TASK_RESUMED that is on its way is on disk; None: none is.
     """
 
     view: TaskView
@@ -42,7 +43,7 @@ class TaskEntry:
     created: bool = False
     working: bool = False
     ending: bool = False
-    resuming: bool = False
+    resumed: trio.Event | None = None
     since: float = 0.0
     owed: int = 0
     begin: Event | None = None
