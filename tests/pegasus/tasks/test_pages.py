@@ -1,0 +1,92 @@
+"""The pages on the agent, on thinking, on types and on the folders tell the truth."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from pegasus.events import Deliver
+from pegasus.settings import Models, Settings, Tasks
+from pegasus.tasks import AgentMessage
+from pegasus.tasks.cognition import reflector
+from pegasus.tasks.cognition.thinker import OWN_TOOLS
+from pegasus.tasks.ending import DRAIN
+from pegasus.tasks.ports import Limits, Memory
+from pegasus.tasks.types import BUILT_IN, LARGEST, load_types, parse
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+
+
+def page(name):
+    return (DOCS / f"{name}.md").read_text("utf-8")
+
+
+SUBSYSTEMS = ("main-agent", "events", "task-fsm", "agent", "cognitive", "task-persistence", "memory-system", "tools")
+
+
+@pytest.mark.parametrize("name", [*SUBSYSTEMS, "project-structure", "task-types"])
+def test_every_subsystem_has_a_page_that_the_readme_lists(name):
+    """Checklist 170."""
+    assert f"(docs/{name}.md)" in (ROOT / "README.md").read_text("utf-8")
+    assert len(page(name)) > 1000
+
+
+def test_the_readme_lists_every_page():
+    listed = set(re.findall(r"\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text("utf-8")))
+    assert listed == {path.name for path in DOCS.glob("*.md")}
+
+
+def test_what_can_be_said_to_the_agent():
+    messages = {one.__name__ for one in get_args(AgentMessage)} - {Deliver.__name__}
+    assert messages <= set(re.findall(r"`(\w+)\(", page("agent")))
+
+
+def test_limits_are_the_real_ones():
+    settings, text = Settings(), page("agent")
+    for section, prefix, names in (
+        (Tasks(), "tasks", ("max_active", "max_queued", "max_concurrent_tools", "max_iterations")),
+        (Models(), "models", ("max_concurrent_calls",)),
+    ):
+        for name in names:
+            assert f"`{prefix}.{name}` ({getattr(section, name)})" in text
+    assert f"`tasks.timeout` ({settings.tasks.timeout:g} s)" in text
+    assert f"for {DRAIN:g} s" in text
+    assert f"for {DRAIN:g} s" in page("operations")
+    assert Limits().max_active == settings.tasks.max_active
+
+
+def test_thinking_is_as_described():
+    text = page("cognitive")
+    assert f"a result of {reflector.TRIVIAL} characters" in text
+    assert f"at most {reflector.ROUNDS} model calls" in text
+    assert all(f"`{tool.name}(" in text for tool in OWN_TOOLS)
+    names = Memory.__attrs_attrs__[-1].default
+    assert all(f"`{name}`" in text for name in names)
+
+
+def test_the_types_are_as_described():
+    text = page("task-types")
+    types, _ = load_types(BUILT_IN)
+    assert re.findall(r"^\| `(\w+)` \| (?!names|1 to|one|<)", text, re.MULTILINE)[:3] == list(types.names())
+    assert f"larger than {LARGEST >> 10} kB" in text
+    [example] = re.findall(r"```markdown\n(.*?)```", text, re.DOTALL)
+    found, warnings = parse(example, "librarian")
+    assert (found.name, found.model, warnings) == ("librarian", "anthropic/claude-haiku-5-5", [])
+    assert found.allows("memory_read")
+    assert not found.allows("shell_exec")
+
+
+def test_every_folder_is_in_the_structure():
+    text = page("project-structure")
+    folders = {path.name for path in (ROOT / "pegasus").iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    files = {path.name for path in (ROOT / "pegasus").glob("*.py")} - {"__init__.py"}
+    assert {f"{name}/" for name in folders} | files <= set(re.findall(r"[\w.]+/|\w+\.py", text))
+    named = re.findall(r"^  (\w+)/|  (\w+)/  ", text, re.MULTILINE)
+    assert {name for pair in named for name in pair if name} - {"testing"} <= folders | {"cognition", "subagents"}
+
+
+def test_the_files_of_the_agent_are_there():
+    for name in re.findall(r"`(\w+\.py)`", page("agent").partition("## Where what is")[2]):
+        assert (ROOT / "pegasus" / "tasks" / name).is_file()
