@@ -1,10 +1,13 @@
 """The task system as a whole, in virtual time: what seeds 001 and 003 promise of it."""
 
 from functools import partial
+from types import SimpleNamespace
 
+import attrs
 import pytest
 import trio
 
+from actors import AskTimeout
 from pegasus.events import Emit, EventType
 from pegasus.models.base import ModelError
 from pegasus.tasks import (
@@ -17,6 +20,7 @@ from pegasus.tasks import (
     Suspend,
     TaskError,
     TaskState,
+    Wait,
     task_id_of,
 )
 from pegasus.tasks.ports import Limits
@@ -479,6 +483,41 @@ async def test_a_disk_that_refuses_holds_a_task_up_and_a_cancel_still_ends_it(au
         desk.shelf.refusing.set()
         assert (await desk.outcome(task_id)).error == "stopped by x"
         assert len(model.requests) == 1
+
+
+# ------------------------------------------------------------------ waiting, and events out of place
+
+
+async def test_waiting_may_have_a_limit_of_time_and_costs_the_task_nothing(autojump_clock):
+    """Checklist 143."""
+    async with open_desk(ScriptedModel([After(100, "ok")])) as desk:
+        task_id = await desk.submit()
+        with pytest.raises(AskTimeout):
+            await desk.agent.ask(Wait, task_id, timeout=10)
+        assert (await desk.outcome(task_id)).result == "ok"
+        with pytest.raises(TaskError, match="there is no task"):
+            await desk.outcome("0123456789abcdef")
+
+
+async def test_an_event_that_is_not_allowed_is_logged_and_changes_nothing(autojump_clock, monkeypatch):
+    """Checklist 153: neither the task nor its replay."""
+    logged = []
+    log = SimpleNamespace(warning=lambda what, **more: logged.append((what, more)))
+    for module in ("agent", "task"):
+        monkeypatch.setattr(f"pegasus.tasks.{module}._log", log)
+    async with open_desk(ScriptedModel([After(10, "ok")])) as desk:
+        task_id = await desk.submit()
+        await trio.sleep(1)
+        stray = desk.events.create(EventType.STEP_COMPLETED, "test", {"newMessages": []}, task_id=task_id)
+        await desk.bus.tell(Emit(stray))
+        await desk.bus.tell(Emit(attrs.evolve(stray, id="1" * 16, task_id="0123456789abcdef")))
+        assert (await desk.outcome(task_id)).result == "ok"
+        await trio.sleep(1)
+        assert [told.type for told in desk.listener.heard] == ["completed"]
+        context = await desk.agent.ask(GetContext, task_id)
+        assert [entry.content for entry in context.messages] == ["do it", "ok"]
+    assert {what for what, _ in logged} == {"dropped an event", "dropped an event of an unknown task"}
+    assert "STEP_COMPLETED" in repr(logged)
 
 
 # ------------------------------------------------------------------ seeing
