@@ -92,8 +92,8 @@ def workplace(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["fail", "resume"])
 def recovering(request, tmp_path_factory):
-    """The same in both modes of recovery (`mode`), with eight places for tasks, and web tools that may reach this machine."""
-    limits = {"tasks.max_active": 8, "tasks.max_concurrent_tools": 20, "models.max_concurrent_calls": 20}
+    """The same in both modes of recovery (`mode`), with nine places for tasks, and web tools that may reach this machine."""
+    limits = {"tasks.max_active": 9, "tasks.max_concurrent_tools": 20, "models.max_concurrent_calls": 20}
     settings = {"tasks.recovery": request.param, "tools.allowed_hosts": ["127.0.0.1"], **limits}
     place = Workplace(tmp_path_factory.mktemp(request.param), settings)
     place.mode = request.param

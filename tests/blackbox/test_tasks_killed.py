@@ -12,6 +12,7 @@ import trio
 
 from pegasus.testing.provider_answer import Call
 from tests.blackbox.support import until
+from tests.blackbox.support.files import session_path
 from tests.blackbox.support.work import (
     Effects,
     Office,
@@ -21,6 +22,7 @@ from tests.blackbox.support.work import (
     below,
     events,
     gone,
+    idle,
     later,
     log_path,
     open_source,
@@ -40,7 +42,7 @@ class Case:
     """A task, and what becomes of it when it is killed.
 
     thoughts: its pages. before, after: what its person hears, as patterns; after: under "resume", under "fail" it is the failure,
-    unless the task was over. effects: what has happened, and how often.
+    unless the task was over. effects: what has happened, and how often. told: what it is told after its question.
     """
 
     thoughts: list
@@ -48,6 +50,7 @@ class Case:
     before: tuple[str, ...] = ()
     effects: dict[str, int] = attrs.field(factory=dict)
     over: bool = False
+    told: str = ""
 
     def heard(self, mode):
         return (*self.before, self.after if mode == "resume" or self.over else RESTARTED)
@@ -60,6 +63,9 @@ def every_state(work, url, told, deleting, killed):
         return answer(view.last)
 
     return {
+        "asking": Case(
+            [act(Call("ask_user", {"question": "Who?"})), result], "", before=("needs information: .* Who.",)
+        ),
         "thinking": Case([later(killed, answer("thought"))], "completed: thought"),
         "thinking about a result": Case(
             [act(work.shell("one")), later(killed, result)], 'completed: {"exitCode":0,.*', effects={"one": 1}
@@ -81,6 +87,12 @@ def every_state(work, url, told, deleting, killed):
             "completed: whole",
             before=("update: half",),
         ),
+        "after an answer": Case(
+            [act(Call("ask_user", {"question": "Which?"})), later(killed, result)],
+            "completed: blue",
+            before=("needs information: .* Which.",),
+            told="blue",
+        ),
         "deleting": Case(
             [later(deleting, act(Call("delete_file", {"path": "old"}))), result], 'completed: .*"deleted":true.*'
         ),
@@ -91,7 +103,7 @@ def every_state(work, url, told, deleting, killed):
 
 
 async def test_in_every_state(recovering, name, tmp_path):
-    """One kill, ten tasks: each person gets exactly one outcome, and nothing that was done is done again."""
+    """One kill, eleven tasks: each person gets exactly one outcome, and nothing that was done is done again."""
     work = Effects(tmp_path)
     told, deleting, killed = trio.Event(), trio.Event(), trio.Event()
     async with open_source() as source:
@@ -116,12 +128,15 @@ async def test_in_every_state(recovering, name, tmp_path):
             source.open.set()
             book.release()
             await daemon.start()
-            await rest(daemon)
+            await idle(daemon)
             for case, one in cases.items():
+                if case == "asking":
+                    continue
                 await _assert_heard(daemon, f"{name}-{case}", one.heard(recovering.mode))
                 for effect, times in one.effects.items():
                     happened = 0 if recovering.mode == "fail" and effect == "third" else times
                     assert work.count(effect) == happened, (case, effect)
+            await _assert_goes_on_with_an_answer(daemon, name, recovering.mode)
             assert source.requests == (2 if recovering.mode == "resume" else 1)
             assert old.exists() == (recovering.mode == "fail")
 
@@ -134,6 +149,8 @@ async def _set_the_scene(daemon, book, cases, name, work, source):
             await client.say(f"do {case}")
             for expected in one.before:
                 assert re.fullmatch(expected, (await client.reply())["text"])
+            if one.told:
+                await client.say(f"tell {task_id(daemon.home, case)} {one.told}")
         for case, count in {
             "thinking": 1,
             "thinking about a result": 2,
@@ -161,6 +178,17 @@ def _kill_when_files_vanish(daemon, folder):
             daemon.kill()
 
 
+async def _assert_goes_on_with_an_answer(daemon, name, mode):
+    """The task that had asked: it waits on, or has failed; either way an answer is all it needs."""
+    expected = ["needs information: .* Who.", *([RESTARTED] if mode == "fail" else [])]
+    async with daemon.client("web", f"{name}-asking", lastSeq=0) as client:
+        await client.replies(len(expected))
+        await client.say(f"tell {task_id(daemon.home, 'asking')} me")
+        assert (await client.reply())["text"] == "completed: me"
+    await rest(daemon)
+    await _assert_heard(daemon, f"{name}-asking", [*expected, "completed: me"])
+
+
 async def _assert_heard(daemon, channel, expected):
     """All that this channel has ever been told."""
     async with daemon.client("web", channel, lastSeq=0) as client:
@@ -173,28 +201,8 @@ async def _assert_heard(daemon, channel, expected):
 # ------------------------------------------------------------------ moments that need a scene of their own
 
 
-async def test_while_it_waits_for_an_answer(recovering, name):
-    """Under "resume" it waits on; under "fail" it has failed, and an answer revives it all the same."""
-    book = Office({"paint": [act(Call("ask_user", {"question": "Which colour?"})), lambda view: answer(view.last)]})
-    async with recovering.play(book, name) as daemon:
-        async with daemon.client() as client:
-            await client.say("do paint")
-            await client.reply()
-        await daemon.restart()
-        expected = ["needs information: .* Which colour."]
-        if recovering.mode == "fail":
-            expected.append(RESTARTED)
-        async with daemon.client(lastSeq=0) as client:
-            await client.replies(len(expected))
-            await client.say(f"tell {task_id(daemon.home, 'paint')} blue")
-            await client.reply()
-        await rest(daemon)
-        await _assert_heard(daemon, name, [*expected, "completed: blue"])
-        assert len(book.of("paint")) == 2
-
-
-async def test_right_after_the_answer(recovering, name):
-    """The answer is on disk with the message, and with the task: it is not asked for again."""
+async def test_before_the_main_agent_hears_what_its_calls_did(recovering, name):
+    """The lines that say so are not durable at once; what was spawned and resumed is not spawned and resumed again."""
     book = Office({"paint": [act(Call("ask_user", {"question": "Which colour?"})), lambda view: answer(view.last)]})
     async with recovering.play(book, name) as daemon:
         async with daemon.client() as client:
@@ -205,10 +213,20 @@ async def test_right_after_the_answer(recovering, name):
             await book.waiting()
             daemon.kill()
         book.release()
+        _lose_the_last_line(session_path(daemon.home), "resumed")
         await daemon.start()
         await rest(daemon)
         outcome = "completed: blue" if recovering.mode == "resume" else RESTARTED
         await _assert_heard(daemon, name, ["needs information: .* Which colour.", outcome])
+        assert events(daemon.home, "paint").count("TASK_RESUMED") == 1
+
+
+def _lose_the_last_line(path, word):
+    """As a power failure may leave it; the kill may have come before it anyway."""
+    content = path.read_bytes()
+    *_, last = content.splitlines(keepends=True)
+    if word.encode() in last:
+        path.write_bytes(content.removesuffix(last))
 
 
 async def test_at_the_end(recovering, name):

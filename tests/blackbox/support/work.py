@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -186,8 +186,7 @@ class Workplace(Stage):
 
     async def _come_to_rest(self, book: Book) -> None:
         await super()._come_to_rest(book)
-        async with self.daemon.client("control", "rest") as control:
-            await _until_idle(control)
+        await idle(self.daemon)
 
     def finish(self) -> None:
         """At the very end: nothing is pending any more. Blocking."""
@@ -197,24 +196,24 @@ class Workplace(Stage):
             time.sleep(POLL)
 
 
-async def _until_idle(control: Peer) -> None:
-    while await _has_work(control):  # noqa: ASYNC110  another process tells nobody
-        await trio.sleep(POLL)
+async def idle(daemon: Daemon) -> None:
+    """Return when no task is at work or waits for a place, and no message waits."""
+    async with daemon.client("control", "idle") as control:
+        while await _has_work(control, ("idle", "reasoning", "acting")):  # noqa: ASYNC110  another process tells nobody
+            await trio.sleep(POLL)
 
 
-async def _has_work(control: Peer) -> bool:
-    tasks = (await control.call("tasks.list"))["tasks"]
-    return (
-        any(task["state"] not in ("completed", "failed") for task in tasks) or (await control.call("status"))["waiting"]
-    )
+async def _has_work(control: Peer, states: Container[str]) -> bool:
+    if any(task["state"] in states for task in (await control.call("tasks.list"))["tasks"]):
+        return True
+    return bool((await control.call("status"))["waiting"])
 
 
 async def rest(daemon: Daemon) -> None:
     """Return when nothing is left to do: no task is pending, no message waits."""
-    async with daemon.client("control", "rest") as control:
-        await _until_idle(control)
-        await until(lambda: unfinished(daemon.home) == [], "an empty pending.json")
-        await _until_idle(control)
+    await idle(daemon)
+    await until(lambda: unfinished(daemon.home) == [], "an empty pending.json")
+    await idle(daemon)
 
 
 def tasks_folder(home: Path) -> Path:
