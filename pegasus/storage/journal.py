@@ -18,7 +18,7 @@ go first, so nothing gets ahead of them. While nothing is owed no timer runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import trio
@@ -57,6 +57,8 @@ FLUSH_AFTER = 0.05
 """Seconds that something owed waits for a write to go along with."""
 RETRY_AFTER = 1.0
 """Seconds after which a flush that the disk refused is tried again."""
+MAX_READS = 64
+"""Files that are read in one hop to the disk's thread; whoever asks for something else waits no longer than that."""
 BATCH_BYTES = 4 << 20
 """A batch takes no more requests once they hold about this many bytes."""
 
@@ -93,7 +95,8 @@ class _Work(NamedTuple):
 
     requests: list[Request]
     queries: list[Query]
-    whole_file: ReadFile | ReplaceFile | Archive | None
+    whole_file: ReplaceFile | Archive | None = None
+    reads: Sequence[ReadFile] = ()
 
 
 class _Journal:
@@ -105,6 +108,7 @@ class _Journal:
         self._writer = writer
         self._dispatcher = dispatcher
         self._flush_at = math.inf
+        self._left: JournalMessage | None = None
 
     async def serve(self, inbox: Inbox[JournalMessage]) -> None:
         while True:
@@ -116,6 +120,8 @@ class _Journal:
             await self._write(work.requests)
             for query in work.queries:
                 await self._dispatcher.answer(query)
+            if work.reads:
+                await self._read(work.reads)
             if work.whole_file is not None:
                 await self._do_whole_file(work.whole_file)
             if self._flush_at <= trio.current_time():
@@ -127,6 +133,9 @@ class _Journal:
 
     async def _next(self, inbox: Inbox[JournalMessage]) -> JournalMessage | None:
         """The next message, or None when it is time to flush."""
+        if self._left is not None:
+            message, self._left = self._left, None
+            return message
         if self._flush_at == math.inf:
             return await inbox.receive()
         with trio.move_on_at(self._flush_at):
@@ -155,7 +164,9 @@ class _Journal:
                 case Accept():
                     requests.append(message)
                     size += _weight(message.message)
-                case ReadFile() | ReplaceFile() | Archive():
+                case ReadFile():
+                    return _Work(requests, queries, reads=self._gather_reads(message, inbox))
+                case ReplaceFile() | Archive():
                     return _Work(requests, queries, message)
                 case Waiting() | Posted() | Unacknowledged() | LastSeq():
                     queries.append(message)
@@ -164,11 +175,25 @@ class _Journal:
                 case _:
                     self._note(message)
             if size > BATCH_BYTES:
-                return _Work(requests, queries, None)
+                return _Work(requests, queries)
             try:
                 message = inbox.receive_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
-                return _Work(requests, queries, None)
+                return _Work(requests, queries)
+
+    def _gather_reads(self, first: ReadFile, inbox: Inbox[JournalMessage]) -> list[ReadFile]:
+        """It and those that follow at once; what comes behind them is left for the next time."""
+        reads = [first]
+        try:
+            while len(reads) < MAX_READS:
+                message = inbox.receive_nowait()
+                if not isinstance(message, ReadFile):
+                    self._left = message
+                    break
+                reads.append(message)
+        except (trio.WouldBlock, trio.EndOfChannel):
+            pass
+        return reads
 
     def _note(self, message: NextItem | NextReplies | Done | Acknowledge | Connected | Disconnected) -> None:
         match message:
@@ -199,8 +224,23 @@ class _Journal:
         if self._writer.owes:
             raise StorageError(self._writer.refusal)
 
-    async def _do_whole_file(self, message: ReadFile | ReplaceFile | Archive) -> None:
-        """Read, replace or archive a file, with everything that was said before in it."""
+    async def _read(self, reads: Sequence[ReadFile]) -> None:
+        """Read files in one hop, each with everything that was said before in it."""
+        try:
+            await self._writer.flush_appends()
+        except StorageError as error:
+            for message in reads:
+                message.reply.fail(error)
+            return
+        found = await self._disk.run(_read_each, [message.path for message in reads])
+        for message, content in zip(reads, found, strict=True):
+            if isinstance(content, Exception):
+                message.reply.fail(content)
+            else:
+                message.reply.send(content)
+
+    async def _do_whole_file(self, message: ReplaceFile | Archive) -> None:
+        """Replace or archive a file, with everything that was said before in it."""
         try:
             check_paths(((message.path, b""),))
             if isinstance(message, Archive):
@@ -211,8 +251,6 @@ class _Journal:
             else:
                 await self._writer.flush_appends()
             match message:
-                case ReadFile(reply, path):
-                    reply.send(await self._disk.run(Volume.read, path))
                 case ReplaceFile(reply, path, content):
                     await self._disk.run(Volume.replace, path, content)
                     reply.send(None)
@@ -220,6 +258,18 @@ class _Journal:
                     reply.send(await self._disk.run(Volume.archive, path, content, at))
         except (Revoked, StorageError, ValueError) as error:
             message.reply.fail(error)
+
+
+def _read_each(volume: Volume, paths: Sequence[str]) -> list[bytes | Exception]:
+    """The content of each, or why it cannot be read."""
+    found: list[bytes | Exception] = []
+    for path in paths:
+        try:
+            check_paths(((path, b""),))
+            found.append(volume.read(path))
+        except (StorageError, ValueError) as error:
+            found.append(error)
+    return found
 
 
 def _weight(message: InboundMessage) -> int:

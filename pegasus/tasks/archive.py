@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from pegasus.storage.messages import StorageError
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import TaskView
 from pegasus.tasks.replay import Replayed
@@ -18,6 +20,9 @@ class Archive(Protocol):
 
     async def replay(self, task_id: str) -> Replayed:
         """All that the log of a task tells; without a task if there is no log."""
+
+    async def replays(self, task_ids: Sequence[str]) -> Sequence[Replayed | StorageError]:
+        """The same for several, read together; with the error of each that cannot be read."""
 
     async def load(self, task_id: str) -> TaskFSM | None:
         """The task as its log tells; None if there is none."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from actors import Ref
 from pegasus.observe import get_logger
+from pegasus.storage.messages import StorageError
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import TaskView
 from pegasus.tasks.replay import Replayed, replay
-from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, PersisterMessage, ReadLog
+from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, PersisterMessage, ReadLogs
 from pegasus.tasks.views import view_of
 
 _log = get_logger("tasks")
@@ -29,10 +32,18 @@ class TaskLogs:
 
     async def replay(self, task_id: str) -> Replayed:
         """All that the log tells; without a task if there is no log."""
-        found = replay(await self._persister.ask(ReadLog, task_id), task_id)
-        for problem in found.problems:
-            _log.warning("something is wrong with a task's log", task=task_id, problem=problem)
+        [found] = await self.replays((task_id,))
+        if isinstance(found, StorageError):
+            raise found
         return found
+
+    async def replays(self, task_ids: Sequence[str]) -> list[Replayed | StorageError]:
+        """The same for several, read together; with the error of each that cannot be read."""
+        contents = await self._persister.ask(ReadLogs, tuple(task_ids))
+        return [
+            content if isinstance(content, StorageError) else _replayed(task_id, content)
+            for task_id, content in zip(task_ids, contents, strict=True)
+        ]
 
     async def views(self, date: str) -> tuple[TaskView, ...]:
         """The tasks of a day (UTC, YYYY-MM-DD), oldest first."""
@@ -46,3 +57,10 @@ class TaskLogs:
     async def forget(self, task_id: str) -> None:
         """It is finished, and who should know does: not pending any more. Not durable at once."""
         await self._persister.tell(Forget(task_id))
+
+
+def _replayed(task_id: str, content: bytes) -> Replayed:
+    found = replay(content, task_id)
+    for problem in found.problems:
+        _log.warning("something is wrong with a task's log", task=task_id, problem=problem)
+    return found

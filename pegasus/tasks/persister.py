@@ -25,7 +25,7 @@ from pegasus.tasks.log import is_task_id, task_line, task_path
 from pegasus.tasks.payloads import KEYS
 from pegasus.tasks.places import Places
 from pegasus.tasks.replay import replay
-from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, PersisterMessage, ReadLog
+from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, PersisterMessage, ReadLogs
 
 RETRY_FIRST: Final = 0.5
 RETRY_LIMIT: Final = 15.0
@@ -61,17 +61,17 @@ async def persister(inbox: Inbox[PersisterMessage], journal: Ref[JournalMessage]
                     writer.forget(task_id)
                 case GetPending(reply):
                     reply.send(tuple(writer.pending.values()))
-                case ReadLog() | LogsOf():
+                case ReadLogs() | LogsOf():
                     await _look(message, places, writer)
         await writer.finish()
         nursery.cancel_scope.cancel()
 
 
-async def _look(message: ReadLog | LogsOf, places: Places, writer: _Writer) -> None:
+async def _look(message: ReadLogs | LogsOf, places: Places, writer: _Writer) -> None:
     try:
         match message:
-            case ReadLog(reply, task_id):
-                reply.send(await places.read_log(task_id, writer.since(task_id)))
+            case ReadLogs(reply, task_ids):
+                reply.send(await places.read_logs({task_id: writer.since(task_id) for task_id in task_ids}))
             case LogsOf(reply, date):
                 days = await places.index()
                 reply.send(tuple(dict.fromkeys(task_id for task_id, created in days if created == date)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from actors import Ref
 from pegasus.events import Event, EventType
 from pegasus.observe import get_logger
-from pegasus.storage.messages import JournalMessage, ReadFile, ReplaceFile
+from pegasus.storage.messages import JournalMessage, ReadFile, ReplaceFile, StorageError
 from pegasus.tasks.index import INDEX, Indexed, date_in, read_index
 from pegasus.tasks.log import date_of, is_task_id, task_path
 
@@ -58,22 +58,37 @@ class Places:
             _log.warning("the index of tasks has bad lines", lines=len(problems), first=problems[0])
         return entries
 
-    async def read_log(self, task_id: str, since: int | None = None) -> bytes:
-        """The log of a task, b"" if there is none. since: when it became pending, if it is, ms.
+    async def read_logs(self, tasks: Mapping[str, int | None]) -> tuple[bytes | StorageError, ...]:
+        """The log of each task, b"" if there is none, or why it cannot be read; with when it became pending, if it is, ms."""
+        paths = [await self._place(task_id, since) for task_id, since in tasks.items()]
+        answers = [await self._journal.request(ReadFile, path) if path else None for path in paths]
+        found: list[bytes | StorageError] = []
+        for (task_id, since), path, answer in zip(tasks.items(), paths, answers, strict=True):
+            try:
+                content = await answer.get() if answer is not None else b""
+                if since is not None and path is not None:
+                    content = await self._opened(task_id, path, content)
+                found.append(content)
+            except StorageError as error:
+                found.append(error)
+        return tuple(found)
 
-        A pending one will be appended to, so it is opened with this one look.
-        """
+    async def _place(self, task_id: str, since: int | None) -> str | None:
         if not is_task_id(task_id):
-            return b""
+            return None
         if task_id in self._known:
-            return await self.read(self._known[task_id])
+            return self._known[task_id]
         date = await self._date(task_id)
-        if date is None:  # where it is pending, the index was lost or damaged
-            return b"" if since is None else await self.read(task_path(task_id, date_of(since)))
-        path = task_path(task_id, date)
-        if since is None or self._again:
-            return await self.read(path)
-        content = await self.mended(path)
+        if date is None and since is not None:  # the index was lost or damaged
+            date = date_of(since)
+        return task_path(task_id, date) if date is not None else None
+
+    async def _opened(self, task_id: str, path: str, content: bytes) -> bytes:
+        """A pending log will be appended to, so the look at it is also the one before this run first writes to it."""
+        if self._again or task_id not in self._dates or task_id in self._known:
+            return content
+        if content and not content.endswith(b"\n"):
+            content = await self.mended(path)
         self._remember(task_id, path)
         return content
 

@@ -12,6 +12,7 @@ from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.office import ENDS, Office
 from pegasus.tasks.recovery import Action, Drop, GoOn, Tell, Write, plan_recovery
 from pegasus.tasks.registry import TaskEntry
+from pegasus.tasks.replay import Replayed
 from pegasus.tasks.seats import Seats
 from pegasus.tasks.views import view_of
 
@@ -29,27 +30,23 @@ class Restoring:
         self._seats = seats
 
     async def recover(self) -> None:
-        """Take up what the last run left unfinished. Many are read, then all that is to be written of them is written together."""
+        """Take up what the last run left unfinished. Many are read together, and what is to be written of them is written together."""
         pending = await self._office.archive.pending()
         for begin in range(0, len(pending), AT_ONCE):
-            found = [await self._read(one.task_id) for one in pending[begin : begin + AT_ONCE]]
-            for fsm, actions in filter(None, found):
-                await self._carry_out(fsm, actions)
+            some = [one.task_id for one in pending[begin : begin + AT_ONCE]]
+            for task_id, found in zip(some, await self._office.archive.replays(some), strict=True):
+                await self._take_up(task_id, found)
         await self._seats.fill()
 
-    async def _read(self, task_id: str) -> tuple[TaskFSM, tuple[Action, ...]] | None:
-        """A task and what is to be done with it, if it can be read."""
-        try:
-            found = await self._office.archive.replay(task_id)
-        except StorageError as error:  # it stays pending; the next start will try again
-            _log.error("a pending task cannot be read", task=task_id, error=str(error))
-            return None
-        if found.task is None:
+    async def _take_up(self, task_id: str, found: Replayed | StorageError) -> None:
+        if isinstance(found, StorageError):  # it stays pending; the next start will try again
+            _log.error("a pending task cannot be read", task=task_id, error=str(found))
+        elif found.task is None:
             _log.warning("a pending task has no log", task=task_id)
             await self._office.archive.forget(task_id)
-            return None
-        effect_of = self._office.ports.kit.doer.effect_of
-        return found.task, plan_recovery(found, self._office.limits.recovery, effect_of, self._office.ports.clock())
+        else:
+            mode, effect_of = self._office.limits.recovery, self._office.ports.kit.doer.effect_of
+            await self._carry_out(found.task, plan_recovery(found, mode, effect_of, self._office.ports.clock()))
 
     async def _carry_out(self, fsm: TaskFSM, actions: tuple[Action, ...]) -> None:
         task_id = fsm.task_id
@@ -64,6 +61,7 @@ class Restoring:
                     self._office.news.send_nowait((notification, last))
                 case Write(type, payload):
                     entry.ending = entry.ending or type in ENDS
+                    entry.fsm = fsm
                     await self._office.emit(make(type, "agent", payload, task_id=task_id))
                 case GoOn(state):
                     if state is not TaskState.SUSPENDED:

@@ -8,6 +8,7 @@ import attrs
 
 from actors import Reply
 from pegasus.events import Record
+from pegasus.storage.messages import StorageError
 
 
 @attrs.frozen
@@ -36,11 +37,14 @@ class Forget:
 
 
 @attrs.frozen(eq=False)
-class ReadLog:
-    """The whole log of a task, with everything said before in it; b"" if there is no such task."""
+class ReadLogs:
+    """The whole logs of tasks, with everything said before in them; b"" for a task there is none of.
 
-    reply: Reply[bytes]
-    task_id: str
+    A log that cannot be read is an error among the others.
+    """
+
+    reply: Reply[tuple[bytes | StorageError, ...]]
+    task_ids: tuple[str, ...]
 
 
 @attrs.frozen(eq=False)
@@ -51,4 +55,4 @@ class LogsOf:
     date: str
 
 
-PersisterMessage: TypeAlias = Record | GetPending | Forget | ReadLog | LogsOf
+PersisterMessage: TypeAlias = Record | GetPending | Forget | ReadLogs | LogsOf

@@ -1,7 +1,7 @@
 """1,000 tasks that were under way when the process died: how long the next one takes to take them up.
 
 Recovery "fail": until each has failed on disk and its submitter has been told. Recovery "resume": until all are in memory and
-the agent is up, the first of them at work. Each has thought six times and taken five steps.
+the agent is up, the first of them at work. Each has thought twice and taken two steps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pegasus.tasks.log import date_of, task_path
 from pegasus.tasks.storage_messages import Pending
 
 TASKS = 1000
-LINES = 11
+LINES = 5
 APPENDS = 100
 """Of the floor, half of them before and half after each recovery."""
 LIMIT = 1.0

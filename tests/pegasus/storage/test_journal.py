@@ -739,6 +739,44 @@ async def test_requests_around_a_replacement_keep_their_order(start, autojump_cl
         assert results[3] == b"new\n2\n"
 
 
+async def test_files_that_are_asked_for_together_are_read_in_one_hop(start, autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with start(disk) as journal:
+        for name in "abc":
+            await journal.append(f"{name}.jsonl", name.encode())
+        runs = disk.runs
+        answers = [await journal.ref.request(ReadFile, f"{name}.jsonl") for name in "abcd"]
+        assert [await answer.get() for answer in answers] == [b"a", b"b", b"c", b""]
+        assert disk.runs - runs <= 2
+
+
+async def test_a_file_that_cannot_be_read_fails_nobody_else(journal, disk):
+    await journal.append(SESSION, b"1\n")
+    names = (SESSION, "../x", "", "main/new.jsonl", SESSION)
+    answers = [await journal.ref.request(ReadFile, name) for name in names]
+    for answer in (answers[1], answers[2]):
+        with pytest.raises(ValueError, match="path"):
+            await answer.get()
+    assert [await answers[n].get() for n in (0, 3, 4)] == [b"1\n", b"", b"1\n"]
+
+
+async def test_what_is_asked_for_between_reads_keeps_its_place(start, autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with start(disk) as journal:
+        asked = [
+            (ReadFile, SESSION),
+            (Commit, ((SESSION, b"1\n"),)),
+            (ReadFile, SESSION),
+            (Commit, ((SESSION, b"2\n"),), (), False),
+            (ReadFile, SESSION),
+            (ReplaceFile, SESSION, b"new\n"),
+            (ReadFile, SESSION),
+        ]
+        answers = [await journal.ref.request(*one) for one in asked]
+        results = [await answer.get() for answer in answers]
+        assert results[::2] == [b"", b"1\n", b"1\n2\n", b"new\n"]
+
+
 async def test_a_disk_that_refuses_a_whole_file_says_so(journal, disk):
     await journal.append(SESSION, b"1\n")
     for ask in ((ReplaceFile, SESSION, b"new\n"), (Archive, SESSION, b"new\n", NOW)):

@@ -15,7 +15,7 @@ from pegasus.tasks.index import index_line, pending_content
 from pegasus.tasks.log import task_line, task_path
 from pegasus.tasks.logs import TaskLogs
 from pegasus.tasks.persister import FORGET_AFTER, STILL_NEWS, persister
-from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, ReadLog
+from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, ReadLogs
 from pegasus.testing.memory_disk import MemoryDisk
 from tests.pegasus.tasks.lives import BEGAN, ID, E, Life, created, event, failed, reasoned, resumed, told
 
@@ -216,11 +216,8 @@ async def test_a_log_is_found_by_id(autojump_clock):
     disk.put(PENDING, b"[]")
     async with running(disk) as it:
         await it.record(created())
-        assert await it.persister.ask(ReadLog, "old") == b"old"
-        assert await it.persister.ask(ReadLog, ID) == task_line(created())
-        assert await it.persister.ask(ReadLog, "lost") == b""
-        assert await it.persister.ask(ReadLog, "nobody") == b""
-        assert await it.persister.ask(ReadLog, "../x") == b""
+        asked = ("old", ID, "lost", "nobody", "../x")
+        assert await it.persister.ask(ReadLogs, asked) == (b"old", task_line(created()), b"", b"", b"")
         assert (await it.logs.load(ID)).context.input_text == "find papers"
         assert await it.logs.load("nobody") is None
         assert not await it.logs.exists("old")
@@ -307,7 +304,7 @@ async def test_a_pending_log_is_opened_for_appending_by_reading_it(autojump_cloc
     disk.put(PENDING, pending_content([Pending(ID, BEGAN)]))
     disk.put(LOG, task_line(created()) + b'{"torn')
     async with running(disk) as it:
-        assert await it.persister.ask(ReadLog, ID) == task_line(created())
+        assert await it.persister.ask(ReadLogs, (ID,)) == (task_line(created()),)
         await it.record(failed())
         assert it.on_disk() == task_line(created()) + task_line(failed())
         assert it.disk.content(f"{LOG}.torn-{BEGAN}") == b'{"torn'

@@ -57,6 +57,9 @@ class Shelf:
     async def replay(self, task_id):
         return replay(self.logs.get(task_id, b""), task_id)
 
+    async def replays(self, task_ids):
+        return [await self.replay(task_id) for task_id in task_ids]
+
     async def load(self, task_id):
         return (await self.replay(task_id)).task
 
