@@ -15,9 +15,9 @@ import trio
 from actors import ActorDied, Child, GaveUp, Inbox, Strategy, open_supervisor
 from pegasus.app.control import Control
 from pegasus.app.events import log_events
+from pegasus.app.parts import Parts, Workshop
 from pegasus.app.reload import Reloader
-from pegasus.app.tasks import Workshop
-from pegasus.app.tree import RETRY, ROOT, Grown, Parts, grow, open_channels
+from pegasus.app.tree import RETRY, ROOT, Grown, grow, open_channels
 from pegasus.channels import AdapterMessage
 from pegasus.gateway import GatewayConfig, gateway, local_origins, open_listeners
 from pegasus.host import Home, HomeError, Notifier, Signals, announced, ensure_token, handle_signals, own_home

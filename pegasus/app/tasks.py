@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import cache, partial
-from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any, Never
 
-import attrs
 import trio
 
 from actors import Child, Inbox, Intensity, Mailbox, Strategy, open_supervisor
+from pegasus.app.parts import Parts, Workshop
 from pegasus.observe import get_logger
 
 if TYPE_CHECKING:
     from actors import Ref
-    from pegasus.app.tree import Parts
     from pegasus.identity import ChannelNote
     from pegasus.main_agent import Faculties
     from pegasus.main_agent.works import Works
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
     from pegasus.tasks.ports import Kit
     from pegasus.tasks.ports import Memory as Remembered
     from pegasus.tasks.types import TaskType, TaskTypes
-    from pegasus.tools import Tool
 
 BUS, AGENT, LISTENER = "tasks/bus", "tasks/agent", "main-agent/courier"
 """Where they are in the tree."""
@@ -41,25 +37,6 @@ SHUTDOWN = 12.0
 """Seconds to let stages finish, then to end what is left of them."""
 
 _log = get_logger("tasks")
-
-
-@attrs.frozen(eq=False)
-class Workshop:
-    """What tasks are given. workspace: where their files are. subagents: folders of SUBAGENT.md, the user's last.
-
-    tools: all but those about tasks. model_for: by role or `<provider>/<model>`. wanted: set when the task system may or must
-    begin; in_thread: import it in a thread, so that the daemon goes on meanwhile.
-    """
-
-    workspace: Path
-    subagents: tuple[Path, ...]
-    memory: Callable[[Ref[JournalMessage]], Memory]
-    tools: Callable[[Memory], tuple[Tool, ...]]
-    model_for: Callable[[str], LanguageModel]
-    context_window: Callable[[], int]
-    random: Random
-    wanted: trio.Event = attrs.field(factory=trio.Event)
-    in_thread: bool = False
 
 
 async def task_system(inbox: Inbox[object], make: Callable[[], list[Child[Any]]], workshop: Workshop) -> None:

@@ -8,14 +8,13 @@ from functools import cache, partial
 import attrs
 
 from actors import Backoff, Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
-from pegasus.app.tasks import BUS, Workshop, courier_child, make_faculties, make_works, task_child
+from pegasus.app.parts import Parts
+from pegasus.app.tasks import BUS, courier_child, make_faculties, make_works, task_child
 from pegasus.channels import AdapterMessage
 from pegasus.channels.switchboard import switchboard
-from pegasus.identity import ChannelNote, Persona
+from pegasus.identity import ChannelNote
 from pegasus.main_agent import Faculties, MainAgentMessage, Mind, main_agent, publisher
-from pegasus.models.base import LanguageModel
 from pegasus.settings import Settings
-from pegasus.storage import Disk
 from pegasus.storage.journal import journal
 from pegasus.storage.messages import JournalMessage
 
@@ -26,18 +25,6 @@ PATIENCE = Intensity(restarts=8, period=60.0)
 RETRY = Backoff(first=0.1, limit=10.0)
 BURST = Mailbox(1024)
 """What may wait for the journal: all of it shares one fdatasync."""
-
-
-@attrs.frozen(eq=False)
-class Parts:
-    """What the tree is made of. clock: wall clock, ms since the epoch. workshop: what tasks are given."""
-
-    settings: Settings
-    disk: Disk
-    model: LanguageModel
-    persona: Persona
-    clock: Callable[[], int]
-    workshop: Workshop
 
 
 @attrs.frozen(eq=False)

@@ -43,7 +43,8 @@ from pegasus.tasks.ports import Ports
 from pegasus.tasks.registry import TaskEntry
 from pegasus.tasks.restoring import Restoring
 from pegasus.tasks.seats import Seats
-from pegasus.tasks.task import Doing, Handle, Moved, send
+from pegasus.tasks.task import send
+from pegasus.tasks.task_messages import Doing, Handle, Moved
 from pegasus.tasks.views import notification, view_of
 
 _log = get_logger("agent")

@@ -11,7 +11,7 @@ from actors import ActorError, Ref
 from pegasus.messages import Metadata
 from pegasus.tasks.messages import Stopped, TaskError
 from pegasus.tasks.office import Office
-from pegasus.tasks.task import Drain, Halt, TaskMessage
+from pegasus.tasks.task_messages import Drain, Halt, TaskMessage
 
 DRAIN: Final = 5.0
 """Seconds that stages which run have to finish when the process stops (trap T24)."""

@@ -14,7 +14,8 @@ from pegasus.tasks.archive import Archive
 from pegasus.tasks.messages import AgentMessage, Notification, TaskError
 from pegasus.tasks.ports import Limits, Ports
 from pegasus.tasks.registry import TaskEntry, TaskRegistry
-from pegasus.tasks.task import Doing, Moved, send
+from pegasus.tasks.task import send
+from pegasus.tasks.task_messages import Doing, Moved
 from pegasus.tasks.views import view_of
 
 ENDS: Final = frozenset({EventType.TASK_COMPLETED, EventType.TASK_FAILED})

@@ -14,7 +14,7 @@ from pegasus.events import Event
 from pegasus.tasks.context import TaskState
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import TaskView
-from pegasus.tasks.task import TaskMessage
+from pegasus.tasks.task_messages import TaskMessage
 
 REMEMBERED: Final = 200
 """Finished tasks whose views are kept; older ones are read from their logs."""

@@ -19,7 +19,8 @@ from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import TaskError
 from pegasus.tasks.office import Ended, Office
 from pegasus.tasks.registry import TaskEntry
-from pegasus.tasks.task import Begin, Handle, Hold, Permits, TaskMessage, send, task
+from pegasus.tasks.task import Permits, send, task
+from pegasus.tasks.task_messages import Begin, Handle, Hold, TaskMessage
 from pegasus.tasks.types import DEFAULT
 from pegasus.tasks.views import view_of
 

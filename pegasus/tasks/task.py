@@ -7,7 +7,7 @@ stage gives is the next event. It never changes by anything but events, so its l
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import attrs
 import trio
@@ -23,56 +23,15 @@ from pegasus.tasks.cognition.doer import Done, next_steps, visible
 from pegasus.tasks.cognition.reflector import should_reflect
 from pegasus.tasks.context import PlannedCall, PlanStep, TaskState
 from pegasus.tasks.fsm import InvalidTransition, TaskFSM
-from pegasus.tasks.messages import TaskView
 from pegasus.tasks.planner import call_key, plan
 from pegasus.tasks.ports import Ports
+from pegasus.tasks.task_messages import Begin, Doing, Drain, Halt, Handle, Hold, Moved, StageOver, TaskMessage
 from pegasus.tasks.types import TaskType
 from pegasus.tasks.views import view_of
 from pegasus.tools import ToolContext, ToolOutcome
 
 _log = get_logger("task")
 M = TypeVar("M")
-
-
-@attrs.frozen(eq=False)
-class Handle:
-    """This happened, and is on disk."""
-
-    event: Event
-
-
-@attrs.frozen(eq=False)
-class Begin:
-    """The task is as its log tells, this event included: go on. awaited: events that are on their way to it still."""
-
-    event: Event
-    awaited: int = 0
-
-
-@attrs.frozen(eq=False)
-class Halt:
-    """End what is being done, for certain. Answered with what it was when nothing of it runs any more; no stage follows."""
-
-    reply: Reply[str]
-
-
-@attrs.frozen(eq=False)
-class Hold:
-    """Suspend: what is being done is finished, nothing new is begun."""
-
-    reason: str
-
-
-@attrs.frozen(eq=False)
-class Drain:
-    """The process is about to stop: finish what is being done, begin nothing new. Answered when nothing runs."""
-
-    reply: Reply[None]
-
-
-@attrs.frozen(eq=False)
-class _StageOver:
-    """A stage has ended."""
 
 
 _OWN = frozenset(
@@ -88,25 +47,6 @@ _OWN = frozenset(
     }
 )
 """What a task says of itself and waits to hear again, when it is on disk, before it begins anything else."""
-
-TaskMessage: TypeAlias = Handle | Begin | Halt | Hold | Drain | _StageOver
-
-
-@attrs.frozen(eq=False)
-class Moved:
-    """To the agent, after each event: the task as it is now. trigger: what moved it; notified: notifications so far."""
-
-    task: TaskView
-    notified: int
-    trigger: Event
-
-
-@attrs.frozen(eq=False)
-class Doing:
-    """To the agent: what the task is at now, "" for nothing."""
-
-    task_id: str
-    what: str
 
 
 async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, ports: Ports, permits: Permits) -> None:
@@ -125,7 +65,7 @@ async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, por
                     await one.hold(reason)
                 case Drain(reply):
                     nursery.start_soon(one.drain, reply)
-                case _StageOver():
+                case StageOver():
                     await one.go_on()
             if one.over:
                 break
@@ -279,7 +219,7 @@ class _Task:
             quiet.set()
             if not self.awaited:  # else what it gave is on its way back to us, and we go on then
                 with trio.CancelScope(shield=True):
-                    await send(self.me, _StageOver())
+                    await send(self.me, StageOver())
 
     async def _now(self, doing: str) -> None:
         self.doing = doing

@@ -16,8 +16,8 @@ from actors import ActorInfo, Child, Inbox, Ref, Started, Supervisor, open_super
 from benchmarks.processes import BenchError
 from benchmarks.provider import Provider
 from benchmarks.wires import Wire
-from pegasus.app.tasks import AGENT, Workshop, task_child
-from pegasus.app.tree import Parts
+from pegasus.app.parts import Parts, Workshop
+from pegasus.app.tasks import AGENT, task_child
 from pegasus.identity import BUILT_IN
 from pegasus.memory import FolderShelf, Memory
 from pegasus.messages import Json, Metadata

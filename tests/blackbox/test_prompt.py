@@ -98,7 +98,8 @@ async def test_system_prompt_says_what_seed_000_wants(tmp_path):
     system = book.asked[0].system
     for words in (
         "You are Pegasus", "## Safety", "no independent goals", "human oversight", "own system prompt", "manipulate",
-        "stop, pause, or audit", "INNER MONOLOGUE", "reply(", "current_time(", "## Subagent Types", "- explore: ", "[channel: <type> | id: <channelId> | thread:",
+        "stop, pause, or audit", "INNER MONOLOGUE", "reply(", "current_time(", "## Subagent Types", "- explore: ",
+        "[channel: <type> | id: <channelId> | thread:",
         "sms", "160", "telegram", "slack", "web",
     ):  # fmt: skip
         assert words in system, words

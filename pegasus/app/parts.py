@@ -1,0 +1,53 @@
+"""What the tree is made of: handed in by whoever runs it, the daemon or a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from pegasus.identity import Persona
+from pegasus.models.base import LanguageModel
+from pegasus.settings import Settings
+from pegasus.storage import Disk
+
+if TYPE_CHECKING:
+    from actors import Ref
+    from pegasus.memory import Memory
+    from pegasus.storage.messages import JournalMessage
+    from pegasus.tools import Tool
+
+
+@attrs.frozen(eq=False)
+class Workshop:
+    """What tasks are given. workspace: where their files are. subagents: folders of SUBAGENT.md, the user's last.
+
+    tools: all but those about tasks. model_for: by role or `<provider>/<model>`. wanted: set when the task system may or must
+    begin; in_thread: import it in a thread, so that the daemon goes on meanwhile.
+    """
+
+    workspace: Path
+    subagents: tuple[Path, ...]
+    memory: Callable[[Ref[JournalMessage]], Memory]
+    tools: Callable[[Memory], tuple[Tool, ...]]
+    model_for: Callable[[str], LanguageModel]
+    context_window: Callable[[], int]
+    random: Random
+    wanted: trio.Event = attrs.field(factory=trio.Event)
+    in_thread: bool = False
+
+
+@attrs.frozen(eq=False)
+class Parts:
+    """What the tree is made of. clock: wall clock, ms since the epoch. workshop: what tasks are given."""
+
+    settings: Settings
+    disk: Disk
+    model: LanguageModel
+    persona: Persona
+    clock: Callable[[], int]
+    workshop: Workshop
