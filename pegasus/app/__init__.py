@@ -1,6 +1,7 @@
 """The composition root, the only room that knows everybody: settings become a supervision tree inside a process.
 
-`tree` builds it from `parts` that a simulation can replace, `tasks` the background work in it; `daemon` is the real world; `control` is what programs may ask.
+`tree` builds it from `parts` that a simulation can replace, `tasks` the background work in it; `daemon` is the real world; `control`
+is what programs may ask.
 """
 
 from pegasus.app.daemon import run_daemon
