@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from pegasus.messages import Json, Metadata
 from pegasus.wire import kind
 
@@ -25,8 +28,32 @@ def split(text: str) -> tuple[Metadata, str]:
     return _mapping("\n".join(lines[1:end])), "\n".join(lines[end + 1 :]).strip()
 
 
+_PLAIN = re.compile(r'([A-Za-z][A-Za-z0-9_-]*): +(?:"([^"\\\t]*)"|([A-Za-z][ -~]*?)) *')
+_NO_TEXTS = frozenset(["true", "false", "yes", "no", "on", "off", "null", "y", "n"])
+"""What YAML takes for something else."""
+
+
+def _plainly(lines: Sequence[str]) -> Metadata | None:
+    """The mapping, where every line is a key and a text that stands for itself; None where only YAML can tell."""
+    found: dict[str, Json] = {}
+    for line in lines:
+        match = _PLAIN.fullmatch(line) if line.isascii() and line.isprintable() else None
+        if match is None:
+            return None
+        key, quoted, plain = match.groups()
+        if plain is not None and (": " in plain or " #" in plain or plain.endswith(":") or plain.lower() in _NO_TEXTS):
+            return None
+        if key.lower() in _NO_TEXTS:
+            return None
+        found[key] = quoted if plain is None else plain
+    return found
+
+
 def _mapping(source: str) -> Metadata:
-    import yaml  # slow to import, and often not needed
+    plain = _plainly(source.splitlines())
+    if plain:
+        return plain
+    import yaml  # slow to import, and with most files not needed
 
     try:
         value: Json = yaml.safe_load(source)

@@ -1,5 +1,12 @@
-import pytest
+import subprocess
+import sys
 
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pegasus import frontmatter
 from pegasus.frontmatter import FrontMatterError, split
 
 
@@ -34,3 +41,63 @@ def test_what_is_wrong_is_said(text, problem):
 
 def test_an_empty_front_matter_is_an_empty_mapping():
     assert split("---\n---\nBody") == ({}, "Body")
+
+
+WORDS = st.sampled_from(
+    [
+        "a",
+        "yes",
+        "No",
+        "on",
+        "null",
+        "true",
+        "x y",
+        '"',
+        "'",
+        ":",
+        ": ",
+        "#",
+        " #",
+        "-",
+        "1",
+        "1.5",
+        "{",
+        "[",
+        "&",
+        "*",
+        "a: b",
+        "~",
+        "\\",
+        "\t",
+        " ",
+        "é",
+        "2026-01-01",
+        "!",
+        "|",
+        ">",
+        "%",
+        "@",
+        "`",
+        ",",
+        "]",
+        "}",
+        "?",
+        "=",
+        "<<",
+    ]
+)
+VALUES = st.lists(WORDS, max_size=4).map("".join)
+LINES = st.tuples(st.sampled_from(["a", "name", "yes", "b-c", "b_c", "1", "é", "- a"]), VALUES | st.text(max_size=5))
+
+
+@given(st.lists(LINES.map(": ".join), min_size=1, max_size=3).map("\n".join))
+def test_what_is_read_without_yaml_is_what_yaml_reads(source):
+    plain = frontmatter._plainly(source.splitlines())
+    if plain:
+        assert plain == yaml.safe_load(source)
+
+
+def test_the_built_in_types_need_no_yaml():
+    code = "import sys, pegasus.tasks.types as t; types, _ = t.load_types(t.BUILT_IN); print(*types.names(), 'yaml' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["general", "explore", "plan", "False"]
