@@ -37,6 +37,8 @@ class Intake:
         entry = self._office.registry.get_or_none(task_id)
         if entry is None and request.key and await self._office.archive.exists(task_id):
             return task_id
+        if request.reply.abandoned:  # /stop has ended who wanted it, and would not find what comes to be behind it
+            raise TaskError("nobody waits for this task any more")
         entry = self._office.registry.get_or_none(task_id)  # another one with this key may have come meanwhile
         if entry is None:
             received = self._office.ports.events.create(

@@ -177,18 +177,32 @@ async def test_the_same_key_gives_the_same_task(autojump_clock):
         assert len(desk.listener.heard) == 1
 
 
+class Slow(Shelf):
+    """Logs that take a second to be looked for."""
+
+    async def exists(self, task_id):
+        await trio.sleep(1)
+        return await super().exists(task_id)
+
+    async def load(self, task_id):
+        found = await super().load(task_id)
+        await trio.sleep(1)
+        return found
+
+
+async def test_who_leaves_before_a_task_exists_gets_none(autojump_clock):
+    """As /stop does, which ends all tasks that exist, and the thought that was about to make one."""
+    async with open_desk(ScriptedModel([Hang()]), shelf=Slow()) as desk:
+        with trio.move_on_after(0.5):
+            await desk.submit(key="main/7/call_1")
+        assert await desk.agent.ask(CancelAll, "x") == ()
+        await trio.sleep(5)
+        assert await desk.agent.ask(ListTasks) == ()
+        assert desk.shelf.logs == {}
+
+
 async def test_a_task_that_is_asked_about_while_it_comes_to_be_is_found(autojump_clock):
     """Who submitted it and has crashed asks right away; "there is none" would make it submit another."""
-
-    class Slow(Shelf):
-        async def exists(self, task_id):
-            await trio.sleep(1)
-            return await super().exists(task_id)
-
-        async def load(self, task_id):
-            found = await super().load(task_id)
-            await trio.sleep(1)
-            return found
 
     key = "main/7/call_1"
     async with open_desk(ScriptedModel([Hang()]), shelf=Slow()) as desk, trio.open_nursery() as nursery:
