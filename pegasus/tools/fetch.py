@@ -70,7 +70,8 @@ async def fetch(
 
     Raises ToolError: an address that is no http(s) URL, that is refused, or that could not be reached.
     """
-    httpx = await _library("httpx2")  # the one the SDKs have loaded; a half-imported httpx would fail their calls meanwhile
+    # The one that the SDKs load: a second one, half imported in a thread, has made their calls fail meanwhile.
+    httpx = await _library("httpx2")
     hop = _Hop(method, _address(httpx, url), _clean(headers), body)
     came_from = ""
     for _ in range(MAX_REDIRECTS + 1):
