@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 from contextlib import AsyncExitStack
 from functools import partial
 
 import attrs
+import pytest
 import trio
 
 from pegasus.testing.provider_answer import Call
-from tests.blackbox.support import until
+from tests.blackbox.support import serving, until
 from tests.blackbox.support.files import session_path
+from tests.blackbox.support.talker import Talker
 from tests.blackbox.support.work import (
     Effects,
     Office,
@@ -25,6 +28,7 @@ from tests.blackbox.support.work import (
     idle,
     later,
     log_path,
+    logs,
     open_source,
     rest,
     task_id,
@@ -329,3 +333,125 @@ async def test_while_stop_ends_a_task(recovering, name, tmp_path):
             texts = [frame["text"] for frame in await client.replies(client.welcome["seq"])]
         assert RESTARTED in texts or any(text.startswith("failed: stopped by the user") for text in texts), texts
         assert "completed: dug it all" not in texts
+
+
+# ------------------------------------------------------------------ at any moment
+
+
+class Boss(Talker):
+    """Gives out jobs and answers questions, and cannot be shaken off. Its steps are what it hears."""
+
+    def __init__(self, name, jobs):
+        super().__init__(name, [f"do {job}" for job in jobs])
+        self.jobs = jobs
+
+    @property
+    def done(self):
+        return len(self.finals) >= len(self.jobs) and self.accepted >= set(self.texts)
+
+    @property
+    def heard(self):
+        return [frame["text"] for _, frame in sorted(self.answers.items())]
+
+    @property
+    def finals(self):
+        return [text for text in self.heard if text.startswith(("completed: ", "failed: "))]
+
+    async def _hear_all(self, peer):
+        while not self.done:
+            frame = await peer.get("accepted", "reply", "error", timeout=60)
+            assert frame["type"] != "error", frame
+            if frame["type"] == "accepted":
+                self.accepted.add(frame["id"])
+            else:
+                self._hear(frame)
+                await self._answer(peer, frame)
+                await peer.ack(frame)
+            self._step()
+
+    async def _answer(self, peer, frame):
+        what, _, question = frame["text"].partition(": ")
+        if what == "needs information":
+            id = f"{self.name}-answer-{frame['seq']}"
+            if id not in self.texts:
+                self.texts[id] = f"tell {question.split()[0]} go"
+                await peer.post(self.texts[id], id)
+
+
+def any_job(work, job):
+    """Thoughts of a job: one of three kinds, each with effects that are counted under its name."""
+    kind = int(job.rpartition("-")[2]) % 3
+    once = work.shell(f"{job}/a", "sleep 0.03")
+    twice = (work.shell(f"{job}/a"), Call("notify", {"message": f"{job} news"}), work.shell(f"{job}/b", "sleep 0.03"))
+    asking = act(Call("ask_user", {"question": "Shall I?"}))
+    looking = act(Call("current_time"), Call("list_files", {"path": "."}))
+    thoughts = [(act(once), looking), (act(*twice),), (asking, act(once))][kind]
+    return [*thoughts, answer(f"{job} is done")]
+
+
+@pytest.mark.deadline(100)
+@pytest.mark.parametrize(("mode", "seed", "kills"), [("resume", 1, 15), ("fail", 2, 4)])
+async def test_at_any_moment(tmp_path, mode, seed, kills):
+    """Each job is one task with one outcome, whatever is killed when; effects happen once, or not at all and that is said."""
+    choices = random.Random(seed)
+    work = Effects(tmp_path)
+    bosses = [Boss(name, [f"{name}-{n}" for n in range(12)]) for name in ("anna", "bo")]
+    book = Office({job: any_job(work, job) for boss in bosses for job in boss.jobs})
+    async with serving(tmp_path, book, {"tasks.recovery": mode}) as daemon:
+        killed = 0
+        for _ in range(kills):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_kill_somewhen, daemon, book, bosses, choices)
+                async with trio.open_nursery() as talking:
+                    for boss in bosses:
+                        talking.start_soon(boss.live, daemon)
+                nursery.cancel_scope.cancel()
+            if daemon.alive:
+                break
+            killed += 1
+            await daemon.start()
+        assert killed > kills // 2, f"only {killed} kills: the test has become too gentle"
+        async with trio.open_nursery() as talking:
+            for boss in bosses:
+                talking.start_soon(boss.live, daemon)
+        await rest(daemon)
+        assert work.processes() == []
+        found = logs(daemon.home)
+        for boss in bosses:
+            await _assert_one_outcome_each(daemon, boss, found, work, mode)
+
+
+async def _kill_somewhen(daemon, book, bosses, choices):
+    """After a few things that bosses hear, after a few model calls, or after a moment; never so early that nothing gets done."""
+    moment = choices.choice(["heard", "asked", "asked", "thought"])
+    count = choices.randint(1, 3)
+    if moment == "heard":
+        boss = choices.choice(bosses)
+        for _ in range(count):
+            await boss.stepped.wait()
+    elif moment == "asked":
+        await book.reached(len(book.asked) + count)
+    else:
+        await book.thinking_reached(len(book.thinking) + count)
+    await trio.sleep(choices.choice([0, 0, 0.002, 0.01, 0.03]))
+    daemon.kill()
+
+
+async def _assert_one_outcome_each(daemon, boss, found, work, mode):
+    mine = {log[0]["data"]["inputText"]: log for log in found.values() if log[0]["data"]["inputText"] in boss.jobs}
+    assert sorted(
+        log[0]["data"]["inputText"] for log in found.values() if log[0]["data"]["inputText"] in boss.jobs
+    ) == (sorted(boss.jobs)), "one task for each job"
+    finished = [f"completed: {job} is done" for job in boss.jobs]
+    if mode == "resume":
+        assert sorted(boss.finals) == sorted(finished)
+    else:
+        assert len(boss.finals) == len(boss.jobs)
+        assert all(text == RESTARTED or text in finished for text in boss.finals)
+        assert len(set(boss.finals) - {RESTARTED}) == len([text for text in boss.finals if text != RESTARTED])
+    news = [text for text in boss.heard if text.startswith("update: ")]
+    assert len(news) == len(set(news))
+    for job, log in mine.items():
+        for effect in "ab":
+            assert work.count(f"{job}/{effect}") <= 1, (job, effect)
+        assert sum(line["event"] == "TOOL_CALL_COMPLETED" for line in log) <= 3

@@ -76,7 +76,8 @@ def desk(view: View) -> Answer:
         return SILENCE if view.replied else say(f"{notice['what']}: {_said(notice)}")
     if text.startswith("tell "):
         _, task_id, said = text.split(" ", 2)
-        return SILENCE if done(view, "resume_task") else Thought(calls=(resume(task_id, said),))
+        told = done(view, "resume_task") or any("only suspended" in result for result in view.results)
+        return SILENCE if told else Thought(calls=(resume(task_id, said),))
     if text.startswith("do "):
         jobs = [line.removeprefix("do ") for line in text.splitlines()]
         left = [job for job in jobs if job not in [call.arguments["input"] for call in done(view, "spawn_subagent")]]
@@ -172,6 +173,10 @@ class Office(Book):
     def of(self, job: str) -> list[TaskView]:
         """The requests of the task with this job."""
         return [view for view in self.thinking if view.job == job]
+
+    async def thinking_reached(self, count: int) -> None:
+        """Return when tasks have asked so many times, all in all."""
+        await self._until(lambda: len(self.thinking) >= count, f"thought number {count} of tasks")
 
     async def thought(self, job: str, count: int = 1) -> None:
         """Return when a task has asked so many times what to do about this job."""
