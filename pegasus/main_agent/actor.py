@@ -19,7 +19,7 @@ from pegasus.main_agent.commands import HELP, command_of, status_text, stop_text
 from pegasus.main_agent.loading import load_session
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
 from pegasus.main_agent.notices import is_notice
-from pegasus.main_agent.progress import Next, began_after, progress_of, thoughts_ended_by
+from pegasus.main_agent.progress import Next, began_after, progress_of, thoughts_ended
 from pegasus.main_agent.publishing import Publish
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.speaking import answer_to, post_key
@@ -88,9 +88,13 @@ class _Agent:
     make_works: Callable[[], Works] | None
     publish: Publish | None
     started: float
+    ended_before: dict[int, Ended] = attrs.field(init=False)
     turns: int = 0
     running: _Running | None = None
     stopped_by: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        self.ended_before = thoughts_ended(self.session.entries)  # now, since /new may put them aside
 
     # ---------------------------------------------------------------- main lane
 
@@ -181,7 +185,7 @@ class _Agent:
 
         n: the item that says so. If a crash came before its answer, what it had ended by then is told, and no other thought is ended.
         """
-        ended = [] if n is None else thoughts_ended_by(self.session.entries, n)
+        ended = [self.ended_before[n]] if n in self.ended_before else []
         running = None if ended else self.running
         if running is not None:
             thought = Ended("thought", _excerpt(running.item), trio.current_time() - running.since)

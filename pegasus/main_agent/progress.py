@@ -60,10 +60,10 @@ def began_after(entries: Sequence[Entry], n: int) -> bool:
     return _closed_through(entries) == n or any(entry.item is not None and entry.item > n for entry in entries)
 
 
-def thoughts_ended_by(entries: Sequence[Entry], n: int) -> list[Ended]:
-    """The thoughts that item n, a /stop, has ended."""
-    notes: list[Any] = [entry.metadata for entry in entries if entry.metadata.get("stop") == n]
-    return [Ended("thought", str(note.get("what")), float(note.get("seconds") or 0)) for note in notes]
+def thoughts_ended(entries: Sequence[Entry]) -> dict[int, Ended]:
+    """What each /stop has ended, by its item number."""
+    notes: list[Any] = [entry.metadata for entry in entries if "stop" in entry.metadata]
+    return {note["stop"]: Ended("thought", str(note.get("what")), float(note.get("seconds") or 0)) for note in notes}
 
 
 def _start_of(entries: Sequence[Entry], n: int) -> int | None:

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from actors import ActorError, GaveUp
-from pegasus.testing.scripted import After, Hang, ScriptedModel, down, reply, say
+from pegasus.testing.scripted import After, ScriptedModel, down, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world
 
 
@@ -80,23 +80,26 @@ async def test_new_taken_up_once_more_does_not_put_aside_what_came_after_it(auto
     ]
 
 
+@pytest.mark.parametrize("new", [(), ("/new",)])
 @pytest.mark.parametrize("operation", range(1, 9))
-async def test_stop_taken_up_once_more_ends_nothing_else_and_says_what_it_had_ended(autojump_clock, operation):
+async def test_stop_taken_up_once_more_ends_nothing_else_and_says_what_it_had_ended(autojump_clock, operation, new):
     def answer(request):
         if request.turns[-1].text.endswith("next"):
             return After(5, say("", reply("c1", "answer to next")))
-        return Hang()
+        return After(30, say(""))
 
     cli, model = FakeChannel("cli"), ScriptedModel(answer)
     with suppress(GaveUp):
         async with open_world(model, channels=(cli,)) as world:
-            await world.say("endless", message_id="endless")
-            await world.say("next", message_id="next")
+            await world.say("long", message_id="long")
+            for text in (*new, "next"):
+                await world.say(text, message_id=text)
             await world.say("/stop", message_id="stop")
             await lose_power_at(world, operation)
     world.disk.crash()
     async with open_world(model, disk=world.disk, channels=(cli,)) as again:
         await again.idle()
-    [stopped, answered] = cli.texts
-    assert "thought: endless" in stopped
-    assert answered == "answer to next"
+    sessions = b"".join(world.disk.content(path) for path in world.disk.paths() if path.startswith("main/"))
+    assert sum("thought: long" in text for text in cli.texts) == sessions.count(b'"type":"stopped"')
+    assert cli.texts[-1] == "answer to next"
+    assert len(cli.texts) == 2 + len(new)
