@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from tests.blackbox.support.daemon import STARTED, Daemon
-from tests.blackbox.support.serving import Stage
+from tests.blackbox.support.serving import Stage, standing
 from tests.blackbox.support.work import Workplace
 
 DEADLINE = 40.0
@@ -73,21 +73,21 @@ def pytest_runtest_makereport(item, call):
 def shared(tmp_path_factory):
     """One daemon with the stand-in for all tests of a file; each takes channels of its own (`name`)."""
     daemon = Daemon(tmp_path_factory.mktemp("shared") / "home", {"models.default": "offline/stand-in"})
-    yield from _standing(daemon, start=True)
+    yield from standing(daemon, start=True)
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
     """One daemon for all tests of a file, each of which brings a book of its own: `async with stage.play(book, name)`."""
     stage = Stage(tmp_path_factory.mktemp("stage"))
-    yield from _standing(stage.daemon, stage)
+    yield from standing(stage.daemon, stage)
 
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
     """A stage for tests with background tasks: at the end of each, none is left."""
     place = Workplace(tmp_path_factory.mktemp("workplace"))
-    yield from _standing(place.daemon, place, finish=place.finish)
+    yield from standing(place.daemon, place, finish=place.finish)
 
 
 @pytest.fixture(scope="module", params=["fail", "resume"])
@@ -97,26 +97,14 @@ def recovering(request, tmp_path_factory):
     settings = {"tasks.recovery": request.param, "tools.allowed_hosts": ["127.0.0.1"], **limits}
     place = Workplace(tmp_path_factory.mktemp(request.param), settings)
     place.mode = request.param
-    yield from _standing(place.daemon, place, finish=place.finish)
+    yield from standing(place.daemon, place, finish=place.finish)
 
 
 @pytest.fixture(scope="module")
 def hasty_stage(tmp_path_factory):
     """The same with little patience for its provider."""
     stage = Stage(tmp_path_factory.mktemp("hasty"), {"models.timeout": 0.4})
-    yield from _standing(stage.daemon, stage)
-
-
-def _standing(daemon, given=None, *, start=False, finish=lambda: None):
-    STARTED.remove(daemon)  # it outlives the test that asked for it first
-    try:
-        if start:
-            daemon.start_blocking()
-        yield given or daemon
-        assert daemon.process is None or daemon.alive, f"the daemon died: {daemon.stderr[-4000:]}"
-        finish()
-    finally:
-        daemon.kill()
+    yield from standing(stage.daemon, stage)
 
 
 @pytest.fixture

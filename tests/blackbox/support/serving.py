@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 from pegasus.testing.provider import open_provider
-from tests.blackbox.support.daemon import Daemon
+from tests.blackbox.support.daemon import STARTED, Daemon
 from tests.blackbox.support.files import Line, open_calls, session
 from tests.blackbox.support.model import Book
 from tests.blackbox.support.waiting import until
@@ -101,3 +101,18 @@ def _free_port() -> int:
             except OSError:
                 continue
             return int(probe.getsockname()[1])
+
+
+def standing(
+    daemon: Daemon, given: Any = None, *, start: bool = False, finish: Callable[[], None] = lambda: None
+) -> Iterator[Any]:
+    """The body of a fixture whose daemon outlives many tests. given: what they get, else the daemon. finish: the last check."""
+    STARTED.remove(daemon)  # it outlives the test that asked for it first
+    try:
+        if start:
+            daemon.start_blocking()
+        yield given or daemon
+        assert daemon.process is None or daemon.alive, f"the daemon died: {daemon.stderr[-4000:]}"
+        finish()
+    finally:
+        daemon.kill()
