@@ -246,14 +246,12 @@ class _Logs:
             self.lines.setdefault(path, []).append(line)
 
     def commits(self) -> list[Appends]:
-        """With new logs all in one, the index first: that it names a log which is not there yet is no harm.
+        """Each file for itself, so that they are synced side by side. A log that the index does not name is no harm.
 
-        Else each for itself, for then nobody minds which is on disk first, and they are synced side by side.
+        It is pending, so the next start finds it by its date, and its next line brings it into the index.
         """
-        logs = [(path, b"".join(lines)) for path, lines in self.lines.items()]
-        if self.index:
-            return [((INDEX, b"".join(self.index)), *logs)]
-        return [(log,) for log in logs]
+        index = [(INDEX, b"".join(self.index))] if self.index else []
+        return [(one,) for one in (*index, *((path, b"".join(lines)) for path, lines in self.lines.items()))]
 
 
 def _is_writable(event: Event) -> bool:

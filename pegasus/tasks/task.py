@@ -21,7 +21,7 @@ from pegasus.observe import get_logger
 from pegasus.tasks import payloads
 from pegasus.tasks.cognition.doer import Done, next_steps, visible
 from pegasus.tasks.cognition.reflector import should_reflect
-from pegasus.tasks.context import PlannedCall, PlanStep, TaskState
+from pegasus.tasks.context import PlannedCall, PlanStep, Reasoning, TaskState
 from pegasus.tasks.fsm import InvalidTransition, TaskFSM
 from pegasus.tasks.planner import call_key, plan
 from pegasus.tasks.ports import Ports
@@ -90,6 +90,22 @@ async def send(ref: Ref[M], message: M) -> None:
         ref.tell_nowait(message)
     except MailboxFull:
         await ref.tell(message)
+
+
+class permit:
+    """Hold one of the semaphore's permits: without giving others a turn where one is free, else waiting in order."""
+
+    def __init__(self, semaphore: trio.Semaphore) -> None:
+        self._semaphore = semaphore
+
+    async def __aenter__(self) -> None:
+        try:
+            self._semaphore.acquire_nowait()
+        except trio.WouldBlock:
+            await self._semaphore.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._semaphore.release()
 
 
 @attrs.define(eq=False)
@@ -172,15 +188,19 @@ class _Task:
             return self.reflected
         return self.fsm.state in (TaskState.FAILED, TaskState.SUSPENDED)
 
-    async def _emit(self, type: EventType, payload: dict[str, Json], *, priority: int | None = None) -> None:
+    async def _emit(
+        self, type: EventType, payload: dict[str, Json], *, priority: int | None = None, cause: Event | None = None
+    ) -> Event:
+        """Make it known. cause: if it is not what moved the task last."""
         if type in _OWN:
             self.awaited += 1
-        make, cause = self.ports.events, self.cause
+        make, cause = self.ports.events, cause or self.cause
         if cause is None:
             event = make.create(type, "task", payload, task_id=self.fsm.task_id, priority=priority)
         else:
             event = make.derive(cause, type, payload, source="task", task_id=self.fsm.task_id, priority=priority)
         await send(self.ports.bus, Emit(event))
+        return event
 
     async def _moved(self, trigger: Event) -> None:
         await send(self.permits.agent, Moved(view_of(self.fsm, self.doing), self.fsm.draft.notified, trigger))
@@ -244,7 +264,7 @@ class _Task:
         if ports.kit.memory is not None and not context.iteration and not context.memory_injected:
             index = await ports.kit.memory.index()
         model = ports.kit.model_for(self.type)
-        async with self.permits.calls:
+        async with permit(self.permits.calls):
             thought = await ports.kit.thinker.think(
                 context, model, self.type, visible(ports.kit.toolbox, self.type), index
             )
@@ -252,7 +272,12 @@ class _Task:
             await self._emit(EventType.NEED_MORE_INFO, payloads.need_more_info(thought.reasoning, thought.question))
             return
         steps = plan(thought.reasoning, context.input_text)
-        await self._emit(EventType.REASON_DONE, payloads.reason_done(thought.reasoning, steps, thought.entries))
+        payload = payloads.reason_done(thought.reasoning, steps, thought.entries)
+        thought_out = await self._emit(EventType.REASON_DONE, payload)
+        if (
+            steps.steps[0].call is None
+        ):  # to answer is no work: said along with the thought, it costs no sync of its own
+            await self._respond(thought.reasoning, thought_out)
 
     def _open_steps(self) -> tuple[PlanStep, ...]:
         made = self.fsm.draft.plan
@@ -263,7 +288,7 @@ class _Task:
         if not group:
             return
         if group[0].call is None:
-            await self._respond()
+            await self._respond(self.fsm.draft.reasoning)
             return
         calls = [step.call for step in group if step.call is not None]
         done: dict[str, Done] = {}
@@ -279,7 +304,7 @@ class _Task:
 
     async def _do(self, call: PlannedCall, done: dict[str, Done]) -> None:
         context = self._context_of(call_key(self.fsm.task_id, call.id))
-        async with self.permits.tools:
+        async with permit(self.permits.tools):
             await self._emit(EventType.TOOL_CALL_REQUESTED, {"toolName": call.name, "params": call.arguments})
             done[call.id] = await self.ports.kit.doer.do(call, self.type, context)
 
@@ -294,10 +319,9 @@ class _Task:
         # One priority for both, so that results reach the conversation in the order of the calls (trap T31).
         await self._emit(kind, payload, priority=EventType.TOOL_CALL_COMPLETED)
 
-    async def _respond(self) -> None:
-        reasoning = self.fsm.draft.reasoning
+    async def _respond(self, reasoning: Reasoning | None, cause: Event | None = None) -> None:
         answer = Entry(self.ports.clock(), "assistant", reasoning.response if reasoning is not None else "")
-        await self._emit(EventType.STEP_COMPLETED, payloads.step_completed(answer))
+        await self._emit(EventType.STEP_COMPLETED, payloads.step_completed(answer), cause=cause)
 
     # ------------------------------------------------------------------ looking back
 
@@ -317,14 +341,14 @@ class _Task:
             if tool is None:
                 return ToolOutcome(f"Error: there are only {', '.join(tools)}", failed=True)
             context = self._context_of(call_key(self.fsm.task_id, call.id))
-            async with self.permits.tools:
+            async with permit(self.permits.tools):
                 return await ports.kit.toolbox.run(tool, call.arguments, context)
 
         found = await ports.kit.reflector.reflect(self.fsm.context, await ports.kit.memory.digest(), specs, ask, run)
         await self._emit(EventType.REFLECTION_COMPLETE, payloads.reflected(found))
 
     async def _ask(self, model: LanguageModel, request: ModelRequest) -> ModelResponse:
-        async with self.permits.calls:
+        async with permit(self.permits.calls):
             return await model.generate(request)
 
     # ------------------------------------------------------------------ being stopped

@@ -115,6 +115,22 @@ def settings(*, recovery: str = "fail", max_queued: int = 100) -> Settings:
     )
 
 
+class Timed:
+    """A model whose calls are timed. seconds: so far, all of tasks' own thoughts together."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.name = model.name
+        self.seconds = 0.0
+        self._model = model
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        began = time.perf_counter()
+        response = await self._model.generate(request)
+        if any(tool.name == "step" for tool in request.tools):
+            self.seconds += time.perf_counter() - began
+        return response
+
+
 class Prompt:
     """A model in this process that answers at once: so many steps, then the result. steps None: it never answers."""
 
