@@ -199,7 +199,7 @@ class _Agent:
             except InvalidTransition as error:
                 _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
                 return
-        await self._moved(Moved(view_of(fsm), fsm.context.notified, event))
+        await self._moved(Moved(view_of(fsm), fsm.draft.notified, event))
 
     async def _moved(self, moved: Moved) -> None:
         """A task is somewhere else now: tell who should know, and let another one have its place."""

@@ -58,7 +58,7 @@ class Replayed:
         if task is None:
             return False
         return task.state is TaskState.FAILED or (
-            task.state is TaskState.COMPLETED and task.context.final_result is not None
+            task.state is TaskState.COMPLETED and task.draft.final_result is not None
         )
 
 
@@ -112,7 +112,7 @@ class Replayer:
 
     def result(self) -> Replayed:
         """What the lines so far tell."""
-        metadata = self._task.context.input_metadata if self._task else {}
+        metadata = self._task.draft.base.input_metadata if self._task else {}
         notes = tuple(
             Notification(self._task_id, n, type, text, metadata, result)
             for n, (type, text, result) in enumerate(self._notes, 1)

@@ -50,7 +50,9 @@ class Seats:
             await self._start(entry, entry.fsm, entry.begin)
 
     async def _start(self, entry: TaskEntry, fsm: TaskFSM, begin: Event) -> None:
-        task_type = self._office.ports.kit.types.get(fsm.context.task_type) or self._office.ports.kit.types.get(DEFAULT)
+        task_type = self._office.ports.kit.types.get(fsm.draft.base.task_type) or self._office.ports.kit.types.get(
+            DEFAULT
+        )
         if task_type is None:
             raise TaskError(f"the type {DEFAULT!r} is missing")
         child: Child[TaskMessage] = Child(
