@@ -53,7 +53,8 @@ class Volume:
         self._files = files
         self._name = name
         self._appender = Appender(files, self._sync_folder)
-        self._folders_to_sync: set[str] = set()
+        self._durable_folders: set[str] = set()
+        """Whose names are on the disk; nothing is known of what a process before this one has left."""
         self._distrusted: set[str] = set()
 
     # ------------------------------------------------------------------ appending
@@ -70,13 +71,15 @@ class Volume:
         try:
             return self._appender.append(write)
         except OSError as error:
+            self._durable_folders.discard(posixpath.dirname(self._appender.at))
             raise self._refusal("write", self._appender.at, error) from error
 
     def _sync_folder(self, path: str) -> None:
         folder = posixpath.dirname(path)
-        if folder in self._folders_to_sync:
-            self._files.sync_folder(path)
-            self._folders_to_sync.discard(folder)
+        if folder not in self._durable_folders:
+            if self._files.exists(path):  # else the folder is synced when it is made
+                self._files.sync_folder(path)
+            self._durable_folders.add(folder)
 
     # ------------------------------------------------------------------ whole files
 
@@ -107,13 +110,14 @@ class Volume:
             self._write_temporary(path, (content,), undo)
             self._appender.mend(path)
             archived = self._archive_name(path, at) if self._files.exists(path) else ""
+            self._durable_folders.discard(posixpath.dirname(path))
             if archived:
                 self._files.sync(path)  # nobody will write to it again, so this is the last chance
                 self._files.rename(path, archived)
                 undo.callback(_attempt, self._files.rename, archived, path)
             self._files.rename(temporary, path)
             undo.callback(_attempt, self._files.rename, path, temporary)
-            self._files.sync_folder(path)
+            self._sync_folder(path)
             undo.pop_all()
             self._appender.forget(path)
             return posixpath.basename(archived)
@@ -123,7 +127,7 @@ class Volume:
             size = self._write_temporary(path, parts, undo)
             self._files.rename(f"{path}.tmp", path)
             undo.pop_all()
-        self._folders_to_sync.add(posixpath.dirname(path))
+        self._durable_folders.discard(posixpath.dirname(path))
         self._appender.forget(path)
         return size
 
@@ -243,7 +247,8 @@ class Volume:
         if path in self._distrusted:  # a sync has failed, so another one would prove nothing
             self._put(path, (data,))
             self._distrusted.discard(path)
-        self._files.sync_folder(path)
+        self._durable_folders.discard(posixpath.dirname(path))
+        self._sync_folder(path)
 
     def close(self) -> None:
         """Give descriptors back; they are opened again when needed."""

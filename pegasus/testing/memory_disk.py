@@ -78,6 +78,11 @@ class MemoryDisk:
         self.files.crash(torn_bytes, nulls)
         self._volume = Volume(self.files, "memory")
 
+    def reopen(self) -> None:
+        """Be the disk of another process: what the one before has written is there, synced or not. Faults end."""
+        self.files.end_faults()
+        self._volume = Volume(self.files, "memory")
+
     def survivor(self, torn_bytes: int = 0, *, nulls: bool = False) -> MemoryDisk:
         """Another disk, with what `crash` would leave of this one, which goes on as if nothing had happened."""
         other = MemoryDisk(self.delay, self.files.capacity)
@@ -205,6 +210,10 @@ class MemoryFiles:
         self._durable_names.clear()
         for path, content in left.items():
             self.put(path, content)
+        self.end_faults()
+
+    def end_faults(self) -> None:
+        """Whatever was planned or is lasting."""
         self._faults.clear()
         self._endless = None
 

@@ -289,6 +289,24 @@ def test_after_a_rewrite_no_append_is_trusted_to_a_name_that_is_not_durable():
             assert files.content("x") == (b"old\nmore\n" if kind is errno.EIO else b"old\n")
 
 
+@pytest.mark.parametrize("change", ["replace", "archive"])
+def test_a_name_that_a_killed_process_left_undurable_is_made_durable_before_anything_is_appended(change):
+    """Or a power failure would bring back the old file, without what was appended to the new one since."""
+
+    def work(volume):
+        if change == "replace":
+            volume.replace("main/s", b"new\n")
+        else:
+            volume.archive("main/s", b"new\n", AT)
+
+    for files, _ in every_fault(work, lambda volume: volume.replace("main/s", b"old\n"), PowerLoss):
+        files.end_faults()  # the process was killed, the machine goes on
+        Volume(files, "data").append((("main/s", b"1\n"),), sync=True)
+        before = files.content("main/s")
+        files.crash(0, nulls=False)
+        assert files.content("main/s") == before
+
+
 def test_a_rewrite_whose_new_name_is_not_durable_yet_is_made_so_by_the_next_append(volume, files):
     volume.append([("x", b"old\n")], True)
     files.fail(6, OSError(errno.EIO, "the folder's sync"), 1)
