@@ -151,7 +151,7 @@ _trusted: list[Any] = []
 
 
 def _trust(httpx: Any) -> Any:
-    """The certificates that are trusted (SSL_CERT_FILE, else certifi's), read once."""
+    """The certificates that are trusted (SSL_CERT_FILE or SSL_CERT_DIR, else the system's), read once."""
     if not _trusted:
         _trusted.append(httpx.create_ssl_context())
     return _trusted[0]
