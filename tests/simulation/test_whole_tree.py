@@ -1,0 +1,75 @@
+"""Nothing accepted is lost and nothing is answered twice, whatever crashes when. docs/testing.md says how to run more of it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from actors.testing import Faults, SimulationFailed, simulate
+from actors.testing._plan import AFTER
+from pegasus.main_agent import thinking
+from pegasus.main_agent.progress import Next, Progress
+from pegasus.storage import inbox
+from tests.simulation.verdict import verdict
+from tests.simulation.whole_tree import Life
+
+SEEDS = int(os.environ.get("PEGASUS_SEEDS", "30"))
+FIRST = int(os.environ.get("PEGASUS_FIRST_SEED", "0"))
+REPLAY = os.environ.get("PEGASUS_REPLAY")
+WEATHER = {
+    "fair": Faults(crash=400, cancel=1200, delay=600, most=6),
+    "storm": Faults(crash=60, cancel=300, delay=600, most=40),
+}
+OBSERVING = ("pegasus.observe",)
+"""Time stamps in the log decide nothing."""
+
+
+def run(seeds=range(1), replay=None, weather="fair", **options):
+    """Simulate the lives of these seeds, or repeat one schedule."""
+    life = None
+
+    async def main(simulation):
+        nonlocal life
+        life = Life(simulation)
+        await life.run()
+
+    def check(simulation):
+        strikes = sum(one.kind in AFTER for one in simulation.perturbations)
+        problems = verdict(life, strikes + life.worlds)
+        assert not problems, "\n".join(problems)
+
+    try:
+        return simulate(
+            main, seeds=seeds, replay=replay, faults=WEATHER[weather], check=check, allow=OBSERVING, **options
+        )
+    except SimulationFailed as error:
+        error.add_note(f"PEGASUS_REPLAY={error.replay!r} ./scripts/test tests/simulation/test_whole_tree.py -k fair")
+        raise
+
+
+@pytest.mark.parametrize("weather", WEATHER)
+def test_everything_accepted_is_answered_exactly_once(weather):
+    print(weather, run(range(FIRST, FIRST + SEEDS), REPLAY, weather, twice=0))
+
+
+def test_a_life_is_the_same_again():
+    run(range(2), weather="storm", twice=1)
+
+
+def forget_what_was_done(monkeypatch):
+    monkeypatch.setattr(thinking, "progress_of", lambda entries, n: Progress(Next.RECORD))
+
+
+def forget_what_was_accepted(monkeypatch):
+    monkeypatch.setitem(inbox._REPLAY, "message", lambda log, record, span: None)
+
+
+@pytest.mark.parametrize("sabotage", [forget_what_was_done, forget_what_was_accepted])
+def test_an_agent_that_forgets_is_found_out_and_its_failure_repeated(monkeypatch, sabotage):
+    sabotage(monkeypatch)
+    with pytest.raises(SimulationFailed) as found:
+        run(range(30), twice=0, shrink=30)
+    with pytest.raises(SimulationFailed) as again:
+        run(replay=found.value.replay)
+    assert str(again.value.__cause__) == str(found.value.__cause__)
