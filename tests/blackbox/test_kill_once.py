@@ -97,10 +97,15 @@ async def test_after_the_reply_when_the_power_had_failed(stage, name):
 
 
 def _carried(home):
-    """What the outbox carries of the session, if the session may not have it on disk."""
-    carried = []
+    """What the outbox carries of the session, if the session may not have it on disk: the last run (docs/storage.md)."""
+    carried, end = [], None
     for line in lines(home / "data" / "outbox" / "outbox.jsonl"):
-        carried = [] if line["type"] == "settled" else [*carried, *([line["redo"]] if "redo" in line else [])]
+        if line["type"] == "settled":
+            carried = []
+        elif redo := line.get("redo"):
+            goes_on = redo["offset"] == end
+            carried = [*(carried if goes_on else []), redo]  # else the session was synced in between
+            end = redo["offset"] + len(redo["data"].encode())
     return carried
 
 
