@@ -54,7 +54,7 @@ async def main_agent(
 
     Cancelled or stopped: the running model call ends at once; its item is taken up again at the next start.
     """
-    session = await load_session(path, journal, mind.clock, make_works)
+    session = await load_session(path, journal, mind.clock, make_works, inbox.started)
     agent = _Agent(session, journal, mind, announce, make_works, publish, started=trio.current_time())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.main_lane)

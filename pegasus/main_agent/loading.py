@@ -20,11 +20,16 @@ _log = get_logger("session")
 
 
 async def load_session(
-    path: str, journal: Ref[JournalMessage], clock: Callable[[], int], make_works: Callable[[], Works] | None = None
+    path: str,
+    journal: Ref[JournalMessage],
+    clock: Callable[[], int],
+    make_works: Callable[[], Works] | None = None,
+    up: Callable[[], None] = lambda: None,
 ) -> Session:
     """The session in `path` below data/, well-formed again; a missing file is an empty session.
 
-    make_works: gives what knows which delegated work was begun.
+    make_works: gives what knows which delegated work was begun. up: called before that is asked, for its answer may wait
+    for others, even for one that is to be started again and waits for the end of this start.
 
     Raises StorageError if the file cannot be read.
     """
@@ -39,6 +44,7 @@ async def load_session(
     others = [made for made in opened if made.call.name != "reply"]
     begun: dict[tuple[int | None, str], str | None] = {}
     if others and make_works is not None:
+        up()
         works = make_works()
         for made in others:
             begun[made.item, made.call.id] = await works.result_of(made, post_key(made.item, made.call.id))

@@ -1,4 +1,6 @@
-"""An item that has failed again and again: what the agent does with it when it is handed out once more."""
+"""Before a scripted journal: how the agent starts, and what it does with an item that has failed again and again."""
+
+from functools import partial
 
 import attrs
 import pytest
@@ -9,7 +11,7 @@ from pegasus.conversation.entry import Entry, encode
 from pegasus.main_agent import Faculties, Mind, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models.base import ToolCall
-from pegasus.storage.messages import Commit, Done, Item, NextItem, Posted, ReadFile, Waiting
+from pegasus.storage.messages import Commit, Done, Item, NextItem, Posted, ReadFile, ReplaceFile, Waiting
 from pegasus.testing.scripted import ScriptedModel, say
 
 HERE = ChannelInfo("cli", "main")
@@ -38,6 +40,9 @@ class Journal:
                     reply.send(tuple(self.known.get(key) for key in keys))
                 case Waiting(reply):
                     reply.send(1)
+                case ReplaceFile(reply, _, content):
+                    self.session = content
+                    reply.send(None)
                 case Commit(reply, _, posts):
                     self.posts += posts
                     reply.send(tuple(OutboundMessage(post.text, HERE, 1) for post in posts))
@@ -92,3 +97,25 @@ async def test_a_command_that_was_answered_before_is_not_carried_out_again(autoj
     """The crash came before the inbox knew that it was done. A /stop would end what nobody wanted ended."""
     answered = {"main/5/command": OutboundMessage("answered", HERE, 1)}
     assert await handle(Journal(item(command, attempt), lane="control", known=answered)) == []
+
+
+async def test_the_agent_is_up_before_it_asks_what_became_of_delegated_work(autojump_clock):
+    """Who answers that may wait for the journal, and a journal that is down waits for the end of this start."""
+    spawned = Entry(0, "assistant", "", (ToolCall("s1", "spawn_subagent", {}),))
+    journal = Journal(
+        item("x", 1), session=b"".join(map(encode, [Entry(0, "user", "x", metadata={"item": 5}), spawned]))
+    )
+    answer = trio.Event()
+
+    class Busy:
+        async def result_of(self, made, key):
+            await answer.wait()
+            return '{"status":"spawned"}'
+
+    mind = Mind(ScriptedModel(lambda _: say("")), lambda: Faculties("", {}), lambda: 0)
+    async with open_supervisor([Child("journal", journal.run)]) as root:
+        run = partial(main_agent, make_works=Busy)
+        with trio.fail_after(1):
+            await root.start_child(Child("agent", run, root.ref("journal"), mind))
+        answer.set()
+        await journal.done.wait()
