@@ -110,7 +110,7 @@ async def test_stop_leaves_a_well_formed_session(stage, name):
         assert "step one" in book.asked[-1].said("assistant")
         assert "stopped" in book.asked[-1].user
         await daemon.restart()
-        async with daemon.client() as again:
+        async with daemon.client(lastSeq=3) as again:
             assert await again.ask("after the restart") == "echo: after the restart"
 
 
