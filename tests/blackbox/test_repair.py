@@ -36,6 +36,7 @@ async def mended(tmp_path, entries):
     """Start on a home with these entries; the session afterwards, as it is on disk."""
     write_session(tmp_path / "home", entries)
     async with running(tmp_path / "home", STAND_IN) as daemon:
+        await until(lambda: open_calls(session(daemon.home)) == [], "a repaired session")
         return session(daemon.home)
 
 
@@ -43,6 +44,8 @@ async def repaired(tmp_path, entries):
     """The same, and the request that the next message leads to."""
     write_session(tmp_path / "home", entries)
     async with serving(tmp_path, book := Book()) as daemon, daemon.client() as client:
+        # What became of delegated work is asked after the start, so the repair may come a moment later.
+        await until(lambda: open_calls(session(daemon.home)) == [], "a repaired session")
         on_disk = session(daemon.home)
         assert await client.ask("next") == "echo: next"
     return on_disk, book.asked[-1]
