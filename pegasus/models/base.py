@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 import attrs
 
-from pegasus.messages import Json, Metadata
+from pegasus.messages import ChannelInfo, Json, Metadata
 
 
 @attrs.frozen
@@ -37,15 +38,25 @@ class ToolCall:
 
 @attrs.frozen(eq=False)
 class UserTurn:
-    """What stands between two assistant turns: the results of the calls before, in call order, then text.
+    """What stands between two assistant turns: the results of the calls before, in call order, then images, then text.
 
-    At least one of both is non-empty. `fragments` is where a provider keeps the turn's serialised
+    At least one of them is non-empty. `fragments` is where a provider keeps the turn's serialised
     form (key: provider's wire format), so that each turn is serialised once in its life.
     """
 
     results: tuple[ToolResult, ...] = ()
     text: str = ""
+    images: tuple[Image, ...] = ()
     fragments: dict[str, bytes] = attrs.field(factory=dict, init=False, repr=False)
+
+
+@attrs.frozen(eq=False, repr=False)
+class Image:
+    """A picture for the model. mime: "image/png", "image/jpeg", "image/gif" or "image/webp"; data: base64; name: for people."""
+
+    mime: str
+    data: str
+    name: str = ""
 
 
 @attrs.frozen
@@ -75,6 +86,22 @@ class AssistantTurn:
 Turn: TypeAlias = UserTurn | AssistantTurn
 
 
+@attrs.frozen(eq=False)
+class Label:
+    """What a model call is for: who counts and limits use looks here.
+
+    role: "default", "subagent", "compact", "reflection". item: number of the queue item; channel: where it came from.
+    """
+
+    role: str = "default"
+    channel: ChannelInfo | None = None
+    item: int | None = None
+    task_id: str = ""
+
+
+NO_LABEL = Label()
+
+
 @attrs.frozen
 class ModelRequest:
     """One call.
@@ -84,6 +111,8 @@ class ModelRequest:
     requests (more are appended; the last may be replaced by a merged one), which is what makes `fragments` and
     the provider's prompt cache work.
     tool_choice: "auto", "none", "required", or the name of a tool.
+    label: what the call is for; it is not sent. on_text: told every piece of text as it comes, which is not yet sure: after
+    a piece that is None the answer begins anew (it broke off and is asked for again).
     """
 
     system: str
@@ -91,6 +120,8 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: str = "auto"
     max_tokens: int = 8192
+    label: Label = NO_LABEL
+    on_text: Callable[[str | None], None] | None = None
 
 
 @attrs.frozen
@@ -118,8 +149,9 @@ class ModelResponse:
 class ModelError(Exception):
     """The model could not be asked, after all retries that fit in the time. str() is one line a user can be shown.
 
-    kind: "auth" (401, 403), "request" (400, 404, 413, 422: the same request will fail again), "overloaded" (429, 529,
-    503), "server" (other 5xx), "network", "timeout", "protocol" (an answer that makes no sense). No secret is in it.
+    kind: "auth" (401, 403), "request" (400, 404, 413, 422: the same request will fail again), "overflow" (the conversation is
+    too long for the model), "budget" (a limit of the settings: the call was not made), "overloaded" (429, 529, 503),
+    "server" (other 5xx), "network", "timeout", "protocol" (an answer that makes no sense). No secret is in it.
     """
 
     def __init__(self, message: str, *, kind: str, status: int | None = None) -> None:
