@@ -30,12 +30,14 @@ class Revoked(Exception):
 class Item:
     """One accepted message, as the Main Agent takes it.
 
-    n: its number in the inbox, growing over restarts. attempt: 1 for the first time this process hands it out.
+    n: its number in the inbox, growing over restarts. attempt: 1 for the first time this process hands it out (0: only shown
+    by Newer). rank: as it was accepted with.
     """
 
     n: int
     message: InboundMessage
     attempt: int = 1
+    rank: int = 0
 
 
 @attrs.frozen
@@ -55,24 +57,58 @@ class Overloaded:
 
 @attrs.frozen(eq=False, repr=False)
 class Accept:
-    """Take responsibility for a message. lane: "main" in order, or "control", which passes the queue (/stop …)."""
+    """Take responsibility for a message. lane: "main" by rank, or "control", which passes the queue (/stop …).
+
+    rank: 0 (most urgent) to 9; among equals the oldest comes first. It is kept over restarts. ValueError: another number.
+    """
 
     reply: Reply[Accepted | Overloaded]
     message: InboundMessage
     lane: str = "main"
+    rank: int = 0
 
 
 @attrs.frozen(eq=False, repr=False)
 class NextItem:
-    """The oldest item of the lane that is not done; the answer comes when there is one.
+    """The item of the lane that is due; the answer comes when there is one.
 
-    Asking again without Done gives the same item again, with attempt + 1. Of two that wait for the same lane the
-    first gets a StorageError. In lane "main" the answer may come while the item is still being written. If the disk
-    refuses it then, it is taken back: what says that it is about the item gets Revoked, and its number is not used again.
+    What was handed out and is not done is due first, in the order it was handed out, with attempt + 1. Then, in lane
+    "main", the lowest n + rank × AGEING (see inbox.py), so that whatever waits is passed by so many younger ones at most;
+    in other lanes the oldest. prefer: if this item is not done, it and no other.
+
+    Of two that wait for the same lane the first gets a StorageError. In lane "main" the answer may come while the item
+    is still being written. If the disk refuses it then, it is taken back: what says that it is about the item gets Revoked,
+    and its number is not used again.
     """
 
     reply: Reply[Item]
     lane: str = "main"
+    prefer: int | None = None
+
+
+@attrs.frozen(eq=False, repr=False)
+class Newer:
+    """Shows the oldest item of lane "main" from this address that waits: n above `after`, not done, not handed out.
+
+    It stays in the queue; Take hands it out. The item is on disk already. None if there is none; with wait=True the
+    answer comes when there is one. Any number may wait.
+    """
+
+    reply: Reply[Item | None]
+    address: Address
+    after: int = 0
+    wait: bool = False
+
+
+@attrs.frozen(eq=False, repr=False)
+class Take:
+    """Hand out this item of lane "main" as well, whatever else is handed out; each wants its Done.
+
+    None: it is done, or there is no such item. One that was handed out before is given again, with attempt + 1.
+    """
+
+    reply: Reply[Item | None]
+    n: int
 
 
 @attrs.frozen
@@ -263,6 +299,8 @@ class Archive:
 JournalMessage: TypeAlias = (
     Accept
     | NextItem
+    | Newer
+    | Take
     | Done
     | Waiting
     | Connected
