@@ -15,16 +15,18 @@ from actors import Reply
 from pegasus.messages import Address, InboundMessage, OutboundMessage
 from pegasus.storage import inbox, outbox, replies
 from pegasus.storage.disk import Disk
-from pegasus.storage.inbox import Pending
+from pegasus.storage.lanes import MAIN, Pending
 from pegasus.storage.loading import Logs, Report
 from pegasus.storage.messages import (
     Item,
     LastSeq,
+    Newer,
     NextItem,
     NextReplies,
     Outgoing,
     Posted,
     StorageError,
+    Take,
     Unacknowledged,
     Waiting,
 )
@@ -32,8 +34,6 @@ from pegasus.storage.replies import Stored
 from pegasus.storage.volume import Volume
 
 REPLIES_AT_ONCE = 100
-MAIN = "main"
-"""The lane whose items the Main Agent thinks about."""
 
 Query: TypeAlias = Waiting | Posted | Unacknowledged | LastSeq
 _NO_RECORD = (ValueError, KeyError, TypeError)
@@ -46,7 +46,9 @@ class Dispatcher:
         self._disk = disk
         self._logs = logs
         self._report = report
-        self._takers: dict[str, Reply[Item]] = {}
+        self._takers: dict[str, NextItem] = {}
+        self._takes: list[Take] = []
+        self._watchers: list[Newer] = []
         self._courier: Reply[tuple[Outgoing, ...]] | None = None
         self._outgoing: deque[tuple[int, Stored]] = deque()
         self._position = 0
@@ -62,8 +64,15 @@ class Dispatcher:
     def want_item(self, question: NextItem) -> None:
         """Keep the question until there is an item; who asked before for this lane is told that it was replaced."""
         if (before := self._takers.pop(question.lane, None)) is not None:
-            before.fail(StorageError("another NextItem for this lane has taken the place of this one"))
-        self._takers[question.lane] = question.reply
+            before.reply.fail(StorageError("another NextItem for this lane has taken the place of this one"))
+        self._takers[question.lane] = question
+
+    def want_one(self, question: Take | Newer) -> None:
+        """Keep the question until what was said before it is written."""
+        if isinstance(question, Take):
+            self._takes.append(question)
+        else:
+            self._watchers.append(question)
 
     def want_replies(self, question: NextReplies) -> None:
         """Keep the question until there are replies; those up to `handed` are confirmed and need not be given again."""
@@ -75,8 +84,14 @@ class Dispatcher:
 
     async def hand_out(self) -> None:
         """Answer what can be answered now."""
+        while self._takes:
+            await self._hand_one(self._takes.pop(0))
         for lane in list(self._takers):
-            await self._hand_item(lane)
+            await self._hand_item(self._takers.pop(lane))
+        if self._watchers:
+            watchers, self._watchers = self._watchers, []
+            for question in watchers:
+                await self._show(question)
         if self._courier is not None and self._outgoing:
             await self._hand_replies()
 
@@ -86,32 +101,66 @@ class Dispatcher:
         Nothing that is done about it can get to the disk before it, since the journal does one thing after another; if it is
         refused, the inbox revokes it. The control lane waits: its commands act on more than the disk.
         """
-        reply, pending = self._takers.get(MAIN), self._logs.inbox.oldest(MAIN)
-        if reply is None or reply.abandoned or pending is None or pending.message is None:
+        question = self._takers.get(MAIN)
+        if question is None or question.reply.abandoned:
             return
-        del self._takers[MAIN]
-        pending.attempts += 1
-        reply.send(Item(pending.n, pending.message, pending.attempts))
+        pending = self._logs.inbox.due(MAIN, question.prefer)
+        if pending is not None and pending.message is not None:
+            del self._takers[MAIN]
+            self._hand_over(question, pending, pending.message)
 
-    async def _hand_item(self, lane: str) -> None:
-        reply = self._takers[lane]
-        if reply.abandoned:
-            del self._takers[lane]
-            return
-        while (pending := self._logs.inbox.oldest(lane)) is not None:
+    async def _hand_item(self, question: NextItem) -> None:
+        while not question.reply.abandoned:
+            pending = self._logs.inbox.due(question.lane, question.prefer)
+            if pending is None:
+                self._takers[question.lane] = question
+                return
             try:
-                message = pending.message or await self._read_item(pending)
+                message = await self._message_of(pending)
             except StorageError as error:
-                del self._takers[lane]
+                question.reply.fail(error)
+                return
+            if message is not None:
+                self._hand_over(question, pending, message)
+                return
+
+    async def _hand_one(self, question: Take) -> None:
+        pending = self._logs.inbox.item(question.n)
+        if question.reply.abandoned:
+            return
+        try:
+            message = None if pending is None else await self._message_of(pending)
+        except StorageError as error:
+            question.reply.fail(error)
+            return
+        if pending is None or message is None:
+            question.reply.send(None)
+        else:
+            self._hand_over(question, pending, message)
+
+    async def _show(self, question: Newer) -> None:
+        """The next item of an address, which stays where it is; the question is kept if it may wait for one."""
+        reply = question.reply
+        while not reply.abandoned:
+            pending = self._logs.inbox.newer(question.address, question.after)
+            if pending is None:
+                if question.wait:
+                    self._watchers.append(question)
+                else:
+                    reply.send(None)
+                return
+            try:
+                message = await self._message_of(pending)
+            except StorageError as error:
                 reply.fail(error)
                 return
-            if message is None:
-                self._logs.inbox.done(pending.n)
-                continue
-            del self._takers[lane]
-            pending.attempts += 1
-            reply.send(Item(pending.n, message, pending.attempts))
-            return
+            if message is not None:
+                reply.send(Item(pending.n, message, pending.attempts, pending.rank))
+                return
+
+    def _hand_over(self, question: NextItem | Take, pending: Pending, message: InboundMessage) -> None:
+        self._logs.inbox.hand_out(pending)
+        question.reply.send(Item(pending.n, message, pending.attempts, pending.rank))
 
     async def _hand_replies(self) -> None:
         """The next replies that are not acknowledged already; the question stays if there are none."""
@@ -168,12 +217,16 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ reading back
 
-    async def _read_item(self, pending: Pending) -> InboundMessage | None:
+    async def _message_of(self, pending: Pending) -> InboundMessage | None:
+        """What the item says; None if it is not in the file any more, and then it is done. Raises StorageError."""
+        if pending.message is not None:
+            return pending.message
         [line] = await self._disk.run(Volume.read_spans, inbox.PATH, (pending.span,))
         try:
             return inbox.message_in(line)
         except _NO_RECORD as error:
             self._report(f"{inbox.PATH}: item {pending.n} was accepted but is not in the file any more ({error})")
+            self._logs.inbox.done(pending.n)
             return None
 
     async def _messages(self, found: Sequence[Stored]) -> list[OutboundMessage | None]:

@@ -4,7 +4,7 @@ Pure: values in, bytes to be appended out. Changes are staged; `written` makes t
 the last detail. What need not be durable at once (done, sightings of addresses) is true at once, and its bytes
 are owed: they stay until some write takes them along.
 
-    {"type":"message","n":7,"at":ms,"lane":"control","message":{…}}   accepted (lane absent if "main")
+    {"type":"message","n":7,"at":ms,"lane":"control","rank":1,"message":{…}}   accepted (lane absent if "main", rank if 0)
     {"type":"done","n":7}
     {"type":"address","channel":{"type","channelId"}}                 seen without a message
     {"type":"compacted","lastN":7}                                    the first line after a compaction, then
@@ -26,29 +26,18 @@ from pegasus.messages import Address, InboundMessage, Json
 from pegasus.storage.addresses import Directory
 from pegasus.storage.compaction import merged, pieces
 from pegasus.storage.jsonl import Line, address_in, encode_line, text_of
+from pegasus.storage.lanes import MAIN, MAX_RANK, Lane, Pending
 from pegasus.storage.messages import Accepted, Overloaded
 from pegasus.storage.volume import Span
 from pegasus.wire import from_wire, to_wire
 
 PATH = "inbox/inbox.jsonl"
 MAX_WAITING = 1_000
+"""Items of a lane that may wait; a tenth more for those of rank 0, whom a flood of others must not shut out."""
 REMEMBERED_IDS = 50_000
 """Ids that are recognised when they come again; older ones are forgotten."""
 KEPT_BYTES = 8 << 20
 """Bytes of waiting messages held in memory; what comes on top is read back from the file when its turn comes."""
-
-
-class Pending:
-    """An accepted message that is not done. message: None if it is to be read back from `span`."""
-
-    __slots__ = ("attempts", "lane", "message", "n", "span")
-
-    def __init__(self, n: int, lane: str, message: InboundMessage | None, span: Span) -> None:
-        self.n = n
-        self.lane = lane
-        self.message = message
-        self.span = span
-        self.attempts = 0
 
 
 class InboxLog:
@@ -67,33 +56,35 @@ class InboxLog:
         self._kept_bytes = kept_bytes
         self._last_n = 0
         self._ids: dict[int, int] = {}
-        self._lanes: dict[str, dict[int, Pending]] = {}
+        self._lanes: dict[str, Lane] = {}
         self._pending: dict[int, Pending] = {}
         self._pending_bytes = 0
         self._in_memory = 0
         self._owed: list[bytes] = []
-        self._staged: list[tuple[Pending, int, Address, bytes]] = []
+        self._staged: list[tuple[Pending, int, bytes]] = []
         self._revoked: set[int] = set()
         self.size = 0
 
     # ------------------------------------------------------------------ accepting
 
-    def accept(self, message: InboundMessage, lane: str, at: int) -> Accepted | Overloaded:
+    def accept(self, message: InboundMessage, lane: str, at: int, rank: int = 0) -> Accepted | Overloaded:
         """Stage a message. at: wall clock, ms. Raises TypeError, ValueError, RecursionError if it cannot be written."""
+        if not 0 <= rank <= MAX_RANK:
+            raise ValueError(f"rank {rank!r} is not between 0 and {MAX_RANK}")
         digest = _digest(message.channel.type, message.channel.channel_id, message.id)
         known = self._ids.get(digest)
         if known is not None:
             return Accepted(known, duplicate=True)
-        waiting = self._lanes.setdefault(lane, {})
-        if len(waiting) >= self._max_waiting:
-            return Overloaded(len(waiting))
+        waiting = len(self._lanes.get(lane, ()))
+        if waiting >= self._max_waiting + (0 if rank else self._max_waiting // 10):
+            return Overloaded(waiting)
         n = self._last_n + 1
-        line = _message_line(n, at, lane, message)
-        pending = Pending(n, lane, message, Span(0, len(line)))
+        line = _message_line(n, at, lane, rank, message)
+        pending = Pending(n, lane, rank, message.channel.address, message, Span(0, len(line)))
         self._last_n = n
         self._ids[digest] = n
         self._add(pending)
-        self._staged.append((pending, digest, message.channel.address, line))
+        self._staged.append((pending, digest, line))
         return Accepted(n, duplicate=False)
 
     def done(self, n: int) -> None:
@@ -123,15 +114,15 @@ class InboxLog:
 
     def unwritten(self) -> bytes:
         """What is to be appended to the file: what is owed, then what is staged."""
-        return b"".join(chain(self._owed, (line for _, _, _, line in self._staged)))
+        return b"".join(chain(self._owed, (line for _, _, line in self._staged)))
 
     def written(self, offset: int) -> None:
         """All that was unwritten is in the file from `offset` on."""
         offset += sum(map(len, self._owed))
-        for pending, _, address, line in self._staged:
+        for pending, _, line in self._staged:
             pending.span = Span(offset, len(line))
             offset += len(line)
-            self._directory.saw(address)
+            self._directory.saw(pending.address)
         self.size = offset
         self._owed.clear()
         self._staged.clear()
@@ -142,8 +133,8 @@ class InboxLog:
 
         An item that was handed out already is revoked. Its number is gone: it must not mean another message one day.
         """
-        revoked = [pending.n for pending, _, _, _ in self._staged if pending.attempts]
-        for pending, digest, _, _ in reversed(self._staged):
+        revoked = [pending.n for pending, _, _ in self._staged if pending.attempts]
+        for pending, digest, _ in reversed(self._staged):
             self._remove(pending)
             del self._ids[digest]
             self._last_n = pending.n - 1
@@ -158,9 +149,24 @@ class InboxLog:
         """Items that are not done, all lanes."""
         return len(self._pending)
 
-    def oldest(self, lane: str) -> Pending | None:
-        """The item of the lane that is to be worked on; it may be staged only."""
-        return next(iter(self._lanes.get(lane, {}).values()), None)
+    def due(self, lane: str, prefer: int | None = None) -> Pending | None:
+        """The item of the lane that is to be worked on, see `lanes`; it may be staged only."""
+        known = self._lanes.get(lane)
+        return None if known is None else known.due(prefer)
+
+    def newer(self, address: Address, after: int) -> Pending | None:
+        """The oldest item of the main lane from this address that was not handed out, above `after`."""
+        known = self._lanes.get(MAIN)
+        return None if known is None else known.oldest_of(address, after)
+
+    def item(self, n: int) -> Pending | None:
+        """The item of the main lane with this number, if it is not done."""
+        known = self._lanes.get(MAIN)
+        return None if known is None else known.get(n)
+
+    def hand_out(self, pending: Pending) -> None:
+        """Somebody has it now; until it is done it is due before all others."""
+        self._lanes[pending.lane].hand_out(pending)
 
     def is_revoked(self, n: int | None) -> bool:
         """Whether the item was handed out and taken back."""
@@ -187,14 +193,15 @@ class InboxLog:
         self._forget_old_ids()
 
     def _replay_message(self, record: dict[str, Any], span: Span) -> None:
-        n, lane, message = int(record["n"]), text_of(record.get("lane", "main")), record["message"]
+        n, lane, message = int(record["n"]), text_of(record.get("lane", MAIN)), record["message"]
+        rank = min(max(0, int(record.get("rank", 0))), MAX_RANK)
         address = address_in(message["channel"])
         text_of(message["text"])
         self._ids[_digest(address.type, address.channel_id, text_of(message["id"]))] = n
         self._last_n = max(self._last_n, n)
         self._directory.saw(address)
         if n not in self._pending:
-            self._add(Pending(n, lane, None, span))
+            self._add(Pending(n, lane, rank, address, None, span))
 
     def _replay_done(self, record: dict[str, Any], _: Span) -> None:
         n = int(record["n"])
@@ -252,7 +259,7 @@ class InboxLog:
     def _add(self, pending: Pending) -> None:
         size = pending.span.length
         self._pending[pending.n] = pending
-        self._lanes.setdefault(pending.lane, {})[pending.n] = pending
+        self._lanes.setdefault(pending.lane, Lane()).add(pending)
         self._pending_bytes += size
         if pending.message is None:
             return
@@ -263,7 +270,7 @@ class InboxLog:
 
     def _remove(self, pending: Pending) -> None:
         del self._pending[pending.n]
-        del self._lanes[pending.lane][pending.n]
+        self._lanes[pending.lane].remove(pending)
         self._pending_bytes -= pending.span.length
         if pending.message is not None:
             self._in_memory -= pending.span.length
@@ -304,10 +311,12 @@ def _digest(type: str, channel_id: str, id: str) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
 
 
-def _message_line(n: int, at: int, lane: str, message: InboundMessage) -> bytes:
+def _message_line(n: int, at: int, lane: str, rank: int, message: InboundMessage) -> bytes:
     record: dict[str, Json] = {"type": "message", "n": n, "at": at}
-    if lane != "main":
+    if lane != MAIN:
         record["lane"] = lane
+    if rank:
+        record["rank"] = rank
     record["message"] = to_wire(message)
     return encode_line(record)
 

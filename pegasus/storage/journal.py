@@ -40,6 +40,7 @@ from pegasus.storage.messages import (
     Done,
     JournalMessage,
     LastSeq,
+    Newer,
     NextItem,
     NextReplies,
     Posted,
@@ -47,6 +48,7 @@ from pegasus.storage.messages import (
     ReplaceFile,
     Revoked,
     StorageError,
+    Take,
     Unacknowledged,
     Waiting,
 )
@@ -195,10 +197,14 @@ class _Journal:
             pass
         return reads
 
-    def _note(self, message: NextItem | NextReplies | Done | Acknowledge | Connected | Disconnected) -> None:
+    def _note(
+        self, message: NextItem | Newer | Take | NextReplies | Done | Acknowledge | Connected | Disconnected
+    ) -> None:
         match message:
             case NextItem():
                 self._dispatcher.want_item(message)
+            case Newer() | Take():
+                self._dispatcher.want_one(message)
             case NextReplies():
                 self._dispatcher.want_replies(message)
             case Done(n):

@@ -73,7 +73,7 @@ class NextItem:
     """The item of the lane that is due; the answer comes when there is one.
 
     What was handed out and is not done is due first, in the order it was handed out, with attempt + 1. Then, in lane
-    "main", the lowest n + rank × AGEING (see inbox.py), so that whatever waits is passed by so many younger ones at most;
+    "main", the lowest n + rank × AGEING (see lanes.py), so that whatever waits is passed by so many younger ones at most;
     in other lanes the oldest. prefer: if this item is not done, it and no other.
 
     Of two that wait for the same lane the first gets a StorageError. In lane "main" the answer may come while the item

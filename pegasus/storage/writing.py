@@ -200,7 +200,7 @@ class Writer:
         mark = self._logs.outbox.staged if posts else None
         try:
             if isinstance(request, Accept):
-                return self._logs.inbox.accept(request.message, request.lane, self._clock())
+                return self._logs.inbox.accept(request.message, request.lane, self._clock(), request.rank)
             return self._stage_commit(request, batch)
         except Revoked as error:
             return error

@@ -26,8 +26,8 @@ class Running:
         self.ask = ref.ask
         self.tell = ref.tell
 
-    async def accept(self, id, text="hi", channel=CLI, lane="main"):
-        return await self.ask(Accept, InboundMessage(text, channel, id), lane)
+    async def accept(self, id, text="hi", channel=CLI, lane="main", rank=0):
+        return await self.ask(Accept, InboundMessage(text, channel, id), lane, rank)
 
     async def append(self, path, data, durable=True):
         return await self.ask(Commit, ((path, data),), (), durable)

@@ -21,18 +21,20 @@ from pegasus.storage.messages import (
     Archive,
     Done,
     LastSeq,
+    Newer,
     NextItem,
     Overloaded,
     Posted,
     ReadFile,
     ReplaceFile,
     StorageError,
+    Take,
     Unacknowledged,
     Waiting,
 )
 from pegasus.testing.memory_disk import MemoryDisk
 
-from .conftest import NOW, run_journal
+from .conftest import CLI, NOW, run_journal
 
 SESSION = "main/current.jsonl"
 CHANNELS = (ChannelInfo("cli", "main"), ChannelInfo("web", "c1"))
@@ -116,7 +118,7 @@ class System:
 
     async def accept(self, id):
         self.model.open_ids.add(id)
-        result = await self.ask(self.journal.accept, id, SOME_TEXT + id)
+        result = await self.ask(self.journal.accept, id, SOME_TEXT + id, CLI, rank=rank_of(id))
         if isinstance(result, Accepted):
             assert result.n == self.model.accepted.get(id, result.n)
             assert result.duplicate or id not in self.model.news
@@ -190,6 +192,21 @@ class System:
                 self.model.done.add(item.message.id)
                 await self.journal.tell(Done(item.n))
 
+    async def take(self, back):
+        """One that waits is taken up beside the others, and may be left undone."""
+        item = await self.ask(self.journal.ask, Newer, CLI.address, back)
+        if item is None:
+            return
+        taken = await self.ask(self.journal.ask, Take, item.n)
+        if taken is None:
+            return
+        assert (taken.message, taken.attempt, taken.rank) == (item.message, 1, rank_of(item.message.id))
+        again = await self.ask(self.journal.ask, Newer, CLI.address, item.n - 1)
+        assert again is None or again.n > item.n
+        if back % 2:
+            self.model.done.add(item.message.id)
+            await self.journal.tell(Done(item.n))
+
     async def acknowledge(self, channel, back):
         address = channel.address
         seq = max(0, await self.journal.ask(LastSeq, address) - back)
@@ -204,16 +221,17 @@ class System:
         await self.check_session()
 
     async def check_inbox(self):
-        """Every promised item that is not done waits, in order, once."""
-        waiting, numbers = [], []
+        """Every promised item that is not done waits, once, by rank and then in order."""
+        waiting, places = [], []
         while await self.journal.ask(Waiting):
             item = await self.journal.ask(NextItem)
             assert item.message.text == SOME_TEXT + item.message.id
             waiting.append(item.message.id)
-            numbers.append(item.n)
+            places.append((item.rank, item.n))
+            assert item.rank == rank_of(item.message.id)
             await self.journal.tell(Done(item.n))
         assert len(set(waiting)) == len(waiting)
-        assert numbers == sorted(numbers)
+        assert places == sorted(places)
         assert self.model.accepted.keys() - self.model.done <= set(waiting) <= self.model.open_ids
         self.model.done |= set(waiting)
         for id in waiting:
@@ -259,6 +277,7 @@ steps = st.one_of(
     st.tuples(st.just("archive")),
     st.tuples(st.just("edit")),
     st.tuples(st.just("done"), st.none()),
+    st.tuples(st.just("take"), st.integers(0, 5)),
     st.tuples(st.just("acknowledge"), channels, st.integers(0, 2)),
     st.tuples(
         st.just("together"), st.lists(ids, max_size=4), st.lists(keys, max_size=4, unique=True), st.integers(0, 2)
@@ -304,7 +323,7 @@ async def take(system, step, args):
             system.disk.fail(*args)
         case "post":
             await system.post(args[0], channel_of(args[0]))
-        case "accept" | "append" | "archive" | "note" | "done" | "acknowledge":
+        case "accept" | "append" | "archive" | "note" | "done" | "take" | "acknowledge":
             with suppress(ActorError):
                 await getattr(system, step)(*args)
     if not system.journal.ref.alive:
@@ -319,6 +338,10 @@ async def together(system, ids, keys, notes):
             nursery.start_soon(system.post, key, channel_of(key))
         for _ in range(notes):
             nursery.start_soon(system.note)
+
+
+def rank_of(id):
+    return int(id[1:]) % 3
 
 
 def channel_of(key):

@@ -39,8 +39,8 @@ class File:
         self.data += self.log.unwritten()
         self.log.written(offset)
 
-    def accept(self, id, lane="main", **more):
-        result = self.log.accept(message(id, **more), lane, AT)
+    def accept(self, id, lane="main", rank=0, **more):
+        result = self.log.accept(message(id, **more), lane, AT, rank)
         self.write()
         return result
 
@@ -56,11 +56,15 @@ class File:
 
     def texts(self, lane="main"):
         """What is waiting in the lane, read from the file."""
-        return [self.read(pending) for pending in self.log._lanes.get(lane, {}).values()]
+        return [self.read(pending) for pending in self.log._pending.values() if pending.lane == lane]
 
     def read(self, pending):
         span: Span = pending.span
         return message_in(bytes(self.data[span.offset : span.offset + span.length])).id
+
+
+def queue(lane):
+    return list(lane._items), list(lane._handed), {address: list(some) for address, some in lane._waiting.items()}
 
 
 def state(file):
@@ -69,8 +73,8 @@ def state(file):
     return (
         log._last_n,
         list(log._ids.items()),
-        [(p.n, p.lane, p.span) for p in log._pending.values()],
-        {lane: list(items) for lane, items in log._lanes.items() if items},
+        [(p.n, p.lane, p.rank, p.span) for p in log._pending.values()],
+        {name: queue(lane) for name, lane in log._lanes.items() if len(lane)},
         log._pending_bytes,
         log._in_memory,
         log._owed[:],
@@ -84,9 +88,9 @@ def state(file):
 def test_items_are_numbered_and_taken_in_order():
     file = File()
     assert [file.accept(id) for id in "abc"] == [Accepted(n, duplicate=False) for n in (1, 2, 3)]
-    assert file.log.oldest("main").message == message("a")
+    assert file.log.due("main").message == message("a")
     file.log.done(1)
-    assert file.log.oldest("main").message == message("b")
+    assert file.log.due("main").message == message("b")
     assert file.log.waiting == 2
 
 
@@ -125,9 +129,9 @@ def test_lanes_are_apart():
     file = File()
     file.accept("a")
     file.accept("/stop", "control")
-    assert file.log.oldest("control").n == 2
-    assert file.log.oldest("main").n == 1
-    assert file.log.oldest("elsewhere") is None
+    assert file.log.due("control").n == 2
+    assert file.log.due("main").n == 1
+    assert file.log.due("elsewhere") is None
 
 
 def test_beyond_max_waiting_a_lane_is_overloaded_but_knows_what_it_has():
@@ -139,6 +143,47 @@ def test_beyond_max_waiting_a_lane_is_overloaded_but_knows_what_it_has():
     assert file.accept("/stop", "control") == Accepted(3, duplicate=False)
     file.log.done(1)
     assert file.accept("c") == Accepted(4, duplicate=False)
+
+
+def test_a_flood_of_others_does_not_shut_out_the_most_urgent():
+    file = File(max_waiting=20)
+    assert [type(file.accept(f"m{n}", rank=1)) for n in range(21)] == [Accepted] * 20 + [Overloaded]
+    assert [type(file.accept(f"o{n}")) for n in range(3)] == [Accepted, Accepted, Overloaded]
+    assert file.accept("again", rank=1) == Overloaded(22)
+
+
+@pytest.mark.parametrize("rank", [-1, 10])
+def test_a_rank_that_does_not_exist_is_refused_and_leaves_no_trace(rank):
+    file = File()
+    before = state(file)
+    with pytest.raises(ValueError, match="rank"):
+        file.accept("a", rank=rank)
+    assert state(file) == before
+
+
+def test_the_rank_survives_a_reload_and_a_compaction():
+    file = File()
+    for id, rank in zip("abcd", (9, 2, 0, 1), strict=True):
+        file.accept(id, rank=rank)
+    file.log.done(3)
+    file.write()
+    for again in (file.reload(), (file.compact(), file.reload())[1]):
+        order = []
+        while pending := again.log.due("main"):
+            order.append((again.read(pending), pending.rank))
+            again.log.done(pending.n)
+        assert order == [("d", 1), ("b", 2), ("a", 9)]
+
+
+def test_a_rank_of_another_version_is_brought_within_limits():
+    data = b"".join(
+        b'{"type":"message","n":%d,"at":1,"rank":%d,"message":{"text":"","id":"%d",'
+        b'"channel":{"type":"web","channelId":"c"}}}\n' % (n, rank, n)
+        for n, rank in ((1, -5), (2, 77))
+    )
+    file = File(data)
+    assert file.problems == []
+    assert [pending.rank for pending in file.log._pending.values()] == [0, 9]
 
 
 def test_only_so_many_ids_are_recognised():
@@ -208,7 +253,7 @@ def test_what_is_owed_is_written_before_what_is_staged():
 
 def test_the_record_is_as_documented():
     file = File()
-    file.log.accept(InboundMessage("hällo", ChannelInfo("web", "c1", "u1"), "m-1", {"k": 1}), "control", AT)
+    file.log.accept(InboundMessage("hällo", ChannelInfo("web", "c1", "u1"), "m-1", {"k": 1}), "control", AT, 2)
     file.log.connected("cli", "main")
     file.write()
     file.log.done(1)
@@ -220,6 +265,7 @@ def test_the_record_is_as_documented():
             "n": 1,
             "at": AT,
             "lane": "control",
+            "rank": 2,
             "message": {
                 "text": "hällo",
                 "channel": {"type": "web", "channelId": "c1", "userId": "u1"},
@@ -273,8 +319,9 @@ def test_items_done_but_not_written_as_done_come_again():
 def test_attempts_begin_anew_in_a_new_process():
     file = File()
     file.accept("a")
-    file.log.oldest("main").attempts += 2
-    assert file.reload().log.oldest("main").attempts == 0
+    for _ in range(2):
+        file.log.hand_out(file.log.due("main"))
+    assert file.reload().log.due("main").attempts == 0
 
 
 @pytest.mark.parametrize(
@@ -294,6 +341,12 @@ def test_attempts_begin_anew_in_a_new_process():
             "lane": 5,
             "message": {"text": "", "id": "1", "channel": {"type": "a", "channelId": "x"}},
         },
+        {
+            "type": "message",
+            "n": 1,
+            "rank": "urgent",
+            "message": {"text": "", "id": "1", "channel": {"type": "a", "channelId": "x"}},
+        },
         {"type": "done", "n": None},
         {"type": "ids", "packed": "!"},
         {"type": "ids", "packed": "AAAA"},
@@ -301,7 +354,7 @@ def test_attempts_begin_anew_in_a_new_process():
         {"type": "addresses", "known": [["a"]]},
         {"type": "compacted"},
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_a_record_of_another_kind_is_told_and_changes_nothing(record):
     file = File()
@@ -347,7 +400,7 @@ def test_what_was_handed_out_and_dropped_is_revoked_and_uses_up_its_number():
     for id in "bcd":
         file.log.accept(message(id), "main", AT)
     file.log.done(1)
-    file.log.oldest("main").attempts += 1
+    file.log.hand_out(file.log.due("main"))
     file.log.dropped()
     assert [file.log.is_revoked(n) for n in (None, 1, 2, 3, 4)] == [False, False, True, False, False]
     assert [file.accept(id).n for id in "cb"] == [3, 4]
