@@ -34,6 +34,7 @@ from pegasus.storage.messages import (
     Accept,
     Acknowledge,
     Archive,
+    ArchiveName,
     Commit,
     Connected,
     Disconnected,
@@ -97,7 +98,7 @@ class _Work(NamedTuple):
 
     requests: list[Request]
     queries: list[Query]
-    whole_file: ReplaceFile | Archive | None = None
+    whole_file: ReplaceFile | Archive | ArchiveName | None = None
     reads: Sequence[ReadFile] = ()
 
 
@@ -168,7 +169,7 @@ class _Journal:
                     size += _weight(message.message)
                 case ReadFile():
                     return _Work(requests, queries, reads=self._gather_reads(message, inbox))
-                case ReplaceFile() | Archive():
+                case ReplaceFile() | Archive() | ArchiveName():
                     return _Work(requests, queries, message)
                 case Waiting() | Posted() | Unacknowledged() | LastSeq():
                     queries.append(message)
@@ -245,7 +246,7 @@ class _Journal:
             else:
                 message.reply.send(content)
 
-    async def _do_whole_file(self, message: ReplaceFile | Archive) -> None:
+    async def _do_whole_file(self, message: ReplaceFile | Archive | ArchiveName) -> None:
         """Replace or archive a file, with everything that was said before in it."""
         try:
             check_paths(((message.path, b""),))
@@ -260,8 +261,10 @@ class _Journal:
                 case ReplaceFile(reply, path, content):
                     await self._disk.run(Volume.replace, path, content)
                     reply.send(None)
-                case Archive(reply, path, content, at):
-                    reply.send(await self._disk.run(Volume.archive, path, content, at))
+                case Archive(reply, path, content, at, _, name):
+                    reply.send(await self._disk.run(Volume.archive, path, content, at, name))
+                case ArchiveName(reply, path, at):
+                    reply.send(await self._disk.run(Volume.archive_name, path, at))
         except (Revoked, StorageError, ValueError) as error:
             message.reply.fail(error)
 

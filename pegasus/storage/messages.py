@@ -284,9 +284,12 @@ class ReplaceFile:
 class Archive:
     """Rename `path` to `YYYY-MM-DD-HHMMSS.jsonl` beside it (-2, -3 … if taken), then create it with `content`.
 
-    `at` is the wall-clock time in ms since the epoch, UTC. The answer is the archive's file name.
-    A crash in between leaves either the old state or the new one, or the archive and no file, which reads as empty.
-    If there was no file, there is no archive, and the answer is "". item: as in Commit.
+    `at` is the wall-clock time in ms since the epoch, UTC. The answer is the archive's file name. If there was no file, there is
+    no archive, and the answer is "". item: as in Commit. name: what ArchiveName has said, for a content that names its archive;
+    if the archive would be called otherwise by now, that is a StorageError.
+
+    What is done is durable in the inbox first, since a session that was put aside cannot tell it any more. After a crash there
+    is either the old state or the new one, once the file is read (ReadFile).
     """
 
     reply: Reply[str]
@@ -294,6 +297,16 @@ class Archive:
     content: bytes
     at: int
     item: int | None = None
+    name: str | None = None
+
+
+@attrs.frozen(eq=False, repr=False)
+class ArchiveName:
+    """The file name that an Archive of `path` would answer at this time (ms since the epoch)."""
+
+    reply: Reply[str]
+    path: str
+    at: int
 
 
 JournalMessage: TypeAlias = (
@@ -314,4 +327,5 @@ JournalMessage: TypeAlias = (
     | ReadFile
     | ReplaceFile
     | Archive
+    | ArchiveName
 )

@@ -52,10 +52,12 @@ class Volume:
     def __init__(self, files: Files, name: str) -> None:
         self._files = files
         self._name = name
-        self._appender = Appender(files, self._sync_folder)
+        self._appender = Appender(files, self._ready)
         self._durable_folders: set[str] = set()
         """Whose names are on the disk; nothing is known of what a process before this one has left."""
         self._distrusted: set[str] = set()
+        self._unfinished: dict[str, str] = {}
+        """Files that could not be put aside, nor brought back under their name yet; and the names of their archives."""
 
     # ------------------------------------------------------------------ appending
 
@@ -74,6 +76,11 @@ class Volume:
             self._durable_folders.discard(posixpath.dirname(self._appender.at))
             raise self._refusal("write", self._appender.at, error) from error
 
+    def _ready(self, path: str) -> None:
+        if path in self._unfinished:
+            self._undo_renames(path)
+        self._sync_folder(path)
+
     def _sync_folder(self, path: str) -> None:
         folder = posixpath.dirname(path)
         if folder not in self._durable_folders:
@@ -86,6 +93,7 @@ class Volume:
     def replace(self, path: str, content: bytes) -> None:
         """Make the file hold exactly `content`; whatever happens it holds that or what it held before."""
         with self._refusing("write", path):
+            self._finish_archive(path)
             self._put(path, (content,))
             self._sync_folder(path)
 
@@ -100,27 +108,79 @@ class Volume:
                 self._sync_folder(path)
             return size
 
-    def archive(self, path: str, content: bytes, at: int) -> str:
+    def archive(self, path: str, content: bytes, at: int, name: str | None = None) -> str:
         """Rename the file to its time (`at`: ms since the epoch, UTC) and begin it with `content`.
 
-        Gives the archive's file name, "" if there was no file. On StorageError the file is what it was.
+        Gives the archive's file name, "" if there was no file. On StorageError the file is what it was; so it is if
+        the archive would not be called `name`.
+
+        The new content is durable beside the file, in `<path>.next`, before the file is renamed. A file that is missing while its
+        `.next` is there is therefore whole in an archive and in that, and whoever reads it next finishes the change.
         """
         with self._refusing("archive", path), ExitStack() as undo:
-            temporary = f"{path}.tmp"
-            self._write_temporary(path, (content,), undo)
             self._appender.mend(path)
-            archived = self._archive_name(path, at) if self._files.exists(path) else ""
+            self._finish_archive(path)
+            archived = self._archive_name(path, at)
+            if name is not None and posixpath.basename(archived) != name:
+                raise OSError(errno.EEXIST, f"its archive would be {posixpath.basename(archived)!r} and not {name!r}")
+            if not archived:
+                self._put(path, (content,))
+                self._sync_folder(path)
+                return ""
+            following = self._write_next(path, content)
+            self._unfinished[path] = archived
+            undo.callback(self._undo_archive, path)
             self._durable_folders.discard(posixpath.dirname(path))
-            if archived:
-                self._files.sync(path)  # nobody will write to it again, so this is the last chance
-                self._files.rename(path, archived)
-                undo.callback(_attempt, self._files.rename, archived, path)
-            self._files.rename(temporary, path)
-            undo.callback(_attempt, self._files.rename, path, temporary)
+            self._files.sync(path)  # nobody will write to it again, so this is the last chance
+            self._files.rename(path, archived)
+            self._files.rename(following, path)
             self._sync_folder(path)
             undo.pop_all()
+            del self._unfinished[path]
             self._appender.forget(path)
             return posixpath.basename(archived)
+
+    def archive_name(self, path: str, at: int) -> str:
+        """The file name that the archive would get, "" if there is no file."""
+        with self._refusing("archive", path):
+            self._finish_archive(path)
+            return posixpath.basename(self._archive_name(path, at))
+
+    def _finish_archive(self, path: str) -> None:
+        """Bring a change that was cut off to an end: undone if it failed here, finished if a process before this one died of it."""
+        if path in self._unfinished:
+            self._undo_renames(path)
+        following = _following(path)
+        if not self._files.exists(following):
+            return
+        if self._files.exists(path):
+            _attempt(self._files.remove, following)  # the file was not renamed yet
+            return
+        self._durable_folders.discard(posixpath.dirname(path))
+        self._files.rename(following, path)
+        self._appender.forget(path)
+        self._sync_folder(path)
+
+    def _undo_archive(self, path: str) -> None:
+        """As far as the disk lets us; the rest is done before the file is used again."""
+        with suppress(OSError):
+            self._undo_renames(path)
+            self._files.remove(_following(path))
+
+    def _undo_renames(self, path: str) -> None:
+        archived, following = self._unfinished[path], _following(path)
+        if self._files.exists(archived):
+            if self._files.exists(path):
+                self._files.rename(path, following)
+            self._files.rename(archived, path)
+        del self._unfinished[path]
+
+    def _write_next(self, path: str, content: bytes) -> str:
+        following = _following(path)
+        with ExitStack() as undo:
+            self._write_beside(following, (content,), undo)
+            undo.pop_all()
+        return following
 
     def _put(self, path: str, parts: Iterable[bytes]) -> int:
         with ExitStack() as undo:
@@ -132,7 +192,9 @@ class Volume:
         return size
 
     def _write_temporary(self, path: str, parts: Iterable[bytes], undo: ExitStack) -> int:
-        temporary = f"{path}.tmp"
+        return self._write_beside(f"{path}.tmp", parts, undo)
+
+    def _write_beside(self, temporary: str, parts: Iterable[bytes], undo: ExitStack) -> int:
         undo.callback(_attempt, self._files.remove, temporary)
         if self._files.prepare(temporary):  # left behind by a crash
             self._files.truncate(temporary, 0)
@@ -154,6 +216,8 @@ class Volume:
             yield found
 
     def _archive_name(self, path: str, at: int) -> str:
+        if not self._files.exists(path):
+            return ""
         stem = posixpath.join(posixpath.dirname(path), time.strftime("%Y-%m-%d-%H%M%S", time.gmtime(at // 1000)))
         return self._free(lambda n: f"{stem}-{n}.jsonl" if n > 1 else f"{stem}.jsonl")
 
@@ -168,6 +232,7 @@ class Volume:
     def read(self, path: str) -> bytes:
         """The whole file, b"" if there is none; as it ought to be, if what a refused write did is not undone yet."""
         with self._refusing("read", path), suppress(FileNotFoundError):
+            self._finish_archive(path)
             return self._appender.as_promised(path, self._files.read(path))
         return self._appender.as_promised(path, b"")
 
@@ -268,6 +333,10 @@ class Volume:
         advice = _ADVICE.get(error.errno or 0)
         why = error.strerror or str(error)
         return StorageError(f"cannot {what} {self._name}/{path}: {why}{f'; {advice}' if advice else ''}")
+
+
+def _following(path: str) -> str:
+    return f"{path}.next"
 
 
 def _attempt(undo: Callable[..., None], *paths: str) -> None:

@@ -18,6 +18,7 @@ from pegasus.storage.messages import (
     Accepted,
     Acknowledge,
     Archive,
+    ArchiveName,
     Commit,
     Connected,
     Disconnected,
@@ -724,6 +725,17 @@ async def test_a_session_is_archived_with_everything_said_before_in_it(journal, 
     assert left.content("main/2026-02-25-143000-2.jsonl") == b"head\n1\nmore\n"
     assert left.content("main/2026-02-25-143000-3.jsonl") == b"head\n2\nmore\n"
     assert left.content(SESSION) == b"head\n"
+
+
+async def test_the_name_of_an_archive_is_told_before_it_is_made(journal, disk):
+    """So that the file that takes its place can name it. What is owed counts: without it there might be no file yet."""
+    assert await journal.ask(ArchiveName, SESSION, NOW) == ""
+    await journal.append(SESSION, b"1\n", durable=False)
+    name = await journal.ask(ArchiveName, SESSION, NOW)
+    assert await journal.ask(Archive, SESSION, name.encode(), NOW, None, name) == name == "2026-02-25-143000.jsonl"
+    assert disk.survivor().content(SESSION) == name.encode()
+    with pytest.raises(StorageError, match=r"-2\.jsonl"):
+        await journal.ask(Archive, SESSION, b"", NOW, None, name)
 
 
 async def test_requests_around_a_replacement_keep_their_order(start, autojump_clock):

@@ -399,17 +399,88 @@ def test_an_archive_that_fails_leaves_the_file_as_it_was_and_can_be_tried_again(
         assert files.content("m/c") == b"new\n"
 
 
-def test_a_power_loss_while_archiving_loses_nothing():
+def archive_old(volume):
+    volume.append([("m/c", b"old\n")], True)
+
+
+def archive_it(volume):
+    volume.archive("m/c", b"new\n", AT)
+
+
+def what_is_there(files):
+    """What a process that starts now finds: the archive, and the file as it is read."""
+    current = Volume(files, "data").read("m/c")
+    return files.content("m/2026-02-25-143000.jsonl"), current
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 2, 100])
+def test_a_power_loss_while_archiving_leaves_the_old_state_or_the_new_one(torn_bytes):
+    for files, _ in every_fault(archive_it, archive_old, PowerLoss):
+        files.crash(torn_bytes, False)
+        assert what_is_there(files) in {(b"", b"old\n"), (b"old\n", b"new\n")}
+
+
+def test_a_kill_while_archiving_leaves_the_old_state_or_the_new_one():
+    """Names are there as far as it came: between the two renames there is no file of that name."""
+    found = set()
+    for files, _ in every_fault(archive_it, archive_old, PowerLoss):
+        files.end_faults()
+        found.add("m/c" in files.names)
+        _, current = state = what_is_there(files)
+        assert state in {(b"", b"old\n"), (b"old\n", b"new\n")}
+        assert not any(name.endswith(".next") for name in files.names)
+        Volume(files, "data").append([("m/c", b"more\n")], True)
+        files.crash(0, False)
+        assert what_is_there(files)[1] == current + b"more\n"
+        assert not any(name.endswith(".next") for name in files.names)
+    assert found == {True, False}
+
+
+def test_a_half_archive_that_a_power_loss_cuts_off_from_its_end_is_finished_the_next_time():
     def setup(volume):
-        volume.append([("m/c", b"old\n")], True)
+        archive_old(volume)
+        volume._files.put("m/2026-02-25-143000.jsonl", b"old\n")
+        volume._files.put("m/c.next", b"new\n")
+        del volume._files.names["m/c"], volume._files._durable_names["m/c"]
 
-    def work(volume):
-        volume.archive("m/c", b"new\n", AT)
+    for files, _ in every_fault(lambda volume: volume.read("m/c"), setup, PowerLoss):
+        files.crash(0, False)
+        assert what_is_there(files) == (b"old\n", b"new\n")
 
-    for files, _ in every_fault(work, setup, PowerLoss):
-        files.crash(100, False)
-        archived, current = files.content("m/2026-02-25-143000.jsonl"), files.content("m/c")
-        assert (archived, current) in {(b"", b"old\n"), (b"old\n", b"new\n"), (b"old\n", b"")}
+
+def test_an_archive_that_fails_over_and_over_leaves_the_file_as_it_was():
+    """Also for whoever only appends; and if the process ends before the disk lets it bring the name back, a reader finishes."""
+    for times in (2, 3, 4, 5):
+        for files, volume in every_fault(archive_it, archive_old, errno.EIO, times):
+            files.end_faults()
+            volume.append([("m/c", b"more\n")], True)
+            assert volume.read("m/c") == b"old\nmore\n"
+            assert what_is_there(files) == (b"", b"old\nmore\n")
+        for files, _ in every_fault(archive_it, archive_old, errno.EIO, times):
+            files.end_faults()
+            assert what_is_there(files) in {(b"", b"old\n"), (b"old\n", b"new\n")}
+
+
+def test_what_a_crash_has_left_beside_a_file_is_never_taken_for_it(volume, files):
+    """It was written, and the file was not renamed yet: the next archive begins anew, and so does who deletes the file."""
+    archive_old(volume)
+    files.put("m/c.next", b"half of somethi")
+    assert Volume(files, "data").read("m/c") == b"old\n"
+    assert "m/c.next" not in files.names
+    files.put("m/c.next", b"half of somethi")
+    archive_it(volume)
+    assert what_is_there(files) == (b"old\n", b"new\n")
+
+
+def test_an_archive_that_is_to_have_another_name_than_it_would_get_is_refused(volume, files):
+    archive_old(volume)
+    name = volume.archive_name("m/c", AT)
+    assert name == "2026-02-25-143000.jsonl"
+    assert volume.archive("m/c", name.encode(), AT, name) == name
+    with pytest.raises(StorageError, match=r"2026-02-25-143000-2\.jsonl"):
+        volume.archive("m/c", b"x", AT, name)
+    assert files.content("m/c") == name.encode()
+    assert volume.archive_name("m/other", AT) == ""
 
 
 # ------------------------------------------------------------------ reading and repair
