@@ -85,3 +85,14 @@ class Typing:
     channel: ChannelInfo
     active: bool
     after: int = 0
+
+
+@attrs.frozen
+class Progress:
+    """What the agent is about to say to this channel, as far as it is written (direct speech). Never stored, may be lost.
+
+    Each draft is the whole text so far. What is said in the end comes as a reply, and may be something else.
+    """
+
+    channel: ChannelInfo
+    text: str

@@ -13,7 +13,7 @@ from pegasus.app.tasks import BUS, courier_child, make_faculties, make_works, ta
 from pegasus.channels import AdapterMessage
 from pegasus.channels.switchboard import switchboard
 from pegasus.identity import ChannelNote
-from pegasus.main_agent import Faculties, MainAgentMessage, Mind, main_agent, publisher
+from pegasus.main_agent import Faculties, Habits, MainAgentMessage, Mind, main_agent, publisher
 from pegasus.settings import Settings
 from pegasus.storage.journal import journal
 from pegasus.storage.messages import JournalMessage
@@ -43,8 +43,7 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
     storage = await root.start_child(Child("journal", partial(journal, clock=clock), parts.disk, mailbox=BURST))
     await root.start_child(task_child(parts, workshop, storage, root.ref))
     faculties = cache(partial(make_faculties, parts, workshop, root.ref, _configured(settings)))
-    limits = (settings.agent.max_thoughts, settings.tools.timeout, settings.tools.timeouts)
-    mind = Mind(parts.model, faculties, clock, *limits)
+    mind = Mind(parts.model, faculties, clock, _habits(settings))
     works = partial(make_works, workshop, root.ref)
     publish = publisher(root.ref(BUS), clock, workshop.random)
     run = partial(main_agent, announce=root.ref("channels/switchboard"), make_works=works, publish=publish)
@@ -75,6 +74,17 @@ async def open_channels(
         for name, child in {**adapters, **clients}.items()
     ]
     await grown.root.start_child(Child("channels", supervisor([hub, gateway, *parkable], intensity=PATIENCE)))
+
+
+def _habits(settings: Settings) -> Habits:
+    agent = settings.agent
+    return Habits(
+        max_thoughts=agent.max_thoughts,
+        max_replies=agent.max_replies,
+        tool_timeout=settings.tools.timeout,
+        tool_timeouts=settings.tools.timeouts,
+        direct=agent.speech == "direct",
+    )
 
 
 def _configured(settings: Settings) -> list[ChannelNote]:

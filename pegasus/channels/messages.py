@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import attrs
 
-from pegasus.messages import OutboundMessage, Typing
+from pegasus.messages import OutboundMessage, Progress, Typing
 
 
 @attrs.frozen
@@ -21,5 +21,5 @@ class CatchUp:
     """Some replies could not be handed over because the mailbox was full: ask the journal for Unacknowledged."""
 
 
-AdapterMessage: TypeAlias = Deliver | Typing | CatchUp
-SwitchboardMessage: TypeAlias = Typing
+AdapterMessage: TypeAlias = Deliver | Typing | Progress | CatchUp
+SwitchboardMessage: TypeAlias = Typing | Progress

@@ -31,15 +31,15 @@ async def switchboard(
     adapters: Mapping[str, Ref[AdapterMessage]],
     default: Ref[AdapterMessage] | None = None,
 ) -> None:
-    """Route replies and typing. adapters: by channel type; default: for all other types, which is the gateway.
+    """Route replies, typing and drafts. adapters: by channel type; default: for all other types, which is the gateway.
 
     Cancelled, stopped or crashed: what was not confirmed to the journal is handed out again.
     """
     async with trio.open_nursery() as nursery:
         board = _Board(adapters, default, nursery)
         nursery.start_soon(_bring_replies, journal, board)
-        async for typing in inbox:
-            await board.pass_on(typing.channel.type, typing)
+        async for sign in inbox:
+            await board.pass_on(sign.channel.type, sign)
         nursery.cancel_scope.cancel()
 
 

@@ -23,7 +23,6 @@ from pegasus.gateway.link import (
     ClientError,
     ClientEvent,
     NotConnected,
-    Progress,
     Refused,
     Welcome,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "NotConnected",
     "Offline",
     "Online",
-    "Progress",
     "Refused",
     "Welcome",
     "open_client",

@@ -19,10 +19,9 @@ from pegasus.gateway.link import (
     Client,
     ClientEvent,
     NotConnected,
-    Progress,
     Refused,
 )
-from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Typing
+from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Progress, Typing
 
 MAX_UNACCEPTED = 1000
 """Messages a conversation keeps for a daemon that is away; then `send` waits."""

@@ -12,7 +12,7 @@ from pegasus.gateway.connection import Connection
 from pegasus.gateway.control import Methods
 from pegasus.gateway.frames import Hello
 from pegasus.gateway.routes import Routes
-from pegasus.messages import OutboundMessage, Typing
+from pegasus.messages import OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.storage.messages import JournalMessage
 
@@ -50,6 +50,16 @@ class Hub:
         for client in clients:
             if client.replies is not None and client.greeted:
                 client.replies.after(typing.channel.channel_id, frame, typing.after)
+
+    def progress(self, draft: Progress) -> None:
+        """Show a reply while it is written. A client that is behind goes without: the next one has all of the text."""
+        clients = self.routes.clients(draft.channel.address)
+        if not clients:
+            return
+        frame = render.progress(draft)
+        for client in clients:
+            if client.replies is not None and client.greeted:
+                client.replies.after(draft.channel.channel_id, frame, 0)
 
     def catch_up(self) -> None:
         """Some replies were not handed over: everybody reads what is missing."""

@@ -11,7 +11,7 @@ import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from pegasus.gateway.codes import SUBPROTOCOL
-from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Typing
+from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress, Typing
 from pegasus.wire import from_wire, to_wire
 
 EVENT_BUFFER = 1000
@@ -50,14 +50,6 @@ class Accepted:
     """The message with this id is on the daemon's disk."""
 
     id: str
-
-
-@attrs.frozen
-class Progress:
-    """What the agent says while it works, in direct speech only."""
-
-    channel: ChannelInfo
-    text: str
 
 
 ClientEvent: TypeAlias = OutboundMessage | Typing | Progress | Accepted | Refused

@@ -6,7 +6,7 @@ import json
 from functools import cache
 
 from pegasus.gateway.frames import Hello
-from pegasus.messages import Json, OutboundMessage, Typing
+from pegasus.messages import Json, OutboundMessage, Progress, Typing
 from pegasus.wire import to_wire
 
 PROTOCOL = 1
@@ -40,6 +40,11 @@ def reply(message: OutboundMessage) -> str:
 def typing(typing: Typing) -> str:
     """The agent began or ended thinking about a message of this channel."""
     return _frame({"type": "typing", "channel": to_wire(typing.channel), "active": typing.active})
+
+
+def progress(draft: Progress) -> str:
+    """What the agent is about to say on this channel, as far as it is written."""
+    return _frame({"type": "progress", "channel": to_wire(draft.channel), "text": draft.text})
 
 
 def result(id: str, value: Json) -> str:

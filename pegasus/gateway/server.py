@@ -13,7 +13,7 @@ from pegasus.channels.messages import AdapterMessage, CatchUp, Deliver
 from pegasus.gateway.config import GatewayConfig
 from pegasus.gateway.control import Methods
 from pegasus.gateway.hub import Hub
-from pegasus.messages import Typing
+from pegasus.messages import Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.storage.messages import JournalMessage
 
@@ -60,6 +60,8 @@ async def gateway(
                     hub.deliver(reply)
                 case Typing():
                     hub.typing(message)
+                case Progress():
+                    hub.progress(message)
                 case CatchUp():
                     hub.catch_up()
         accepting.cancel()

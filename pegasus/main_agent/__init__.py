@@ -6,9 +6,9 @@ Queue and think loop, session (log, repair, projection), commands, and the tools
 from pegasus.main_agent.actor import main_agent
 from pegasus.main_agent.commands import CONTROL, command_of
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
+from pegasus.main_agent.mind import Faculties, Habits, Mind
 from pegasus.main_agent.publishing import publisher
 from pegasus.main_agent.speaking import REPLY
-from pegasus.main_agent.thinking import Faculties, Mind
 
 __all__ = [
     "CONTROL",
@@ -17,6 +17,7 @@ __all__ = [
     "Ended",
     "Faculties",
     "GetStatus",
+    "Habits",
     "MainAgentMessage",
     "Mind",
     "Stop",

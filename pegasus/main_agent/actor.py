@@ -16,16 +16,18 @@ import trio
 from actors import ActorError, Inbox, Ref
 from pegasus.conversation.entry import Entry
 from pegasus.main_agent.commands import HELP, command_of, status_text, stop_text
+from pegasus.main_agent.endings import apologise, close_open_calls
 from pegasus.main_agent.loading import load_session
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
+from pegasus.main_agent.mind import Mind
 from pegasus.main_agent.notices import is_notice
-from pegasus.main_agent.progress import Next, began_after, progress_of, thoughts_ended
+from pegasus.main_agent.progress import Next, closed_by, thoughts_ended
 from pegasus.main_agent.publishing import Publish
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.speaking import answer_to, post_key
-from pegasus.main_agent.thinking import Mind, apologise, close_open_calls, work_on
+from pegasus.main_agent.working import Work, Worker
 from pegasus.main_agent.works import Works
-from pegasus.messages import ChannelInfo, Json, Typing
+from pegasus.messages import ChannelInfo, Json, Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Commit, Done, Item, JournalMessage, NextItem, Posted, Revoked, Waiting
 
@@ -43,11 +45,11 @@ async def main_agent(
     mind: Mind,
     *,
     path: str = "main/current.jsonl",
-    announce: Ref[Typing] | None = None,
+    announce: Ref[Typing | Progress] | None = None,
     make_works: Callable[[], Works] | None = None,
     publish: Publish | None = None,
 ) -> None:
-    """Run the agent of one session. announce: who is told when it starts and ends thinking about a message.
+    """Run the agent of one session. announce: who is told when it starts and ends thinking, and what it is about to say.
 
     make_works: gives the background work that it can see and end; None: there is none. publish: makes known what people
     said, once it is dealt with.
@@ -70,9 +72,9 @@ async def main_agent(
 
 @attrs.frozen(eq=False)
 class _Running:
-    """The item being worked on. ended is set when nothing of it runs any more. told: what a /stop that ends it will say."""
+    """What is being worked on. ended is set when nothing of it runs any more. told: what a /stop that ends it will say."""
 
-    item: Item
+    work: Work
     since: float
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     ended: trio.Event = attrs.field(factory=trio.Event)
@@ -84,7 +86,7 @@ class _Agent:
     session: Session
     journal: Ref[JournalMessage]
     mind: Mind
-    announce: Ref[Typing] | None
+    announce: Ref[Typing | Progress] | None
     make_works: Callable[[], Works] | None
     publish: Publish | None
     started: float
@@ -99,19 +101,23 @@ class _Agent:
     # ---------------------------------------------------------------- main lane
 
     async def main_lane(self) -> None:
+        prefer = self.session.unfinished()
         while True:
-            item = await self.journal.ask(NextItem, "main")
-            running = self.running = _Running(item, trio.current_time())
+            item = await self.journal.ask(NextItem, "main", prefer)
+            prefer = None
+            work = Work([item])
+            running = self.running = _Running(work, trio.current_time())
             self.session.begin(item.n)
             self._typing(item, active=True)
             try:
                 with running.scope:
-                    await self._handle(item)
+                    await self._handle(work)
                 if running.scope.cancelled_caught:
-                    await close_open_calls(self.session, item, self.mind.clock(), self.stopped_by, running.told)
-                await self.journal.tell(Done(item.n))
-                self.turns += 1
-                self._publish(item)
+                    await close_open_calls(self.session, work.item, self.mind.clock(), self.stopped_by, running.told)
+                for done in work.items:
+                    await self.journal.tell(Done(done.n))
+                    self.turns += 1
+                    self._publish(done)
             except Revoked:  # the disk refused it while we thought: its sender was told, and will send it again
                 self.session.take_back()
                 _log.warning("dropped a thought: the message could not be accepted", item=item.n)
@@ -120,21 +126,24 @@ class _Agent:
                 running.ended.set()
                 self._typing(item, active=False)
 
-    async def _handle(self, item: Item) -> None:
-        answered = progress_of(self.session.entries, item.n).next is Next.NOTHING
+    async def _handle(self, work: Work) -> None:
+        item = work.item
+        answered = self.session.progress(item.n).next is Next.NOTHING
         if item.attempt > MAX_ATTEMPTS and not answered:
             await apologise(item, self.session, self.mind.clock(), _set_aside(item))
         elif command_of(item.message.text) == "/new" and not is_notice(item):
             await self._new(item)
         else:
-            await work_on(item, self.session, self.mind)
+            await Worker(self.session, self.mind, self.journal, self._show).run(work)
 
     async def _new(self, item: Item) -> None:
         """Archive the session and say so. Taken up again after a crash, it finds a session that is empty or begun."""
         now = self.mind.clock()
-        text = "This is a fresh conversation."
-        if self.session.entries and not began_after(self.session.entries, item.n):
-            opening = partial(_opening, now, item.n)
+        text, opening = "This is a fresh conversation.", partial(_opening, now, item.n)
+        if not self.session.entries:
+            await self.session.commit((opening(""),), (answer_to(item, text, "new"),))
+            return
+        if closed_by(self.session.entries) != item.n:
             name = await self.session.archive(opening, now)
             text += f" The one before is kept in {name}."
         await self.session.commit((), (answer_to(item, text, "new"),))
@@ -188,7 +197,7 @@ class _Agent:
         ended = [self.ended_before[n]] if n in self.ended_before else []
         running = None if ended else self.running
         if running is not None:
-            thought = Ended("thought", _excerpt(running.item), trio.current_time() - running.since)
+            thought = Ended("thought", _excerpt(running.work.item), trio.current_time() - running.since)
             ended.append(thought)
             self.stopped_by = by
             if n is not None:
@@ -206,7 +215,7 @@ class _Agent:
             model=self.mind.model.name,
             entries=len(self.session.entries),
             turns=self.turns,
-            thinking_about=_excerpt(running.item) if running else None,
+            thinking_about=_excerpt(running.work.item) if running else None,
             thinking_for=trio.current_time() - running.since if running else 0.0,
         )
 
@@ -215,11 +224,14 @@ class _Agent:
             self.publish(item.message)
 
     def _typing(self, item: Item, *, active: bool) -> None:
+        channel = item.message.channel
+        said = (reply.seq for reply in self.session.replies if reply.channel.address == channel.address)
+        self._show(Typing(channel, active, max(said, default=0)))
+
+    def _show(self, sign: Typing | Progress) -> None:
         if self.announce is not None:
             with suppress(ActorError):  # nobody is there to show it; it is never stored
-                channel = item.message.channel
-                said = (reply.seq for reply in self.session.replies if reply.channel.address == channel.address)
-                self.announce.tell_nowait(Typing(channel, active, max(said, default=0)))
+                self.announce.tell_nowait(sign)
 
 
 def _set_aside(item: Item) -> str:
@@ -230,9 +242,12 @@ def _set_aside(item: Item) -> str:
     )
 
 
-def _opening(now: int, through: int, archived: str) -> Entry:
+def _opening(now: int, closes: int, archived: str) -> Entry:
+    metadata: dict[str, Json] = {"type": "new", "closes": closes}
+    if not archived:
+        return Entry(now, "system", "(A new conversation begins.)", metadata=metadata)
     text = f"(A new conversation begins. The one before is archived as {archived}.)"
-    return Entry(now, "system", text, metadata={"type": "new", "previousSession": archived, "doneThrough": through})
+    return Entry(now, "system", text, metadata={**metadata, "previousSession": archived})
 
 
 def _excerpt(item: Item, limit: int = 60) -> str:

@@ -1,4 +1,8 @@
-"""Where the work on a queue item stands, read from the session alone: nothing else has to survive a crash."""
+"""Where the work on a queue item stands, read from the session alone: nothing else has to survive a crash.
+
+Items are worked on one after another, though not always in the order of their numbers. What stands behind an item's user entry is
+its own, up to the next item's; an item with a later one behind it is done, or was taken along by that one (`working`).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,8 @@ from pegasus.main_agent.messages import Ended
 
 OUTWARD = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
 """Tools whose success leads to no further thought (seed 000; trap T22)."""
+FORKED = "forked"
+"""In the metadata of a tool entry: its call began work elsewhere, and leads to no further thought."""
 
 
 class Next(Enum):
@@ -25,39 +31,37 @@ class Next(Enum):
 
 @attrs.frozen
 class Progress:
-    """next: what to do; thoughts: how many were made about the item; replied: whether one of them spoke; end: the note of it."""
+    """next: what to do; thoughts: how many were made about the item; replies: how often it was answered; end: the note of it."""
 
     next: Next
     thoughts: int = 0
-    replied: bool = False
+    replies: int = 0
     end: Entry | None = None
 
 
-def progress_of(entries: Sequence[Entry], n: int) -> Progress:
-    """Where item n stands. entries must be repaired. Items are worked on one after another, so all behind it is its own."""
-    start = _start_of(entries, n)
-    if start is None:
-        return Progress(Next.NOTHING if _closed_through(entries) >= n else Next.RECORD)
-    thoughts, replied, pending = 0, False, True
+def progress_from(entries: Sequence[Entry], start: int) -> Progress:
+    """Where the item stands whose user entry is at `start`. entries must be repaired."""
+    thoughts, replies, pending = 0, 0, True
     calls: dict[str, str] = {}
     for entry in entries[start + 1 :]:
         if entry.item is not None:
-            return Progress(Next.NOTHING, thoughts, replied)
+            return Progress(Next.NOTHING, thoughts, replies)
         if entry.metadata.get("ends") is True:
-            return Progress(Next.NOTHING, thoughts, replied, entry)
+            return Progress(Next.NOTHING, thoughts, replies, entry)
         if entry.role == "assistant":
             thoughts, pending = thoughts + 1, False
+            replies += entry.metadata.get("spoken") is True
             calls = {call.id: call.name for call in entry.calls}
         elif entry.role == "tool":
             name = calls.get(entry.call_id or "", "")
-            replied = replied or (name == "reply" and not entry.failed)
-            pending = pending or entry.failed or name not in OUTWARD
-    return Progress(Next.THINK if pending else Next.NOTHING, thoughts, replied)
+            replies += name == "reply" and not entry.failed
+            pending = pending or thinks_again(name, entry)
+    return Progress(Next.THINK if pending else Next.NOTHING, thoughts, replies)
 
 
-def began_after(entries: Sequence[Entry], n: int) -> bool:
-    """Whether the session was begun by /new as item n: its first line says so, or later items are in it."""
-    return _closed_through(entries) == n or any(entry.item is not None and entry.item > n for entry in entries)
+def thinks_again(name: str, result: Entry) -> bool:
+    """Whether the result of this tool leads to another thought: what informs does, and every failure."""
+    return result.failed or (name not in OUTWARD and result.metadata.get(FORKED) is not True)
 
 
 def thoughts_ended(entries: Sequence[Entry]) -> dict[int, Ended]:
@@ -66,16 +70,7 @@ def thoughts_ended(entries: Sequence[Entry]) -> dict[int, Ended]:
     return {note["stop"]: Ended("thought", str(note.get("what")), float(note.get("seconds") or 0)) for note in notes}
 
 
-def _start_of(entries: Sequence[Entry], n: int) -> int | None:
-    """Where the item's user entry is. Numbers grow, so the search ends at a smaller one: constant cost for a new item."""
-    for i in range(len(entries) - 1, -1, -1):
-        item = entries[i].item
-        if item is not None and item <= n:
-            return i if item == n else None
-    return None
-
-
-def _closed_through(entries: Sequence[Entry]) -> int:
-    """The highest item that a line at the head of the session declares done (after /new)."""
-    through = entries[0].metadata.get("doneThrough") if entries else None
-    return through if isinstance(through, int) else 0
+def closed_by(entries: Sequence[Entry]) -> int | None:
+    """The item whose /new began this session: its first line says so."""
+    closes = entries[0].metadata.get("closes") if entries else None
+    return closes if isinstance(closes, int) else None

@@ -12,6 +12,7 @@ from actors import Answer, Ref
 from pegasus.conversation.entry import Entry, encode
 from pegasus.conversation.projection import Projection
 from pegasus.conversation.repair import unique_ids
+from pegasus.main_agent.progress import Next, Progress, closed_by, progress_from
 from pegasus.messages import OutboundMessage
 from pegasus.models.base import ToolCall
 from pegasus.observe import get_logger
@@ -71,6 +72,28 @@ class Session:
         self.entries: list[Entry] = list(entries)
         self.projection = Projection(entries)
         self._used_ids = {call.id for entry in entries for call in entry.calls}
+        self._starts = {entry.item: place for place, entry in enumerate(entries) if entry.item is not None}
+
+    # ------------------------------------------------------------------ how far items are
+
+    def progress(self, item: int) -> Progress:
+        """Where the work on this item of the inbox stands."""
+        start = self._starts.get(item)
+        if start is None:
+            return Progress(Next.NOTHING if closed_by(self.entries) == item else Next.RECORD)
+        return progress_from(self.entries, start)
+
+    def of_item(self, item: int) -> Sequence[Entry]:
+        """The item's user entry and all behind it; nothing if it is not recorded."""
+        start = self._starts.get(item)
+        return () if start is None else self.entries[start:]
+
+    def unfinished(self) -> int | None:
+        """The item that was being worked on when the file ended, if it needs more."""
+        last = next(reversed(self._starts), None)
+        return last if last is not None and self.progress(last).next is Next.THINK else None
+
+    # ------------------------------------------------------------------ writing
 
     def begin(self, item: int) -> None:
         """What follows is about this item of the inbox: if that is taken back, `Revoked` is raised and nothing is kept."""
@@ -123,9 +146,11 @@ class Session:
         return name
 
     def _remember(self, entries: Sequence[Entry]) -> None:
-        self.entries.extend(entries)
-        for entry in entries:
+        for place, entry in enumerate(entries, len(self.entries)):
             self.projection.append(entry)
+            if entry.item is not None:
+                self._starts[entry.item] = place
+        self.entries.extend(entries)
 
     async def _confirm(self) -> None:
         """Look at what became of earlier lines (the journal works in order, so all of them are answered by now)."""

@@ -59,6 +59,11 @@ def post_of(call: ToolCall, item: Item) -> Post | Unspeakable:
     )
 
 
+def spoken(text: str, item: Item, place: int) -> Post | None:
+    """What the model wrote is what is said (direct speech); None if it wrote nothing. place: makes the key unique."""
+    return answer_to(item, text.strip(), f"text-{place}") if text.strip() else None
+
+
 def answer_to(item: Item, text: str, purpose: str) -> Post:
     """A fixed text to the sender of an item: commands and apologies. purpose: makes the key unique within the item."""
     return answer_in(item.message.channel, text, key=f"main/{item.n}/{purpose}", message_id=item.message.id)

@@ -78,6 +78,7 @@ class Agent:
     )
     persona: str = text("", 'path of a persona JSON, from the home directory; "" = built in')
     max_thoughts: int = whole(20, "model calls one message may cause", least=1, most=1000)
+    max_replies: int = whole(50, "replies one message may get", least=1, most=1000)
 
 
 @attrs.frozen(eq=False, repr=False)

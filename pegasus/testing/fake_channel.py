@@ -6,7 +6,7 @@ import trio
 
 from actors import Inbox, Ref
 from pegasus.channels import AdapterMessage, CatchUp, Deliver
-from pegasus.messages import OutboundMessage, Typing
+from pegasus.messages import OutboundMessage, Progress, Typing
 from pegasus.storage.messages import Acknowledge, JournalMessage, Unacknowledged
 
 
@@ -22,6 +22,7 @@ class FakeChannel:
         self.acknowledges = acknowledges
         self.replies: list[OutboundMessage] = []
         self.typing: list[Typing] = []
+        self.drafts: list[Progress] = []
         self.failures = 0
         """How many of the next deliveries make the adapter crash."""
         self._news_in, self._news = trio.open_memory_channel[OutboundMessage](100_000)
@@ -47,6 +48,8 @@ class FakeChannel:
                     await self._take(reply, journal)
                 case Typing():
                     self.typing.append(message)
+                case Progress():
+                    self.drafts.append(message)
                 case CatchUp():
                     await self._catch_up(journal)
 

@@ -8,8 +8,8 @@ import pytest
 
 from actors.testing import Faults, SimulationFailed, simulate
 from actors.testing._plan import AFTER
-from pegasus.main_agent import thinking
 from pegasus.main_agent.progress import Next, Progress
+from pegasus.main_agent.session import Session
 from pegasus.storage import inbox
 from tests.simulation.verdict import verdict
 from tests.simulation.whole_tree import Life
@@ -58,7 +58,7 @@ def test_a_life_is_the_same_again():
 
 
 def forget_what_was_done(monkeypatch):
-    monkeypatch.setattr(thinking, "progress_of", lambda entries, n: Progress(Next.RECORD))
+    monkeypatch.setattr(Session, "progress", lambda session, n: Progress(Next.RECORD))
 
 
 def forget_what_was_accepted(monkeypatch):

@@ -9,6 +9,9 @@ FRAME_SECONDS = 0.2
 PATIENCE = 5
 """Seconds of thinking after which the line says for how long, and how to end it."""
 
+DRAFT_SHOWN = 60
+"""Characters that are shown of a reply while it is being written."""
+
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -17,12 +20,14 @@ class Status:
     """What there is to tell.
 
     online: the gateway has said welcome. lost: it had, and is away. unsent: messages typed but not accepted.
+    draft: the reply that is being written, as far as it is.
     """
 
     online: bool = False
     lost: bool = False
     thinking: bool = False
     unsent: int = 0
+    draft: str = ""
 
 
 def status_line(status: Status, seconds: float, hint: str = "", *, unicode: bool = True) -> str:
@@ -30,7 +35,7 @@ def status_line(status: Status, seconds: float, hint: str = "", *, unicode: bool
     if not status.online:
         tale = _connection(status)
     elif status.thinking:
-        tale = _thought(seconds, unicode)
+        tale = _drafted(status.draft, unicode) or _thought(seconds, unicode)
     else:
         tale = ""
     return (" · " if unicode else " - ").join(part for part in (hint, tale) if part)
@@ -41,6 +46,13 @@ def _connection(status: Status) -> str:
     if not status.unsent:
         return state
     return f"{state}; {status.unsent} message{'' if status.unsent == 1 else 's'} waiting to be sent"
+
+
+def _drafted(draft: str, unicode: bool) -> str:
+    """The end of what is being written, in one line."""
+    text = " ".join(draft.split())
+    dots = "…" if unicode else "..."
+    return text if len(text) <= DRAFT_SHOWN else dots + text[-DRAFT_SHOWN:]
 
 
 def _thought(seconds: float, unicode: bool) -> str:

@@ -14,8 +14,8 @@ import trio
 from pegasus.channels.terminal.keys import is_stop
 from pegasus.channels.terminal.status import Status
 from pegasus.channels.terminal.thread import ScreenLike, running
-from pegasus.gateway.client import Accepted, ConversationEvent, Dropped, Offline, Online, Progress
-from pegasus.messages import OutboundMessage, Typing
+from pegasus.gateway.client import Accepted, ConversationEvent, Dropped, Offline, Online
+from pegasus.messages import OutboundMessage, Progress, Typing
 
 UNSENT = 1000
 """Typed messages that may wait for the conversation; a person does not type more, a runaway paste does."""
@@ -166,9 +166,9 @@ class Chat:
             case OutboundMessage():
                 await self._show(event)
             case Typing(active=active):
-                self._tell(thinking=active)
+                self._tell(thinking=active, draft="")
             case Progress(text=text):
-                self._screen.notice(text)
+                self._tell(draft=text)
             case Accepted():
                 self._tell()
             case Dropped(code=code, message=message):
@@ -202,13 +202,21 @@ class Chat:
     def _unsent(self) -> int:
         return self._typed_in.statistics().current_buffer_used + self._urgent + self._talk.unaccepted
 
-    def _tell(self, *, online: bool | None = None, lost: bool | None = None, thinking: bool | None = None) -> None:
+    def _tell(
+        self,
+        *,
+        online: bool | None = None,
+        lost: bool | None = None,
+        thinking: bool | None = None,
+        draft: str | None = None,
+    ) -> None:
         now = self._status
         self._status = Status(
             online=now.online if online is None else online,
             lost=now.lost if lost is None else lost,
             thinking=now.thinking if thinking is None else thinking,
             unsent=self._unsent,
+            draft=now.draft if draft is None else draft,
         )
         if self._status != now:
             self._screen.status(self._status)

@@ -34,7 +34,7 @@ def logs(draw, max_items=5):
     """The entries of a session, with every call answered."""
     entries = []
     if draw(st.booleans()):
-        entries.append(Entry(0, "system", "summary", metadata={"type": "new", "doneThrough": 0}))
+        entries.append(Entry(0, "system", "summary", metadata={"type": "new", "closes": 0}))
     serial = 0
     for n in range(1, draw(st.integers(0, max_items)) + 1):
         entries.append(Entry(0, "user", draw(spoken), metadata={"item": n}))

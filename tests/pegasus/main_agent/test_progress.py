@@ -2,9 +2,14 @@ import pytest
 from hypothesis import given
 
 from pegasus.conversation.entry import Entry
-from pegasus.main_agent.progress import Next, progress_of
+from pegasus.main_agent.progress import Next
+from pegasus.main_agent.session import Session
 from pegasus.models.base import ToolCall
 from tests.pegasus.conversation.logs import logs
+
+
+def progress_of(entries, n):
+    return Session("x.jsonl", entries, None).progress(n)
 
 
 def user(n):
@@ -37,8 +42,12 @@ def result(name, *, failed=False):
         ([user(7), turn("current_time"), result("current_time"), turn("reply"), result("reply")], Next.NOTHING),
         ([user(7), Entry(0, "system", "stopped", metadata={"ends": True})], Next.NOTHING),
         ([user(7), user(8)], Next.NOTHING),
-        ([Entry(0, "system", "new", metadata={"doneThrough": 7})], Next.NOTHING),
-        ([Entry(0, "system", "new", metadata={"doneThrough": 6})], Next.RECORD),
+        ([user(7), user(6)], Next.NOTHING),
+        ([user(8), turn(), user(7)], Next.THINK),
+        ([user(8), turn()], Next.RECORD),
+        ([user(7), Entry(0, "assistant", "Hello.", metadata={"spoken": True})], Next.NOTHING),
+        ([Entry(0, "system", "new", metadata={"closes": 7})], Next.NOTHING),
+        ([Entry(0, "system", "new", metadata={"closes": 6})], Next.RECORD),
     ],
 )
 def test_what_an_item_needs_next(entries, expected):
@@ -48,10 +57,35 @@ def test_what_an_item_needs_next(entries, expected):
 def test_thoughts_and_replies_before_a_crash_are_counted():
     entries = [user(7), turn("current_time"), result("current_time"), turn("reply"), result("reply")]
     progress = progress_of(entries, 7)
-    assert (progress.thoughts, progress.replied) == (2, True)
+    assert (progress.thoughts, progress.replies) == (2, 1)
 
 
 @given(logs())
 def test_items_that_later_items_follow_are_done(entries):
     numbers = [e.item for e in entries if e.item is not None]
     assert all(progress_of(entries, n).next is Next.NOTHING for n in numbers[:-1])
+
+
+def test_a_forked_skill_leads_to_no_further_thought_and_an_inline_one_does():
+    forked = Entry(0, "tool", "r", call_id="use_skill-id", metadata={"forked": True})
+    assert progress_of([user(7), turn("use_skill"), forked], 7).next is Next.NOTHING
+    assert progress_of([user(7), turn("use_skill"), result("use_skill")], 7).next is Next.THINK
+
+
+def test_what_is_said_in_direct_speech_counts_as_a_reply():
+    said = Entry(0, "assistant", "Hello.", metadata={"spoken": True})
+    assert progress_of([user(7), turn("current_time"), result("current_time"), said], 7).replies == 1
+
+
+@pytest.mark.parametrize(
+    ("entries", "n"),
+    [
+        ([], None),
+        ([user(3), turn()], None),
+        ([user(3), turn("current_time"), result("current_time")], 3),
+        ([user(5), turn(), user(3)], 3),
+        ([user(3), user(5)], 5),
+    ],
+)
+def test_the_item_that_was_being_worked_on_is_known_after_a_restart(entries, n):
+    assert Session("x.jsonl", entries, None).unfinished() == n

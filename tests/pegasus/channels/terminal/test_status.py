@@ -41,3 +41,11 @@ def test_a_hint_stands_before_the_rest():
 def test_a_terminal_without_unicode_gets_none():
     line = status_line(Status(online=True, thinking=True), 0.0, "hint", unicode=False)
     assert line == "hint - thinking"
+
+
+def test_the_end_of_a_reply_that_is_being_written_is_shown_in_one_line():
+    def line(draft):
+        return status_line(Status(online=True, thinking=True, draft=draft), 0.0)
+
+    assert line("Hello,\nyou") == "Hello, you"
+    assert line("x" * 100 + " end") == "…" + "x" * 56 + " end"

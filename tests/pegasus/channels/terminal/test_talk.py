@@ -13,8 +13,8 @@ from pegasus.channels.terminal import talk as talk_module
 from pegasus.channels.terminal import thread as thread_module
 from pegasus.channels.terminal.status import Status
 from pegasus.channels.terminal.talk import Chat, Gone
-from pegasus.gateway.client import Dropped, Progress
-from pegasus.messages import ChannelInfo, Media, OutboundMessage
+from pegasus.gateway.client import Dropped
+from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress, Typing
 
 
 class FakeScreen:
@@ -133,10 +133,13 @@ async def test_files_that_come_along_are_named(rig):
     await rig.screen.wait("reply", "Pegasus", "Here.\n\n[attached: a.png, image/png]")
 
 
-async def test_progress_is_shown_as_a_remark(rig):
+async def test_a_reply_that_is_being_written_is_shown_in_the_status_line_until_it_is_there(rig):
     rig.talk.online()
-    rig.talk.tell(Progress(ChannelInfo("cli", "main"), "reading"))
-    await rig.screen.wait("notice", "reading")
+    rig.talk.tell(Typing(ChannelInfo("cli", "main"), True))
+    rig.talk.tell(Progress(ChannelInfo("cli", "main"), "Once upon"))
+    rig.talk.tell(Typing(ChannelInfo("cli", "main"), False))
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    assert [status.draft for (status,) in rig.screen.of("status")][-2:] == ["Once upon", ""]
 
 
 async def test_the_first_welcome_greets_and_the_next_do_not(rig):

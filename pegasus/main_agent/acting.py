@@ -1,0 +1,105 @@
+"""What a thought does: its turn is on disk, then its calls are carried out in order (traps T18, T22)."""
+
+from __future__ import annotations
+
+import attrs
+
+from pegasus.conversation.entry import Entry
+from pegasus.main_agent.mind import Mind
+from pegasus.main_agent.progress import FORKED, thinks_again
+from pegasus.main_agent.session import Session
+from pegasus.main_agent.speaking import (
+    REPLY,
+    Unspeakable,
+    failure_result,
+    post_key,
+    post_of,
+    result_of,
+    spoken,
+)
+from pegasus.messages import Json
+from pegasus.models.base import ModelResponse, ToolCall
+from pegasus.storage.messages import Item, Post, PostResult
+from pegasus.tools import ToolContext, run_tool
+
+
+@attrs.frozen
+class Acted:
+    """again: another thought is due. replies: how many were posted."""
+
+    again: bool
+    replies: int
+
+
+async def act(item: Item, response: ModelResponse, session: Session, mind: Mind, replies: int) -> Acted:
+    """Record the thought, carry out its calls in order. replies: how many the item has had before."""
+    calls = session.own_ids(response.calls)
+    said = spoken(response.text, item, len(session.entries)) if mind.habits.direct and not calls else None
+    posts = _posts(item, calls, mind.habits.max_replies - replies)
+    wanted = tuple(post for post in (said, *posts.values()) if isinstance(post, Post))
+    turn = Entry(mind.clock(), "assistant", response.text, calls, metadata=_turn_metadata(response, spoken=said))
+    results = await session.commit((turn,), wanted)
+    posted = dict(zip((post.key for post in wanted), results, strict=True))
+    again, count = False, 0 if said is None else 1
+    for call in calls:
+        result = await _carry_out(call, posts.get(call.id), posted, item, mind)
+        await session.add(result)
+        again = again or thinks_again(call.name, result)
+        count += call.name == REPLY.name and not result.failed
+    return Acted(again, count)
+
+
+def _posts(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, Post | Unspeakable]:
+    """What the reply calls want said, by call id; no more than there is room for."""
+    posts: dict[str, Post | Unspeakable] = {}
+    for call in calls:
+        if call.name != REPLY.name:
+            continue
+        post = post_of(call, item)
+        if isinstance(post, Post):
+            if room <= 0:
+                post = Unspeakable("this message has had as many replies as it may have; do not reply to it any more")
+            room -= 1
+        posts[call.id] = post
+    return posts
+
+
+async def _carry_out(
+    call: ToolCall, post: Post | Unspeakable | None, posted: dict[str, PostResult], item: Item, mind: Mind
+) -> Entry:
+    if isinstance(post, Post):
+        return _result(call, mind, *result_of(posted[post.key]))
+    if isinstance(post, Unspeakable):
+        return _result(call, mind, failure_result(post), failed=True)
+    if call.error is not None:
+        return _result(call, mind, f"Error: {call.error}", failed=True)
+    tools = mind.make_faculties().tools
+    tool = tools.get(call.name)
+    if tool is None:
+        known = ", ".join((REPLY.name, *tools))
+        return _result(call, mind, f"Error: there is no tool {call.name!r} here. There are: {known}", failed=True)
+    context = ToolContext(
+        key=post_key(item.n, call.id), user_id=item.message.channel.user_id, origin=item.message.channel
+    )
+    outcome = await run_tool(tool, call.arguments, mind.habits.timeout_of(call.name), context)
+    return _result(call, mind, outcome.content, failed=outcome.failed)
+
+
+def _result(call: ToolCall, mind: Mind, content: str, failed: bool = False) -> Entry:
+    metadata: dict[str, Json] = {"error": True} if failed else {}
+    if call.name == "use_skill" and not failed and content.startswith('{"taskId":'):
+        metadata[FORKED] = True
+    return Entry(mind.clock(), "tool", content, call_id=call.id, metadata=metadata)
+
+
+def _turn_metadata(response: ModelResponse, *, spoken: Post | None) -> dict[str, Json]:
+    usage = response.usage
+    metadata: dict[str, Json] = {
+        "usage": {"promptTokens": usage.prompt_tokens, "completionTokens": usage.completion_tokens},
+        "stopReason": response.stop_reason,
+    }
+    if spoken is not None:
+        metadata["spoken"] = True
+    if response.thinking:
+        metadata |= {"thinking": list(response.thinking), "thinkingOf": response.thinking_of}
+    return metadata

@@ -1,0 +1,153 @@
+"""The think loop: what a queue item makes the agent think and do, until there is nothing more to think about it.
+
+A thought is one model call. Outward calls that succeed lead to no further thought; information, and every failure, does (seed
+000; trap T23). Messages of the same chat that come in meanwhile may be taken along (`agent.when_busy`): the newest one is then what is
+worked on, and the ones before it are as good as done, for it stands behind them in the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from actors import Ref
+from pegasus.main_agent.acting import act
+from pegasus.main_agent.commands import command_of
+from pegasus.main_agent.endings import apologise, give_up, model_failure, repeat_apology
+from pegasus.main_agent.mind import Mind
+from pegasus.main_agent.progress import Next
+from pegasus.main_agent.recording import user_entry
+from pegasus.main_agent.session import Session
+from pegasus.messages import Progress
+from pegasus.models.base import Label, ModelError, ModelRequest, ModelResponse
+from pegasus.storage.messages import Item, JournalMessage, Newer, Take
+
+DRAFT_EVERY = 0.25
+"""Seconds between two drafts of a reply that is being written (direct speech)."""
+
+
+@attrs.define(eq=False)
+class Work:
+    """A queue item, and those of the same chat that were taken along; the last one is being worked on."""
+
+    items: list[Item]
+
+    @property
+    def item(self) -> Item:
+        """What is worked on."""
+        return self.items[-1]
+
+
+@attrs.frozen(eq=False)
+class Worker:
+    """Works on items. show: told the drafts of replies, in direct speech; never waits, never fails."""
+
+    session: Session
+    mind: Mind
+    journal: Ref[JournalMessage]
+    show: Callable[[Progress], None] | None = None
+
+    async def run(self, work: Work) -> None:
+        """Do all that the item still needs; what was done before a crash is not done again.
+
+        Cancelled: what had been said and done stays; `close_open_calls` then makes the session well-formed.
+        """
+        progress = self.session.progress(work.item.n)
+        if progress.next is Next.NOTHING:
+            await repeat_apology(work.item, progress.end, self.session)
+            return
+        if progress.next is Next.RECORD:
+            await self._record(work.item)
+            await self._take_along(work, self.mind.habits.burst_cap)
+        try:
+            await self._think_and_act(work, progress.thoughts, progress.replies)
+        except ModelError as error:
+            await apologise(work.item, self.session, self.mind.clock(), model_failure(error))
+
+    async def _think_and_act(self, work: Work, thoughts: int, replies: int) -> None:
+        habits = self.mind.habits
+        while thoughts < habits.max_thoughts:
+            response = await self._think(work)
+            if response is not None:
+                thoughts += 1
+                acted = await act(work.item, response, self.session, self.mind, replies)
+                replies += acted.replies
+                if not acted.again:
+                    return
+            if habits.when_busy != "followup" and await self._take_along(work, habits.steer_cap + 1):
+                thoughts = replies = 0
+        await give_up(work.item, self.session, self.mind.clock(), thoughts, replied=replies > 0)
+
+    # ------------------------------------------------------------------ thinking
+
+    async def _think(self, work: Work) -> ModelResponse | None:
+        """One model call; None if a newer message of the chat ended it (`when_busy = "interrupt"`). Raises ModelError."""
+        request = self._request(work.item)
+        if self.mind.habits.when_busy != "interrupt" or len(work.items) > self.mind.habits.steer_cap:
+            return await self.mind.model.generate(request)
+        response: ModelResponse | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._wait_for_newer, work, nursery.cancel_scope)
+            response = await self.mind.model.generate(request)
+            nursery.cancel_scope.cancel()
+        return response
+
+    async def _wait_for_newer(self, work: Work, thought: trio.CancelScope) -> None:
+        newer = await self._newer(work, wait=True)
+        if newer is not None and _may_join(newer):
+            thought.cancel()
+
+    def _request(self, item: Item) -> ModelRequest:
+        """The whole session as turns, behind a prompt and tools that never change (prefix caching)."""
+        faculties = self.mind.make_faculties()
+        label = Label("default", item.message.channel, item.n)
+        draft = _Drafting(item, self.show) if self.show is not None and self.mind.habits.direct else None
+        return ModelRequest(
+            faculties.system, tuple(self.session.projection.turns), faculties.specs, label=label, on_text=draft
+        )
+
+    # ------------------------------------------------------------------ what comes in
+
+    async def _record(self, item: Item) -> None:
+        await self.session.add(user_entry(item, self.mind.clock()))
+
+    async def _take_along(self, work: Work, most: int) -> bool:
+        """Take up what else this chat has said, up to `most` items in all; whether there was something."""
+        before = len(work.items)
+        while len(work.items) < most:
+            newer = await self._newer(work, wait=False)
+            if newer is None or not _may_join(newer):
+                break
+            taken = await self.journal.ask(Take, newer.n)
+            if taken is None:
+                break
+            await self._record(taken)
+            work.items.append(taken)  # not before: one that is cut off here is handed out again
+        return len(work.items) > before
+
+    async def _newer(self, work: Work, *, wait: bool) -> Item | None:
+        return await self.journal.ask(Newer, work.item.message.channel.address, work.item.n, wait)
+
+
+def _may_join(item: Item) -> bool:
+    """Commands keep their place in the queue."""
+    return command_of(item.message.text) is None
+
+
+class _Drafting:
+    """Shows what the model writes while it writes; each draft is the whole text so far."""
+
+    def __init__(self, item: Item, show: Callable[[Progress], None]) -> None:
+        self._channel = item.message.channel
+        self._show = show
+        self._text = ""
+        self._shown_at = -DRAFT_EVERY
+
+    def __call__(self, piece: str | None) -> None:
+        self._text = "" if piece is None else self._text + piece
+        now = trio.current_time()
+        if self._text and now - self._shown_at >= DRAFT_EVERY:
+            self._shown_at = now
+            self._show(Progress(self._channel, self._text))
