@@ -5,6 +5,8 @@ One file per provider, the table of roles, the registry that hands out models; n
 
 from pegasus.models.base import (
     AssistantTurn,
+    Image,
+    Label,
     LanguageModel,
     ModelError,
     ModelRequest,
@@ -18,9 +20,12 @@ from pegasus.models.base import (
 )
 from pegasus.models.registry import Models
 from pegasus.models.roles import ModelConfigError
+from pegasus.models.stops import unfinished
 
 __all__ = [
     "AssistantTurn",
+    "Image",
+    "Label",
     "LanguageModel",
     "ModelConfigError",
     "ModelError",
@@ -33,4 +38,5 @@ __all__ = [
     "Turn",
     "Usage",
     "UserTurn",
+    "unfinished",
 ]

@@ -24,12 +24,14 @@ from pegasus.models.errors import provider_message
 from pegasus.models.ids import CallIds
 from pegasus.models.message_answer import THINKING, TYPE, MessageAssembler
 from pegasus.models.sdk import Sdk, load
+from pegasus.models.telling import Tell, nobody
 
 BASE_URL: Final = "https://api.anthropic.com"
 
 _EPHEMERAL: Final[Json] = {"type": "ephemeral"}
 _MARKER: Final = b',"cache_control":{"type":"ephemeral"}'
 _WITHOUT_THINKING: Final = "anthropic, without thinking"
+_UNLIMITED: Final = 1 << 31
 
 
 def sdk(api_key: str, base_url: str) -> Sdk:
@@ -53,6 +55,7 @@ class AnthropicWire:
         self._model = model
         self._head: tuple[object, bytes] = (None, b"")
         self._form = TYPE
+        self._most = _UNLIMITED
 
     def body(self, request: ModelRequest) -> bytes:
         """The request as JSON; each turn is serialised once in its life."""
@@ -62,13 +65,22 @@ class AnthropicWire:
         parts[0] = self._cached_head(request) + parts[0]
         return b",".join(parts)
 
-    def assembler(self, request: ModelRequest, body: bytes) -> MessageAssembler:
+    def assembler(self, request: ModelRequest, body: bytes, tell: Tell = nobody) -> MessageAssembler:
         """For the answer to this request."""
-        return MessageAssembler(request.tools, CallIds(body))
+        return MessageAssembler(request.tools, CallIds(body), tell)
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
-        """Learn to leave thinking out where it is refused: a conversation may hold another model's or another account's."""
+        """Learn to leave thinking out where it is refused: a conversation may hold another model's or another account's.
+
+        Also to ask for no longer answers than the model gives, or than the window has room for.
+        """
+        from pegasus.models.overflow import output_limit  # patterns to compile, only where something was refused
+
         said = provider_message(body)
+        limit = output_limit(status, body, min(request.max_tokens, self._most))
+        if limit is not None:
+            self._most, self._head = limit, (None, b"")
+            return True
         refused = "thinking" in said and ("signature" in said or "cannot be modified" in said)
         if status != 400 or not refused or self._form == _WITHOUT_THINKING:
             return False
@@ -84,7 +96,11 @@ class AnthropicWire:
         return self._head[1]
 
     def _make_head(self, request: ModelRequest, tools: tuple[ToolSpec, ...], choice: str) -> bytes:
-        head: dict[str, Json] = {"model": self._model, "max_tokens": request.max_tokens, "stream": True}
+        head: dict[str, Json] = {
+            "model": self._model,
+            "max_tokens": min(request.max_tokens, self._most),
+            "stream": True,
+        }
         if tools:
             specs: list[dict[str, Json]] = [_tool(spec) for spec in tools]
             specs[-1]["cache_control"] = _EPHEMERAL

@@ -111,8 +111,9 @@ class ModelRequest:
     requests (more are appended; the last may be replaced by a merged one), which is what makes `fragments` and
     the provider's prompt cache work.
     tool_choice: "auto", "none", "required", or the name of a tool.
-    label: what the call is for; it is not sent. on_text: told every piece of text as it comes, which is not yet sure: after
-    a piece that is None the answer begins anew (it broke off and is asked for again).
+    label: what the call is for; it is not sent. on_text: told every piece of text as it comes, which is not yet sure: None
+    takes back all that was told (the answer broke off: it is asked for again, or the call fails). It must not wait; what it
+    raises is logged and ends the telling, not the call. The pieces together are the response's text.
     """
 
     system: str
@@ -136,7 +137,11 @@ class Usage:
 
 @attrs.frozen
 class ModelResponse:
-    """stop_reason: "end", "tool_calls", "length", "refusal" or, for anything else, the provider's own word."""
+    """What the model answered.
+
+    stop_reason: "end", "tool_calls", "length" (cut off at a token limit), "refusal" (by the model or a filter), "pause" (it
+    wants to go on when asked again), "error" (the provider broke it off), else the provider's own word. See models/stops.py.
+    """
 
     text: str
     calls: tuple[ToolCall, ...]
@@ -149,9 +154,9 @@ class ModelResponse:
 class ModelError(Exception):
     """The model could not be asked, after all retries that fit in the time. str() is one line a user can be shown.
 
-    kind: "auth" (401, 403), "request" (400, 404, 413, 422: the same request will fail again), "overflow" (the conversation is
-    too long for the model), "budget" (a limit of the settings: the call was not made), "overloaded" (429, 529, 503),
-    "server" (other 5xx), "network", "timeout", "protocol" (an answer that makes no sense). No secret is in it.
+    kind: "auth" (401, 403), "request" (400, 404, 422: the same request will fail again), "overflow" (413, or the provider says
+    that the conversation is too long for the model), "budget" (a limit of the settings: the call was not made), "overloaded"
+    (429, 529, 503), "server" (other 5xx), "network", "timeout", "protocol" (an answer that makes no sense). No secret is in it.
     """
 
     def __init__(self, message: str, *, kind: str, status: int | None = None) -> None:

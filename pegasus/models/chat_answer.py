@@ -9,18 +9,8 @@ from pegasus.messages import Json
 from pegasus.models.base import ModelResponse, ToolCall, Usage
 from pegasus.models.encoding import mend, read_arguments
 from pegasus.models.ids import CallIds
-
-_STOP_REASONS = {
-    "stop": "end",
-    "eos": "end",
-    "end_turn": "end",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "length": "length",
-    "max_tokens": "length",
-    "content_filter": "refusal",
-    "refusal": "refusal",
-}
+from pegasus.models.stops import CUT, half_call, stop_reason
+from pegasus.models.telling import Tell, nobody
 
 
 class _Call:
@@ -35,12 +25,16 @@ class _Call:
 
 
 class ChatAssembler:
-    """form: the wire format's name; names: tools by their name on the wire; ids: makes the calls' ids unique."""
+    """form: the wire format's name; names: tools by their name on the wire; ids: makes the calls' ids unique.
 
-    def __init__(self, form: str, names: Mapping[str, str], ids: CallIds) -> None:
+    tell: told the text as it comes.
+    """
+
+    def __init__(self, form: str, names: Mapping[str, str], ids: CallIds, tell: Tell = nobody) -> None:
         self._form = form
         self._names = names
         self._ids = ids
+        self._tell = tell
         self._pieces: list[str] = []
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
@@ -80,17 +74,20 @@ class ChatAssembler:
             self._write(delta["refusal"])
         for call in delta.get("tool_calls") or ():
             self._grow(call)
+        if delta.get("function_call"):  # the form before tool_calls, which some servers still send
+            self._grow({"index": 0, "function": delta["function_call"]})
         if choice.get("finish_reason"):
             self._stop = str(choice["finish_reason"])
             self.complete = True
 
     def _write(self, content: Any) -> None:
         """Text, or a list of parts that have text."""
-        if isinstance(content, str):
+        if isinstance(content, str) and content:
             self._pieces.append(content)
+            self._tell(content)
         for part in content if isinstance(content, list) else ():
             if isinstance(part.get("text"), str):
-                self._pieces.append(part["text"])
+                self._write(part["text"])
 
     def _grow(self, delta: Any) -> None:
         function = delta.get("function") or {}
@@ -118,10 +115,8 @@ class ChatAssembler:
 
     def response(self) -> ModelResponse:
         """The answer. Only when complete."""
-        calls = tuple(self._call(call) for call in self._calls)
-        stop = "refusal" if self._refused else _STOP_REASONS.get(self._stop.lower(), self._stop)
-        if calls and stop in ("", "end"):
-            stop = "tool_calls"
+        stop = "refusal" if self._refused else stop_reason(self._stop, calls=bool(self._calls))
+        calls = tuple(self._call(call, stop, last=call is self._calls[-1]) for call in self._calls)
         extras = tuple(
             {"id": done.id, "extra_content": call.extra}
             for done, call in zip(calls, self._calls, strict=True)
@@ -131,14 +126,15 @@ class ChatAssembler:
             text=mend("".join(self._pieces)),
             calls=calls,
             usage=_usage(self._usage),
-            stop_reason=stop or "end",
+            stop_reason=stop,
             thinking=extras,
             thinking_of=self._form if extras else None,
         )
 
-    def _call(self, call: _Call) -> ToolCall:
+    def _call(self, call: _Call, stop: str, *, last: bool) -> ToolCall:
         raw = call.whole if call.whole is not None else "".join(call.pieces)
-        arguments, error = read_arguments(raw, cut=self._stop == "length")
+        arguments, error = read_arguments(raw, cut=CUT.get(stop, ""))
+        error = error or half_call(raw, stop, last=last)
         return ToolCall(self._ids.unique(mend(call.id)), self._names.get(call.name, mend(call.name)), arguments, error)
 
 

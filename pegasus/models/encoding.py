@@ -42,10 +42,10 @@ def _fit(word: str, limit: int) -> str:
     return _FOREIGN.sub("_", word)[: limit - len(check)] + check
 
 
-def read_arguments(raw: object, *, cut: bool = False) -> tuple[Metadata, str | None]:
+def read_arguments(raw: object, *, cut: str = "") -> tuple[Metadata, str | None]:
     """The arguments of a tool call, and why they could not be read, in words for the model.
 
-    raw: JSON text, or the value itself from servers that send it so. cut: the answer ended at the token limit.
+    raw: JSON text, or the value itself from servers that send it so. cut: why the answer ended early, if it did.
     """
     if isinstance(raw, str):
         if not raw.strip():
@@ -55,8 +55,7 @@ def read_arguments(raw: object, *, cut: bool = False) -> tuple[Metadata, str | N
         except RecursionError:
             return {}, "the arguments are nested too deeply"
         except ValueError as error:
-            why = "the answer was cut off at the token limit" if cut else str(error)
-            return {}, f"the arguments are not valid JSON: {why}"
+            return {}, f"the arguments are not valid JSON: {cut or error}"
     if raw is None:
         return {}, None
     if not isinstance(raw, dict):

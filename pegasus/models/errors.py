@@ -76,7 +76,11 @@ def event_status(error: object) -> int:
 
 def status_error(model: str, status: int, body: object, secrets: tuple[str, ...] = ()) -> ModelError:
     """An answer with an error status (or the same inside a stream)."""
+    from pegasus.models.overflow import is_overflow  # patterns to compile, only where something failed
+
     kind, what, advice = _classify(status, model.partition("/")[0])
+    if is_overflow(status, body):
+        kind, what, advice = "overflow", "the conversation is too long for this model", ""
     said = one_line(provider_message(body), secrets)
     text = f"{model}: {what} ({status})" + (f": {said}" if said else "")
     return ModelError(f"{text} [{advice}]" if advice else text, kind=kind, status=status)

@@ -8,22 +8,27 @@ from pegasus.messages import Json
 from pegasus.models.base import ModelResponse, ToolCall, ToolSpec, Usage
 from pegasus.models.encoding import mend, read_arguments, wire_name
 from pegasus.models.ids import CallIds
+from pegasus.models.stops import CUT, explanation, half_call, stop_reason
+from pegasus.models.telling import Tell, nobody
 
 TYPE: Final = "anthropic"
 THINKING: Final = ("thinking", "redacted_thinking")
 
-_STOP_REASONS = {"end_turn": "end", "stop_sequence": "end", "tool_use": "tool_calls", "max_tokens": "length"}
-
 
 class MessageAssembler:
-    """Puts a Message together from its stream events (https://platform.claude.com/docs/en/build-with-claude/streaming)."""
+    """Puts a Message together from its stream events (https://platform.claude.com/docs/en/build-with-claude/streaming).
 
-    def __init__(self, tools: tuple[ToolSpec, ...], ids: CallIds) -> None:
+    tell: told the text as it comes.
+    """
+
+    def __init__(self, tools: tuple[ToolSpec, ...], ids: CallIds, tell: Tell = nobody) -> None:
         self._names = {wire_name(tool.name): tool.name for tool in tools}
         self._ids = ids
+        self._tell = tell
         self._blocks: dict[int, dict[str, Any]] = {}
         self._usage: dict[str, Any] = {}
         self._stop = ""
+        self._details: object = None
         self.complete = False
 
     def feed(self, event: Any) -> object:
@@ -32,11 +37,13 @@ class MessageAssembler:
         if kind == "content_block_delta":
             self._grow(self._blocks[event["index"]], event["delta"])
         elif kind == "content_block_start":
-            self._blocks[event["index"]] = {**event["content_block"], "pieces": []}
+            self._blocks[event["index"]] = block = {**event["content_block"], "pieces": []}
+            self._speak(block)
         elif kind == "message_start":
             self._count(event["message"].get("usage"))
         elif kind == "message_delta":
             self._stop = event["delta"].get("stop_reason") or self._stop
+            self._details = event["delta"].get("stop_details") or self._details
             self._count(event.get("usage"))
             self.complete = bool(self._stop)
         elif kind == "message_stop":
@@ -53,8 +60,11 @@ class MessageAssembler:
         if body.get("type") == "error" or "content" not in body:
             return body.get("error") or body
         self._blocks = {index: {**block, "pieces": []} for index, block in enumerate(body["content"])}
+        for block in self._blocks.values():
+            self._speak(block)
         self._count(body.get("usage"))
         self._stop = body.get("stop_reason") or ""
+        self._details = body.get("stop_details")
         self.complete = True
         return None
 
@@ -62,12 +72,23 @@ class MessageAssembler:
         kind = delta["type"]
         if kind == "text_delta":
             block["pieces"].append(delta["text"])
+            if block.get("spoken"):
+                self._tell(delta["text"])
+            else:
+                self._speak(block)
         elif kind == "input_json_delta":
             block["pieces"].append(delta["partial_json"])
         elif kind == "thinking_delta":
             block["pieces"].append(delta["thinking"])
         elif kind == "signature_delta":
             block["signature"] = block.get("signature", "") + delta["signature"]
+
+    def _speak(self, block: dict[str, Any]) -> None:
+        """Begin to tell a block's text, once it is more than blanks: a blank block is no part of the answer."""
+        text = block.get("text", "") + "".join(block["pieces"]) if block["type"] == "text" else ""
+        if text.strip():
+            block["spoken"] = True
+            self._tell(text)
 
     def _count(self, usage: Any) -> None:
         """Numbers are cumulative; a later one replaces an earlier one, null says nothing."""
@@ -79,6 +100,7 @@ class MessageAssembler:
         layout: list[Json] = []
         texts: list[str] = []
         calls: list[ToolCall] = []
+        stop = stop_reason(self._stop, calls=any(block["type"] == "tool_use" for block in blocks))
         for block in blocks:
             kind = block["type"]
             if kind == "text":
@@ -87,23 +109,24 @@ class MessageAssembler:
                     texts.append(text)
                     layout.append({"type": "text", "text": text})
             elif kind == "tool_use":
-                calls.append(self._call(block))
+                calls.append(self._call(block, stop, last=block is blocks[-1]))
                 layout.append({"type": "tool_use", "id": calls[-1].id})
             elif kind in THINKING:
                 layout.append(_thought(block))
         thinking = _without_order(layout)
         return ModelResponse(
-            text="".join(texts),
+            text="".join(texts) or (explanation(self._details) if stop == "refusal" and not calls else ""),
             calls=tuple(calls),
             usage=self._total(),
-            stop_reason=_STOP_REASONS.get(self._stop, self._stop) or ("tool_calls" if calls else "end"),
+            stop_reason=stop,
             thinking=thinking,
             thinking_of=TYPE if thinking else None,
         )
 
-    def _call(self, block: dict[str, Any]) -> ToolCall:
+    def _call(self, block: dict[str, Any], stop: str, *, last: bool) -> ToolCall:
         raw = "".join(block["pieces"]) or block.get("input")
-        arguments, error = read_arguments(raw, cut=self._stop == "max_tokens")
+        arguments, error = read_arguments(raw, cut=CUT.get(stop, ""))
+        error = error or half_call(raw, stop, last=last)
         name = str(block["name"])
         return ToolCall(
             self._ids.unique(str(block.get("id") or "")), self._names.get(name, mend(name)), arguments, error

@@ -7,6 +7,7 @@ what it must know (has it introduced itself, did its reply fail) it reads in the
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
 
 import trio
 
@@ -40,6 +41,9 @@ class StandIn:
         text = plan.thought
         if plan.calls and not calls:  # nothing to speak with: the text is all there is
             text = "\n\n".join(str(arguments.get("text", "")) for _, arguments in plan.calls) or text
+        if text and request.on_text is not None:
+            with suppress(Exception):  # as with every model, who listens cannot harm the call
+                request.on_text(text)
         return ModelResponse(text, calls, Usage(), "tool_calls" if calls else "end")
 
 

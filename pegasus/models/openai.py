@@ -17,6 +17,7 @@ from pegasus.models.encoding import encode, wire_id, wire_name
 from pegasus.models.errors import provider_message
 from pegasus.models.ids import CallIds
 from pegasus.models.sdk import Sdk, load
+from pegasus.models.telling import Tell, nobody
 
 BASE_URLS: Final = {
     "openai": "https://api.openai.com/v1",
@@ -26,6 +27,7 @@ BASE_URLS: Final = {
 """The services' own addresses. Gemini: https://ai.google.dev/gemini-api/docs/openai. Ollama: https://docs.ollama.com/api/openai-compatibility."""
 
 _WORD = re.compile(r"\w+")
+_UNLIMITED: Final = 1 << 31
 
 _UNSIGNED: Final[Json] = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 """What Gemini 3 and later want on a call of another model (https://ai.google.dev/gemini-api/docs/thought-signatures)."""
@@ -57,6 +59,7 @@ class ChatWire:
         # OpenAI's newer models refuse max_tokens; many other servers know nothing else.
         self._limit = "max_completion_tokens" if kind == "openai" and own else "max_tokens"
         self._refused_limit = ""
+        self._most = _UNLIMITED
         self._usage = True
         self._no_reasoning = False
 
@@ -68,17 +71,22 @@ class ChatWire:
         parts[-1] += b"]}"
         return b",".join(parts)
 
-    def assembler(self, request: ModelRequest, body: bytes) -> ChatAssembler:
+    def assembler(self, request: ModelRequest, body: bytes, tell: Tell = nobody) -> ChatAssembler:
         """For the answer to this request."""
-        return ChatAssembler(self._format, {wire_name(tool.name): tool.name for tool in request.tools}, CallIds(body))
+        names = {wire_name(tool.name): tool.name for tool in request.tools}
+        return ChatAssembler(self._format, names, CallIds(body), tell)
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
         """Learn from a 400 that names a parameter this server or model does not take; each lesson once."""
         if status not in (400, 422):
             return False
+        from pegasus.models.overflow import output_limit  # patterns to compile, only where something was refused
+
         said = provider_message(body)
         words = set(_WORD.findall(f"{body.get('param')} {said}" if isinstance(body, Mapping) else said))
-        learnt = self._learn(words, has_tools=bool(request.tools))
+        limit = output_limit(status, body, min(request.max_tokens, self._most))
+        self._most = limit or self._most
+        learnt = limit is not None or self._learn(words, has_tools=bool(request.tools))
         if learnt:
             self._head = (None, b"")
         return learnt
@@ -103,7 +111,7 @@ class ChatWire:
         return self._head[1]
 
     def _make_head(self, request: ModelRequest) -> bytes:
-        head: dict[str, Json] = {"model": self._model, "stream": True, self._limit: request.max_tokens}
+        head: dict[str, Json] = {"model": self._model, "stream": True, self._limit: min(request.max_tokens, self._most)}
         if self._usage:
             head["stream_options"] = {"include_usage": True}
         if request.tools:

@@ -27,6 +27,8 @@ from pegasus.models.errors import (
 )
 from pegasus.models.sdk import REFUSALS, Sdk, SdkHandle
 from pegasus.models.sse import EventDecoder
+from pegasus.models.stops import came_to_nothing
+from pegasus.models.telling import Tell, Teller, nobody
 from pegasus.observe import get_logger
 
 _log = get_logger("models")
@@ -68,8 +70,8 @@ class Wire(Protocol):
     def body(self, request: ModelRequest) -> bytes:
         """The request as JSON."""
 
-    def assembler(self, request: ModelRequest, body: bytes) -> Assembler:
-        """For the answer to this request."""
+    def assembler(self, request: ModelRequest, body: bytes, tell: Tell) -> Assembler:
+        """For the answer to this request. tell: told its text as it comes."""
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
         """Whether this refusal taught it to ask otherwise, so that the call is worth another try at once."""
@@ -154,11 +156,19 @@ class _Call:
     async def _attempt(self, request: ModelRequest) -> ModelResponse:
         body = self._wire.body(request)
         response = await self._post(request, body)
+        teller = Teller(request.on_text) if request.on_text is not None else None
         try:
-            return await self._read(response, self._wire.assembler(request, body))
+            answer = await self._read(response, self._wire.assembler(request, body, teller.piece if teller else nobody))
+        except BaseException:
+            if teller is not None:
+                teller.void()
+            raise
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _DRAIN):
                 await response.aclose()
+        if teller is not None:
+            teller.end()
+        return answer
 
     async def _post(self, request: ModelRequest, body: bytes) -> Any:
         """The httpx response, its body not read yet."""
@@ -197,7 +207,10 @@ class _Call:
         if not assembler.complete:
             raise _Broken(cut_error(self._model), retry=True)
         with self._sense():
-            return assembler.response()
+            answer = assembler.response()
+        if came_to_nothing(answer):
+            raise _Broken(protocol_error(self._model, "the provider gave up on it, and nothing came"), retry=True)
+        return answer
 
     async def _read_events(self, response: Any, assembler: Assembler) -> None:
         """Feed every event. The body is always read to its end, or cancelled: a generator left half-way would linger."""
@@ -272,8 +285,9 @@ class _Call:
     def _refusal(self, error: object) -> _Broken:
         """An error object inside an answer that began as a success."""
         status = event_status(error)
-        retry = status >= 500 or status in (408, 409, 429)
-        return _Broken(status_error(self._model, status, error, self._sdk.secrets), retry=retry)
+        failure = status_error(self._model, status, error, self._sdk.secrets)
+        retry = failure.kind != "overflow" and (status >= 500 or status in (408, 409, 429))
+        return _Broken(failure, retry=retry)
 
     @contextmanager
     def _sense(self, data: bytes = b"") -> Iterator[None]:

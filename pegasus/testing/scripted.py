@@ -28,7 +28,17 @@ class After:
     step: Step | Hang
 
 
-Script: TypeAlias = Iterable[Step | Hang | After] | Callable[[ModelRequest], Step | Hang | After]
+@attrs.frozen
+class Told:
+    """Tell these pieces to who listens (None: take them back), each after `pause` seconds, then go on."""
+
+    pieces: tuple[str | None, ...]
+    step: Step | Hang
+    pause: float = 0.0
+
+
+AnyStep: TypeAlias = Step | Hang | After | Told
+Script: TypeAlias = Iterable[AnyStep] | Callable[[ModelRequest], AnyStep]
 
 
 def say(text: str = "", *calls: ToolCall, stop_reason: str = "") -> ModelResponse:
@@ -70,25 +80,38 @@ class ScriptedModel:
         self.requests.append(request)
         step = self._next(request)
         try:
-            return await self._perform(step)
+            return await self._perform(step, request.on_text or _nobody)
         except trio.Cancelled:
             self.cancelled += 1
             raise
 
-    async def _perform(self, step: Step | Hang | After) -> ModelResponse:
+    async def _perform(self, step: AnyStep, tell: Callable[[str | None], None]) -> ModelResponse:
         await trio.sleep(self._delay)
+        told = isinstance(step, Told)
         if isinstance(step, After):
             await trio.sleep(step.seconds)
+            step = step.step
+        if isinstance(step, Told):
+            for piece in step.pieces:
+                await trio.sleep(step.pause)
+                tell(piece)
             step = step.step
         if isinstance(step, Hang):
             await trio.sleep_forever()
         if isinstance(step, BaseException):
             raise step
-        return say(step) if isinstance(step, str) else step
+        response = say(step) if isinstance(step, str) else step
+        if response.text and not told:
+            tell(response.text)
+        return response
 
 
-def _in_order(steps: Iterator[Step | Hang | After]) -> Callable[[ModelRequest], Step | Hang | After]:
-    def following(request: ModelRequest) -> Step | Hang | After:
+def _nobody(piece: str | None) -> None:
+    """Who is told where nobody wants to know."""
+
+
+def _in_order(steps: Iterator[AnyStep]) -> Callable[[ModelRequest], AnyStep]:
+    def following(request: ModelRequest) -> AnyStep:
         for step in steps:
             return step
         raise AssertionError("the script is used up, and the model was asked once more")

@@ -185,7 +185,10 @@ def test_stop_reasons_have_our_words() -> None:
         "stop_sequence": "end",
         "max_tokens": "length",
         "refusal": "refusal",
-        "pause_turn": "pause_turn",
+        "pause_turn": "pause",
+        "model_context_window_exceeded": "length",
+        "tool_use": "end",
+        "never heard of": "never heard of",
     }
     assert {word: answered(Answer("x", stop_reason=word)).stop_reason for word in words} == words
 

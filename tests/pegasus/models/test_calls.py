@@ -114,7 +114,7 @@ async def test_broken_arguments_are_left_to_the_model(ask: Ask, server: Provider
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(400, "request"), (401, "auth"), (403, "auth"), (404, "request"), (413, "request")]
+    ("status", "kind"), [(400, "request"), (401, "auth"), (403, "auth"), (404, "request"), (413, "overflow")]
 )
 async def test_what_would_fail_again_is_not_tried_again(
     ask: Ask, server: ProviderServer, status: int, kind: str
@@ -208,7 +208,7 @@ async def test_an_error_event_that_may_pass_is_tried_again(
 async def test_an_error_event_that_will_not_pass_is_not(ask: Ask, server: ProviderServer) -> None:
     answers(server, failing("invalid_request_error", "prompt is too long"))
     error = await error_of(ask)
-    assert (error.kind, error.status, server.count) == ("request", 400, 1)
+    assert (error.kind, error.status, server.count) == ("overflow", 400, 1)
     assert "prompt is too long" in str(error)
 
 

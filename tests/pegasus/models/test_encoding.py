@@ -60,7 +60,7 @@ def test_arguments_are_an_object_or_an_explanation(raw: object, arguments: objec
 
 
 def test_arguments_cut_at_the_token_limit_say_so() -> None:
-    assert "cut off at the token limit" in str(read_arguments('{"text":"lo', cut=True)[1])
+    assert "cut off at the token limit" in str(read_arguments('{"text":"lo', cut="cut off at the token limit")[1])
 
 
 def test_half_characters_in_arguments_are_mended() -> None:

@@ -10,7 +10,7 @@ KEY = "abcdefgh-secret-key"
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, "request"), (401, "auth"), (402, "request"), (403, "auth"), (404, "request"), (413, "request"),
+        (400, "request"), (401, "auth"), (402, "request"), (403, "auth"), (404, "request"), (413, "overflow"),
         (422, "request"), (429, "overloaded"), (500, "server"), (502, "server"), (503, "overloaded"), (529, "overloaded"),
     ],
 )  # fmt: skip

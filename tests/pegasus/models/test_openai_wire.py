@@ -150,6 +150,12 @@ def test_usage_may_come_in_the_last_chunk_with_choices() -> None:
         ("content_filter", "refusal"),
         ("EOS", "end"),
         ("odd", "odd"),
+        ("Odd Case", "Odd Case"),
+        ("model_length", "length"),
+        ("content_filter: PROHIBITED_CONTENT", "refusal"),
+        ("function_call_filter: MALFORMED_FUNCTION_CALL", "error"),
+        ("abort", "error"),
+        ("tool_calls", "end"),
     ],
 )
 def test_finish_reasons_have_our_words(finish: str | None, reason: str) -> None:

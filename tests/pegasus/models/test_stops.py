@@ -1,0 +1,98 @@
+"""Why answers end, in both wire formats: our words for it, and no half-written call is ever run."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from pegasus.models import ModelError, ModelResponse, ToolCall, Usage
+from pegasus.models.stops import explanation, stop_reason, unfinished
+from pegasus.testing.provider import ProviderServer
+from pegasus.testing.provider_answer import Answer, Call
+from pegasus.testing.provider_scripts import sequence
+from tests.pegasus.models.conftest import Ask
+
+WORDS = {
+    "anthropic": {"length": "max_tokens", "refusal": "refusal"},
+    "openai": {"length": "length", "refusal": "content_filter"},
+}
+
+
+def answers(server: ProviderServer, *script: Answer) -> None:
+    server.script = sequence(script)
+
+
+@pytest.mark.parametrize("raw", ["", '{"text":"lo'])
+async def test_half_a_call_is_an_error_for_the_model_and_the_calls_before_it_stand(
+    ask: Ask, server: ProviderServer, form: str, raw: str
+) -> None:
+    whole, half = Call("reply", {"text": "one"}), Call("reply", raw)
+    answers(server, Answer("So: ", (whole, half), stop_reason=WORDS[form]["length"]))
+    response = await ask()
+    assert (response.text, response.stop_reason) == ("So: ", "length")
+    assert (response.calls[0].arguments, response.calls[0].error) == ({"text": "one"}, None)
+    assert "cut off at the token limit" in str(response.calls[1].error)
+
+
+async def test_a_call_without_arguments_in_a_whole_answer_is_a_call(ask: Ask, server: ProviderServer) -> None:
+    answers(server, Answer("", (Call("current_time", ""),)))
+    assert (await ask()).calls[0].error is None
+
+
+async def test_a_refusal_keeps_what_was_said_and_runs_no_half_call(ask: Ask, server: ProviderServer, form: str) -> None:
+    answers(server, Answer("I was about to", (Call("reply", '{"te'),), stop_reason=WORDS[form]["refusal"]))
+    response = await ask()
+    assert (response.text, response.stop_reason) == ("I was about to", "refusal")
+    assert "filter" in str(response.calls[0].error)
+
+
+async def test_an_empty_answer_is_silence(ask: Ask, server: ProviderServer) -> None:
+    answers(server, Answer(""))
+    response = await ask()
+    assert (response.text, response.calls, response.stop_reason) == ("", (), "end")
+
+
+async def test_a_word_that_nobody_knows_is_kept(ask: Ask, server: ProviderServer) -> None:
+    answers(server, Answer("text", stop_reason="Tea_Break"))
+    assert (await ask()).stop_reason == "Tea_Break"
+
+
+async def test_an_answer_that_the_provider_gave_up_on_is_asked_for_again(
+    ask: Ask, server: ProviderServer, fast_clock: object
+) -> None:
+    """Gemini ends so when it has written a call that it cannot read itself."""
+    answers(server, Answer("", stop_reason="function_call_filter: MALFORMED_FUNCTION_CALL"), Answer("at last"))
+    assert (await ask()).text == "at last"
+
+
+async def test_giving_up_every_time_is_an_error(ask: Ask, server: ProviderServer, fast_clock: object) -> None:
+    server.script = lambda _: Answer("", stop_reason="error")
+    with pytest.raises(ModelError) as caught:
+        await ask()
+    assert (caught.value.kind, server.count) == ("protocol", 5)
+
+
+async def test_what_came_before_the_provider_gave_up_is_kept(ask: Ask, server: ProviderServer) -> None:
+    answers(server, Answer("half a thou", stop_reason="error"))
+    response = await ask()
+    assert (response.text, response.stop_reason, server.count) == ("half a thou", "error", 1)
+
+
+def test_calls_make_an_end_a_call_for_tools_and_no_calls_the_reverse() -> None:
+    assert stop_reason("stop", calls=True) == stop_reason("", calls=True) == "tool_calls"
+    assert stop_reason("tool_use", calls=False) == stop_reason("", calls=False) == "end"
+    assert stop_reason("max_tokens", calls=True) == "length"
+
+
+def test_the_model_is_told_to_go_on_only_where_nothing_else_makes_it() -> None:
+    cut = ModelResponse("I will", (), Usage(), "length")
+    assert "smaller steps" in str(unfinished(cut))
+    assert "Go on" in str(unfinished(attrs.evolve(cut, stop_reason="pause")))
+    assert unfinished(attrs.evolve(cut, calls=(ToolCall("1", "reply", {}),))) is None
+    assert [unfinished(attrs.evolve(cut, stop_reason=word)) for word in ("end", "refusal", "odd")] == [None] * 3
+
+
+def test_a_refusal_is_explained_where_the_provider_explains_it() -> None:
+    assert "because" in explanation({"type": "refusal", "category": "bio", "explanation": "because"})
+    assert "bio" in explanation({"category": "bio", "explanation": None})
+    assert explanation(None) == explanation({}) == explanation("x") == ""
