@@ -174,6 +174,7 @@ def _config(world: _World) -> GatewayConfig:
         agent=world.persona.name,
         origins=local_origins(world.settings.http.port) | frozenset(settings.allowed_origins),
         access={"cli": world.settings.channels.cli.allow_from},
+        owners=world.settings.agent.owners,
         max_frame_bytes=settings.max_frame_bytes,
     )
 

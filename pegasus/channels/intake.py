@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 
 from actors import Answer, Ref
 from pegasus.main_agent.commands import CONTROL, command_of
+from pegasus.main_agent.ranks import rank_of
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.storage.messages import Accept, Accepted, JournalMessage, Overloaded
 
@@ -56,12 +57,14 @@ def check(message: InboundMessage) -> None:
             raise InvalidMessage(f"{field}: found {value!r:.80}, allowed: {NAME_RULE}")
 
 
-async def hand_in(journal: Ref[JournalMessage], message: InboundMessage) -> Answer[Accepted | Overloaded]:
+async def hand_in(
+    journal: Ref[JournalMessage], message: InboundMessage, owners: Collection[str] = ()
+) -> Answer[Accepted | Overloaded]:
     """Put the message into the journal's mailbox and return at once; the answer comes when it is on disk.
 
-    For adapters that keep several messages under way, so that they share one fsync. Checks nothing.
+    For adapters that keep several messages under way, so that they share one fsync. Checks nothing. owners: `agent.owners`.
     """
-    return await journal.request(Accept, message, lane(message.text))
+    return await journal.request(Accept, message, lane(message.text), rank_of(message.channel, owners))
 
 
 async def submit(
@@ -69,14 +72,16 @@ async def submit(
     message: InboundMessage,
     *,
     access: Access | None = None,
+    owners: Collection[str] = (),
     timeout: float = JOURNAL_TIMEOUT,
 ) -> Accepted | Overloaded:
     """Give the agent a message; when this returns Accepted, it is on disk and will be answered, come what may.
 
-    timeout: seconds. Raises InvalidMessage, Denied, StorageError (the disk refused), ActorError (no answer in time).
+    owners: whose messages go first (`agent.owners`). timeout: seconds.
+    Raises InvalidMessage, Denied, StorageError (the disk refused), ActorError (no answer in time).
     Cancelled, the message may or may not be accepted: the same id may be submitted again.
     """
     check(message)
     if access is not None and not permits(access, message.channel):
         raise Denied(f"{message.channel.user_id or message.channel.address} may not talk to the agent here")
-    return await (await hand_in(journal, message)).get(timeout)
+    return await (await hand_in(journal, message, owners)).get(timeout)

@@ -12,7 +12,8 @@ class GatewayConfig:
     """How the gateway behaves.
 
     token: what a client must show. agent: the name in `welcome`. origins: what a browser's Origin header may be.
-    access: `allow_from` by channel type. Times in seconds: hello_timeout from the TCP connection to a good hello; keepalive:
+    access: `allow_from` by channel type. owners: whose messages go first (`agent.owners`).
+    Times in seconds: hello_timeout from the TCP connection to a good hello; keepalive:
     how often the silent are pinged, and how long they have to answer; send_timeout for one write.
     queue_frames, queue_bytes: what may wait for one client before it is disconnected.
     """
@@ -21,6 +22,7 @@ class GatewayConfig:
     agent: str = "Pegasus"
     origins: frozenset[str] = frozenset()
     access: Access = attrs.field(factory=dict)
+    owners: tuple[str, ...] = ()
     max_frame_bytes: int = 1 << 20
     max_connections: int = 1000
     hello_timeout: float = 10.0

@@ -230,7 +230,7 @@ class Connection:
             return
         await self.outgoing.slot()
         try:
-            answer = await hand_in(self._hub.journal, message)
+            answer = await hand_in(self._hub.journal, message, self._hub.config.owners)
         except ActorError as error:
             self.outgoing.answer(_not_accepted(message.id, error))
         else:

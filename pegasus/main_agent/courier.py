@@ -14,6 +14,7 @@ import trio
 from actors import Inbox, Ref
 from pegasus.main_agent.messages import OWN_ID
 from pegasus.main_agent.notices import TYPE
+from pegasus.main_agent.ranks import TASKS
 from pegasus.messages import ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Accept, Accepted, JournalMessage, StorageError
@@ -40,7 +41,7 @@ async def courier(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
 async def _accept(journal: Ref[JournalMessage], message: InboundMessage) -> None:
     while True:
         try:
-            answer = await journal.ask(Accept, message, "main")
+            answer = await journal.ask(Accept, message, "main", TASKS)
         except StorageError as error:
             _log.error("a task's word waits for the disk", error=str(error))
         else:

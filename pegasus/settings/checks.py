@@ -38,6 +38,7 @@ def check_settings(settings: Settings, known: set[str]) -> list[Problem]:
     _check_providers(settings, report)
     _check_models(settings, report)
     _check_origins(settings, report)
+    _check_owners(settings, report)
     _check_tools(settings, report)
     for name, server in settings.mcp.servers.items():
         _check_mcp(f"mcp.servers.{name}", server, report)
@@ -82,6 +83,17 @@ def _check_origins(settings: Settings, report: Report) -> None:
         scheme, separator, rest = origin.partition("://")
         if not (separator and scheme and rest) or "/" in rest:
             report("gateway.allowed_origins", f'"{origin}"', 'scheme and host, as "https://example.org"', "")
+
+
+# ------------------------------------------------------------------ owners
+
+
+def _check_owners(settings: Settings, report: Report) -> None:
+    for entry in settings.agent.owners:
+        kind, colon, name = entry.partition(":")
+        if not kind or kind != kind.strip() or (colon and not name):
+            allowed = 'a channel type, as "cli", or one with a channelId or userId behind a colon, as "telegram:12345"'
+            report("agent.owners", f'"{entry}"', allowed, "")
 
 
 # ------------------------------------------------------------------ models

@@ -79,6 +79,22 @@ class Agent:
     persona: str = text("", 'path of a persona JSON, from the home directory; "" = built in')
     max_thoughts: int = whole(20, "model calls one message may cause", least=1, most=1000)
     max_replies: int = whole(50, "replies one message may get", least=1, most=1000)
+    owners: tuple[str, ...] = texts(
+        'who the agent belongs to: "type", "type:channelId" or "type:userId"; they go first, and decide about its identity',
+        "cli",
+    )
+    when_busy: str = choice(
+        "followup",
+        'a message that comes while one of the same chat is thought about: "followup": waits its turn; "steer": joins the '
+        'thought before its next model call; "interrupt": ends the call under way, which is made anew with it',
+        "followup",
+        "steer",
+        "interrupt",
+    )
+    steer_cap: int = whole(10, "messages that may join one thought; more wait their turn", least=1, most=1000)
+    burst_cap: int = whole(
+        1, "messages of one chat that have waited together and are taken up as one; 1 = each alone", least=1, most=1000
+    )
 
 
 @attrs.frozen(eq=False, repr=False)

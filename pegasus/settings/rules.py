@@ -180,9 +180,9 @@ def flag(default: bool, doc: str) -> bool:
     return _key(FlagRule(doc), default=default)
 
 
-def texts(doc: str) -> tuple[str, ...]:
-    """A key that holds a list of texts, empty by default."""
-    return _key(TextsRule(doc), default=())
+def texts(doc: str, *default: str) -> tuple[str, ...]:
+    """A key that holds a list of texts."""
+    return _key(TextsRule(doc), default=default)
 
 
 def seconds_by_name(doc: str) -> Mapping[str, float]:

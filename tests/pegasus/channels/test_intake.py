@@ -81,11 +81,13 @@ class Journal:
     def __init__(self, verdict):
         self.verdict = verdict
         self.lanes = []
+        self.ranks = []
 
     async def run(self, inbox):
         async for asked in inbox:
             assert isinstance(asked, Accept)
             self.lanes.append(asked.lane)
+            self.ranks.append(asked.rank)
             if isinstance(self.verdict, Exception):
                 asked.reply.fail(self.verdict)
             else:
@@ -106,6 +108,13 @@ async def test_submit_decides_the_lane():
     journal = Journal(Accepted(1, False))
     await submitted(journal, "/stop")
     assert journal.lanes == ["control"]
+
+
+@pytest.mark.parametrize(("owners", "rank"), [((), 1), (["cli"], 1), (["telegram:u1"], 0)])
+async def test_submit_lets_the_owner_go_first(owners, rank):
+    journal = Journal(Accepted(1, False))
+    await submitted(journal, owners=owners)
+    assert journal.ranks == [rank]
 
 
 async def test_submit_raises_what_the_disk_says():

@@ -57,6 +57,18 @@ def test_hosts_that_web_tools_may_reach(load):
     assert load(f"[tools]\nallowed_hosts = {json.dumps(hosts)}\n").tools.allowed_hosts == hosts
 
 
+@pytest.mark.parametrize("owner", ["", ":u1", "telegram:", " cli"])
+def test_what_names_no_owner(mistakes, owner):
+    [line] = mistakes(f'[agent]\nowners = ["cli", "{owner}"]\n')
+    assert line.startswith(f'pegasus.toml: agent.owners: found "{owner}"; allowed: a channel type')
+
+
+def test_owners_are_types_spaces_and_users(load):
+    owners = ("cli", "telegram:12345", "slack:#ops", "web:a:b")
+    assert load(f"[agent]\nowners = {json.dumps(owners)}\n").agent.owners == owners
+    assert load("[agent]\nowners = []\n").agent.owners == ()
+
+
 def test_searxng_needs_its_address(mistakes):
     [line] = mistakes('[tools.web_search]\nprovider = "searxng"\n')
     assert line.startswith(
