@@ -99,9 +99,9 @@ def make_faculties(parts: Parts, workshop: Workshop, find: Find, channels: list[
     found = (current_time(parts.clock), *delegating_tools(agent, types), *task_tools(agent))
     tools = {tool.name: tool for tool in found}
     named = (REPLY.name, *(name for name in tools if name != ALIAS))
-    return Faculties(
-        main_prompt(parts.persona, tools=named, channels=channels, subagents=types), tools, frozenset({ALIAS})
-    )
+    direct = parts.settings.agent.speech == "direct"
+    prompt = main_prompt(parts.persona, tools=named, channels=channels, subagents=types, direct=direct)
+    return Faculties(prompt, tools, frozenset({ALIAS}))
 
 
 def make_works(workshop: Workshop, find: Find) -> Works:

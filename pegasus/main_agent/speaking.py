@@ -6,6 +6,7 @@ import json
 
 import attrs
 
+from pegasus.identity import SILENCE
 from pegasus.main_agent.messages import OWN_ID
 from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage
 from pegasus.models.base import ToolCall, ToolSpec
@@ -60,8 +61,9 @@ def post_of(call: ToolCall, item: Item) -> Post | Unspeakable:
 
 
 def spoken(text: str, item: Item, place: int) -> Post | None:
-    """What the model wrote is what is said (direct speech); None if it wrote nothing. place: makes the key unique."""
-    return answer_to(item, text.strip(), f"text-{place}") if text.strip() else None
+    """What the model wrote is what is said (direct speech); None if it chose silence. place: makes the key unique."""
+    said = text.strip()
+    return answer_to(item, said, f"text-{place}") if said and said != SILENCE else None
 
 
 def answer_to(item: Item, text: str, purpose: str) -> Post:

@@ -17,7 +17,6 @@ _LATER_CHANNELS: Final = ("telegram", "slack", "sms", "web", "api")
 
 NOT_YET: Final = (
     # key path (* = any name), the values that need a later version, what to write instead
-    ("agent.speech", ("direct",), '"monologue"'),
     ("agent.scope", ("chat",), '"global"'),
     *((f"channels.{name}.enabled", (True,), "false") for name in _LATER_CHANNELS),
     *((f"channels.{name}.allow_from", (ANY_VALUE,), "[]") for name in _LATER_CHANNELS),

@@ -29,7 +29,7 @@ MISTAKES = {
     "not UTF-8": (b'[gateway]\nhost = "\xff"\n', ["UTF-8"]),
     "a persona that is not there": ('[agent]\npersona = "nobody.json"\n', ["nobody.json"]),
     "a remote host": ('[gateway]\nhost = "0.0.0.0"\n', ["gateway.host", "allow_remote"]),
-    "what comes later": ('[agent]\nspeech = "direct"\n', ["agent.speech", "direct"]),
+    "what comes later": ('[agent]\nscope = "chat"\n', ["agent.scope", "chat"]),
 }
 
 

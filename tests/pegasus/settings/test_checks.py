@@ -122,8 +122,8 @@ def test_a_tool_server_has_the_keys_of_its_transport(mistakes, text, key):
     ("text", "line"),
     [
         (
-            '[agent]\nspeech = "direct"\n',
-            'agent.speech: found "direct", which is not in this version yet; allowed: "monologue"',
+            '[agent]\nscope = "chat"\n',
+            'agent.scope: found "chat", which is not in this version yet; allowed: "global"',
         ),
         ('[agent]\nscope = "chat"\n', 'agent.scope: found "chat", which is not in this version yet; allowed: "global"'),
         (
