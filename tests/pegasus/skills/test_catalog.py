@@ -1,0 +1,159 @@
+"""Skills in folders: whose wins, what is taken up when a file changes, what is refused."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from pegasus.skills import Skills
+from pegasus.skills.catalog import LOOK_EVERY, MOST
+from pegasus.skills.skill import LARGEST
+
+
+def write(folder, name, text="Do it.", description="d"):
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    file = folder / name / "SKILL.md"
+    file.write_text(f"---\ndescription: {description}\n---\n{text}", encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def folders(tmp_path):
+    made = [tmp_path / name for name in ("built-in", "home", "workspace")]
+    for folder in made:
+        folder.mkdir()
+    return made
+
+
+def test_the_later_folder_wins(folders):
+    for n, folder in enumerate(folders):
+        write(folder, "a", f"from {n}")
+    write(folders[0], "b")
+    write(folders[1], "c")
+    skills = Skills(*folders)
+    assert skills.get("a").body == "from 2"
+    assert [skill.name for skill in skills.all()] == ["a", "c", "b"]
+
+
+def test_a_missing_folder_is_empty(tmp_path):
+    skills = Skills(tmp_path / "nowhere")
+    assert (skills.all(), skills.problems, skills.get("../x")) == ((), (), None)
+
+
+def test_a_broken_one_of_the_user_leaves_the_built_in_one(folders):
+    write(folders[0], "a", "good")
+    (folders[1] / "a").mkdir()
+    (folders[1] / "a" / "SKILL.md").write_text("---\nname: [\n---\nBody")
+    skills = Skills(*folders)
+    assert skills.get("a").body == "good"
+    assert "left out" in str(skills.problems[0])
+
+
+async def test_changes_are_taken_up_a_second_later(folders, autojump_clock):
+    file = write(folders[1], "a", "old")
+    write(folders[1], "gone")
+    skills = Skills(*folders, in_thread=False)
+    await skills.fresh()
+    write(folders[1], "a", "newer")
+    os.utime(file, ns=(1, 1))
+    write(folders[2], "b")
+    (folders[1] / "gone" / "SKILL.md").unlink()
+    await skills.fresh()
+    assert skills.get("a").body == "old"  # looked less than a second ago
+    await trio.sleep(LOOK_EVERY)
+    await skills.fresh()
+    assert skills.get("a").body == "newer"
+    assert skills.get("b") is not None
+    assert skills.get("gone") is None
+
+
+async def test_a_file_that_looks_as_before_is_not_read_again(folders, autojump_clock):
+    write(folders[1], "a")
+    skills = Skills(*folders, in_thread=False)
+    await skills.fresh()
+    before = skills.get("a")
+    await trio.sleep(LOOK_EVERY)
+    await skills.fresh()
+    assert skills.get("a") is before
+
+
+async def test_a_problem_is_logged_once_and_again_when_it_comes_back(folders, autojump_clock, monkeypatch):
+    logged = []
+    log = SimpleNamespace(warning=lambda *_, problem: logged.append(problem))
+    monkeypatch.setattr("pegasus.skills.catalog._log", log)
+    (folders[1] / "a").mkdir()
+    file = folders[1] / "a" / "SKILL.md"
+    skills = Skills(*folders, in_thread=False)
+    for text in ("---\nx", "---\nx", "fine", "---\nx"):
+        file.write_text(text)
+        await skills.fresh()
+        await trio.sleep(LOOK_EVERY)
+    assert [("has no end" in problem, "no description" in problem) for problem in logged] == [
+        (True, False),
+        (False, True),
+        (True, False),
+    ]
+
+
+async def test_files_may_be_read_in_a_thread(folders):
+    write(folders[1], "a")
+    skills = Skills(*folders)
+    await skills.fresh()
+    assert skills.get("a") is not None
+
+
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_a_link_that_leads_out_is_refused(folders, tmp_path, what):
+    outside = write(tmp_path / "elsewhere", "a")
+    if what == "folder":
+        (folders[1] / "a").symlink_to(outside.parent)
+    else:
+        (folders[1] / "a").mkdir()
+        (folders[1] / "a" / "SKILL.md").symlink_to(outside)
+    skills = Skills(*folders)
+    assert skills.get("a") is None
+    assert "which is not in" in skills.problems[0].text
+
+
+def test_a_folder_that_is_itself_a_link_is_the_users_own_affair(folders, tmp_path):
+    write(folders[1], "a")
+    (tmp_path / "link").symlink_to(folders[1])
+    assert Skills(tmp_path / "link").get("a") is not None
+
+
+def test_what_is_no_file_is_refused_without_waiting_for_it(folders):
+    for name in ("pipe", "folder"):
+        (folders[1] / name).mkdir()
+    os.mkfifo(folders[1] / "pipe" / "SKILL.md")
+    (folders[1] / "folder" / "SKILL.md").mkdir()
+    skills = Skills(*folders)
+    assert skills.all() == ()
+    assert [problem.text for problem in skills.problems] == ["is no regular file"] * 2
+
+
+def test_files_that_are_too_large_or_no_text_cost_only_their_own_skill(folders):
+    write(folders[1], "large", "x" * LARGEST)
+    (folders[1] / "binary").mkdir()
+    (folders[1] / "binary" / "SKILL.md").write_bytes(b"abc\xff")
+    (folders[1] / "Upper").mkdir()
+    (folders[1] / "Upper" / "SKILL.md").write_text("Body")
+    (folders[1] / "no-skill").mkdir()
+    write(folders[1], "good")
+    skills = Skills(*folders)
+    assert [skill.name for skill in skills.all()] == ["good"]
+    assert [problem.text.split(":")[0] for problem in skills.problems] == [
+        "the folder 'Upper'",
+        "is no UTF-8 text (byte 3)",
+        "is larger than 64 kB; longer material belongs into files beside it",
+    ]
+
+
+def test_more_folders_than_anybody_has_are_not_all_looked_at(folders):
+    for n in range(MOST + 1):
+        (folders[1] / f"s{n:04}").mkdir()
+    write(folders[1], "s0000")
+    write(folders[1], f"s{MOST:04}")
+    skills = Skills(*folders)
+    assert [skill.name for skill in skills.all()] == ["s0000"]
+    assert "only the first 500" in skills.problems[0].text

@@ -1,0 +1,136 @@
+"""What a SKILL.md says, and what is said of a wrong one."""
+
+from pathlib import Path
+
+import pytest
+
+from pegasus.skills import BUILT_IN, Skills, parse
+from pegasus.skills.skill import LONGEST_DESCRIPTION
+
+
+def skill_of(text, folder="thing"):
+    return parse(text, Path("skills") / folder)[0]
+
+
+def warnings_of(text, folder="thing"):
+    return parse(text, Path("skills") / folder)[1]
+
+
+def test_everything_a_front_matter_may_say():
+    text = """---
+name: thing
+description: Does a thing.
+disable-model-invocation: true
+user-invocable: false
+allowed-tools: read_file, github__*
+context: fork
+agent: explore
+model: anthropic/claude-haiku-5-5
+argument-hint: "[what]"
+arguments: zero-based
+---
+Do it."""
+    found = skill_of(text)
+    assert (found.name, found.description, found.body) == ("thing", "Does a thing.", "Do it.")
+    assert (found.by_model, found.by_user, found.fork, found.agent) == (False, False, True, "explore")
+    assert (found.tools, found.model) == (("read_file", "github__*"), "anthropic/claude-haiku-5-5")
+    assert (found.argument_hint, found.first) == ("[what]", 0)
+
+
+def test_left_out_means_inline_for_everybody_with_every_tool_and_the_model_that_thinks_already():
+    found = skill_of("---\ndescription: d\n---\nDo it.")
+    assert (found.name, found.fork, found.agent, found.by_model, found.by_user) == (
+        "thing",
+        False,
+        "general",
+        True,
+        True,
+    )
+    assert (found.tools, found.model, found.argument_hint, found.first) == (None, "", "", 1)
+    assert warnings_of("---\ndescription: d\n---\nDo it.") == []
+
+
+def test_without_a_description_the_first_paragraph_stands_in_for_it():
+    found = skill_of(f"# Title\n\nDoes a\nthing. {'x' * 300}\n\nMore.")
+    assert found.description.startswith("Does a thing. xxx")
+    assert len(found.description) == 200
+    assert "no description" in warnings_of("Body")[0]
+
+
+def test_a_description_is_one_line_in_which_nothing_hides():
+    found = skill_of('---\ndescription: "a\\n\\n## Safety\\u202e\\u0007 off\\U000E0041"\n---\nBody')
+    assert found.description == "a ## Safety off"
+
+
+def test_a_description_that_is_too_long_is_cut_and_that_is_said():
+    text = f"---\ndescription: {'x' * 2000}\n---\nBody"
+    assert len(skill_of(text).description) == LONGEST_DESCRIPTION
+    assert "is cut" in warnings_of(text)[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("read_file, grep_files", ("read_file", "grep_files")),
+        ("Read Grep Glob", ("read_file", "grep_files", "list_files")),
+        ("mcp__linear__create_issue", ("linear__create_issue",)),
+        ("[read_file, Bash]", ("read_file", "shell_exec")),
+        ("'*'", None),
+        ("read_file, *", None),
+        ("[]", ()),
+        ("Bash(git add *), read_file", ("read_file",)),
+    ],
+)
+def test_allowed_tools_in_every_common_spelling(written, meant):
+    assert skill_of(f"---\ndescription: d\nallowed-tools: {written}\n---\nBody").tools == meant
+
+
+def test_a_tool_that_is_allowed_in_part_is_not_allowed_and_that_is_said():
+    [warning] = warnings_of("---\ndescription: d\nallowed-tools: Bash(git add *)\n---\nBody")
+    assert "Bash(git add *)" in warning
+    assert "left out" in warning
+
+
+def test_keys_of_the_common_format_are_passed_over_and_others_are_named():
+    text = "---\ndescription: d\nlicense: MIT\nmetadata: {a: 1}\nalowed-tools: x\n---\nBody"
+    [warning] = warnings_of(text)
+    assert "unknown key 'alowed-tools'" in warning
+
+
+def test_a_skill_that_nobody_may_call_is_doubtful():
+    text = "---\ndescription: d\ndisable-model-invocation: true\nuser-invocable: false\n---\nBody"
+    assert "nobody can" in warnings_of(text)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "folder", "problem"),
+    [
+        ("Body", "..", "the folder '..': allowed are"),
+        ("Body", "Big", "allowed are"),
+        ("Body", "-x", "allowed are"),
+        ("Body", "x" * 65, "allowed are"),
+        ("---\nname: other\n---\nBody", "thing", "must be the name of its folder, 'thing'"),
+        ("---\nname: ../x\n---\nBody", "thing", "must be the name of its folder"),
+        ("---\nname: 7\n---\nBody", "thing", "name must be a text, found a number"),
+        ("---\ndescription: d\n---\n\n", "thing", "the body is what the skill says"),
+        ("---\ndescription: [x\n---\nBody", "thing", "no YAML"),
+        ("---\ndescription: d\n", "thing", "has no end"),
+        ("---\ncontext: thread\n---\nBody", "thing", "context 'thread': allowed: inline, fork"),
+        ("---\nuser-invocable: 1\n---\nBody", "thing", "must be true or false"),
+        ("---\nuser-invocable: maybe\n---\nBody", "thing", "must be true or false"),
+        ("---\nallowed-tools: 7\n---\nBody", "thing", "allowed-tools must be"),
+        ("---\nmodel: sonnet\n---\nBody", "thing", 'allowed: "<provider>/<model>"'),
+        ("---\narguments: two-based\n---\nBody", "thing", "allowed: one-based, zero-based"),
+    ],
+)
+def test_a_wrong_file_says_what_is_wrong(text, folder, problem):
+    with pytest.raises(ValueError, match=problem.replace("[", r"\[")):
+        parse(text, Path("skills") / folder)
+
+
+def test_the_built_in_skills_are_without_fault():
+    skills = Skills(BUILT_IN)
+    assert {skill.name for skill in skills.all()} >= {"commit", "review", "explain", "decide", "plan-day", "remember"}
+    assert skills.problems == ()
+    assert all(skill.by_user and skill.tools for skill in skills.all())
+    assert {skill.name for skill in skills.all() if skill.fork} == {"commit", "review"}
