@@ -84,6 +84,9 @@ def _habits(settings: Settings) -> Habits:
         tool_timeout=settings.tools.timeout,
         tool_timeouts=settings.tools.timeouts,
         direct=agent.speech == "direct",
+        when_busy=agent.when_busy,
+        steer_cap=agent.steer_cap,
+        burst_cap=agent.burst_cap,
     )
 
 

@@ -125,7 +125,6 @@ def test_a_tool_server_has_the_keys_of_its_transport(mistakes, text, key):
             '[agent]\nscope = "chat"\n',
             'agent.scope: found "chat", which is not in this version yet; allowed: "global"',
         ),
-        ('[agent]\nscope = "chat"\n', 'agent.scope: found "chat", which is not in this version yet; allowed: "global"'),
         (
             "[channels.telegram]\nenabled = true\n",
             "channels.telegram.enabled: found true, which is not in this version yet; allowed: false",
