@@ -56,7 +56,8 @@ async def persister(inbox: Inbox[PersisterMessage], journal: Ref[JournalMessage]
         async for message in inbox:
             match message:
                 case Record():
-                    writer.add(message)
+                    if not await writer.written_at_once(message):
+                        writer.add(message)
                 case Forget(task_id):
                     writer.forget(task_id)
                 case GetPending(reply):
@@ -90,7 +91,7 @@ class _Writer:
         self._records: deque[Record] = deque()
         self._stale = False
         self._forget_at = math.inf
-        self._closing = False
+        self._closing = self._is_writing = False
         self._news = trio.Event()
         self._finished = trio.Event()
 
@@ -127,6 +128,28 @@ class _Writer:
 
     # ------------------------------------------------------------------ what is asked for
 
+    async def written_at_once(self, record: Record) -> bool:
+        """Write and answer it, as most are: lines for one log that is open, while nothing else is to be written before.
+
+        False: it is for `add`, since it is of another kind, or since the disk refuses.
+        """
+        if self._records or self._is_writing:
+            return False
+        where = ""
+        for event in record.events:
+            path = self._places.known(event.task_id or "")
+            if path is None or (where and path != where) or event.type not in KEYS:
+                return False
+            if event.type in _BEGINS and event.task_id not in self.pending:
+                return False
+            where = path
+        try:
+            await self._journal.ask(Commit, ((where, b"".join(map(task_line, record.events))),))
+        except StorageError:
+            return False
+        record.reply.send(None)
+        return True
+
     def add(self, record: Record) -> None:
         """To be written, and then answered."""
         self._records.append(record)
@@ -145,7 +168,9 @@ class _Writer:
         """Write what there is to write, for ever."""
         while True:
             if self._records:
+                self._is_writing = True
                 await self._write([self._records.popleft() for _ in range(len(self._records))])
+                self._is_writing = False
             elif self._stale and trio.current_time() >= self._forget_at:
                 await self._until_written(self._write_pending, PENDING)
             elif self._closing:
