@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from actors import ActorError
 from pegasus.events import Event, EventType
-from pegasus.messages import Json
+from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.storage.messages import StorageError
 from pegasus.tasks import payloads
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import Submit, TaskError, task_id_of
 from pegasus.tasks.office import Office
+from pegasus.tasks.overrides import overridden, with_overrides, without_overrides
 from pegasus.tasks.registry import TaskEntry
 from pegasus.tasks.seats import Seats
 from pegasus.tasks.types import DEFAULT
@@ -30,9 +31,8 @@ class Intake:
         """Answered when TASK_CREATED has come back from the bus, for then it is on disk."""
         if not request.text.strip():
             raise TaskError("input is empty: say what is to be done")
-        if self._office.ports.kit.types.get(request.task_type) is None:
-            known = ", ".join(self._office.ports.kit.types.names())
-            raise TaskError(f"there is no type {request.task_type!r} of task; there are: {known}")
+        metadata = with_overrides(request.metadata, request.model, request.tools)
+        self._check_type(request, metadata)
         task_id = task_id_of(request.key) if request.key else self._office.ports.events.new_id()
         entry = self._office.registry.get_or_none(task_id)
         if entry is None and request.key and await self._office.archive.exists(task_id):
@@ -48,13 +48,25 @@ class Intake:
                 request.text,
                 description=request.description,
                 source=request.source,
-                metadata=request.metadata,
+                metadata=metadata,
                 task_type=request.task_type,
             )
             entry = await self._create(received, payload, task_id, request.priority, announce=True)
         if not entry.created:
             await entry.known.wait()
         return task_id
+
+    def _check_type(self, request: Submit, metadata: Metadata) -> None:
+        kit = self._office.ports.kit
+        task_type = kit.types.get(request.task_type)
+        if task_type is None:
+            known = ", ".join(kit.types.names())
+            raise TaskError(f"there is no type {request.task_type!r} of task; there are: {known}")
+        if request.model:
+            try:
+                kit.model_for(overridden(task_type, metadata))
+            except ValueError as error:
+                raise TaskError(str(error)) from error
 
     async def _create(
         self, parent: Event, payload: dict[str, Json], task_id: str, priority: int | None, *, announce: bool = False
@@ -94,7 +106,7 @@ class Intake:
             text,
             description=str(event.payload.get("description") or ""),
             source=event.source,
-            metadata=metadata if isinstance(metadata, dict) else None,
+            metadata=without_overrides(metadata) if isinstance(metadata, dict) else None,
             task_type=kind if isinstance(kind, str) and self._office.ports.kit.types.get(kind) else DEFAULT,
         )
         try:

@@ -31,7 +31,9 @@ class Submit:
 
     key: the same key gives the same task, however often it is submitted (after a crash, say); None: always a new one.
     metadata: kept with the task and given back with every notification ({"channel": …}).
-    Fails with TaskError for an unknown type, an empty input, or more than `tasks.max_queued` waiting tasks.
+    model: who thinks instead of the model of its type, "<provider>/<model>" or a role. tools: names or patterns, what it may
+    use of its type's tools; None = all of them. Both are kept with the task.
+    Fails with TaskError for an unknown type or model, an empty input, or more than `tasks.max_queued` waiting tasks.
     """
 
     reply: Reply[str]
@@ -42,6 +44,8 @@ class Submit:
     metadata: Metadata = attrs.field(factory=dict)
     key: str | None = None
     priority: int | None = None
+    model: str = ""
+    tools: tuple[str, ...] | None = None
 
 
 @attrs.frozen

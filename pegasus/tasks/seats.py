@@ -18,6 +18,7 @@ from pegasus.tasks.context import TaskState
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import TaskError
 from pegasus.tasks.office import Ended, Office
+from pegasus.tasks.overrides import overridden
 from pegasus.tasks.registry import TaskEntry
 from pegasus.tasks.task import Permits, send, task
 from pegasus.tasks.task_messages import Begin, Handle, Hold, TaskMessage
@@ -59,7 +60,7 @@ class Seats:
             f"task:{fsm.task_id}",
             task,
             fsm,
-            task_type,
+            overridden(task_type, fsm.draft.base.input_metadata),
             self._office.ports,
             self._permits,
             restart=Restart.TEMPORARY,

@@ -26,17 +26,25 @@ _KEYS = ("name", "description", "tools", "model")
 
 @attrs.frozen
 class TaskType:
-    """tools: names or patterns ("github__*"); None = all. model: "<provider>/<model>" or a role, "" = the role subagent."""
+    """tools: names or patterns ("github__*"); None = all. model: "<provider>/<model>" or a role, "" = the role subagent.
+
+    within: what one task may use of these, None = all of them (`pegasus.tasks.overrides`).
+    """
 
     name: str
     description: str
     tools: tuple[str, ...] | None
     model: str
     prompt: str
+    within: tuple[str, ...] | None = None
 
     def allows(self, tool: str) -> bool:
         """Whether a task of this type may use the tool: what the model is shown, and what is checked when it calls."""
-        return self.tools is None or any(fnmatchcase(tool, pattern) for pattern in self.tools)
+        return _names(self.tools, tool) and _names(self.within, tool)
+
+
+def _names(patterns: tuple[str, ...] | None, tool: str) -> bool:
+    return patterns is None or any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 class TaskTypes:

@@ -96,7 +96,7 @@ class Doer:
         tool = self._toolbox.get(call.name)
         if tool is None or not task_type.allows(call.name):
             names = ", ".join(spec.name for spec in (*visible(self._toolbox, task_type), NOTIFY, ASK_USER))
-            why = "there is no such tool" if tool is None else f"it is not available to tasks of type {task_type.name}"
+            why = "there is no such tool" if tool is None else _forbidden(task_type)
             return _failed(f"{call.name}: {why}. There are: {names}"), ""
         return await self._toolbox.run(tool, call.arguments, context), ""
 
@@ -107,6 +107,11 @@ def _notify(call: PlannedCall, task_id: str) -> tuple[ToolOutcome, str]:
         return _failed("message is required: what they should know, as a text"), ""
     result = {"action": "notify", "message": message, "taskId": task_id}
     return ToolOutcome(json.dumps(result, ensure_ascii=False), failed=False), message
+
+
+def _forbidden(task_type: TaskType) -> str:
+    limited = " with the limits that this one has" if task_type.within is not None else ""
+    return f"it is not available to tasks of type {task_type.name}{limited}"
 
 
 def _failed(why: str) -> ToolOutcome:

@@ -58,7 +58,7 @@ class Thinker:
     def __init__(self, persona: Persona, clock: Callable[[], int]) -> None:
         self._persona = persona
         self._clock = clock
-        self._prompts: dict[TaskType, str] = {}
+        self._prompts: dict[str, str] = {}
 
     async def think(
         self,
@@ -76,9 +76,10 @@ class Thinker:
 
     def prompt(self, task_type: TaskType) -> str:
         """The system prompt in task mode: the same text for every call of a type, so that providers can cache it."""
-        if task_type not in self._prompts:
-            self._prompts[task_type] = task_prompt(self._persona, task_type.prompt)
-        return self._prompts[task_type]
+        body = task_type.prompt
+        if body not in self._prompts:
+            self._prompts[body] = task_prompt(self._persona, body)
+        return self._prompts[body]
 
     def _turns(self, entries: tuple[Entry, ...]) -> tuple[Turn, ...]:
         whole = repair(entries, lambda made: _NOT_DONE, self._clock()).entries

@@ -161,7 +161,7 @@ def standard_tools(calls):
 
 
 @asynccontextmanager
-async def open_desk(model, *, limits=Limits(), shelf=None, listener=None, memory=None, tools=(), timeout=60.0):
+async def open_desk(model, *, limits=Limits(), shelf=None, listener=None, memory=None, tools=(), timeout=60.0, model_for=None):
     calls = []
     shelf, listener, watcher = shelf or Shelf(), listener or Listener(), Watcher()
     types, _ = load_types(BUILT_IN)
@@ -180,7 +180,7 @@ async def open_desk(model, *, limits=Limits(), shelf=None, listener=None, memory
             doer=Doer(toolbox, clock),
             reflector=Reflector(PERSONA, 100_000),
             toolbox=toolbox,
-            model_for=lambda task_type: model,
+            model_for=model_for or (lambda task_type: model),
             reflection_model=model,
             context=ToolContext(),
             memory=memory,
