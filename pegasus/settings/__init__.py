@@ -9,6 +9,7 @@ from pegasus.settings.errors import Problem, SettingsError
 from pegasus.settings.load import changed_keys, load_settings, reload_settings, secrets_of
 from pegasus.settings.model import (
     Agent,
+    Budget,
     Channel,
     Channels,
     Gateway,
@@ -17,7 +18,9 @@ from pegasus.settings.model import (
     Mcp,
     McpServer,
     Models,
+    Price,
     Provider,
+    Route,
     Run,
     Session,
     Settings,
@@ -29,6 +32,7 @@ from pegasus.settings.model import (
 
 __all__ = [
     "Agent",
+    "Budget",
     "Channel",
     "Channels",
     "Gateway",
@@ -37,8 +41,10 @@ __all__ = [
     "Mcp",
     "McpServer",
     "Models",
+    "Price",
     "Problem",
     "Provider",
+    "Route",
     "Run",
     "Session",
     "Settings",

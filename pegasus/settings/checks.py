@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pegasus.settings.errors import Problem, one_of
-from pegasus.settings.model import PROVIDER_TYPES, McpServer, Settings
+from pegasus.settings.model import MODEL_ROLES, PROVIDER_TYPES, McpServer, Settings
 
 Report = Callable[[str, str, str, str], None]
 """key path, found, allowed, hint."""
@@ -113,14 +113,18 @@ def _is_web_address(url: str) -> bool:
 
 def _check_models(settings: Settings, report: Report) -> None:
     models = settings.models
-    roles = [(f"models.{role}", getattr(models, role)) for role in ("default", "subagent", "compact", "reflection")]
+    roles = [(f"models.{role}", getattr(models, role)) for role in MODEL_ROLES if getattr(models, role)]
     roles += [("models.fallback", name) for name in models.fallback]
+    roles += [("models.choices", name) for name in models.choices]
+    for name, route in models.routes.items():
+        roles.append((f"models.routes.{name}.model", route.model))
+        if route.max_tokens and route.max_tokens < route.min_tokens:
+            allowed = f"0, or at least min_tokens ({route.min_tokens})"
+            report(f"models.routes.{name}.max_tokens", str(route.max_tokens), allowed, "")
     for key, name in roles:
         provider, _, model = name.partition("/")
-        if not name and key != "models.fallback":
-            continue
         if not provider or not model:
-            report(key, f'"{name}"', '"<provider>/<model>"', "")
+            report(key, f'"{name}"' if name else "nothing", '"<provider>/<model>"', "")
         elif provider not in settings.providers:
             known = ", ".join(settings.providers)
             hint = f"Define it as [providers.{provider}]."

@@ -115,19 +115,22 @@ class _Reader:
             if rule is None:
                 self._unknown(here, list(rules), layer)
             elif isinstance(rule, SectionRule):
-                read = self._named if rule.named else self.section
-                read(rule.cls, value, here, tree.setdefault(key, {}), layer)
+                inner = tree.setdefault(key, {})
+                if rule.named:
+                    self._named(rule, value, here, inner, layer)
+                else:
+                    self.section(rule.cls, value, here, inner, layer)
             else:
                 self._leaf(rule, value, here, tree, layer)
 
-    def _named(self, cls: type[attrs.AttrsInstance], table: object, path: Path, tree: Tree, layer: Layer) -> None:
+    def _named(self, rule: SectionRule, table: object, path: Path, tree: Tree, layer: Layer) -> None:
         for name, value in self._items(table, path, layer, f"tables, as [{'.'.join(path)}.NAME]"):
             key = _known_name(name, tree) if layer.folded else name
-            if not _is_name(key):
-                allowed = f"letters, digits, - and _, at most {_MAX_NAME}"
+            if not (_is_model(key) if rule.models else _is_name(key)):
+                allowed = '"<provider>/<model>"' if rule.models else f"letters, digits, - and _, at most {_MAX_NAME}"
                 self.problems.append(Problem(layer.source, ".".join(path), f'the name "{key[:80]}"', allowed))
             else:
-                self.section(cls, value, (*path, key), tree.setdefault(key, {}), layer)
+                self.section(rule.cls, value, (*path, key), tree.setdefault(key, {}), layer)
 
     def _leaf(self, rule: Rule, value: object, path: Path, tree: Tree, layer: Layer) -> None:
         if isinstance(rule, TableRule):
@@ -189,6 +192,16 @@ def describe(value: object, rule: Rule | None = None) -> str:
 
 def _is_name(name: str) -> bool:
     return len(name) <= _MAX_NAME and name.isascii() and name.replace("-", "a").replace("_", "a").isalnum()
+
+
+def _is_model(name: str) -> bool:
+    provider, slash, model = name.partition("/")
+    return (
+        bool(slash and provider and model)
+        and len(name) <= 4 * _MAX_NAME
+        and is_clean(name)
+        and not set(name) & set(" \"'")
+    )
 
 
 def _known_name(name: str, tree: Tree) -> str:

@@ -22,6 +22,7 @@ from pegasus.settings.rules import (
 )
 
 PROVIDER_TYPES: Final = ("anthropic", "openai", "gemini", "ollama", "offline")
+MODEL_ROLES: Final = ("default", "subagent", "compact", "reflection")
 
 # eq and repr are left out of every section: they cost start-up time, and a repr would show secrets.
 
@@ -33,6 +34,18 @@ class Run:
     shutdown_grace: float = number(
         10.0, "seconds a stop may take; what is not done then is cancelled", least=0, most=3600
     )
+
+
+@attrs.frozen(eq=False, repr=False)
+class Route:
+    """A rule that sends some calls to another model: the first in the file whose conditions all hold counts. NAME is any name."""
+
+    model: str = text("", 'which model then, as "<provider>/<model>"', filled=True)
+    role: str = choice("", 'only calls of this role; "" = any', "", *MODEL_ROLES)
+    channel: str = text("", 'only work for this channel, as "slack" or "slack:<channelId>"; "" = any')
+    media: str = choice("", '"image": only where an image is in the conversation', "", "image")
+    min_tokens: int = whole(0, "only prompts of at least about so many tokens", least=0)
+    max_tokens: int = whole(0, "only prompts of at most about so many tokens; 0 = any", least=0)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -49,6 +62,10 @@ class Models:
     max_concurrent_calls: int = whole(3, "model calls at the same time", least=1, most=1000)
     timeout: float = number(120.0, "seconds for one call, retries included", above=0, most=86400)
     context_window: int = whole(0, "tokens; 0 = known for the model, else 128000", least=0)
+    choices: tuple[str, ...] = texts("what /model may choose; [] = any model of a provider that can be used")
+    breaker_failures: int = whole(3, "failed calls in a row after which a model with fallbacks is left alone", least=1)
+    breaker_pause: float = number(30.0, "seconds until it is tried again; doubled each time, up to 600", above=0)
+    routes: Mapping[str, Route] = attrs.field(factory=dict, metadata=sections(Route))
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -58,6 +75,30 @@ class Provider:
     type: str = choice("", "the protocol it speaks; may be left out where NAME is one of these words", *PROVIDER_TYPES)
     api_key: str = text("", "usually ${VARIABLE}, so that the key is not in this file", secret=True)
     base_url: str = text("", '"" = the service\'s own address')
+
+
+@attrs.frozen(eq=False, repr=False)
+class Budget:
+    """What may be spent on models, in US dollars and in tokens (in and out); 0 = no limit. Days and months are those of UTC."""
+
+    daily_cost: float = number(0.0, "dollars a day", least=0)
+    daily_tokens: int = whole(0, "tokens a day", least=0)
+    monthly_cost: float = number(0.0, "dollars a month", least=0)
+    monthly_tokens: int = whole(0, "tokens a month", least=0)
+    task_cost: float = number(0.0, "dollars for one background task", least=0)
+    task_tokens: int = whole(0, "tokens for one background task", least=0)
+    channel_daily_cost: float = number(0.0, "dollars a day for one chat and its tasks", least=0)
+    channel_daily_tokens: int = whole(0, "tokens a day for one chat and its tasks", least=0)
+
+
+@attrs.frozen(eq=False, repr=False)
+class Price:
+    """What a model costs, where Pegasus does not know it or you pay another price: US dollars per million tokens."""
+
+    input: float = number(0.0, "tokens of the prompt", least=0)
+    output: float = number(0.0, "tokens of the answer", least=0)
+    cache_read: float = number(-1.0, "tokens of the prompt read from the provider's cache; -1 = as input", least=-1)
+    cache_write: float = number(-1.0, "tokens of the prompt written to it; -1 = as input", least=-1)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -252,6 +293,8 @@ class Settings:
     run: Run = attrs.field(factory=Run, metadata=section(Run))
     models: Models = attrs.field(factory=Models, metadata=section(Models))
     providers: Mapping[str, Provider] = attrs.field(factory=_standard_providers, metadata=sections(Provider))
+    budget: Budget = attrs.field(factory=Budget, metadata=section(Budget))
+    prices: Mapping[str, Price] = attrs.field(factory=dict, metadata=sections(Price, models=True))
     agent: Agent = attrs.field(factory=Agent, metadata=section(Agent))
     tasks: Tasks = attrs.field(factory=Tasks, metadata=section(Tasks))
     tools: Tools = attrs.field(factory=Tools, metadata=section(Tools))

@@ -11,7 +11,7 @@ import attrs
 from pegasus.settings.checks import NOT_YET
 from pegasus.settings.layers import PROVIDER_VARIABLES
 from pegasus.settings.load import leaves, rules_of
-from pegasus.settings.model import McpServer, Provider, Settings
+from pegasus.settings.model import McpServer, Price, Provider, Settings
 from pegasus.settings.rules import Rule, SectionRule, TableRule
 
 MASK: Final = "***"
@@ -51,7 +51,7 @@ def effective(settings: Settings) -> str:
 def _effective(section: Any, path: tuple[str, ...], origins: Mapping[str, str]) -> Iterator[str]:
     rules = rules_of(type(section))
     if any(isinstance(rule, Rule) for rule in rules.values()):
-        yield f"\n[{'.'.join(path)}]"
+        yield f"\n[{'.'.join(map(_bare, path))}]"
     for name, rule in rules.items():
         if isinstance(rule, Rule):
             origin = origins.get(".".join((*path, name)))
@@ -61,6 +61,11 @@ def _effective(section: Any, path: tuple[str, ...], origins: Mapping[str, str]) 
             value = getattr(section, name)
             for key, inner in value.items() if rule.named else ((None, value),):
                 yield from _effective(inner, (*path, name) if key is None else (*path, name, key), origins)
+
+
+def _bare(key: str) -> str:
+    """A key as it stands in the head of a table."""
+    return key if key.replace("-", "a").replace("_", "a").isalnum() and key.isascii() else as_toml(key)
 
 
 def _masked(value: Any, rule: Rule) -> object:
@@ -86,7 +91,9 @@ def commented_file() -> str:
         if name == "providers":
             parts += ["\n".join(_provider_section(one)) for one in ("anthropic", "openai")]
         elif name == "mcp":
-            parts.append("\n".join(_mcp_example()))
+            parts.append("\n".join(_example(McpServer, "mcp.servers.NAME")))
+        elif name == "prices":
+            parts.append("\n".join(_example(Price, 'prices."PROVIDER/MODEL"')))
         elif name == "channels":
             parts += ["\n".join(_section(channel, f"channels.{key}")) for key, channel in _channels(defaults)]
         else:
@@ -102,7 +109,9 @@ def _section(section: Any, path: str) -> Iterator[str]:
         yield f"{name} = {as_toml(getattr(section, name))}"
     yield ""
     for name, inner in rules_of(type(section)).items():
-        if isinstance(inner, SectionRule):
+        if isinstance(inner, SectionRule) and inner.named:
+            yield from _example(inner.cls, f"{path}.{name}.NAME")
+        elif isinstance(inner, SectionRule):
             yield from _section(getattr(section, name), f"{path}.{name}")
 
 
@@ -125,12 +134,12 @@ def _provider_section(name: str) -> Iterator[str]:
     yield ""
 
 
-def _mcp_example() -> Iterator[str]:
-    path, server = "mcp.servers.NAME", McpServer()
-    yield f"# {McpServer.__doc__}"
+def _example(cls: type[attrs.AttrsInstance], path: str) -> Iterator[str]:
+    defaults = cls()
+    yield f"# {cls.__doc__}"
     yield f"# [{path}]"
-    for name, rule in _keys(McpServer):
-        yield f"# {name} = {as_toml(getattr(server, name))}  # {rule.doc}{_not_yet(f'{path}.{name}')}"
+    for name, rule in _keys(cls):
+        yield f"# {name} = {as_toml(getattr(defaults, name))}  # {rule.doc}{_not_yet(f'{path}.{name}')}"
     yield ""
 
 

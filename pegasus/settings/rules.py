@@ -126,10 +126,13 @@ class TableRule(Rule):
 
 
 class SectionRule:
-    """A table of keys (`[gateway]`); named: a table of such tables under the person's own names (`[providers.NAME]`)."""
+    """A table of keys (`[gateway]`); named: a table of such tables under the person's own names (`[providers.NAME]`).
 
-    def __init__(self, cls: type[attrs.AttrsInstance], *, named: bool) -> None:
-        self.cls, self.named = cls, named
+    models: the names are those of models (`[prices."provider/model"]`).
+    """
+
+    def __init__(self, cls: type[attrs.AttrsInstance], *, named: bool, models: bool = False) -> None:
+        self.cls, self.named, self.models = cls, named, models
 
 
 def is_clean(text: str) -> bool:
@@ -201,6 +204,6 @@ def section(cls: type[attrs.AttrsInstance]) -> Mapping[str, SectionRule]:
     return {RULE: SectionRule(cls, named=False)}
 
 
-def sections(cls: type[attrs.AttrsInstance]) -> Mapping[str, SectionRule]:
-    """The metadata of a field that has sections under names of the person's own."""
-    return {RULE: SectionRule(cls, named=True)}
+def sections(cls: type[attrs.AttrsInstance], *, models: bool = False) -> Mapping[str, SectionRule]:
+    """The metadata of a field that has sections under names of the person's own; models: under names of models."""
+    return {RULE: SectionRule(cls, named=True, models=models)}

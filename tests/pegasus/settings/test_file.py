@@ -11,7 +11,7 @@ import pytest
 from pegasus.settings import Settings, SettingsError, Source, changed_keys, load_settings
 
 GATEWAY = "host, port, token, allow_remote, allowed_origins, max_frame_bytes"
-SECTIONS = "run, models, providers, agent, tasks, tools, session, gateway, http, channels, mcp, log"
+SECTIONS = "run, models, providers, budget, prices, agent, tasks, tools, session, gateway, http, channels, mcp, log"
 
 
 def test_a_missing_file_means_all_defaults(load):

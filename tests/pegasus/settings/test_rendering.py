@@ -75,11 +75,16 @@ def _sections() -> list[tuple[str, type, object]]:
     found += [("channels.cli", Channel, defaults.channels.cli), ("channels.telegram", Channel, Channel())]
     for name, rule in rules_of(Settings).items():
         if isinstance(rule, SectionRule) and name not in ("providers", "mcp", "channels"):
-            section = getattr(defaults, name)
-            found.append((name, rule.cls, section))
+            found.append(_described(name, rule, getattr(defaults, name)))
             inner = {key: each for key, each in rules_of(rule.cls).items() if isinstance(each, SectionRule)}
-            found += [(f"{name}.{key}", each.cls, getattr(section, key)) for key, each in inner.items()]
+            found += [_described(f"{name}.{key}", each, getattr(found[-1][2], key)) for key, each in inner.items()]
     return found
+
+
+def _described(path: str, rule: SectionRule, default: object) -> tuple[str, type, object]:
+    if not rule.named:
+        return path, rule.cls, default
+    return path + ('."PROVIDER/MODEL"' if rule.models else ".NAME"), rule.cls, rule.cls()
 
 
 @pytest.mark.parametrize(
