@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Never
 
+import attrs
 import trio
 
 from actors import Child, Inbox, Intensity, Mailbox, Strategy, open_supervisor
@@ -49,17 +50,33 @@ async def task_system(inbox: Inbox[object], make: Callable[[], list[Child[Any]]]
             pass
 
 
-def task_child(parts: Parts, workshop: Workshop, journal: Ref[JournalMessage], find: Find) -> Child[Never]:
+def task_child(commons: Commons) -> Child[Never]:
     """The child `tasks` of the root."""
-    make = partial(_children, parts, workshop, journal, find)
-    return Child("tasks", task_system, make, workshop, shutdown=SHUTDOWN)
+    make = partial(_children, commons)
+    return Child("tasks", task_system, make, commons.workshop, shutdown=SHUTDOWN)
 
 
-Find = Callable[[str], "Ref[Any]"]
-"""The address of an actor by its path in the tree."""
+@attrs.frozen(eq=False)
+class Commons:
+    """What Main Agent and tasks have in common. find: the address of an actor by its path in the tree. memory: one for all."""
+
+    parts: Parts
+    journal: Ref[JournalMessage]
+    find: Callable[[str], Ref[Any]]
+    memory: Callable[[], Memory]
+
+    @property
+    def workshop(self) -> Workshop:
+        """What tasks are given."""
+        return self.parts.workshop
 
 
-def _children(parts: Parts, workshop: Workshop, journal: Ref[JournalMessage], find: Find) -> list[Child[Any]]:
+def commons_of(parts: Parts, journal: Ref[JournalMessage], find: Callable[[str], Ref[Any]]) -> Commons:
+    """The commons of a tree; what is slow to import is made when it is first asked for."""
+    return Commons(parts, journal, find, cache(partial(parts.workshop.memory, journal)))
+
+
+def _children(commons: Commons) -> list[Child[Any]]:
     from pegasus.events import EventMaker
     from pegasus.events.bus import event_bus
     from pegasus.tasks.agent import agent
@@ -67,7 +84,7 @@ def _children(parts: Parts, workshop: Workshop, journal: Ref[JournalMessage], fi
     from pegasus.tasks.persister import persister
     from pegasus.tasks.ports import Limits, Ports
 
-    settings, clock = parts.settings, parts.clock
+    settings, clock, find = commons.parts.settings, commons.parts.clock, commons.find
     limits = Limits(
         max_active=settings.tasks.max_active,
         max_queued=settings.tasks.max_queued,
@@ -77,26 +94,33 @@ def _children(parts: Parts, workshop: Workshop, journal: Ref[JournalMessage], fi
         timeout=settings.tasks.timeout,
         recovery=settings.tasks.recovery,
     )
-    kit = cache(partial(make_kit, parts, workshop, journal, find))
+    kit = cache(partial(make_kit, commons))
     recorder, bus, ear = find("tasks/persister"), find(BUS), find(LISTENER)
-    ports = Ports(bus, EventMaker(clock, workshop.random), clock, kit, limits)
+    ports = Ports(bus, EventMaker(clock, commons.workshop.random), clock, kit, limits)
     return [
-        Child("persister", persister, journal, clock, mailbox=ROOMY),
+        Child("persister", persister, commons.journal, clock, mailbox=ROOMY),
         Child("bus", event_bus, recorder, mailbox=ROOMY),
         Child("agent", agent, ports, TaskLogs(recorder), ear, mailbox=ROOMY, shutdown=SHUTDOWN - 2),
     ]
 
 
-def make_faculties(parts: Parts, workshop: Workshop, find: Find, channels: list[ChannelNote]) -> Faculties:
+def make_faculties(commons: Commons, channels: list[ChannelNote]) -> Faculties:
     """The Main Agent's prompt and tools, those that delegate among them."""
     from pegasus.identity import main_prompt
     from pegasus.main_agent import REPLY, Faculties
     from pegasus.main_agent.delegating import ALIAS, delegating_tools
     from pegasus.tasks.tools import task_tools
     from pegasus.tools import current_time
+    from pegasus.tools.memory import memory_tools
 
-    agent, types = find(AGENT), load_task_types(workshop).described()
-    found = (current_time(parts.clock), *delegating_tools(agent, types), *task_tools(agent))
+    parts, agent = commons.parts, commons.find(AGENT)
+    types = load_task_types(commons.workshop).described()
+    found = (
+        *delegating_tools(agent, types),
+        *memory_tools(commons.memory()),
+        current_time(parts.clock),
+        *task_tools(agent),
+    )
     tools = {tool.name: tool for tool in found}
     named = (REPLY.name, *(name for name in tools if name != ALIAS))
     direct = parts.settings.agent.speech == "direct"
@@ -104,12 +128,12 @@ def make_faculties(parts: Parts, workshop: Workshop, find: Find, channels: list[
     return Faculties(prompt, tools, frozenset({ALIAS}))
 
 
-def make_works(workshop: Workshop, find: Find) -> Works:
+def make_works(commons: Commons) -> Works:
     """What the Main Agent can see and end; whoever wants it wants the task system to run."""
     from pegasus.main_agent.delegating import Delegated
 
-    workshop.wanted.set()
-    return Delegated(find(AGENT))
+    commons.workshop.wanted.set()
+    return Delegated(commons.find(AGENT))
 
 
 def courier_child(journal: Ref[JournalMessage]) -> Child[Never]:
@@ -133,7 +157,7 @@ def load_task_types(workshop: Workshop) -> TaskTypes:
     return types
 
 
-def make_kit(parts: Parts, workshop: Workshop, journal: Ref[JournalMessage], find: Find) -> Kit:
+def make_kit(commons: Commons) -> Kit:
     """What tasks think and act with. Slow: it imports every tool."""
     from pegasus.tasks.cognition.doer import Doer
     from pegasus.tasks.cognition.reflector import Reflector
@@ -144,9 +168,10 @@ def make_kit(parts: Parts, workshop: Workshop, journal: Ref[JournalMessage], fin
     from pegasus.tools.executor import ToolExecutor
     from pegasus.tools.registry import ToolRegistry
 
+    parts, workshop = commons.parts, commons.workshop
     settings, window = parts.settings, workshop.context_window()
-    memory = workshop.memory(journal)
-    registry = ToolRegistry((*workshop.tools(memory), *task_tools(find(AGENT))))
+    memory = commons.memory()
+    registry = ToolRegistry((*workshop.tools(memory), *task_tools(commons.find(AGENT))))
     toolbox = ToolExecutor(registry, timeout=settings.tools.timeout, timeouts=settings.tools.timeouts)
 
     def model_for(task_type: TaskType) -> LanguageModel:

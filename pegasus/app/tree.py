@@ -9,7 +9,7 @@ import attrs
 
 from actors import Backoff, Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
 from pegasus.app.parts import Parts
-from pegasus.app.tasks import BUS, courier_child, make_faculties, make_works, task_child
+from pegasus.app.tasks import BUS, commons_of, courier_child, make_faculties, make_works, task_child
 from pegasus.channels import AdapterMessage
 from pegasus.channels.switchboard import switchboard
 from pegasus.identity import ChannelNote
@@ -41,10 +41,11 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
     """Start journal, tasks and Main Agent, one after the other; the channels come last (see `open_channels`)."""
     settings, clock, workshop = parts.settings, parts.clock, parts.workshop
     storage = await root.start_child(Child("journal", partial(journal, clock=clock), parts.disk, mailbox=BURST))
-    await root.start_child(task_child(parts, workshop, storage, root.ref))
-    faculties = cache(partial(make_faculties, parts, workshop, root.ref, _configured(settings)))
+    commons = commons_of(parts, storage, root.ref)
+    await root.start_child(task_child(commons))
+    faculties = cache(partial(make_faculties, commons, _configured(settings)))
     mind = Mind(parts.model, faculties, clock, _habits(settings))
-    works = partial(make_works, workshop, root.ref)
+    works = partial(make_works, commons)
     publish = publisher(root.ref(BUS), clock, workshop.random)
     run = partial(main_agent, announce=root.ref("channels/switchboard"), make_works=works, publish=publish)
     agent = Child("global", run, storage, mind, backoff=RETRY)

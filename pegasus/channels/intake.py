@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping
 
 from actors import Answer, Ref
 from pegasus.main_agent.commands import CONTROL, command_of
-from pegasus.main_agent.ranks import rank_of
-from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.storage.messages import Accept, Accepted, JournalMessage, Overloaded
+from pegasus.main_agent.notices import undelivered
+from pegasus.main_agent.ranks import TASKS, rank_of
+from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
+from pegasus.storage.messages import Accept, Accepted, Acknowledge, JournalMessage, Overloaded
 
 NAME_LENGTH = 256
 """Characters an id, channel type, channelId, userId or replyTo may have."""
@@ -65,6 +66,16 @@ async def hand_in(
     For adapters that keep several messages under way, so that they share one fsync. Checks nothing. owners: `agent.owners`.
     """
     return await journal.request(Accept, message, lane(message.text), rank_of(message.channel, owners))
+
+
+async def report_undelivered(journal: Ref[JournalMessage], message: OutboundMessage, why: str) -> None:
+    """Tell the agent that nobody will ever get this reply, for an adapter whose service refuses it for good (trap T19).
+
+    It becomes a queue item, once; the reply is then acknowledged, so that it is not tried again. why: one line for the model.
+    Raises StorageError, ActorError: it may be reported again.
+    """
+    if isinstance(await journal.ask(Accept, undelivered(message, why), "main", TASKS), Accepted):
+        await journal.tell(Acknowledge(message.channel.address, message.seq))
 
 
 async def submit(

@@ -10,7 +10,7 @@ from pegasus.storage.addresses import escape_field
 
 _STRIPPED = frozenset({"Cc", "Cf", "Zl", "Zp"})
 _KEPT = frozenset("\n\t\r")
-_IMITATION = re.compile(r"(^|[\n\r])([ \t]*)(\[\s*(?:channel\s*:|task\s))", re.IGNORECASE)
+_IMITATION = re.compile(r"(^|[\n\r])([ \t]*)(\[\s*(?:channel\s*:|task\s|reply\s))", re.IGNORECASE)
 
 
 class _Table(dict[int, int | None]):
@@ -40,7 +40,7 @@ def sanitize_for_prompt(text: str) -> str:
 
 
 def escape_imitations(text: str) -> str:
-    """Put a backslash before every line start that imitates a metadata line or a task notification."""
+    """Put a backslash before every line start that imitates a metadata line or a notification."""
     return _IMITATION.sub(r"\1\2\\\3", text)
 
 

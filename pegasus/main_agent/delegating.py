@@ -20,6 +20,7 @@ from pegasus.wire import to_wire
 SPAWN: Final = "spawn_subagent"
 ALIAS: Final = "spawn_task"
 RESUME: Final = "resume_task"
+USE_SKILL: Final = "use_skill"
 DEFAULT: Final = "general"
 SUBMIT_TRIES: Final = 3
 """How often a task is submitted to a task system that crashes over it, before the model is told."""
@@ -75,12 +76,25 @@ def _spawn_alias(agent: Ref[AgentMessage]) -> Tool:
 
 async def _submit(agent: Ref[AgentMessage], arguments: Metadata, kind: str, context: ToolContext) -> Json:
     description = str(arguments["description"])
+    return spawned(await submit_task(agent, context, str(arguments["input"]), kind, description), kind, description)
+
+
+async def submit_task(
+    agent: Ref[AgentMessage],
+    context: ToolContext,
+    text: str,
+    kind: str,
+    description: str,
+    model: str = "",
+    tools: tuple[str, ...] | None = None,
+) -> str:
+    """Begin a task for whoever the call is made for; its id. The same context.key gives the same task. Raises ToolError."""
     metadata: dict[str, Json] = {"channel": to_wire(context.origin)} if context.origin is not None else {}
-    request = (str(arguments["input"]), "main-agent", kind, description, metadata, context.key or None)
+    request = (text, "main-agent", kind, description, metadata, context.key or None, None, model, tools)
     for tries_left in reversed(range(SUBMIT_TRIES)):
         await is_up(agent)
         try:
-            return spawned(await agent.ask(Submit, *request), kind, description)
+            return await agent.ask(Submit, *request)
         except (TaskError, StorageError) as error:
             raise ToolError(str(error)) from error
         except ActorError as error:  # it may have the task already; by its key it is the same one then
@@ -97,6 +111,11 @@ def spawned(task_id: str, kind: str, description: str) -> dict[str, Json]:
 def spawn_result(task: TaskView) -> dict[str, Json]:
     """The same, from the task itself, where a crash came between the task and its result (interfaces 8.5)."""
     return spawned(task.task_id, task.task_type, task.description)
+
+
+def forked(task_id: str, skill: str) -> dict[str, Json]:
+    """The result of a skill that runs as a task."""
+    return {"taskId": task_id, "status": "spawned", "skill": skill}
 
 
 def _status(agent: Ref[AgentMessage]) -> Tool:
@@ -175,14 +194,14 @@ class Delegated:
 
     async def result_of(self, made: OpenCall, key: str) -> str | None:
         """As Works."""
-        if made.call.name not in (SPAWN, ALIAS, RESUME) or not await is_up(self._agent):
+        if made.call.name not in (SPAWN, ALIAS, RESUME, USE_SKILL) or not await is_up(self._agent):
             return None
         try:
             if made.call.name == RESUME:
                 result = await self._resumed(str(made.call.arguments.get("taskId")), key)
             else:
                 task = await self._agent.ask(GetTask, task_id_of(key))
-                result = None if task is None else spawn_result(task)
+                result = None if task is None else _begun(made, task)
         except (ActorError, StorageError):
             return None
         return None if result is None else json.dumps(result, ensure_ascii=False, separators=(",", ":"))
@@ -191,3 +210,9 @@ class Delegated:
         context = await self._agent.ask(GetContext, task_id)
         happened = context is not None and any(entry.metadata.get("key") == key for entry in context.messages)
         return _resumed(task_id) if happened else None
+
+
+def _begun(made: OpenCall, task: TaskView) -> dict[str, Json]:
+    if made.call.name == USE_SKILL:
+        return forked(task.task_id, str(made.call.arguments.get("skill")).removeprefix("/"))
+    return spawn_result(task)

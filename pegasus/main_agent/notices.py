@@ -1,4 +1,4 @@
-"""Queue items that a task has sent, and nobody on a channel: how they stand in the session (interfaces 8.1)."""
+"""Queue items that nobody on a channel has sent: what tasks say, and replies that reach nobody (interfaces 8.1, trap T19)."""
 
 from __future__ import annotations
 
@@ -6,27 +6,44 @@ from typing import Any, Final
 
 from pegasus.conversation import escape_imitations, metadata_line, sanitize_for_prompt
 from pegasus.main_agent.messages import OWN_ID
-from pegasus.messages import InboundMessage, Json
+from pegasus.messages import InboundMessage, Json, OutboundMessage
 from pegasus.storage.messages import Item
 
 TYPE: Final = "task_notify"
+UNDELIVERED: Final = "reply_undelivered"
+EXCERPT: Final = 80
+"""Characters of a reply that reached nobody, by which the agent knows it again."""
 
 _HEADINGS: Final = {"completed": "completed", "failed": "failed", "needs_info": "needs information"}
 
 
 def is_notice(item: Item) -> bool:
-    """Whether the item is a task's word, and nobody's message."""
+    """Whether the item is nobody's message."""
     return item.message.id.startswith(OWN_ID)
 
 
 def content_of(message: InboundMessage) -> str:
     """The content of its user entry: metadata line, heading, text."""
     metadata: Any = message.metadata
-    heading = f"[Task {metadata.get('taskId')} {_HEADINGS.get(metadata.get('notification'), 'update')}]"
+    if metadata.get("type") == UNDELIVERED:
+        heading = f"[Reply {metadata.get('seq')} could not be delivered]"
+    else:
+        heading = f"[Task {metadata.get('taskId')} {_HEADINGS.get(metadata.get('notification'), 'update')}]"
     text = escape_imitations(sanitize_for_prompt(message.text).strip())
     return f"{metadata_line(message.channel)}\n{heading}\n{text}"
 
 
 def metadata_of(message: InboundMessage) -> dict[str, Json]:
     """The metadata of its user entry."""
+    if message.metadata.get("type") == UNDELIVERED:
+        return {"type": UNDELIVERED, "seq": message.metadata.get("seq")}
     return {"type": TYPE, "taskId": message.metadata.get("taskId")}
+
+
+def undelivered(reply: OutboundMessage, why: str) -> InboundMessage:
+    """The queue item about a reply that its channel refuses for good. why: one line for the model."""
+    channel, words = reply.channel, " ".join(reply.text.split())
+    excerpt = words if len(words) <= EXCERPT else f"{words[: EXCERPT - 1]}…"
+    item_id = f"{OWN_ID}reply/{channel.address}/{reply.seq}"
+    text = f"{why}\nIt began: {excerpt}"
+    return InboundMessage(text, channel, item_id, metadata={"type": UNDELIVERED, "seq": reply.seq})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
 from actors import Inbox, Ref
 from pegasus.channels import AdapterMessage, CatchUp, Deliver
+from pegasus.channels.intake import report_undelivered
 from pegasus.messages import OutboundMessage, Progress, Typing
 from pegasus.storage.messages import Acknowledge, JournalMessage, Unacknowledged
 
@@ -25,6 +28,8 @@ class FakeChannel:
         self.drafts: list[Progress] = []
         self.failures = 0
         """How many of the next deliveries make the adapter crash."""
+        self.refuses: Callable[[OutboundMessage], bool] | None = None
+        """Which replies the service behind it refuses for good."""
         self._news_in, self._news = trio.open_memory_channel[OutboundMessage](100_000)
         self._last: dict[str, int] = {}
 
@@ -62,6 +67,10 @@ class FakeChannel:
                 await self._take(reply, journal)
 
     async def _take(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
+        if self.refuses is not None and self.refuses(reply):
+            self._last[reply.channel.channel_id] = max(reply.seq, self._last.get(reply.channel.channel_id, 0))
+            await report_undelivered(journal, reply, "the service refuses it")
+            return
         if self.failures:
             self.failures -= 1
             raise RuntimeError("this channel fails as it was told to")

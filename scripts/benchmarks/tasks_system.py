@@ -17,7 +17,7 @@ from benchmarks.processes import BenchError
 from benchmarks.provider import Provider
 from benchmarks.wires import Wire
 from pegasus.app.parts import Parts, Workshop
-from pegasus.app.tasks import AGENT, task_child
+from pegasus.app.tasks import AGENT, commons_of, task_child
 from pegasus.identity import BUILT_IN
 from pegasus.memory import FolderShelf, Memory
 from pegasus.messages import Json, Metadata
@@ -183,7 +183,7 @@ async def task_system(
         await root.start_child(Child("main-agent", supervisor([Child("courier", ear.run)])))
         workshop.wanted.set()
         began = time.perf_counter()
-        await root.start_child(task_child(parts, workshop, ref, root.ref))
+        await root.start_child(task_child(commons_of(parts, ref, root.ref)))
         with trio.fail_after(PATIENCE):
             async for event in events:
                 if isinstance(event, Started) and event.path == AGENT:

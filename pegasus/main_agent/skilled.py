@@ -1,0 +1,243 @@
+"""Skills in the Main Agent: called by people (`/name args`) and by the model (use_skill); and what holds while one is in force.
+
+An inline skill is in force for the rest of its queue item, which is read from the session alone, so that a crash does not lift its
+limits. A forked one is a task, with the limits in the task.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
+from pegasus.main_agent.delegating import ALIAS, SPAWN, USE_SKILL, forked, submit_task
+from pegasus.main_agent.speaking import REPLY, answer_to, post_key
+from pegasus.messages import Json, Metadata
+from pegasus.models.base import ToolCall, ToolSpec
+from pegasus.skills import Skill, Skills, expand, read_supporting, shortened, supporting_files
+from pegasus.tools import Effect, Tool, ToolContext, ToolError
+from pegasus.tools.base import parameters
+
+if TYPE_CHECKING:
+    from actors import Ref
+    from pegasus.main_agent.session import Session
+    from pegasus.storage.messages import Item
+    from pegasus.tasks import AgentMessage
+
+NOTE: Final = "skill"
+"""Type of the note that ends an item whose skill became a task; ends the idempotency keys of task and answer, too."""
+
+_CALL: Final = re.compile(r"/([a-z0-9][a-z0-9_-]{0,63})(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
+_SHOWN: Final = 200
+"""Characters of the arguments in the line that says what was called; they stand whole in what the skill says."""
+_SPEC: Final = ToolSpec(
+    USE_SKILL,
+    "Use a skill by its name. Gives what it says, which you then follow; or it runs as a background task, whose result comes to you "
+    "by itself.",
+    parameters(
+        {
+            "skill": {"type": "string", "description": "Its name"},
+            "args": {"type": "string", "description": "What it is to work on, if it wants to know"},
+            "file": {"type": "string", "description": "Only to read a file that the skill has beside it: its path"},
+        },
+        "skill",
+    ),
+)
+
+
+@attrs.frozen
+class Invocation:
+    """A skill that a person has called. text: what stands in the session as the text of the message.
+
+    problem: why it cannot be used, for the person, "" if it can.
+    """
+
+    skill: Skill
+    arguments: str
+    text: str
+    problem: str = ""
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the user entry's metadata has beside its own; from it the skill is known to be in force."""
+        return {} if self.skill.fork else {"skill": self.skill.name}
+
+
+@attrs.frozen
+class Force:
+    """The inline skills of a queue item, in the order they came into force. gone: names of those that are no more."""
+
+    skills: tuple[Skill, ...] = ()
+    gone: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> str:
+        """Who is to think: "<provider>/<model>" or a role as the last one says that says it; "" = as ever."""
+        return next((skill.model for skill in reversed(self.skills) if skill.model), "")
+
+    def refusal(self, call: ToolCall) -> str | None:
+        """Why this call is not allowed now, in words for the model; None if it is. To reply is always allowed."""
+        name = SPAWN if call.name == ALIAS else call.name
+        if name == REPLY.name or self._reads(call):
+            return None
+        if self.gone:
+            return f"{call.name}: the skill {self.gone[0]} is not there any more, so nothing but {REPLY.name} is allowed now"
+        for skill in self.skills:
+            if skill.tools is not None and not any(fnmatchcase(name, pattern) for pattern in skill.tools):
+                allowed = ", ".join(dict.fromkeys((*skill.tools, REPLY.name)))
+                return f"{call.name}: not allowed while the skill {skill.name} is in force, which allows {allowed}"
+        return None
+
+    def _reads(self, call: ToolCall) -> bool:
+        """Whether it reads a file that belongs to one of these."""
+        return (
+            call.name == USE_SKILL
+            and bool(call.arguments.get("file"))
+            and call.arguments.get("skill") in [skill.name for skill in self.skills]
+        )
+
+
+def in_force(entries: Iterable[Entry], get: Callable[[str], Skill | None]) -> Force:
+    """What holds after these entries, which are those of one queue item from its user entry on. get: a skill by its name."""
+    names: dict[str, None] = {}
+    calls: dict[str, Any] = {}
+    for entry in entries:
+        called = entry.metadata.get("skill") if entry.role == "user" else None
+        if entry.role == "tool" and _gave_body(entry):
+            called = calls.get(entry.call_id or "")
+        calls.update({call.id: call.arguments.get("skill") for call in entry.calls if call.name == USE_SKILL})
+        if isinstance(called, str):
+            names[called] = None
+    found = {name: get(name) for name in names}
+    skills = tuple(skill for skill in found.values() if skill is not None)
+    return Force(skills, tuple(name for name, skill in found.items() if skill is None))
+
+
+def _gave_body(result: Entry) -> bool:
+    """A body is a JSON string; a task, or a file of a skill, is an object."""
+    return not result.failed and result.content.startswith('"')
+
+
+def call_in(text: str) -> tuple[str, str] | None:
+    """Name and arguments of a message that calls something: `/name args`. Phones begin with a capital letter, and Telegram
+    has `_` for `-`: neither matters."""
+    match = _CALL.fullmatch(sanitize_for_prompt(text).strip())
+    return (match[1].lower().replace("_", "-"), (match[2] or "").strip()) if match else None
+
+
+@attrs.frozen(eq=False)
+class Skilled:
+    """skills: all there are. agent: the task system, for forked ones. check_model: raises ValueError where there is no such model."""
+
+    skills: Skills
+    agent: Ref[AgentMessage]
+    check_model: Callable[[str], object] = lambda spec: None
+
+    # ------------------------------------------------------------------ by people
+
+    async def resolve(self, text: str) -> Invocation | None:
+        """The skill that a message calls; None for an ordinary message, as one is that calls what people may not call."""
+        called = call_in(text)
+        if called is None:
+            return None
+        await self.skills.fresh()
+        name, arguments = called
+        skill = self.skills.get(name)
+        if skill is None or not skill.by_user:
+            return None
+        line = f"/{name} {shortened(' '.join(arguments.split()), _SHOWN)}".rstrip()
+        said = (
+            line
+            if skill.fork
+            else f"{line}\n\n(The skill {name} is in force. It says:)\n\n{await _body(skill, arguments)}"
+        )
+        return Invocation(skill, arguments, said, self._problem(skill))
+
+    async def start(self, invocation: Invocation, item: Item, session: Session, now: int) -> None:
+        """Make a task of a forked skill that a person has called, tell them, and end the item.
+
+        After a crash the same again makes no second task and no second answer. now: wall clock, ms.
+        """
+        context = ToolContext(key=post_key(item.n, NOTE), origin=item.message.channel)
+        metadata: dict[str, Json] = {"type": NOTE, "ends": True}
+        name = invocation.skill.name
+        try:
+            if invocation.problem:
+                raise ToolError(invocation.problem)
+            task_id = await self._fork(invocation.skill, invocation.arguments, context)
+            text = f"/{name} runs as task {task_id}. You will hear what comes of it."
+            metadata["taskId"] = task_id
+        except ToolError as error:
+            text = f"/{name} could not be started: {error}"
+        await session.commit((), (answer_to(item, text, NOTE),))
+        await session.commit((Entry(now, "assistant", f"(I told the user: {text})", metadata=metadata),))
+
+    # ------------------------------------------------------------------ by the model
+
+    def tool(self) -> Tool:
+        """use_skill(skill, args?, file?): the body, `{taskId, status, skill}` of a forked one, or `{file, content}`."""
+        return Tool(_SPEC, self._use, "custom", Effect.IDEMPOTENT)
+
+    async def _use(self, given: Metadata, context: ToolContext) -> Json:
+        await self.skills.fresh()
+        name = str(given["skill"]).removeprefix("/")
+        skill = self.skills.get(name)
+        if skill is None:
+            raise ToolError(f"there is no skill {name!r}; there are: {self._known()}")
+        if given.get("file"):
+            return await _file(skill, str(given["file"]))
+        if not skill.by_model:
+            raise ToolError(f"the skill {name} is for people only: they call it by writing /{name}")
+        problem = self._problem(skill)
+        if problem:
+            raise ToolError(problem)
+        arguments = str(given.get("args") or "")
+        if skill.fork:
+            return forked(await self._fork(skill, arguments, context), name)
+        return await _body(skill, arguments)
+
+    def in_force(self, entries: Iterable[Entry]) -> Force:
+        """What holds after these entries, which are those of one queue item from its user entry on."""
+        return in_force(entries, self.skills.get)
+
+    # ------------------------------------------------------------------ both
+
+    async def _fork(self, skill: Skill, arguments: str, context: ToolContext) -> str:
+        line = f"/{skill.name} {shortened(' '.join(sanitize_for_prompt(arguments).split()), _SHOWN)}".rstrip()
+        body = await _body(skill, arguments)
+        return await submit_task(self.agent, context, body, skill.agent, line, skill.model, skill.tools)
+
+    def _problem(self, skill: Skill) -> str:
+        if not skill.model:
+            return ""
+        try:
+            self.check_model(skill.model)
+        except ValueError as error:
+            return f"the skill {skill.name} wants a model that there is not: {error}"
+        return ""
+
+    def _known(self) -> str:
+        return ", ".join(skill.name for skill in self.skills.all() if skill.by_model) or "none"
+
+
+async def _body(skill: Skill, arguments: str) -> str:
+    """What the skill says, with the arguments filled in and its files named: clean, and nothing in it looks like a metadata line."""
+    files = await trio.to_thread.run_sync(supporting_files, skill, abandon_on_cancel=True)
+    text = expand(skill, arguments)
+    if files:
+        reading = "" if skill.fork else f" {USE_SKILL}(skill, file) reads one."
+        text = f"Files beside this skill, in {skill.folder}: {', '.join(files)}.{reading}\n\n{text}"
+    return escape_imitations(sanitize_for_prompt(text))
+
+
+async def _file(skill: Skill, path: str) -> Json:
+    try:
+        content = await trio.to_thread.run_sync(read_supporting, skill, path, abandon_on_cancel=True)
+    except ValueError as error:
+        raise ToolError(str(error)) from error
+    return {"file": path, "content": escape_imitations(sanitize_for_prompt(content))}
