@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -55,9 +55,28 @@ class Draft:
 
     def context(self) -> TaskContext:
         """What it is now."""
-        values = {name: getattr(self, name) for name in _SCALARS}
-        lists: dict[str, Any] = {"actions_done": tuple(self.actions_done), "messages": tuple(self.messages)}
-        return attrs.evolve(self.base, **values, **lists)
+        given = self.base
+        return TaskContext(
+            given.id,
+            given.description,
+            self.input_text,
+            given.input_metadata,
+            given.source,
+            given.task_type,
+            self.reasoning,
+            self.plan,
+            tuple(self.actions_done),
+            self.post_reflection,
+            self.iteration,
+            self.final_result,
+            self.error,
+            self.suspended_state,
+            self.suspend_reason,
+            self.question,
+            tuple(self.messages),
+            self.memory_injected,
+            self.notified,
+        )
 
     def apply(self, event: Event, state: TaskState) -> None:
         """Take up what the event says. state: before the event. Raises Unfit, with nothing changed."""

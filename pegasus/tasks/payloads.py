@@ -120,19 +120,18 @@ def writable(value: object, levels: int = DEEPEST) -> Json:
 
     Models do send such things: a provider's JSON parser takes NaN.
     """
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if value - value == 0 else None
-        case Mapping() if levels:
-            return {str(key): writable(item, levels - 1) for key, item in value.items()}
-        case list() | tuple() if levels:
-            return [writable(item, levels - 1) for item in value]
-        case Mapping() | list() | tuple():
-            return "(nested too deep)"
-        case _:
-            return str(value)
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, (list, tuple)):
+        return [writable(item, levels - 1) for item in value] if levels else _TOO_DEEP
+    if isinstance(value, (dict, Mapping)):  # in this order: asking the abstract class is slow
+        return {str(key): writable(item, levels - 1) for key, item in value.items()} if levels else _TOO_DEEP
+    return str(value)
+
+
+_TOO_DEEP: Final = "(nested too deep)"
 
 
 def _payload(type: EventType, *values: object) -> Payload:

@@ -6,7 +6,8 @@ stage gives is the next event. It never changes by anything but events, so its l
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import attrs
@@ -16,11 +17,12 @@ from actors import Inbox, MailboxFull, Ref, Reply
 from pegasus.conversation import Entry
 from pegasus.events import Emit, Event, EventType
 from pegasus.messages import Json
-from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse, ToolCall
+from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from pegasus.observe import get_logger
 from pegasus.tasks import payloads
 from pegasus.tasks.cognition.doer import Done, next_steps, visible
 from pegasus.tasks.cognition.reflector import should_reflect
+from pegasus.tasks.cognition.talk import Talk
 from pegasus.tasks.context import PlannedCall, PlanStep, Reasoning, TaskState
 from pegasus.tasks.fsm import InvalidTransition, TaskFSM
 from pegasus.tasks.planner import call_key, plan
@@ -28,7 +30,7 @@ from pegasus.tasks.ports import Ports
 from pegasus.tasks.task_messages import Begin, Doing, Drain, Halt, Handle, Hold, Moved, StageOver, TaskMessage
 from pegasus.tasks.types import TaskType
 from pegasus.tasks.views import view_of
-from pegasus.tools import ToolContext, ToolOutcome
+from pegasus.tools import Tool, ToolContext, ToolOutcome
 
 _log = get_logger("task")
 M = TypeVar("M")
@@ -66,7 +68,7 @@ async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, por
                 case Drain(reply):
                     nursery.start_soon(one.drain, reply)
                 case StageOver():
-                    await one.go_on()
+                    await one.next_stage()
             if one.over:
                 break
         nursery.cancel_scope.cancel()
@@ -123,6 +125,8 @@ class _Task:
     awaited: int = 0
     reflected: bool = False
     env: dict[str, str] = attrs.field(factory=dict)
+    talk: Talk = attrs.field(factory=Talk)
+    _shown: tuple[tuple[Tool, ...], tuple[ToolSpec, ...]] = ((), ())
     _scope: trio.CancelScope | None = None
     _quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -148,14 +152,20 @@ class _Task:
             self.left = self.ports.limits.timeout
         if self.fsm.state is not before:
             await self._emit(EventType.TASK_STATE_CHANGED, {"fromState": before.value, "toState": self.fsm.state.value})
-        await self._moved(event)
         await self.go_on()
+        await self._moved(event)
 
     async def begin(self, event: Event, awaited: int) -> None:
         """Go on from where the log ends, once what is awaited has come."""
         self.cause, self.awaited = event, awaited
-        await self._moved(event)
         await self.go_on()
+        await self._moved(event)
+
+    async def next_stage(self) -> None:
+        """Go on after a stage that nothing has come of."""
+        await self.go_on()
+        if self.doing:
+            await send(self.permits.agent, Doing(self.fsm.task_id, self.doing))
 
     async def go_on(self) -> None:
         """Start the stage that the state asks for, unless one runs, or has given something that is not on disk yet."""
@@ -165,13 +175,13 @@ class _Task:
             case TaskState.REASONING:
                 await self._start_reasoning()
             case TaskState.ACTING:
-                self._start(self._act)
+                self._start_acting()
             case TaskState.COMPLETED if self.fsm.draft.final_result is None:
                 await self._emit(EventType.TASK_COMPLETED, payloads.completed(self.fsm.context))
             case TaskState.COMPLETED if not self.reflected:
                 self.reflected = True
                 if self.ports.kit.memory is not None and should_reflect(self.fsm.context):
-                    self._start(self._look_back)
+                    self._start(self._look_back, "reflecting")
             case _:
                 pass
 
@@ -207,7 +217,8 @@ class _Task:
 
     # ------------------------------------------------------------------ stages
 
-    def _start(self, stage: Callable[[], Awaitable[None]]) -> None:
+    def _start(self, stage: Callable[[], Awaitable[None]], doing: str) -> None:
+        self.doing = doing
         self._scope = trio.CancelScope()
         self._quiet = trio.Event()
         self.nursery.start_soon(self._run, stage, self._scope, self._quiet)
@@ -216,16 +227,12 @@ class _Task:
         """One stage, under the time that is left for the task. An error in it fails the task, and nobody else."""
         begun = trio.current_time()
         looking_back = self.fsm.state is TaskState.COMPLETED
-        overdue = False
+        if not looking_back:
+            scope.deadline = begun + self.left
         try:
             with scope:
-                if looking_back:
-                    await stage()
-                else:
-                    with trio.move_on_after(self.left) as limit:
-                        await stage()
-                    overdue = limit.cancelled_caught
-            if overdue:
+                await stage()
+            if scope.cancelled_caught:  # or it was halted, and then nothing follows
                 await self._fail(f"the task took longer than {self.ports.limits.timeout:g} s")
         except ModelError as error:
             await self._fail(str(error)) if not looking_back else _log.warning("no reflection", error=str(error))
@@ -241,10 +248,6 @@ class _Task:
                 with trio.CancelScope(shield=True):
                     await send(self.me, StageOver())
 
-    async def _now(self, doing: str) -> None:
-        self.doing = doing
-        await send(self.permits.agent, Doing(self.fsm.task_id, doing))
-
     async def _fail(self, error: str) -> None:
         if not self.halted:
             self.halted = True
@@ -255,19 +258,16 @@ class _Task:
         if self.fsm.draft.iteration >= limit:  # trap T1: the failure is an event like any other, made in one place
             await self._fail(f"the task did not come to an end within {limit} rounds of thinking")
         else:
-            self._start(self._reason)
+            self._start(self._reason, "thinking")
 
     async def _reason(self) -> None:
         ports, context = self.ports, self.fsm.context
-        await self._now("thinking")
         index = ""
         if ports.kit.memory is not None and not context.iteration and not context.memory_injected:
             index = await ports.kit.memory.index()
         model = ports.kit.model_for(self.type)
         async with permit(self.permits.calls):
-            thought = await ports.kit.thinker.think(
-                context, model, self.type, visible(ports.kit.toolbox, self.type), index
-            )
+            thought = await ports.kit.thinker.think(context, model, self.type, self._visible(), index, self.talk)
         if thought.question:
             await self._emit(EventType.NEED_MORE_INFO, payloads.need_more_info(thought.reasoning, thought.question))
             return
@@ -279,20 +279,26 @@ class _Task:
         ):  # to answer is no work: said along with the thought, it costs no sync of its own
             await self._respond(thought.reasoning, thought_out)
 
+    def _visible(self) -> tuple[ToolSpec, ...]:
+        tools = tuple(self.ports.kit.toolbox.all())
+        if tools != self._shown[0]:  # they seldom change
+            self._shown = tools, visible(self.ports.kit.toolbox, self.type)
+        return self._shown[1]
+
     def _open_steps(self) -> tuple[PlanStep, ...]:
         made = self.fsm.draft.plan
         return next_steps(made.steps, self.ports.kit.doer.effect_of) if made is not None else ()
 
-    async def _act(self) -> None:
+    def _start_acting(self) -> None:
         group = self._open_steps()
-        if not group:
-            return
-        if group[0].call is None:
-            await self._respond(self.fsm.draft.reasoning)
-            return
         calls = [step.call for step in group if step.call is not None]
+        if calls:
+            self._start(partial(self._act, calls), ", ".join(call.name for call in calls))
+        elif group:
+            self._start(partial(self._respond, self.fsm.draft.reasoning), "")
+
+    async def _act(self, calls: Sequence[PlannedCall]) -> None:
         done: dict[str, Done] = {}
-        await self._now(", ".join(call.name for call in calls))
         if len(calls) == 1:
             await self._do(calls[0], done)
         else:
@@ -329,7 +335,6 @@ class _Task:
         ports = self.ports
         if ports.kit.memory is None:
             return
-        await self._now("reflecting")
         tools = {name: tool for name in ports.kit.memory.tools if (tool := ports.kit.toolbox.get(name)) is not None}
         specs = tuple(tool.spec for tool in tools.values())
 

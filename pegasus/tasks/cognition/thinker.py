@@ -7,10 +7,11 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation import Entry, Projection, repair, unique_ids
+from pegasus.conversation import Entry, unique_ids
 from pegasus.identity import Persona, task_prompt
 from pegasus.messages import Json
-from pegasus.models.base import LanguageModel, ModelRequest, ModelResponse, ToolCall, ToolSpec, Turn
+from pegasus.models.base import LanguageModel, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from pegasus.tasks.cognition.talk import Talk, turns_of
 from pegasus.tasks.context import PlannedCall, Reasoning, TaskContext
 from pegasus.tasks.types import TaskType
 
@@ -36,8 +37,6 @@ NOTIFY: Final = ToolSpec(
 )
 OWN_TOOLS: Final = (NOTIFY, ASK_USER)
 """Tools that every type of task has: they are words to whoever submitted the task, not actions."""
-
-_NOT_DONE: Final = '{"cancelled":true,"reason":"not carried out"}'
 
 
 @attrs.frozen
@@ -67,10 +66,18 @@ class Thinker:
         task_type: TaskType,
         tools: Sequence[ToolSpec],
         memory_index: str = "",
+        talk: Talk | None = None,
     ) -> Thought:
-        """Exactly one model call. memory_index: a user message to stand behind the input, "" = none. Raises ModelError."""
+        """Exactly one model call. Raises ModelError.
+
+        memory_index: a user message to stand behind the input, "" = none. talk: the task's, so that not all is done again.
+        """
         index = (Entry(self._clock(), "user", memory_index, metadata={"type": "memory_index"}),) if memory_index else ()
-        request = ModelRequest(self.prompt(task_type), self._turns((*context.messages, *index)), (*tools, *OWN_TOOLS))
+        if talk is None or index:
+            turns = turns_of((*context.messages, *index), self._clock())
+        else:
+            turns = talk.turns(context.messages, self._clock())
+        request = ModelRequest(self.prompt(task_type), turns, (*tools, *OWN_TOOLS))
         response = await model.generate(request)
         return self._thought(context, index, response)
 
@@ -80,10 +87,6 @@ class Thinker:
         if body not in self._prompts:
             self._prompts[body] = task_prompt(self._persona, body)
         return self._prompts[body]
-
-    def _turns(self, entries: tuple[Entry, ...]) -> tuple[Turn, ...]:
-        whole = repair(entries, lambda made: _NOT_DONE, self._clock()).entries
-        return tuple(Projection(whole).turns)
 
     def _thought(self, context: TaskContext, index: tuple[Entry, ...], response: ModelResponse) -> Thought:
         calls = _with_own_ids(context, response.calls)
