@@ -6,7 +6,8 @@ behind that. Whoever asks the agent meanwhile finds it not running yet, and wait
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from fnmatch import fnmatchcase
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Never
 
@@ -121,11 +122,20 @@ def make_faculties(commons: Commons, channels: list[ChannelNote]) -> Faculties:
         current_time(parts.clock),
         *task_tools(agent),
     )
-    tools = {tool.name: tool for tool in found}
+    tools = {tool.name: tool for tool in found if _is_wanted(tool.name, parts.settings.agent.tools)}
     named = (REPLY.name, *(name for name in tools if name != ALIAS))
     direct = parts.settings.agent.speech == "direct"
     prompt = main_prompt(parts.persona, tools=named, channels=channels, subagents=types, direct=direct)
     return Faculties(prompt, tools, frozenset({ALIAS}))
+
+
+async def memory_index(commons: Commons) -> str:
+    """What a session that begins is told of memory."""
+    return await _or_nothing(commons.memory().index_message)
+
+
+def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def make_works(commons: Commons) -> Works:

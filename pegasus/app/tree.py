@@ -9,7 +9,7 @@ import attrs
 
 from actors import Backoff, Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
 from pegasus.app.parts import Parts
-from pegasus.app.tasks import BUS, commons_of, courier_child, make_faculties, make_works, task_child
+from pegasus.app.tasks import BUS, commons_of, courier_child, make_faculties, make_works, memory_index, task_child
 from pegasus.channels import AdapterMessage
 from pegasus.channels.switchboard import switchboard
 from pegasus.identity import ChannelNote
@@ -44,7 +44,7 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
     commons = commons_of(parts, storage, root.ref)
     await root.start_child(task_child(commons))
     faculties = cache(partial(make_faculties, commons, _configured(settings)))
-    mind = Mind(parts.model, faculties, clock, _habits(settings))
+    mind = Mind(parts.model, faculties, clock, _habits(settings), partial(memory_index, commons))
     works = partial(make_works, commons)
     publish = publisher(root.ref(BUS), clock, workshop.random)
     run = partial(main_agent, announce=root.ref("channels/switchboard"), make_works=works, publish=publish)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import attrs
 
@@ -51,9 +51,11 @@ class Mind:
     """clock: wall clock, ms.
 
     make_faculties: called for every thought and gives the same each time; made at the first one, for that takes a while.
+    memory_index: what a session that begins is told of memory, "" for nothing.
     """
 
     model: LanguageModel
     make_faculties: Callable[[], Faculties]
     clock: Callable[[], int]
     habits: Habits = attrs.field(factory=Habits)
+    memory_index: Callable[[], Awaitable[str]] | None = None

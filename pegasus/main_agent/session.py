@@ -83,6 +83,11 @@ class Session:
             return Progress(Next.NOTHING if closed_by(self.entries) == item else Next.RECORD)
         return progress_from(self.entries, start)
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nobody has said anything in it."""
+        return not any(entry.role == "user" for entry in self.entries[:8])
+
     def of_item(self, item: int) -> Sequence[Entry]:
         """The item's user entry and all behind it; nothing if it is not recorded."""
         start = self._starts.get(item)

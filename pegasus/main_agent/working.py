@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from actors import Ref
+from pegasus.conversation.entry import Entry
 from pegasus.main_agent.acting import act
 from pegasus.main_agent.commands import command_of
 from pegasus.main_agent.endings import apologise, give_up, model_failure, repeat_apology
@@ -111,7 +112,13 @@ class Worker:
     # ------------------------------------------------------------------ what comes in
 
     async def _record(self, item: Item) -> None:
-        await self.session.add(user_entry(item, self.mind.clock()))
+        preface = await self._preface() if self.session.is_fresh else ()
+        await self.session.add(*preface, user_entry(item, self.mind.clock()))
+
+    async def _preface(self) -> tuple[Entry, ...]:
+        """What stands before the first message of a session: the index of memory (checklist 96)."""
+        index = await self.mind.memory_index() if self.mind.memory_index is not None else ""
+        return (Entry(self.mind.clock(), "user", index, metadata={"type": "memory_index"}),) if index else ()
 
     async def _take_along(self, work: Work, most: int) -> bool:
         """Take up what else this chat has said, up to `most` items in all; whether there was something."""

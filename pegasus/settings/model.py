@@ -119,6 +119,9 @@ class Agent:
     )
     persona: str = text("", 'path of a persona JSON, from the home directory; "" = built in')
     max_thoughts: int = whole(20, "model calls one message may cause", least=1, most=1000)
+    tools: tuple[str, ...] = texts(
+        'names or patterns of the tools the agent itself has, as "memory_*"; [] = all. reply is always there'
+    )
     max_replies: int = whole(50, "replies one message may get", least=1, most=1000)
     owners: tuple[str, ...] = texts(
         'who the agent belongs to: "type", "type:channelId" or "type:userId"; they go first, and decide about its identity',

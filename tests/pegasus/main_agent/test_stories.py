@@ -9,6 +9,7 @@ import trio
 from actors import ActorError, GaveUp, Restarting
 from pegasus.messages import ChannelInfo
 from pegasus.models.base import ModelError, ModelResponse, ToolCall, Usage, UserTurn
+from pegasus.settings import Agent, Settings
 from pegasus.storage.messages import StorageError
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel
@@ -545,3 +546,57 @@ async def test_five_hundred_replies_at_once_are_cut_at_the_limit_and_the_model_i
     assert len(results) == 500
     assert results[50].is_error
     assert "as many replies as it may have" in results[50].content
+
+
+async def test_the_index_of_memory_is_told_once_where_a_session_begins(autojump_clock):
+    """Checklist 96: as a user message on the first call only, never in the system prompt."""
+    disk = MemoryDisk()
+    script = [
+        thought("", ("memory_write", {"path": "facts/user.md", "content": "# User\n\n> Summary: likes tea\n"})),
+        thought("", reply("noted")),
+    ]
+    async with open_world(ScriptedModel(script), disk=disk) as world:
+        await world.say("I like tea")
+        await world.idle()
+        assert not any("Memory" in line["content"] for line in world.session() if line["role"] == "user")
+    model = ScriptedModel([thought(), thought(), thought()])
+    async with open_world(model, disk=disk) as again:
+        await again.say("hello again")
+        await again.say("/new")
+        await again.say("one")
+        await again.say("two")
+        await again.idle()
+        lines = [line for line in again.session() if line["role"] == "user"]
+    assert "facts/user.md" not in model.requests[0].turns[-1].text
+    assert [line.get("metadata", {}).get("type") for line in lines] == ["memory_index", None, None]
+    assert "facts/user.md (" in lines[0]["content"]
+    assert "likes tea" in lines[0]["content"]
+    assert all("likes tea" not in request.system for request in model.requests)
+
+
+async def test_the_set_of_tools_is_the_owners_choice(autojump_clock):
+    model = ScriptedModel([thought("", ("memory_list", {})), thought()])
+    settings = Settings(agent=Agent(tools=("current_time", "task_*")))
+    async with open_world(model, settings=settings) as world:
+        await world.say("hi")
+        await world.idle()
+    assert [tool.name for tool in model.requests[0].tools] == [
+        "reply",
+        "task_status",
+        "current_time",
+        "task_list",
+        "task_replay",
+    ]
+    assert "memory_list(" not in model.requests[0].system
+    assert "there is no tool 'memory_list'" in model.requests[1].turns[-1].results[0].content
+
+
+async def test_file_shell_and_web_tools_are_refused(autojump_clock):
+    """Checklist 39."""
+    names = ("read_file", "write_file", "shell_exec", "http_get", "web_search", "run_python")
+    model = ScriptedModel([thought("", *((name, {}) for name in names)), thought()])
+    async with open_world(model) as world:
+        await world.say("do it yourself")
+        await world.idle()
+    assert not {tool.name for tool in model.requests[0].tools} & set(names)
+    assert all(result.is_error for result in model.requests[1].turns[-1].results)
