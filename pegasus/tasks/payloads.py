@@ -98,6 +98,12 @@ def completed(context: TaskContext) -> Payload:
     return _payload(EventType.TASK_COMPLETED, final_result(context), context.iteration, [])
 
 
+def answered(context: TaskContext, response: str) -> Payload:
+    """The same, of a task that has just thought of this answer, which makes it one iteration more."""
+    iterations = context.iteration + 1
+    return _payload(EventType.TASK_COMPLETED, _result(context, response, iterations), iterations, [])
+
+
 def failed(error: str) -> Payload:
     """TASK_FAILED."""
     return _payload(EventType.TASK_FAILED, error)
@@ -106,13 +112,11 @@ def failed(error: str) -> Payload:
 def final_result(context: TaskContext) -> Payload:
     """{taskId, input, response, iterations}: the last response, or null; raw tool outputs are kept out on purpose."""
     responses = (done.result for done in reversed(context.actions_done) if done.action_type == "respond")
-    response = next(responses, None)
-    return {
-        "taskId": context.id,
-        "input": context.input_text,
-        "response": response,
-        "iterations": context.iteration,
-    }
+    return _result(context, next(responses, None), context.iteration)
+
+
+def _result(context: TaskContext, response: str | None, iterations: int) -> Payload:
+    return {"taskId": context.id, "input": context.input_text, "response": response, "iterations": iterations}
 
 
 def writable(value: object, levels: int = DEEPEST) -> Json:

@@ -217,13 +217,13 @@ class _Task:
 
     # ------------------------------------------------------------------ stages
 
-    def _start(self, stage: Callable[[], Awaitable[None]], doing: str) -> None:
+    def _start(self, stage: Callable[[], Awaitable[object]], doing: str) -> None:
         self.doing = doing
         self._scope = trio.CancelScope()
         self._quiet = trio.Event()
         self.nursery.start_soon(self._run, stage, self._scope, self._quiet)
 
-    async def _run(self, stage: Callable[[], Awaitable[None]], scope: trio.CancelScope, quiet: trio.Event) -> None:
+    async def _run(self, stage: Callable[[], Awaitable[object]], scope: trio.CancelScope, quiet: trio.Event) -> None:
         """One stage, under the time that is left for the task. An error in it fails the task, and nobody else."""
         begun = trio.current_time()
         looking_back = self.fsm.state is TaskState.COMPLETED
@@ -274,10 +274,11 @@ class _Task:
         steps = plan(thought.reasoning, context.input_text)
         payload = payloads.reason_done(thought.reasoning, steps, thought.entries)
         thought_out = await self._emit(EventType.REASON_DONE, payload)
-        if (
-            steps.steps[0].call is None
-        ):  # to answer is no work: said along with the thought, it costs no sync of its own
-            await self._respond(thought.reasoning, thought_out)
+        if steps.steps[0].call is None:  # to answer is no work: said along with the thought, it costs no sync
+            answer = await self._respond(thought.reasoning, thought_out)
+            result = payloads.answered(context, thought.reasoning.response)
+            # Behind the answer; a task that is suspended meanwhile does not take it, and completes when it goes on.
+            await self._emit(EventType.TASK_COMPLETED, result, priority=EventType.STEP_COMPLETED, cause=answer)
 
     def _visible(self) -> tuple[ToolSpec, ...]:
         tools = tuple(self.ports.kit.toolbox.all())
@@ -325,9 +326,9 @@ class _Task:
         # One priority for both, so that results reach the conversation in the order of the calls (trap T31).
         await self._emit(kind, payload, priority=EventType.TOOL_CALL_COMPLETED)
 
-    async def _respond(self, reasoning: Reasoning | None, cause: Event | None = None) -> None:
+    async def _respond(self, reasoning: Reasoning | None, cause: Event | None = None) -> Event:
         answer = Entry(self.ports.clock(), "assistant", reasoning.response if reasoning is not None else "")
-        await self._emit(EventType.STEP_COMPLETED, payloads.step_completed(answer), cause=cause)
+        return await self._emit(EventType.STEP_COMPLETED, payloads.step_completed(answer), cause=cause)
 
     # ------------------------------------------------------------------ looking back
 
