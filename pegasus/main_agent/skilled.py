@@ -12,14 +12,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import trio
 
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
 from pegasus.main_agent.delegating import ALIAS, SPAWN, USE_SKILL, forked, submit_task
 from pegasus.main_agent.speaking import REPLY, answer_to, post_key
 from pegasus.messages import Json, Metadata
 from pegasus.models.base import ToolCall, ToolSpec
-from pegasus.skills import Skill, Skills, expand, read_supporting, shortened, supporting_files
+from pegasus.skills import Skill, Skills, expand, shortened
 from pegasus.tools import Effect, Tool, ToolContext, ToolError
 from pegasus.tools.base import parameters
 
@@ -124,8 +123,10 @@ def _gave_body(result: Entry) -> bool:
 
 
 def call_in(text: str) -> tuple[str, str] | None:
-    """Name and arguments of a message that calls something: `/name args`. Phones begin with a capital letter, and Telegram
-    has `_` for `-`: neither matters."""
+    """Name and arguments of a message that calls something: `/name args`; None for another.
+
+    Phones begin with a capital letter, and Telegram has `_` for `-`: neither matters.
+    """
     match = _CALL.fullmatch(sanitize_for_prompt(text).strip())
     return (match[1].lower().replace("_", "-"), (match[2] or "").strip()) if match else None
 
@@ -151,11 +152,9 @@ class Skilled:
         if skill is None or not skill.by_user:
             return None
         line = f"/{name} {shortened(' '.join(arguments.split()), _SHOWN)}".rstrip()
-        said = (
-            line
-            if skill.fork
-            else f"{line}\n\n(The skill {name} is in force. It says:)\n\n{await _body(skill, arguments)}"
-        )
+        said = line
+        if not skill.fork:
+            said += f"\n\n(The skill {name} is in force. It says:)\n\n{await self._body(skill, arguments)}"
         return Invocation(skill, arguments, said, self._problem(skill))
 
     async def start(self, invocation: Invocation, item: Item, session: Session, now: int) -> None:
@@ -190,7 +189,7 @@ class Skilled:
         if skill is None:
             raise ToolError(f"there is no skill {name!r}; there are: {self._known()}")
         if given.get("file"):
-            return await _file(skill, str(given["file"]))
+            return await self._file(skill, str(given["file"]))
         if not skill.by_model:
             raise ToolError(f"the skill {name} is for people only: they call it by writing /{name}")
         problem = self._problem(skill)
@@ -199,7 +198,7 @@ class Skilled:
         arguments = str(given.get("args") or "")
         if skill.fork:
             return forked(await self._fork(skill, arguments, context), name)
-        return await _body(skill, arguments)
+        return await self._body(skill, arguments)
 
     def in_force(self, entries: Iterable[Entry]) -> Force:
         """What holds after these entries, which are those of one queue item from its user entry on."""
@@ -209,7 +208,7 @@ class Skilled:
 
     async def _fork(self, skill: Skill, arguments: str, context: ToolContext) -> str:
         line = f"/{skill.name} {shortened(' '.join(sanitize_for_prompt(arguments).split()), _SHOWN)}".rstrip()
-        body = await _body(skill, arguments)
+        body = await self._body(skill, arguments)
         return await submit_task(self.agent, context, body, skill.agent, line, skill.model, skill.tools)
 
     def _problem(self, skill: Skill) -> str:
@@ -224,20 +223,18 @@ class Skilled:
     def _known(self) -> str:
         return ", ".join(skill.name for skill in self.skills.all() if skill.by_model) or "none"
 
+    async def _body(self, skill: Skill, arguments: str) -> str:
+        """What it says, with the arguments filled in and its files named: clean, and nothing in it imitates a metadata line."""
+        text = expand(skill, arguments)
+        files = await self.skills.files(skill)
+        if files:
+            reading = "" if skill.fork else f" {USE_SKILL}(skill, file) reads one."
+            text = f"Files beside this skill, in {skill.folder}: {', '.join(files)}.{reading}\n\n{text}"
+        return escape_imitations(sanitize_for_prompt(text))
 
-async def _body(skill: Skill, arguments: str) -> str:
-    """What the skill says, with the arguments filled in and its files named: clean, and nothing in it looks like a metadata line."""
-    files = await trio.to_thread.run_sync(supporting_files, skill, abandon_on_cancel=True)
-    text = expand(skill, arguments)
-    if files:
-        reading = "" if skill.fork else f" {USE_SKILL}(skill, file) reads one."
-        text = f"Files beside this skill, in {skill.folder}: {', '.join(files)}.{reading}\n\n{text}"
-    return escape_imitations(sanitize_for_prompt(text))
-
-
-async def _file(skill: Skill, path: str) -> Json:
-    try:
-        content = await trio.to_thread.run_sync(read_supporting, skill, path, abandon_on_cancel=True)
-    except ValueError as error:
-        raise ToolError(str(error)) from error
-    return {"file": path, "content": escape_imitations(sanitize_for_prompt(content))}
+    async def _file(self, skill: Skill, path: str) -> Json:
+        try:
+            content = await self.skills.read(skill, path)
+        except ValueError as error:
+            raise ToolError(str(error)) from error
+        return {"file": path, "content": escape_imitations(sanitize_for_prompt(content))}

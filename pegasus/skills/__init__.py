@@ -7,7 +7,6 @@ from pegasus.skills.arguments import expand, split_arguments
 from pegasus.skills.catalog import BUILT_IN, Problem, Skills
 from pegasus.skills.listing import help_text, listing, shortened
 from pegasus.skills.skill import NAME, Skill, parse
-from pegasus.skills.supporting import read_supporting, supporting_files
 
 __all__ = [
     "BUILT_IN",
@@ -19,8 +18,6 @@ __all__ = [
     "help_text",
     "listing",
     "parse",
-    "read_supporting",
     "shortened",
     "split_arguments",
-    "supporting_files",
 ]

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import attrs
 import trio
 
 from pegasus.observe import get_logger
 from pegasus.skills.skill import FILE, LARGEST, Skill, parse
+from pegasus.skills.supporting import read_supporting, supporting_files
+
+_T = TypeVar("_T")
+_Args = TypeVarTuple("_Args")
 
 BUILT_IN: Final = Path(__file__).parent / "builtin"
 LOOK_EVERY: Final = 1.0
@@ -78,12 +82,7 @@ class Skills:
         if now - self._looked < LOOK_EVERY:
             return
         before = self._found.seen if self._found else {}
-        if self._in_thread:
-            found = await trio.to_thread.run_sync(_look, self._folders, before, abandon_on_cancel=True)
-        else:
-            await trio.lowlevel.checkpoint()
-            found = _look(self._folders, before)
-        self._take(found)
+        self._take(await self._run(_look, self._folders, before))
         self._looked = now
 
     def get(self, name: str) -> Skill | None:
@@ -94,10 +93,24 @@ class Skills:
         """Every skill, as of the last look: those of later folders first, each folder's by name."""
         return tuple(self._latest().skills.values())
 
+    async def files(self, skill: Skill) -> tuple[str, ...]:
+        """The files beside its SKILL.md, as paths below its folder."""
+        return await self._run(supporting_files, skill)
+
+    async def read(self, skill: Skill, path: str) -> str:
+        """One of them as text. Raises ValueError as `read_supporting`."""
+        return await self._run(read_supporting, skill, path)
+
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What was wrong with files at the last look; each is logged when it is first seen."""
         return self._latest().problems
+
+    async def _run(self, read: Callable[[Unpack[_Args]], _T], *given: *_Args) -> _T:
+        if self._in_thread:
+            return await trio.to_thread.run_sync(read, *given, abandon_on_cancel=True)
+        await trio.lowlevel.checkpoint()
+        return read(*given)
 
     def _latest(self) -> _Found:
         return self._found or self._take(_look(self._folders, {}))

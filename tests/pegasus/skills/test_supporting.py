@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from pegasus.skills import Skill, read_supporting, supporting_files
-from pegasus.skills.supporting import LARGEST, MOST
+from pegasus.skills import Skill
+from pegasus.skills.supporting import LARGEST, MOST, read_supporting, supporting_files
 
 
 @pytest.fixture
