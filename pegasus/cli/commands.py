@@ -185,6 +185,32 @@ def tasks_resume(options: Options, task_id: str, text: str) -> int:
 
 
 @pegasus.group()
+def skills() -> None:
+    """Skills: instructions that are called by name."""
+
+
+@skills.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def skills_list(options: Options, as_json: bool) -> int:
+    """A line for each skill: name, where it comes from, who may call it, what it is for."""
+    home, _ = options.load()
+    from pegasus.cli.skills import run_list
+
+    return run_list(home, as_json=as_json)
+
+
+@skills.command("check")
+@click.pass_obj
+def skills_check(options: Options) -> int:
+    """Say what is wrong with the files of skills. Exit code 1 if one cannot be used as it stands."""
+    home, settings = options.load()
+    from pegasus.cli.skills import run_check
+
+    return run_check(home, settings)
+
+
+@pegasus.group()
 def config() -> None:
     """Check and show the settings."""
 

@@ -1,0 +1,110 @@
+"""`pegasus skills list` and `pegasus skills check`: from the files, with or without a daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from fnmatch import fnmatchcase
+
+from pegasus.host import Home
+from pegasus.main_agent.commands import CONTROL
+from pegasus.messages import Json
+from pegasus.models.roles import ModelConfigError, find_providers, role_spec, split_spec
+from pegasus.settings import Settings
+from pegasus.skills import BUILT_IN, Skill, Skills, shortened
+from pegasus.tasks.types import BUILT_IN as BUILT_IN_TYPES
+from pegasus.tasks.types import load_types
+from pegasus.tools.collections import ALL_TASK_TOOLS, MAIN_AGENT
+from pegasus.wording import count
+
+
+def run_list(home: Home, *, as_json: bool) -> int:
+    """A line for each skill: its name, where it comes from, who may call it, what it is for."""
+    skills = skills_of(home)
+    rows = [_as_json(skill, home) for skill in sorted(skills.all(), key=lambda skill: skill.name)]
+    if as_json:
+        print(json.dumps({"skills": rows, "problems": [str(one) for one in skills.problems]}, ensure_ascii=False))
+        return 0
+    width = shutil.get_terminal_size().columns
+    for row in rows:
+        who = {(True, True): "you, model", (True, False): "you", (False, True): "model"}
+        callers = who.get((bool(row["userInvocable"]), bool(row["modelInvocable"])), "nobody")
+        line = f"{row['name']:<16} {row['source']:<9} {row['context']:<6} {callers:<10} {row['description']}"
+        print(shortened(line, width))
+    if not rows:
+        print("No skills.")
+    if skills.problems:
+        print(f"\n{count(len(skills.problems), 'problem')}: see `pegasus skills check`.")
+    return 0
+
+
+def run_check(home: Home, settings: Settings) -> int:
+    """Say what is wrong with the files of skills. 1 if one cannot be used as it stands."""
+    skills = skills_of(home)
+    for problem in skills.problems:
+        print(problem)
+    doubts = [f"{skill.folder}: {doubt}" for skill in skills.all() for doubt in doubts_about(skill, home, settings)]
+    for doubt in doubts:
+        print(doubt)
+    if doubts or any(problem.left_out for problem in skills.problems):
+        return 1
+    print(f"{count(len(skills.all()), 'skill')}: ok")
+    return 0
+
+
+def skills_of(home: Home) -> Skills:
+    """The skills of a home: the user's win over the built-in ones, and those of the workspace over all."""
+    return Skills(BUILT_IN, home.skills, home.workspace / "skills")
+
+
+def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
+    """What will not work although the file is well-formed."""
+    if skill.by_user and f"/{skill.name}" in CONTROL | {"/new"}:
+        yield f"/{skill.name} is a command of Pegasus, so nobody can call the skill by it"
+    yield from _doubtful_tools(skill)
+    if skill.fork:
+        types, _ = load_types(BUILT_IN_TYPES, home.subagents)
+        if types.get(skill.agent) is None:
+            yield f"agent {skill.agent!r}: there is no such type of task; there are: {', '.join(types.names())}"
+    if skill.model:
+        try:
+            providers = find_providers(settings.providers, os.environ)
+            split_spec(role_spec(skill.model, settings.models, providers), providers, "model")
+        except ModelConfigError as error:
+            yield str(error)
+
+
+def _doubtful_tools(skill: Skill) -> Iterator[str]:
+    for name in skill.tools or ():
+        if "__" in name:  # of an MCP server, which only a running daemon knows
+            continue
+        if not skill.fork and not _is_one(name, MAIN_AGENT) and _is_one(name, ALL_TASK_TOOLS):
+            yield f"allowed-tools {name}: only background tasks have it; the skill wants `context: fork`"
+        elif not _is_one(name, (*MAIN_AGENT, *ALL_TASK_TOOLS, "ask_user")):
+            yield f"allowed-tools {name}: there is no such tool"
+
+
+def _is_one(pattern: str, names: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _as_json(skill: Skill, home: Home) -> dict[str, Json]:
+    tools: Collection[str] | None = skill.tools
+    return {
+        "name": skill.name,
+        "description": skill.description,
+        "source": _source(skill, home),
+        "folder": str(skill.folder),
+        "context": "fork" if skill.fork else "inline",
+        "agent": skill.agent if skill.fork else None,
+        "model": skill.model or None,
+        "allowedTools": None if tools is None else list(tools),
+        "userInvocable": skill.by_user,
+        "modelInvocable": skill.by_model,
+    }
+
+
+def _source(skill: Skill, home: Home) -> str:
+    return {BUILT_IN: "built-in", home.skills: "home"}.get(skill.folder.parent, "workspace")
