@@ -144,7 +144,7 @@ class _Agent:
             await self.session.commit((opening(""),), (answer_to(item, text, "new"),))
             return
         if closed_by(self.session.entries) != item.n:
-            name = await self.session.archive(opening, now)
+            name = await self.session.restart(lambda archived: (opening(archived),), now)
             text += f" The one before is kept in {name}."
         await self.session.commit((), (answer_to(item, text, "new"),))
 

@@ -18,6 +18,7 @@ from pegasus.models.base import ToolCall
 from pegasus.observe import get_logger
 from pegasus.storage.messages import (
     Archive,
+    ArchiveName,
     Commit,
     JournalMessage,
     Post,
@@ -140,15 +141,26 @@ class Session:
 
         return await until_written(write, self.path)
 
-    async def archive(self, opening: Callable[[str], Entry], at: int) -> str:
-        """Put the session aside and begin a new one with `opening(archive's name)`; gives that name. at: wall clock, ms."""
-        # The name is the journal's choice, so the first line is written in a second step; without it the session is just empty.
-        name = await until_written(lambda: self._journal.ask(Archive, self.path, b"", at, self._item), self.path)
-        self._unconfirmed.clear()
-        self._damaged = False
-        self._start(())
-        await self.commit((opening(name),))
-        return name
+    async def restart(self, begin: Callable[[str], Sequence[Entry]], at: int) -> str:
+        """Put the session aside and go on with `begin(archive's name)`, as one durable step; gives that name. at: wall clock, ms.
+
+        While the disk refuses, tries again. Cancelled meanwhile: nothing of it has happened.
+        """
+
+        async def write() -> str:
+            name = await self._journal.ask(ArchiveName, self.path, at)
+            await self._confirm()
+            if self._damaged:
+                raise StorageError(f"{self.path} misses lines that could not be written")
+            entries = tuple(begin(name))
+            content = b"".join(map(encode, entries))
+            await self._journal.ask(Archive, self.path, content, at, self._item, name)
+            self._damaged = False
+            self._start(entries)
+            self._mark = len(self.entries)
+            return name
+
+        return await until_written(write, self.path)
 
     def _remember(self, entries: Sequence[Entry]) -> None:
         for place, entry in enumerate(entries, len(self.entries)):
