@@ -135,6 +135,7 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "status",
         "tree",
         "tasks",
+        "skills",
         "config",
     ]
 
