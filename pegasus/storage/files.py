@@ -28,6 +28,9 @@ class Files(Protocol):
     def prepare(self, path: str) -> int:
         """Make the file ready for `write`: it exists, durably. Gives its size."""
 
+    def begin(self, path: str) -> None:
+        """Make the file ready for `write`, and empty. That it exists, and is empty, is not durable."""
+
     def write(self, path: str, data: bytes) -> None:
         """Append to a prepared file, in the operating system's memory only."""
 
@@ -85,6 +88,11 @@ class OsFiles:
                     return now.st_size
             self.forget(path)
         return self._open_file(path)
+
+    def begin(self, path: str) -> None:
+        self.forget(path)
+        fd, status = self._opened(self._full(path), os.O_CREAT | os.O_TRUNC)
+        self._keep(path, fd, status)
 
     def write(self, path: str, data: bytes) -> None:
         fd = self._open[path].fd
@@ -157,23 +165,33 @@ class OsFiles:
 
     def _open_file(self, path: str) -> int:
         full = self._full(path)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        fd, status = self._opened(full)
+        if status.st_size == 0:  # new, or made by a process that died before it could sync the folder
+            try:
+                _sync_folder(os.path.dirname(full))
+            except OSError:
+                os.close(fd)
+                raise
+        self._keep(path, fd, status)
+        return status.st_size
+
+    def _opened(self, full: str, more: int = 0) -> tuple[int, os.stat_result]:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | more
         try:
-            fd = os.open(full, flags)
+            fd = os.open(full, flags, 0o600)
         except FileNotFoundError:
             _make_folders(os.path.dirname(full))
             fd = os.open(full, flags | os.O_CREAT, 0o600)
         try:
-            status = os.fstat(fd)
-            if status.st_size == 0:  # new, or made by a process that died before it could sync the folder
-                _sync_folder(os.path.dirname(full))
+            return fd, os.fstat(fd)
         except OSError:
             os.close(fd)
             raise
+
+    def _keep(self, path: str, fd: int, status: os.stat_result) -> None:
         self._open[path] = _Open(fd, (status.st_dev, status.st_ino))
         if len(self._open) > self._limit:
             self.forget(next(iter(self._open)))
-        return status.st_size
 
 
 def _read_exactly(fd: int, length: int) -> bytes:

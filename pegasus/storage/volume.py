@@ -179,6 +179,7 @@ class Volume:
         following = _following(path)
         with ExitStack() as undo:
             self._write_beside(following, (content,), undo)
+            self._files.sync_folder(following)
             undo.pop_all()
         return following
 
@@ -196,8 +197,7 @@ class Volume:
 
     def _write_beside(self, temporary: str, parts: Iterable[bytes], undo: ExitStack) -> int:
         undo.callback(_attempt, self._files.remove, temporary)
-        if self._files.prepare(temporary):  # left behind by a crash
-            self._files.truncate(temporary, 0)
+        self._files.begin(temporary)
         size = 0
         for chunk in _chunks(parts):
             self._files.write(temporary, chunk)

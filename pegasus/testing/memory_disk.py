@@ -113,6 +113,10 @@ class MemoryFiles:
             self.sync_folder(path)
         return len(self.names[path].data)
 
+    def begin(self, path: str) -> None:
+        self._operation()
+        self.names[path] = _Node()
+
     def write(self, path: str, data: bytes) -> None:
         node = self.names[path]
         try:

@@ -309,9 +309,9 @@ def test_a_name_that_a_killed_process_left_undurable_is_made_durable_before_anyt
 
 def test_a_rewrite_whose_new_name_is_not_durable_yet_is_made_so_by_the_next_append(volume, files):
     volume.append([("x", b"old\n")], True)
-    files.fail(6, OSError(errno.EIO, "the folder's sync"), 1)
+    files.fail(5, OSError(errno.EIO, "the folder's sync"), 1)
     volume.rewrite("x", [b"new\n"])
-    assert files.operations == 10
+    assert files.operations == 9
     files.fail(1, OSError(errno.EIO, "the folder's sync"), 1)
     with pytest.raises(StorageError):
         volume.append([("x", b"more\n")], True)
