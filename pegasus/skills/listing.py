@@ -14,9 +14,9 @@ CHARACTERS_PER_TOKEN: Final = 4
 DESCRIPTION: Final = 0.125
 """Of the list, at most, for one description: a long one must not leave out all others."""
 
-_HEADING: Final = """\
-## Available Skills
-
+_HEADING: Final = "## Available Skills\n\n"
+"""Stands above it in the prompt, and counts."""
+_INTRODUCTION: Final = """\
 Instructions that are kept ready. When one fits what is asked for, call use_skill(skill, args?) and follow what it says. A message
 that begins with /name calls a skill by itself."""
 _MORE: Final = "\n(Not listed here, for want of room: {} more. They work by name.)"
@@ -25,12 +25,12 @@ _ROOM_FOR_MORE: Final = 16
 
 
 def listing(skills: Iterable[Skill], window: int) -> str:
-    """The prompt's section about skills, "" where there is none that the model may call. window: tokens.
+    """What the prompt says about skills, below its heading; "" where there is none that the model may call. window: tokens.
 
     Those that come first have the best chance: the first that does not fit ends the list.
     """
     shown = [skill for skill in skills if skill.by_model]
-    budget = window * SHARE - _tokens(_HEADING) - _ROOM_FOR_MORE
+    budget = window * SHARE - _tokens(_HEADING + _INTRODUCTION) - _ROOM_FOR_MORE
     longest = int(budget * DESCRIPTION * CHARACTERS_PER_TOKEN)
     lines: list[str] = []
     for skill in shown:
@@ -42,7 +42,7 @@ def listing(skills: Iterable[Skill], window: int) -> str:
     if not lines:
         return ""
     more = len(shown) - len(lines)
-    return "\n".join((_HEADING, *lines)) + (_MORE.format(more) if more else "")
+    return "\n".join((_INTRODUCTION, *lines)) + (_MORE.format(more) if more else "")
 
 
 def help_text(skills: Iterable[Skill], width: int = 100) -> str:

@@ -19,7 +19,7 @@ def tokens(text):
 def test_each_skill_that_the_model_may_call_has_a_line():
     one, hidden = skills(2)
     text = listing([attrs.evolve(one, argument_hint="[what]"), attrs.evolve(hidden, by_model=False)], 100_000)
-    assert text.startswith("## Available Skills\n")
+    assert text.startswith("Instructions that are kept ready.")
     assert text.endswith("- skill-000 [what]: Does a thing that is described here.")
     assert "skill-001" not in text
 
@@ -33,7 +33,7 @@ def test_it_never_takes_more_than_its_share_of_the_window():
     for window in (8_000, 32_000, 128_000, 1_000_000):
         for description in ("Does a thing. " * 70, "做一件事情。" * 150):
             text = listing(skills(400, description), window)
-            assert tokens(text) <= window * 0.02
+            assert tokens(f"## Available Skills\n\n{text}") <= window * 0.02
             assert "- skill-000" in text
 
 
