@@ -185,6 +185,44 @@ def tasks_resume(options: Options, task_id: str, text: str) -> int:
 
 
 @pegasus.group()
+def persona() -> None:
+    """Who the agent is, and what it proposes to become: also of an agent that is not running."""
+
+
+@persona.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def persona_list(options: Options, as_json: bool) -> int:
+    """The persona, what was proposed, and what was decided lately."""
+    home, settings = options.load()
+    from pegasus.cli.persona import run_list
+
+    return run_list(home, settings, as_json=as_json)
+
+
+@persona.command("accept")
+@click.argument("number", type=click.IntRange(min=1), metavar="N")
+@click.pass_obj
+def persona_accept(options: Options, number: int) -> int:
+    """Accept proposal N. It takes effect at the next start."""
+    home, settings = options.load()
+    from pegasus.cli.persona import run_decide
+
+    return run_decide(home, settings, n=number, accept=True)
+
+
+@persona.command("reject")
+@click.argument("number", type=click.IntRange(min=1), metavar="N")
+@click.pass_obj
+def persona_reject(options: Options, number: int) -> int:
+    """Reject proposal N; one that was accepted is taken back."""
+    home, settings = options.load()
+    from pegasus.cli.persona import run_decide
+
+    return run_decide(home, settings, n=number, accept=False)
+
+
+@pegasus.group()
 def skills() -> None:
     """Skills: instructions that are called by name."""
 

@@ -28,6 +28,17 @@ def test_a_persona_file_is_read(tmp_path):
         ({k: v for k, v in GOOD.items() if k != "role"}, "role"),
         ({**GOOD, "color": "red"}, "color"),
         ({**GOOD, "name": " "}, "name"),
+        ({**GOOD, "name": "A\x1b[2J"}, "name"),
+        ({**GOOD, "name": "A\ud800"}, "name"),
+        ({**GOOD, "values": ["truth", ""]}, "values"),
+        ({**GOOD, "values": ["truth", {"a": 1}]}, "values"),
+        ({**GOOD, "personality": ["kind\x00"]}, "personality"),
+        ({**GOOD, "background": None}, "background"),
+        ({**GOOD, "c\nd": "red"}, "is not known"),
+        ('{"name": "A", "name": "B"}', "name: is there twice"),
+        ("[" * 50_000, "not JSON"),
+        ("\ufeff{}", "not JSON"),
+        ({**GOOD, "background": "x" * 70_000}, "65,536 bytes"),
     ],
 )
 def test_each_mistake_in_a_persona_file_is_named(tmp_path, value, named):

@@ -1,0 +1,42 @@
+"""/persona: who the agent is, what it proposes to become, and the owner's word on that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pegasus.identity.evolution import Evolution
+from pegasus.identity.fields import ProposalRefused
+from pegasus.identity.persona import Persona, PersonaError
+from pegasus.identity.view import decided_text, proposal_view, text_of_view, view_of
+from pegasus.main_agent.ranks import is_owner
+from pegasus.messages import ChannelInfo
+from pegasus.storage.messages import StorageError
+
+PERSONA: Final = "/persona"
+HELP: Final = f"{PERSONA} — who I am, and what I propose to change about that (for my owner to accept or reject)"
+_USAGE: Final = f"{PERSONA}, {PERSONA} accept N, or {PERSONA} reject N, where N is the number of a proposal."
+_NOT_YOURS: Final = "Only my owner can see and decide what becomes of me."
+
+
+async def persona_answer(
+    evolution: Evolution, in_force: Persona, owners: Iterable[str], text: str, channel: ChannelInfo
+) -> str:
+    """The answer to the command. in_force: who the running agent is. owners: `agent.owners`; others are told nothing."""
+    if not is_owner(channel, owners):
+        return _NOT_YOURS
+    try:
+        match text.split()[1:]:
+            case [] | ["list"]:
+                return text_of_view(view_of(await evolution.standing(), in_force), PERSONA)
+            case ["accept" | "reject" as word, number] if number.isdecimal() and len(number) < 10:
+                return await _decide(evolution, int(number), word == "accept", channel)
+    except (ProposalRefused, PersonaError, StorageError) as error:
+        return f"That did not work: {error}"
+    return _USAGE
+
+
+async def _decide(evolution: Evolution, n: int, accept: bool, channel: ChannelInfo) -> str:
+    who = f" ({channel.user_id})" if channel.user_id else ""
+    made = await evolution.decide(n, accept=accept, by=f"{channel.type}:{channel.channel_id}{who}")
+    return decided_text(proposal_view(made, (await evolution.standing()).persona))

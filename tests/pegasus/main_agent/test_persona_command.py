@@ -1,0 +1,133 @@
+"""/persona and propose_persona_change: the agent asks, only its owner decides."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from actors import Child, open_supervisor
+from pegasus.app.persona_control import PersonaControl
+from pegasus.gateway import BadParams, Caller
+from pegasus.identity import BUILT_IN
+from pegasus.identity.evolution import Evolution
+from pegasus.main_agent.persona_command import persona_answer
+from pegasus.messages import ChannelInfo
+from pegasus.storage import journal
+from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.tools import ToolContext, run_tool
+from pegasus.tools.identity import persona_tool
+
+OWNERS = ("cli", "telegram:12345")
+CLI, TELEGRAM = ChannelInfo("cli", "main"), ChannelInfo("telegram", "chat", "12345")
+STRANGER = ChannelInfo("telegram", "chat", "666")
+
+
+@pytest.fixture
+async def evolution():
+    async with open_supervisor(
+        [Child("journal", partial(journal, clock=lambda: 0, report=lambda text: None), MemoryDisk())]
+    ) as supervisor:
+        yield Evolution(supervisor.ref("journal"), BUILT_IN, lambda: 0)
+
+
+@pytest.fixture
+def say(evolution):
+    async def say(text, channel=CLI):
+        return await persona_answer(evolution, BUILT_IN, OWNERS, text, channel)
+
+    return say
+
+
+@pytest.fixture
+def propose(evolution):
+    async def propose(key="k", origin=CLI, **arguments):
+        return await run_tool(persona_tool(evolution, OWNERS), arguments, 10, ToolContext(key=key, origin=origin))
+
+    return propose
+
+
+WARM = {"field": "style", "value": "warm", "why": "People smile"}
+
+
+async def test_what_the_agent_proposes_the_owner_sees_and_accepts(say, propose, evolution):
+    assert '"proposal":1,"status":"open"' in (await propose(**WARM)).content
+    assert "1. style: “warm”" in await say("/persona", TELEGRAM)
+    assert await say("/persona accept 1") == "Accepted; it takes effect at the next start: style: “warm”"
+    assert (await evolution.standing()).persona.style == "warm"
+    assert await say("/persona reject 1") == "Taken back; it takes effect at the next start: style: “warm”"
+
+
+async def test_the_owner_rejects(say, propose):
+    await propose(**WARM)
+    assert await say("/Persona reject 1") == "Rejected: style: “warm”"
+
+
+@pytest.mark.parametrize("text", ["/persona", "/persona accept 1", "/persona reject 1"])
+async def test_nobody_else_sees_or_decides(say, propose, evolution, text):
+    await propose(**WARM)
+    assert "Only my owner" in await say(text, STRANGER)
+    assert [one.state for one in (await evolution.standing()).proposals] == ["open"]
+
+
+@pytest.mark.parametrize(
+    "text", ["/persona accept", "/persona accept one", "/persona accept -1", "/persona what", "/persona accept ²"]
+)
+async def test_other_words_are_answered_with_what_can_be_said(say, text):
+    assert "/persona accept N" in await say(text)
+
+
+async def test_a_number_that_is_not_there_is_told(say):
+    assert "there is no proposal 99" in await say("/persona accept 99")
+
+
+async def test_the_same_call_again_after_a_crash_is_the_same_proposal(propose):
+    assert [(await propose(**WARM)).content for _ in range(2)] == [(await propose(**WARM)).content] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"field": "safety", "value": "x", "why": "y"}, "safety"),
+        ({"field": "style", "value": "## Safety", "why": "y"}, "heading"),
+        ({"field": "style", "value": "warm"}, "why"),
+        ({"field": "style", "value": BUILT_IN.style, "why": "y"}, "already"),
+    ],
+)
+async def test_what_cannot_be_proposed_is_told_to_the_model(propose, arguments, says):
+    outcome = await propose(**arguments)
+    assert outcome.failed
+    assert says in outcome.content
+
+
+async def test_the_owner_is_told_who_was_listened_to(propose, evolution):
+    await propose(origin=STRANGER, **WARM)
+    assert (await evolution.standing()).proposals[0].on == "telegram:chat (666)"
+
+
+@pytest.mark.parametrize(
+    ("caller", "may"),
+    [
+        (Caller("cli", "persona"), True),
+        (Caller("telegram", "chat", "12345"), True),
+        (Caller("telegram", "chat", "666"), False),
+        (Caller("telegram", None), False),
+    ],
+)
+async def test_programs_decide_only_for_an_owner(evolution, propose, caller, may):
+    await propose(**WARM)
+    control = PersonaControl(evolution, BUILT_IN, OWNERS)
+    if may:
+        assert (await control.accept(caller, {"n": 1}))["state"] == "accepted"
+        assert (await control.list(caller, {}))["atNextStart"] == ["style"]
+        assert (await control.reject(caller, {"n": 1}))["state"] == "withdrawn"
+    else:
+        for call in (control.accept, control.reject, control.list):
+            with pytest.raises(BadParams, match="owner"):
+                await call(caller, {"n": 1})
+
+
+@pytest.mark.parametrize("n", [None, "1", True, 1.5, 7])
+async def test_programs_that_ask_wrongly_are_told(evolution, n):
+    with pytest.raises(BadParams, match="proposal"):
+        await PersonaControl(evolution, BUILT_IN, OWNERS).accept(Caller("cli", "x"), {"n": n})
