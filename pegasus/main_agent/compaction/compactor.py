@@ -119,11 +119,11 @@ class Compactor:
             self._after, self._compacted = tokens, False
         window = self.limits.window()
         grown = self._after is None or tokens >= self._after + AGAIN * window
-        return grown and tokens >= self.limits.threshold * window
+        return grown and tokens >= round(self.limits.threshold * window)
 
     def is_near(self, tokens: int) -> bool:
         """Whether to `prepare`."""
-        return tokens >= EARLY * self.limits.threshold * self.limits.window()
+        return tokens >= round(EARLY * self.limits.threshold * self.limits.window())
 
     # ------------------------------------------------------------------ early
 
