@@ -6,7 +6,6 @@ limits. A forked one is a task, with the limits in the task.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
+from pegasus.main_agent.calling import call_in
 from pegasus.main_agent.delegating import ALIAS, SPAWN, USE_SKILL, forked, submit_task
 from pegasus.main_agent.speaking import REPLY, answer_to, post_key
 from pegasus.messages import Json, Metadata
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 NOTE: Final = "skill"
 """Type of the note that ends an item whose skill became a task; ends the idempotency keys of task and answer, too."""
 
-_CALL: Final = re.compile(r"/([a-z0-9][a-z0-9_-]{0,63})(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
 _SHOWN: Final = 200
 """Characters of the arguments in the line that says what was called; they stand whole in what the skill says."""
 _SPEC: Final = ToolSpec(
@@ -122,15 +121,6 @@ def _gave_body(result: Entry) -> bool:
     return not result.failed and result.content.startswith('"')
 
 
-def call_in(text: str) -> tuple[str, str] | None:
-    """Name and arguments of a message that calls something: `/name args`; None for another.
-
-    Phones begin with a capital letter, and Telegram has `_` for `-`: neither matters.
-    """
-    match = _CALL.fullmatch(sanitize_for_prompt(text).strip())
-    return (match[1].lower().replace("_", "-"), (match[2] or "").strip()) if match else None
-
-
 @attrs.frozen(eq=False)
 class Skilled:
     """skills: all there are. agent: the task system, for forked ones. check_model: raises ValueError where there is no such model."""
@@ -158,10 +148,12 @@ class Skilled:
         return Invocation(skill, arguments, said, self._problem(skill))
 
     async def start(self, invocation: Invocation, item: Item, session: Session, now: int) -> None:
-        """Make a task of a forked skill that a person has called, tell them, and end the item.
+        """Make a task of a forked skill that a person has called, tell them, and end the item; its user entry is there.
 
-        After a crash the same again makes no second task and no second answer. now: wall clock, ms.
+        An inline one that has a problem ends there, too. After a crash the same again makes no second task and no second answer.
+        now: wall clock, ms. Raises Revoked, before anything has begun.
         """
+        await session.commit(())  # what was asked is on disk before anything is done about it
         context = ToolContext(key=post_key(item.n, NOTE), origin=item.message.channel)
         metadata: dict[str, Json] = {"type": NOTE, "ends": True}
         name = invocation.skill.name

@@ -7,9 +7,10 @@ import pytest
 import trio
 
 from pegasus.conversation import Entry, OpenCall
+from pegasus.main_agent.calling import call_in
 from pegasus.main_agent.delegating import Delegated
 from pegasus.main_agent.session import Session
-from pegasus.main_agent.skilled import NOTE, Force, Skilled, call_in, in_force
+from pegasus.main_agent.skilled import NOTE, Force, Skilled, in_force
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.skills import Skills
 from pegasus.storage.messages import Item
