@@ -27,6 +27,20 @@ def summary_of(text: str) -> str:
     return one_line(text[:_HEAD]) or "(empty)"
 
 
+def is_summary(lines: str) -> bool:
+    """Whether this is one line, and a summary."""
+    return lines.count("\n") <= 1 and _SUMMARY.match(lines) is not None
+
+
+def below_summary(text: str, line: str) -> str:
+    """The text with one more quoted line below its summary or, where there is none, at the top."""
+    found = _SUMMARY.search(text[:_HEAD])
+    if found is None:
+        return f"> {line}\n\n{text.lstrip()}"
+    end = found.end(1)
+    return f"{text[:end].rstrip()}\n> {line}{text[end:]}"
+
+
 def title_for(name: str) -> str:
     """A heading for the file of this name: `user` → User, `2026-02` stays."""
     stem = name.rpartition("/")[2].removesuffix(".md").replace("_", " ").replace("-", " ").strip()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import trio
 
 from pegasus.memory import Standing
-from pegasus.memory.shelf import HEAD
+from pegasus.memory.shelf import HEAD, Stamp
 from pegasus.testing.memory_disk import MemoryDisk
 
 
@@ -16,10 +18,11 @@ class DiskShelf:
         self._disk = disk
         self._prefix = f"{prefix}/"
 
-    async def list(self) -> tuple[Standing, ...]:
+    async def look(self, seen: Mapping[str, Stamp] | None = None, most: int = 0) -> tuple[Standing, ...]:
         """See `pegasus.memory.Shelf`."""
         await trio.lowlevel.checkpoint()
-        return tuple(self._standing(path) for path in self._disk.paths() if self._is_page(path))
+        found = (self._standing(path, seen, most) for path in self._disk.paths() if self._is_page(path))
+        return tuple(one for one in found if one.size)
 
     async def read(self, path: str, most: int) -> bytes:
         """See `pegasus.memory.Shelf`."""
@@ -33,6 +36,8 @@ class DiskShelf:
     def _is_page(self, path: str) -> bool:
         return path.startswith(self._prefix) and path.endswith(".md")
 
-    def _standing(self, path: str) -> Standing:
-        content = self._disk.content(path)
-        return Standing(path.removeprefix(self._prefix), len(content), content[:HEAD])
+    def _standing(self, path: str, seen: Mapping[str, Stamp] | None, most: int) -> Standing:
+        content, path = self._disk.content(path), path.removeprefix(self._prefix)
+        stamp = (hash(content), len(content))
+        wanted = seen is not None and seen.get(path) != stamp and len(content) <= most
+        return Standing(path, len(content), content[:HEAD], stamp, content if wanted else None)

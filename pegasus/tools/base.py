@@ -55,6 +55,8 @@ class ToolContext:
     origin: the channel of the message that the call is made for, if it is made for one.
     env: what set_env has set; one mapping for all calls of a task, and added to the environment of what it runs.
     max_result: characters a result may have; more is cut by the executor, unless the tool shapes its result by it.
+    role: who calls, where that is not plain from task_id ("reflection"). outside: the kinds of sources outside ("web", "file")
+    that the caller has read on its way, which what it remembers may come from.
     """
 
     task_id: str = ""
@@ -65,6 +67,8 @@ class ToolContext:
     origin: ChannelInfo | None = None
     env: dict[str, str] = attrs.field(factory=dict)
     max_result: int = MAX_RESULT
+    role: str = ""
+    outside: tuple[str, ...] = ()
 
 
 @attrs.frozen(eq=False)

@@ -21,7 +21,14 @@ FILE: Final = (
 NETWORK: Final = ("http_get", "http_post", "http_request", "web_search")
 CODE: Final = ("shell_exec", "run_python")
 DATA: Final = ("json_parse", "json_stringify", "base64_encode", "base64_decode")
-MEMORY: Final = ("memory_list", "memory_read", "memory_write", "memory_patch", "memory_append")
+MEMORY: Final = (
+    "memory_list",
+    "memory_read",
+    "memory_search",
+    "memory_write",
+    "memory_patch",
+    "memory_append",
+)
 TASK: Final = ("task_list", "task_replay")
 NOTIFY: Final = ("notify",)
 
@@ -31,7 +38,7 @@ ALL_TASK_TOOLS: Final = (*SYSTEM, *FILE, *NETWORK, *CODE, *DATA, *MEMORY, *TASK,
 EXPLORE: Final = (
     *("current_time", "get_env", "read_file", "list_files", "get_file_info", "grep_files"),
     *("http_get", "web_search", "json_parse", "base64_decode"),
-    *("memory_list", "memory_read", "task_list", "task_replay", "notify"),
+    *("memory_list", "memory_read", "memory_search", "task_list", "task_replay", "notify"),
 )
 """Looking only."""
 

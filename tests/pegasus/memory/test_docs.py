@@ -3,7 +3,10 @@
 import re
 from pathlib import Path
 
-from pegasus.memory.memory import EPISODE_INDEX, FACTS_SHOWN, FULL, LARGEST, MOST, MemoryFile, index_message
+from pegasus.memory.index import EPISODE_INDEX, MemoryFile, index_message
+from pegasus.memory.keeping import LARGEST
+from pegasus.memory.memory import FACTS_SHOWN, FULL
+from pegasus.memory.names import MOST
 from pegasus.memory.page import LONGEST_SUMMARY, appended, summary_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "memory-system.md").read_text("utf-8")

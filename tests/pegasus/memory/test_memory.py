@@ -1,7 +1,7 @@
 """The room of memory: list, read, write, patch, append; by the journal, by hand, by several at once."""
 
 import os
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import pytest
@@ -9,7 +9,10 @@ import trio
 
 from actors import ActorDied, Child, Restart, open_supervisor
 from pegasus.memory import Memory, MemoryRefused
-from pegasus.memory.memory import EPISODE_INDEX, FACTS_SHOWN, FULL, LARGEST, MOST, MemoryFile, index_message
+from pegasus.memory.index import EPISODE_INDEX, MemoryFile, index_message
+from pegasus.memory.keeping import LARGEST
+from pegasus.memory.memory import FACTS_SHOWN, FULL
+from pegasus.memory.names import MOST
 from pegasus.storage import StorageError
 from pegasus.storage.journal import journal
 from pegasus.testing.disk_shelf import DiskShelf
@@ -25,7 +28,7 @@ async def test_memory_that_is_empty_is_no_error(memory):
 
 async def test_what_is_written_is_read_and_listed(memory, folder):
     text = "# User\n\n> Summary: who the user is\n\n- Name: Ann\n"
-    assert await memory.write("facts/user.md", text) == len(text)
+    assert (await memory.write("facts/user.md", text)).size == len(text)
     assert await memory.read("facts/user.md") == text
     assert (folder / "facts/user.md").read_text() == text
     assert await memory.list() == (MemoryFile("facts/user.md", "who the user is", len(text)),)
@@ -260,24 +263,42 @@ async def test_a_reflection_of_nothing(memory):
 OLD, NEW = "# A\n\n> Summary: s\n\n- a: 1\n", "# A\n\n> Summary: s\n\n- a: 1\n- b: 2\n"
 
 
-async def test_a_loss_of_power_leaves_the_old_file_or_the_new_one():
+@asynccontextmanager
+async def on(disk, restart=Restart.TEMPORARY):
+    child = Child("journal", partial(journal, clock=lambda: 0), disk, restart=restart)
+    async with open_supervisor([child]) as supervisor:
+        yield Memory(supervisor.ref("journal"), DiskShelf(disk))
+
+
+async def test_a_loss_of_power_leaves_the_old_file_or_the_new_one_and_a_log_that_says_which():
+    """The log is written first; what it says and the file does not have is void at the next look."""
     seen = set()
-    for operation in range(1, 8):
+    for operation in range(1, 40):
         disk = MemoryDisk()
-        disk.put("memory/facts/a.md", OLD.encode())
-        child = Child("journal", partial(journal, clock=lambda: 0), disk, restart=Restart.TEMPORARY)
-        async with open_supervisor([child]) as supervisor:
-            memory = Memory(supervisor.ref("journal"), DiskShelf(disk))
-            await memory.read("facts/a.md")
+        async with on(disk) as memory:
+            await memory.write("facts/a.md", OLD)
             disk.lose_power(operation)
             told = False
             with suppress(ActorDied):
                 await memory.append("facts/a.md", "- b: 2")
                 told = True
-            left = disk.survivor().content("memory/facts/a.md").decode()
-            assert left == NEW or not told
-            seen.add(left)
-    assert seen == {OLD, NEW}
+        disk.crash()
+        left = disk.content("memory/facts/a.md").decode()
+        assert left == NEW or not told
+        async with on(disk) as memory:
+            assert await memory.read("facts/a.md") == left
+            assert [change.how for change in await memory.log()] == ["append", "write"][left == OLD :]
+            await memory.append("facts/a.md", "- c: 3")
+            assert (await memory.log())[0].n == 3 - (left == OLD and disk_forgot(disk))
+        seen.add((left, told))
+        if told:
+            break
+    assert seen == {(OLD, False), (NEW, True)}
+
+
+def disk_forgot(disk):
+    """Whether the change that was not made is not even in the log."""
+    return b'"void"' not in disk.content("memory/.log/changes.jsonl")
 
 
 async def test_a_disk_that_refuses_leaves_the_old_file(memory):

@@ -1,0 +1,120 @@
+"""Words of any language as the index keeps them, and queries in terms of them. Pure functions over text.
+
+SQLite's tokenizer finds words between spaces, folds case and accents, and stems English. Chinese, Japanese, Thai and others
+have no spaces, so runs of them are given to it as pairs of neighbouring characters, each character beginning one:
+
+    北京天气  →  北京 京天 天气 气
+
+A run in a query is a phrase of its pairs, so it finds exactly what holds it; one character alone finds every pair it begins.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+MOST_TERMS: Final = 24
+"""Of a query; what comes behind is left out."""
+
+_UNSPACED: Final = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+)
+"""Thai, Lao, Burmese, Khmer, kana, Han, and Hangul, whose particles cling to the words."""
+_RUN: Final = re.compile(f"[{_UNSPACED}]+")
+_QUOTED: Final = re.compile(r'"([^"]*)"|“([^”]*)”|「([^」]*)」')
+_PIECE: Final = re.compile(r"[^\s,;!?()\[\]{}\"，。、；！？（）「」『』【】]+")
+
+
+def folded(text: str) -> str:
+    """In one form of the many that Unicode has for the same characters."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+
+
+def indexed(text: str) -> str:
+    """The text as the tokenizer is to see it."""
+    return text if text.isascii() else _RUN.sub(lambda run: f" {_pairs(run[0])} ", folded(text))
+
+
+def _pairs(run: str) -> str:
+    return " ".join([*(run[n : n + 2] for n in range(len(run) - 1)), run[-1]])
+
+
+def terms_of(query: str) -> tuple[str, ...]:
+    """What to look for, each as a term of an FTS5 query; what is in quotes is one. () if there is nothing to look for."""
+    phrases = [next(filter(None, found), "") for found in _QUOTED.findall(query)]
+    pieces = _PIECE.findall(_QUOTED.sub(" ", query))
+    terms = [term for phrase in phrases if (term := _term(folded(phrase)))]
+    for piece in pieces:
+        terms += _terms_of_piece(folded(piece))
+    return tuple(dict.fromkeys(terms))[:MOST_TERMS]
+
+
+def _terms_of_piece(piece: str) -> list[str]:
+    """`GPU显存` is two terms."""
+    parts, done = [], 0
+    for run in _RUN.finditer(piece):
+        parts += [piece[done : run.start()], run[0]]
+        done = run.end()
+    return [term for part in (*parts, piece[done:]) if (term := _term(part))]
+
+
+def _term(phrase: str) -> str:
+    """As FTS5 wants it; "" for what has no word in it."""
+    if not any(map(str.isalnum, phrase)):
+        return ""
+    if len(phrase) == 1 and _RUN.fullmatch(phrase):
+        return f'"{phrase}"*'
+    text = _RUN.sub(lambda run: f" {_pairs_alone(run[0])} ", phrase).replace('"', " ").strip()
+    return f'"{text}"'
+
+
+def _pairs_alone(run: str) -> str:
+    return " ".join(run[n : n + 2] for n in range(len(run) - 1)) or run
+
+
+def needles_of(query: str) -> tuple[str, ...]:
+    """What to show of a text that was found: pieces of the query, as they may stand in it, longest first."""
+    found: dict[str, None] = {}
+    for piece in _PIECE.findall(query.replace('"', " ")):
+        for part in (piece, *_RUN.findall(piece)):
+            low = part.lower()
+            found[low] = None
+            if len(low) > 5 and low.isascii():
+                found[low[: max(4, len(low) - 3)]] = None  # other endings
+            if _RUN.fullmatch(part):
+                found.update(dict.fromkeys(low[n : n + 2] for n in range(len(low) - 1)))
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def snippet(text: str, needles: tuple[str, ...], room: int = 240) -> str:
+    """The part of the text where most of them are, in one line."""
+    low = text.lower()
+    if len(low) != len(text):
+        low = text  # a letter whose small form is longer
+    places = sorted(at for needle in needles[:40] for at in _first_places(low, needle))
+    best, most = 0, 0
+    for n, at in enumerate(places):
+        count = sum(1 for other in places[n : n + 60] if other < at + room)
+        if count > most:
+            best, most = at, count
+    start = max(0, min(best - room // 6, len(text) - room))
+    if start:
+        start = _word_start(text, start)
+    shown = " ".join(text[start : start + room].split())
+    return f"{'…' if start else ''}{shown}{'…' if start + room < len(text) else ''}"
+
+
+def _first_places(text: str, needle: str, most: int = 8) -> list[int]:
+    places: list[int] = []
+    at = text.find(needle)
+    while at >= 0 and len(places) < most:
+        places.append(at)
+        at = text.find(needle, at + len(needle))
+    return places
+
+
+def _word_start(text: str, start: int) -> int:
+    space = text.find(" ", start, start + 20)
+    return space + 1 if space >= 0 else start

@@ -1,0 +1,167 @@
+"""Changes as values: what is different, following it, taking it back."""
+
+from itertools import pairwise
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pegasus.memory.changes import (
+    Author,
+    Change,
+    Splice,
+    Standing,
+    applied,
+    bytes_of,
+    difference,
+    from_json,
+    hash_of,
+    taken_back,
+    text_of,
+    to_json,
+)
+from pegasus.memory.history import change_line, changes_in, read_history, shortened, void_line
+
+LINES = st.lists(st.sampled_from(["a", "b", "- c: 1", "", "> Summary: s", "日本"]), max_size=12).map("\n".join)
+
+
+def change(n, before, after, **more):
+    given = {"how": "write", "by": Author(), **more}
+    return Change(
+        n,
+        0,
+        "facts/a.md",
+        before=hash_of(bytes_of(before)),
+        after=hash_of(bytes_of(after)),
+        splices=difference(before, after),
+        **given,
+    )
+
+
+def life(*texts):
+    """The changes that lead from one text to the next."""
+    return [change(n, before, after) for n, (before, after) in enumerate(pairwise(texts), 1)]
+
+
+@given(LINES, LINES)
+def test_a_difference_leads_from_one_text_to_the_other(old, new):
+    assert applied(old, difference(old, new)) == new
+
+
+@given(st.binary())
+def test_every_content_is_a_text_and_back(content):
+    assert bytes_of(text_of(content)) == content
+
+
+def test_a_difference_is_of_whole_lines_and_small():
+    assert difference("a\nb\nc\n", "a\nB\nc\n") == (Splice(2, "b\n", "B\n"),)
+    old = "> Summary: x\n" + "".join(f"- {n}\n" for n in range(500))
+    new = old.replace("x", "y", 1) + "- more\n"
+    assert difference(old, new) == (Splice(0, "> Summary: x\n", "> Summary: y\n"), Splice(len(old), "", "- more\n"))
+
+
+def test_a_huge_difference_is_found_in_no_time():
+    """Thousands of equal lines make a comparison slow; beyond a limit the passage counts as changed whole."""
+    old, new = "x\n" * 30_000, "y\n" + "x\ny\n" * 15_000
+    assert applied(old, difference(old, new)) == new
+
+
+def test_splices_of_another_text_are_refused():
+    with pytest.raises(ValueError, match="do not agree"):
+        applied("abc", [Splice(0, "x", "y")])
+
+
+@given(st.lists(LINES, min_size=2, max_size=6))
+def test_the_last_change_can_always_be_taken_back(texts):
+    assert taken_back(life(*texts)[-1], [], texts[-1]) == texts[-2]
+
+
+@given(st.lists(LINES, min_size=3, max_size=6))
+def test_taken_back_one_after_another_everything_is_as_it_was(texts):
+    changes, text = life(*texts), texts[-1]
+    for one in reversed(changes[:]):
+        before = text
+        text = taken_back(one, [other for other in changes if other.n > one.n], text)
+        changes.append(change(len(changes) + 1, before, text))
+    assert text == texts[0]
+
+
+def test_an_earlier_change_elsewhere_is_taken_back_alone():
+    texts = "a\nb\nc\n", "a\nB\nc\n", "first\na\nB\nc\n", "first\na\nB\nc\nlast\n"
+    first, *later = life(*texts)
+    assert taken_back(first, later, texts[-1]) == "first\na\nb\nc\nlast\n"
+
+
+def test_what_later_changes_stand_on_stays():
+    texts = "a\nb\n", "a\nB\n", "a\nB\nC\n", "a\nBB\nC\n"
+    first, *later = life(*texts)
+    with pytest.raises(Standing, match="a later change stands on it: 3; take that back first"):
+        taken_back(first, later, texts[-1])
+
+
+def test_a_later_change_that_was_taken_back_stands_on_nothing():
+    texts = "a\n", "a\nb\n", "a\nX\nY\n", "a\nb\n"
+    first, *later = life(*texts)
+    assert taken_back(first, later, texts[-1]) == "a\n"
+
+
+def test_a_summary_that_was_renewed_since_stays():
+    """Every append may renew it; else no append could be taken back but the last."""
+    texts = "> Summary: 1\n\n- x\n", "> Summary: 2\n\n- x\n- a\n", "> Summary: 3\n\n- x\n- a\n- b\n"
+    first, *later = life(*texts)
+    assert taken_back(first, later, texts[-1]) == "> Summary: 3\n\n- x\n- b\n"
+
+
+def test_what_was_too_large_to_be_kept_cannot_be_taken_back():
+    first, second = life("a\n", "b\n", "b\nc\n")
+    with pytest.raises(Standing, match="change 1 was too large"):
+        taken_back(attrs.evolve(first, splices=None), [second], "b\nc\n")
+    with pytest.raises(Standing, match="change 2, which came later, was too large"):
+        taken_back(first, [attrs.evolve(second, splices=None)], "b\nc\n")
+
+
+def test_a_log_that_does_not_fit_the_file_is_said():
+    with pytest.raises(Standing, match="not in the log"):
+        taken_back(life("a\n", "b\n")[0], [], "something else\n")
+
+
+# ------------------------------------------------------------------ the log
+
+
+def test_a_line_and_back():
+    by = Author("task", "t1", "zhang", "slack:#general", "asked to", "web")
+    one = change(7, "a\n\udcff", "b\n", by=by, undoes=3)
+    assert changes_in(change_line(one)) == [one]
+    assert from_json({**to_json(one), "new": 1}) == one
+    assert changes_in(change_line(attrs.evolve(one, splices=None))) == [attrs.evolve(one, splices=None)]
+
+
+def test_the_log_knows_what_every_file_holds():
+    log = b"".join(map(change_line, life("", "a\n", "a\nb\n")))
+    history = read_history(log)
+    assert history.files == {"facts/a.md": (hash_of(b"a\nb\n"), "a\nb\n")}
+    assert (history.count, history.size) == (2, len(log))
+    assert read_history(log + void_line(2, 0)).files == {"facts/a.md": (hash_of(b"a\n"), "a\n")}
+    assert [one.n for one in changes_in(log + void_line(2, 0))] == [1]
+
+
+def test_a_damaged_line_hides_no_other_and_is_kept():
+    one, two = map(change_line, life("", "a\n", "a\nb\n"))
+    history = read_history(b"garbage\n" + one + b'{"n":"x"}\n' + two + b'{"n":3,"to')
+    assert history.files["facts/a.md"].text == "a\nb\n"
+    assert sorted(history.damaged) == sorted([b"garbage\n", b'{"n":"x"}\n', b'{"n":3,"to'])
+    assert read_history(two).files["facts/a.md"] == (hash_of(b"a\nb\n"), None)
+
+
+@given(st.lists(LINES, min_size=2, max_size=10), st.integers(0, 2000))
+def test_a_shortened_log_knows_the_same_and_takes_back_the_last_change(texts, kept):
+    """Trap T40: however short, the version before the last is kept."""
+    log = b"".join(map(change_line, life(*dict.fromkeys(["", *texts]))))
+    less = shortened(log, kept)
+    assert read_history(less).files == read_history(log).files
+    before, after = changes_in(log), changes_in(less)
+    assert after == before[len(before) - len(after) :]
+    if before:
+        text = read_history(log).of("facts/a.md").text
+        assert taken_back(after[-1], [], text) == taken_back(before[-1], [], text)
