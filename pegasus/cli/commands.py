@@ -271,6 +271,34 @@ def config_show(options: Options) -> int:
     return run_show(options)
 
 
+@pegasus.group()
+def sessions() -> None:
+    """The conversation with the agent, and what was archived of it; also of an agent that is not running."""
+
+
+@sessions.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def sessions_list(options: Options, as_json: bool) -> int:
+    """A line for each, the oldest first."""
+    home, _ = options.load()
+    from pegasus.cli.sessions import run_list
+
+    return run_list(home, as_json=as_json)
+
+
+@sessions.command("show")
+@click.argument("file", default="current.jsonl")
+@click.option("--json", "as_json", is_flag=True, help="The lines as they are stored.")
+@click.pass_obj
+def sessions_show(options: Options, file: str, as_json: bool) -> int:
+    """All that was said and done in FILE, an archive's name; the current session if left out."""
+    home, _ = options.load()
+    from pegasus.cli.sessions import run_show
+
+    return run_show(home, name=file, as_json=as_json)
+
+
 def _run(options: Options, *, with_cli: bool) -> int:
     home, settings = options.load()
     from pegasus.app import run_daemon

@@ -135,8 +135,10 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "status",
         "tree",
         "tasks",
+        "persona",
         "skills",
         "config",
+        "sessions",
     ]
 
 
