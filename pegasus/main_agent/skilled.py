@@ -18,7 +18,7 @@ from pegasus.main_agent.delegating import ALIAS, SPAWN, USE_SKILL, forked, submi
 from pegasus.main_agent.speaking import REPLY, answer_to, post_key
 from pegasus.messages import Json, Metadata
 from pegasus.models.base import ToolCall, ToolSpec
-from pegasus.skills import Skill, Skills, expand, shortened
+from pegasus.skills import Skill, Skills, expand, help_text, shortened
 from pegasus.tools import Effect, Tool, ToolContext, ToolError
 from pegasus.tools.base import parameters
 
@@ -167,6 +167,11 @@ class Skilled:
             text = f"/{name} could not be started: {error}"
         await session.commit((), (answer_to(item, text, NOTE),))
         await session.commit((Entry(now, "assistant", f"(I told the user: {text})", metadata=metadata),))
+
+    async def help(self) -> str:
+        """A line for each skill that people may call; "" if there is none."""
+        await self.skills.fresh()
+        return help_text(self.skills.all())
 
     # ------------------------------------------------------------------ by the model
 

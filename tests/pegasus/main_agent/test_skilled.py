@@ -133,6 +133,12 @@ async def test_a_model_that_there_is_not_is_told_to_whoever_calls(write, tmp_pat
     assert (outcome.failed, "there is no provider in nobody/x" in outcome.content) == (True, True)
 
 
+async def test_the_help_lists_what_people_may_call(write, skilled):
+    write("fix", argument_hint="<what>")
+    write("hidden", user_invocable="false")
+    assert await skilled.help() == "/fix <what> — d"
+
+
 # ------------------------------------------------------------------ by the model
 
 
