@@ -110,6 +110,11 @@ class Compactor:
 
     # ------------------------------------------------------------------ when
 
+    @property
+    def threshold(self) -> int:
+        """Tokens of a call at which the session is compacted."""
+        return round(self.limits.threshold * self.limits.window())
+
     def is_due(self, tokens: int) -> bool:
         """Whether to compact before the next call, which will have about so many tokens. Ask before every call.
 
@@ -117,29 +122,31 @@ class Compactor:
         """
         if self._compacted:
             self._after, self._compacted = tokens, False
-        window = self.limits.window()
-        grown = self._after is None or tokens >= self._after + AGAIN * window
-        return grown and tokens >= round(self.limits.threshold * window)
+        grown = self._after is None or tokens >= self._after + AGAIN * self.limits.window()
+        return grown and tokens >= self.threshold
 
     def is_near(self, tokens: int) -> bool:
         """Whether to `prepare`."""
-        return tokens >= round(EARLY * self.limits.threshold * self.limits.window())
+        return tokens >= round(EARLY * self.threshold)
 
     # ------------------------------------------------------------------ early
 
     async def run(self) -> None:
         """Make the summaries that are prepared, one at a time, until cancelled."""
-        while True:
-            job = self._job
-            if job is None or job.done.is_set():
-                self._bell = trio.Event()
-                await self._bell.wait()
-                continue
-            try:
+        try:
+            while True:
+                job = self._job
+                if job is None or job.done.is_set():
+                    self._bell = trio.Event()
+                    await self._bell.wait()
+                    continue
                 with job.scope:
                     job.summary = await self._summary(job.plan, job.item)
-            finally:
                 job.done.set()
+        finally:
+            self._bell = None
+            if self._job is not None:
+                self._job.done.set()
 
     def prepare(self, entries: Sequence[Entry], running: Collection[int], item: int | None = None) -> None:
         """Begin a summary in the background, if none is there already. Does nothing where `run` does not run."""

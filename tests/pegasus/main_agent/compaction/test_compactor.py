@@ -373,6 +373,17 @@ async def test_one_of_a_session_that_was_put_aside_is_dropped_and_its_call_ended
     assert len(model.requests) == 2
 
 
+async def test_one_that_failed_early_is_there_by_code_and_not_tried_again(autojump_clock):
+    model = ScriptedModel([down()])
+    agent = compactor(model)
+    async with session_of(long_talk()) as session, preparing(agent):
+        agent.prepare(session.entries, ())
+        await trio.sleep(1)
+        await agent.compact(session, ())
+        assert session.entries[0].metadata["mechanical"] is True
+    assert len(model.requests) == 1
+
+
 async def test_one_that_covers_an_item_that_is_taken_up_again_is_not_used(autojump_clock):
     talk = long_talk()
     agent = compactor([good(), good()])
@@ -391,6 +402,7 @@ async def test_stopped_while_it_prepares_it_ends_and_a_later_one_is_made_anew(au
             agent.prepare(session.entries, ())
             await trio.sleep(1)
         assert model.cancelled == 1
+        agent.prepare(session.entries, ())  # nobody would make it
         await agent.compact(session, ())
         assert session.entries[0].metadata["mechanical"] is False
 
