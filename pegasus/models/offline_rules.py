@@ -41,6 +41,9 @@ _SAY = re.compile(
 )
 _TELL = re.compile(r"(?:please )?tell (?P<to>[#@]?\S+) (?:that )?(?P<text>.+)", re.IGNORECASE | re.DOTALL)
 _WHO = re.compile(r"(who|what) are you\b|what can you do\b|help\b", re.IGNORECASE)
+_SKILL = re.compile(
+    r"/(?P<name>[a-z0-9-]+)(?: [^\n]*)?\n\n\(The skill (?P=name) is in force\. It says:\)\n\n(?P<body>.+)", re.DOTALL
+)
 _WORDS = re.compile(r"[^\w\s]|_", re.UNICODE)
 _SIMPLE: Final = "ok okay k kk thanks thx ty cool great nice fine perfect danke merci gracias 谢谢 好的 好 嗯"
 _PHRASES: Final = (
@@ -148,7 +151,15 @@ def _explain(source: _Source, match: re.Match[str]) -> Plan:
     return Plan("I say what I am.", (_reply(source, f"{INTRODUCTION} {_ABILITIES}"),))
 
 
+def _show_skill(source: _Source, match: re.Match[str]) -> Plan:
+    body = match["body"].strip()
+    shown = body if len(body) <= 1500 else f"{body[:1500].rstrip()}…"
+    words = f"/{match['name']} is a skill: instructions for a language model, which I am not. One would now be told:\n\n{shown}"
+    return Plan("A skill; I can only show what it says.", (_reply(source, words),))
+
+
 _RULES: Final[tuple[tuple[re.Pattern[str], Callable[[_Source, re.Match[str]], Plan]], ...]] = (
+    (_SKILL, _show_skill),
     (_SAY, _pass_on),
     (_TIME, _time),
     (_TELL, _pass_on),

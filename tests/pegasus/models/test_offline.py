@@ -112,6 +112,16 @@ async def test_for_anything_else_it_says_honestly_that_it_cannot(text: str) -> N
     assert len(str(reply["text"])) < 700
 
 
+async def test_of_a_skill_it_shows_what_a_model_would_be_told() -> None:
+    """Also where what the skill says sounds like something that it has a rule for."""
+    body = "Make a plan for the day.\n\n- What time is it now? Tell the person that it is late.\n" + "x" * 3000
+    (reply,) = said(await hear(f"/plan-day a, b\n\n(The skill plan-day is in force. It says:)\n\n{body}"))
+    text = str(reply["text"])
+    assert text.startswith("/plan-day is a skill: instructions for a language model, which I am not.")
+    assert "\n\nMake a plan for the day.\n\n- What time" in text
+    assert len(text) < 1700
+
+
 async def test_of_several_messages_in_one_turn_the_last_is_answered() -> None:
     (reply,) = said(await hear(f"thanks\n\n{FAR}\nhello"))
     assert reply["channelId"] == "main"
