@@ -249,6 +249,71 @@ def skills_check(options: Options) -> int:
 
 
 @pegasus.group()
+def memory() -> None:
+    """What the agent remembers: also of an agent that is not running."""
+
+
+@memory.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def memory_list(options: Options, as_json: bool) -> int:
+    """A line for each file of memory."""
+    home, settings = options.load()
+    from pegasus.cli.memory import run_list
+
+    return run_list(home, settings, as_json=as_json)
+
+
+@memory.command("show")
+@click.argument("path")
+@click.pass_obj
+def memory_show(options: Options, path: str) -> int:
+    """One file of memory, such as facts/user.md."""
+    home, settings = options.load()
+    from pegasus.cli.memory import run_show
+
+    return run_show(home, settings, path=path)
+
+
+@memory.command("log")
+@click.argument("path", required=False)
+@click.option("--limit", default=20, type=click.IntRange(1, 200), metavar="N", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def memory_log(options: Options, path: str | None, limit: int, as_json: bool) -> int:
+    """Who changed what and why, newest first; of one file, with PATH."""
+    home, settings = options.load()
+    from pegasus.cli.memory import run_log
+
+    return run_log(home, settings, path=path, limit=limit, as_json=as_json)
+
+
+@memory.command("undo")
+@click.argument("n", type=click.IntRange(1), metavar="N")
+@click.pass_obj
+def memory_undo(options: Options, n: int) -> int:
+    """Take change N back; what was changed elsewhere in the file since stays."""
+    home, settings = options.load()
+    from pegasus.cli.memory import run_undo
+
+    return run_undo(home, settings, n=n)
+
+
+@memory.command("search")
+@click.argument("query")
+@click.option("--limit", default=8, type=click.IntRange(1, 30), metavar="N", show_default=True)
+@click.option("--in", "where", type=click.Choice(["facts", "episodes", "sessions"]), help="Only there.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def memory_search(options: Options, query: str, limit: int, where: str | None, as_json: bool) -> int:
+    """Search memory and archived conversations by words, best first."""
+    home, settings = options.load()
+    from pegasus.cli.memory import run_search
+
+    return run_search(home, settings, query=query, limit=limit, where=where, as_json=as_json)
+
+
+@pegasus.group()
 def config() -> None:
     """Check and show the settings."""
 

@@ -5,8 +5,19 @@ They are read from the folder and written by the journal. Every change is logged
 
 from pegasus.memory.changes import Author, Change
 from pegasus.memory.index import MemoryFile
-from pegasus.memory.memory import Memory, Written
+from pegasus.memory.memory import Memory, Written, memory_in
 from pegasus.memory.names import MemoryRefused
 from pegasus.memory.shelf import FolderShelf, Shelf, Standing
 
-__all__ = ["Author", "Change", "FolderShelf", "Memory", "MemoryFile", "MemoryRefused", "Shelf", "Standing", "Written"]
+__all__ = [
+    "Author",
+    "Change",
+    "FolderShelf",
+    "Memory",
+    "MemoryFile",
+    "MemoryRefused",
+    "Shelf",
+    "Standing",
+    "Written",
+    "memory_in",
+]

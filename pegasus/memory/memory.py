@@ -8,6 +8,7 @@ to one file both find their words in it. What people change by hand is seen at t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -21,7 +22,7 @@ from pegasus.memory.keeping import LARGEST, Keeper
 from pegasus.memory.names import MemoryRefused, check_new, find, no_such
 from pegasus.memory.page import appended, title_for
 from pegasus.memory.provenance import mark_for, marked_entry, marked_page, marked_piece
-from pegasus.memory.shelf import Shelf, Standing
+from pegasus.memory.shelf import FolderShelf, Shelf, Standing
 from pegasus.observe import get_logger
 from pegasus.storage.messages import JournalMessage, StorageError
 
@@ -236,3 +237,10 @@ class Memory:
         await self._keeper.change(path, content, how, by)
         self._searcher_must_look()
         return Written(len(content), mark)
+
+
+def memory_in(data: Path, journal: Ref[JournalMessage], clock: Callable[[], int]) -> Memory:
+    """The memory of a home, whose data folder this is, with its search."""
+    from pegasus.memory.search import Searcher
+
+    return Memory(journal, FolderShelf(data / "memory"), clock, Searcher.of(data))

@@ -80,9 +80,11 @@ def mark_for(text: str, source: str, seen: Iterable[str] = ()) -> str:
 
 def marked_entry(entry: str, mark: str) -> str:
     """The entry with its mark at its end. Marks that it brings along are none of ours, and lose their form."""
-    entry = _FORGED.sub("(", entry.rstrip()) if mark else entry
-    if not mark or not entry.strip():
+    if not mark:
         return entry
+    entry = _FORGED.sub("(", entry.rstrip())
+    if not entry:
+        return ""
     last = entry.rpartition("\n")[2]
     if "\n" not in entry.strip() and not last.startswith(("#", "```", ">")):
         return f"{entry} {mark}"

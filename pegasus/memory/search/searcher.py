@@ -52,6 +52,11 @@ class Searcher:
         self._in_place = True
         self._one_search = trio.Lock()
 
+    @classmethod
+    def of(cls, data: Path) -> Searcher:
+        """That of a home, whose data folder this is."""
+        return cls(data / "memory", data / "main", data / "memory" / ".index.sqlite")
+
     async def search(self, query: str, limit: int = 8, where: str = "") -> Found:
         """Passages with these words, best first; see `Index.find`. Raises OSError, ValueError for another `where`.
 

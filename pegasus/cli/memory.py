@@ -1,0 +1,210 @@
+"""`pegasus memory …`: what the agent remembers, who changed it, and the way back; with the running daemon, or from the files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+
+from actors import Child, open_supervisor
+from pegasus.cli.dial import find_daemon
+from pegasus.gateway.client import ClientError, Daemon, NotConnected, open_client
+from pegasus.host import Home, own_home
+from pegasus.memory import Author, FolderShelf, MemoryRefused, memory_in
+from pegasus.memory.history import LOG, changes_in
+from pegasus.memory.index import listed
+from pegasus.memory.keeping import LARGEST
+from pegasus.memory.names import find, no_such
+from pegasus.memory.view import view_of
+from pegasus.messages import ChannelInfo, Json
+from pegasus.settings import Settings
+from pegasus.storage import FileDisk, StorageError, journal
+from pegasus.tools.memory import found_json
+
+Node = Mapping[str, Any]
+_CALLER = ChannelInfo("cli", "memory")
+_BY = {"main-agent": "the agent", "hand": "hand", "user": "you"}
+
+
+def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
+    """A line for each file."""
+
+    def down() -> Node:
+        files = map(listed, _shelf(home).look_now())
+        return {"files": [{"path": one.path, "summary": one.summary, "size": one.size} for one in files]}
+
+    return _show(home, settings, "memory.list", {}, _as_json if as_json else list_text, down)
+
+
+def run_show(home: Home, settings: Settings, *, path: str) -> int:
+    """One file as it is."""
+
+    async def read() -> Node:
+        shelf = _shelf(home)
+        if find(path, there := await shelf.look()) is None:
+            raise no_such(path, there)
+        return {"path": path, "content": (await shelf.read(path, LARGEST)).decode("utf-8-sig", "replace")}
+
+    return _show(
+        home,
+        settings,
+        "memory.show",
+        {"path": path},
+        lambda answer: answer["content"].rstrip("\n"),
+        lambda: trio.run(read),
+    )
+
+
+def run_log(home: Home, settings: Settings, *, path: str | None, limit: int, as_json: bool) -> int:
+    """The last changes, the newest first. Without a daemon, edits that nobody has looked at since are not among them."""
+
+    def down() -> Node:
+        try:
+            data = (home.data / "memory" / LOG).read_bytes()
+        except FileNotFoundError:
+            data = b""
+        made = [one for one in reversed(changes_in(data)) if path in (None, one.path)]
+        return {"changes": [view_of(one) for one in made[:limit]]}
+
+    params: dict[str, Json] = {"limit": limit, **({"path": path} if path else {})}
+    return _show(home, settings, "memory.log", params, _as_json if as_json else log_text, down)
+
+
+def run_undo(home: Home, settings: Settings, *, n: int) -> int:
+    """Take a change back. Without a daemon the home is held meanwhile, so that none begins."""
+
+    def down() -> Node:
+        with own_home(home):
+            return trio.run(_undo, home, n)
+
+    def text(answer: Node) -> str:
+        change = answer["change"]
+        return f"Change {change['undoes']} of {change['path']} is taken back, by change {change['n']}."
+
+    return _show(home, settings, "memory.undo", {"n": n}, text, down)
+
+
+def run_search(home: Home, settings: Settings, *, query: str, limit: int, where: str | None, as_json: bool) -> int:
+    """What was remembered or said that has these words."""
+
+    async def search() -> Node:
+        from pegasus.memory.search import Searcher
+
+        searcher = Searcher.of(home.data)
+        try:
+            answer = found_json(await searcher.search(query, limit, where or ""))
+        finally:
+            searcher.close()
+        return answer if isinstance(answer, Mapping) else {}
+
+    params: dict[str, Json] = {"query": query, "limit": limit, **({"in": where} if where else {})}
+    return _show(home, settings, "memory.search", params, _as_json if as_json else found_text, lambda: trio.run(search))
+
+
+# ------------------------------------------------------------------ asking
+
+
+def _shelf(home: Home) -> FolderShelf:
+    return FolderShelf(home.data / "memory")
+
+
+async def _undo(home: Home, n: int) -> Node:
+    """With a journal of our own, which ends with us."""
+
+    def clock() -> int:
+        return time.time_ns() // 1_000_000
+
+    async def run(inbox: Any) -> None:
+        await journal(inbox, FileDisk(home.data), clock=clock)
+
+    async with open_supervisor([Child("journal", run)]) as supervisor:
+        memory = memory_in(home.data, supervisor.ref("journal"), clock)
+        return {"change": view_of(await memory.undo(n, Author("user", channel="cli:memory")))}
+
+
+def _show(
+    home: Home,
+    settings: Settings,
+    method: str,
+    params: Mapping[str, Json],
+    render: Callable[[Node], str],
+    down: Callable[[], Node],
+) -> int:
+    try:
+        daemon = _daemon(home, settings)
+        answer = down() if daemon is None else trio.run(_call, daemon, method, params)
+    except (ClientError, MemoryRefused, StorageError) as error:
+        print(f"pegasus: {error}", file=sys.stderr)
+        return 1
+    print(render(answer))
+    return 0
+
+
+def _daemon(home: Home, settings: Settings) -> Daemon | None:
+    try:
+        return find_daemon(home, settings)
+    except NotConnected:
+        return None
+
+
+async def _call(daemon: Daemon, method: str, params: Mapping[str, Json]) -> Node:
+    async with open_client(daemon.url, daemon.token, _CALLER) as client:
+        answer = await client.call(method, params, timeout=30.0)
+    if not isinstance(answer, Mapping):
+        raise ClientError(f"the daemon answered {method} with something that is not an object: {answer!r:.80}")
+    return answer
+
+
+def _as_json(answer: Node) -> str:
+    return json.dumps(answer, ensure_ascii=False)
+
+
+# ------------------------------------------------------------------ for people
+
+
+def list_text(answer: Node) -> str:
+    """A line for each file, as wide as the terminal."""
+    files = answer["files"]
+    if not files:
+        return "Nothing is remembered yet."
+    wide, width = max(len(one["path"]) for one in files), shutil.get_terminal_size().columns
+    rows = [f"{one['path']:<{wide}}  {one['size']:>7,} B  {one['summary']}" for one in files]
+    return "\n".join(row if len(row) <= width else f"{row[: width - 1]}…" for row in rows)
+
+
+def log_text(answer: Node) -> str:
+    """Each change: number, when, where, who, why, then what went and what came."""
+    return (
+        "\n".join(line for change in answer["changes"] for line in _change_lines(change)) or "Nothing was changed yet."
+    )
+
+
+def _change_lines(change: Node) -> list[str]:
+    by, what = change["by"], f"undo of {change['undoes']}" if change.get("undoes") else change["how"]
+    who = " ".join(filter(None, (_BY.get(by["kind"], by["kind"]), by.get("task"), by.get("user"))))
+    about = [
+        f"by {who}",
+        f"for {by['channel']}" if by.get("channel") else "",
+        f"({by['why']})" if by.get("why") else "",
+    ]
+    source = f"[source: {by['source']}]" if by.get("source") else ""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change["ts"] / 1000))
+    lines = [" ".join(filter(None, (f"{change['n']:>4}  {at}  {change['path']}  {what}", *about, source)))]
+    if change["removed"] is None:
+        return [*lines, "      (too large to be kept: it cannot be taken back)"]
+    lines += [f"    - {line}" for line in change["removed"].splitlines()]
+    return lines + [f"    + {line}" for line in change["added"].splitlines()]
+
+
+def found_text(answer: Node) -> str:
+    """Each passage: where it is, then what it says."""
+    lines = []
+    for hit in answer["results"]:
+        about = hit.get("title") or hit.get("role") or ""
+        lines += [f"{hit.get('path') or hit['file']}:{hit['line']}  {about}".rstrip(), f"    {hit['snippet']}"]
+    return "\n".join([*lines, *([answer["notice"]] if answer.get("notice") else [])])
