@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -100,11 +100,12 @@ async def open_world(
     task_model: LanguageModel | None = None,
     tools: Sequence[Tool] = (),
     subagents: Sequence[Path] = (),
+    clock: Callable[[], int] = wall_clock,
 ) -> AsyncIterator[World]:
     """Start an agent; leaving the block stops it in order. `kill` ends it like a power failure instead.
 
     task_model: thinks in tasks, if it is another one. tools: what tasks have beside memory and current_time. subagents: folders
-    of SUBAGENT.md.
+    of SUBAGENT.md. clock: the wall clock, ms since the epoch.
 
     channels: by default one of type "cli". The same ones may be given to the next world on the same disk.
     """
@@ -114,8 +115,8 @@ async def open_world(
         disk,
         model,
         BUILT_IN,
-        wall_clock,
-        _workshop(disk, task_model or model, tools, subagents),
+        clock,
+        _workshop(disk, task_model or model, tools, subagents, clock),
     )
     channels = channels or (FakeChannel("cli"),)
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT, name="pegasus") as root:
@@ -128,12 +129,18 @@ async def open_world(
         yield World(root, grown, disk, {channel.kind: channel for channel in channels})
 
 
-def _workshop(disk: MemoryDisk, model: LanguageModel, tools: Sequence[Tool], subagents: Sequence[Path]) -> Workshop:
+def _workshop(
+    disk: MemoryDisk,
+    model: LanguageModel,
+    tools: Sequence[Tool],
+    subagents: Sequence[Path],
+    clock: Callable[[], int],
+) -> Workshop:
     workshop = Workshop(
         workspace=Path(),
         subagents=tuple(subagents),
         memory=lambda journal: Memory(journal, DiskShelf(disk)),
-        tools=lambda memory: (current_time(wall_clock), *memory_tools(memory), *tools),
+        tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
         model_for=lambda role: model,
         context_window=lambda: 100_000,
         random=Random(0),  # noqa: S311
