@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
 
 from pegasus.models.base import LanguageModel, ModelError
+from pegasus.models.breaker import Breaker, BreakerStatus
 from pegasus.models.fallback import FallbackModel
 from pegasus.models.limits import context_window
-from pegasus.models.roles import Provider, find_providers, role_spec, split_spec
+from pegasus.models.roles import ROLES, Provider, check_choice, choices, find_providers, role_spec, split_spec
 
 if TYPE_CHECKING:
+    from pegasus.models.metering import Meter
     from pegasus.models.roles import ModelSettings, ProviderSettings
     from pegasus.models.sdk import Sdk
+    from pegasus.models.sizing import Sizer
 
 
 class Models:
@@ -24,7 +27,8 @@ class Models:
 
     Making it imports nothing and opens nothing. At most `max_concurrent_calls` calls run at a time in each lane, first come
     first served; a lane of its own keeps a conversation from waiting behind background work. env: where keys of providers
-    that are not configured come from. Raises ModelConfigError.
+    that are not configured come from. meter: gives what counts and limits calls; None: nothing does.
+    chosen: what takes the place of the default model of the settings (see `choose`). Raises ModelConfigError.
     """
 
     def __init__(
@@ -34,8 +38,13 @@ class Models:
         *,
         env: Mapping[str, str],
         rng: random.Random,
+        meter: Callable[[], Meter] | None = None,
     ) -> None:
+        self.chosen = ""
         self._settings = settings
+        self._meter = meter
+        self._breakers: dict[str, Breaker] = {}
+        self._sizer: Sizer | None = None
         self._providers = find_providers(providers, env)
         self._rng = rng
         self._permits: dict[str, trio.Semaphore] = {}
@@ -44,17 +53,64 @@ class Models:
 
     def name(self, role: str = "default") -> str:
         """`<provider>/<model>` of a role. Raises ModelConfigError where that cannot work."""
-        spec = role_spec(role, self._settings, self._providers)
+        spec = role_spec(role, self._settings, self._providers, self.chosen)
         split_spec(spec, self._providers, f"models.{role}")
         return spec
 
     def get(self, role: str = "default", lane: str = "work") -> LanguageModel:
-        """The model of a role, with the fallbacks of the settings behind it. Raises ModelConfigError."""
-        spec = self.name(role)
-        chain = [spec, *(name for name in self._settings.fallback if name != spec)]
-        if len(chain) == 1:
-            return self._one(spec, f"models.{role}", lane)
-        return FallbackModel(tuple(self._one(name, "models.fallback", lane) for name in chain))
+        """The model of a role, with the rules and the fallbacks of the settings. Raises ModelConfigError.
+
+        No rule sends a model that was named itself (by a type of task, by a skill) to another.
+        """
+        model = self._chain(self.name(role), f"models.{role}", lane)
+        routes = self._settings.routes
+        if role not in ROLES or not routes:
+            return model
+        from pegasus.models import sizing
+        from pegasus.models.routing import RoutedModel
+
+        self._sizer = self._sizer or sizing.Sizer()
+        for name, route in routes.items():
+            split_spec(route.model, self._providers, f"models.routes.{name}.model")
+        routed = lambda spec: self._chain(spec, "models.routes", lane)  # noqa: E731
+        return RoutedModel(model, role, routes.values(), routed, self._sizer.size)
+
+    def _chain(self, spec: str, path: str, lane: str) -> LanguageModel:
+        """This model, with those of `models.fallback` behind it."""
+        specs = [spec, *(name for name in self._settings.fallback if name != spec)]
+        if len(specs) == 1:
+            return self._one(spec, path, lane)
+        chain = [self._one(name, path if name == spec else "models.fallback", lane) for name in specs]
+        return FallbackModel(chain, [self._breaker(name) for name in specs])
+
+    def _breaker(self, spec: str) -> Breaker:
+        """One for each model, whoever calls it."""
+        settings = self._settings
+        return self._breakers.setdefault(spec, Breaker(settings.breaker_failures, settings.breaker_pause))
+
+    def breakers(self) -> Mapping[str, BreakerStatus]:
+        """How the models fare that failed when they were last asked."""
+        found = {spec: breaker.status for spec, breaker in self._breakers.items()}
+        return {spec: status for spec, status in found.items() if status.failures}
+
+    def choose(self, spec: str) -> str:
+        """Let another model be the default, "" = that of the settings. Gives its name. Raises ModelConfigError."""
+        self.check_choice(spec)
+        self.chosen = spec
+        return self.name()
+
+    def check_choice(self, spec: str) -> None:
+        """Whether `choose` would work. Raises ModelConfigError with what is allowed."""
+        if spec:
+            check_choice(spec, self._settings, self._providers)
+        else:
+            split_spec(role_spec("default", self._settings, self._providers), self._providers, "models.default")
+
+    def choices(self) -> tuple[str, ...]:
+        """What can be chosen; those of the settings first."""
+        from pegasus.models.prices import PRICES
+
+        return choices(self._settings, self._providers, tuple(PRICES))
 
     def context_window(self, role: str = "default") -> int:
         """Tokens that fit into the model of a role: the setting, else what is known of the model, else 128,000."""
@@ -83,7 +139,12 @@ class Models:
         model = self._models.get((spec, lane))
         if model is None:
             provider, model_id = split_spec(spec, self._providers, path)
-            model = self._models[spec, lane] = self._make(spec, provider, model_id, lane)
+            model = self._make(spec, provider, model_id, lane)
+            if self._meter is not None:
+                from pegasus.models.metering import MeteredModel
+
+                model = MeteredModel(model, self._meter)
+            self._models[spec, lane] = model
         return model
 
     def _permits_of(self, lane: str) -> trio.Semaphore:

@@ -24,6 +24,8 @@ _NEEDS_KEY: Final = frozenset({"anthropic", "openai", "gemini"})
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from pegasus.models.routing import RouteSettings
+
     class ModelSettings(Protocol):
         """The section [models] of the settings."""
 
@@ -43,6 +45,14 @@ if TYPE_CHECKING:
         def timeout(self) -> float: ...
         @property
         def context_window(self) -> int: ...
+        @property
+        def choices(self) -> Sequence[str]: ...
+        @property
+        def breaker_failures(self) -> int: ...
+        @property
+        def breaker_pause(self) -> float: ...
+        @property
+        def routes(self) -> Mapping[str, RouteSettings]: ...
 
     class ProviderSettings(Protocol):
         """One section [providers.NAME]."""
@@ -100,12 +110,59 @@ def default_spec(providers: Mapping[str, Provider]) -> str:
     return OFFLINE
 
 
-def role_spec(role: str, settings: ModelSettings, providers: Mapping[str, Provider]) -> str:
-    """`<provider>/<model>` of a role, or of a name that is one already. Roles not named fall back to default."""
+def role_spec(role: str, settings: ModelSettings, providers: Mapping[str, Provider], chosen: str = "") -> str:
+    """`<provider>/<model>` of a role, or of a name that is one already. Roles not named fall back to default.
+
+    chosen: takes the place of the default of the settings.
+    """
     if role not in ROLES:
         return role
-    chosen: str = getattr(settings, role) or settings.default
-    return chosen or default_spec(providers)
+    default = chosen or settings.default
+    named: str = default if role == "default" else getattr(settings, role) or default
+    return named or default_spec(providers)
+
+
+_FAMILIES: Final = {
+    "anthropic": ("claude-",),
+    "openai": ("gpt-", "chatgpt-", "o1", "o3", "o4"),
+    "gemini": ("gemini-", "gemma-"),
+}
+"""How the names of models begin at the services' own addresses."""
+
+
+def check_choice(spec: str, settings: ModelSettings, providers: Mapping[str, Provider]) -> None:
+    """Whether a person may choose this model at run time. Raises ModelConfigError with what is allowed."""
+    if settings.choices and spec not in settings.choices:
+        allowed = ", ".join(settings.choices)
+        raise ModelConfigError(f'/model: found "{spec}"; allowed: {allowed} (models.choices of the settings)')
+    provider, model = split_spec(spec, providers, "/model")
+    families = _FAMILIES.get(provider.type, ())
+    if not settings.choices and families and not provider.base_url and not model.lower().startswith(families):
+        begins = " or ".join(f'"{family}"' for family in families)
+        raise ModelConfigError(f'/model: found "{spec}"; the models of {provider.name} begin with {begins}')
+
+
+def choices(settings: ModelSettings, providers: Mapping[str, Provider], known: Sequence[str]) -> tuple[str, ...]:
+    """What can be chosen: what the settings list, else the models they name and those known of providers that can be used.
+
+    known: names of models, without provider.
+    """
+    if settings.choices:
+        return tuple(settings.choices)
+    named = [role_spec(role, settings, providers) for role in ROLES]
+    named += [*settings.fallback, *(route.model for route in settings.routes.values())]
+    for name, families in _FAMILIES.items():
+        if providers[name].api_key and not providers[name].base_url:
+            named += [f"{name}/{model}" for model in known if model.startswith(families)]
+    return tuple(spec for spec in dict.fromkeys(named) if _can_be_used(spec, providers))
+
+
+def _can_be_used(spec: str, providers: Mapping[str, Provider]) -> bool:
+    try:
+        split_spec(spec, providers, "")
+    except ModelConfigError:
+        return False
+    return True
 
 
 def split_spec(spec: str, providers: Mapping[str, Provider], path: str) -> tuple[Provider, str]:
@@ -152,6 +209,8 @@ def problems(settings: ModelSettings, configured: Mapping[str, ProviderSettings]
         return [str(error)]
     specs = [(f"models.{role}", role_spec(role, settings, providers)) for role in ROLES if getattr(settings, role)]
     specs += [(f"models.fallback[{index}]", spec) for index, spec in enumerate(settings.fallback)]
+    specs += [(f"models.choices[{index}]", spec) for index, spec in enumerate(settings.choices)]
+    specs += [(f"models.routes.{name}.model", route.model) for name, route in settings.routes.items()]
     found: list[str] = []
     for path, spec in specs:
         try:

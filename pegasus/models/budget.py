@@ -1,0 +1,106 @@
+"""Limits on what may be spent: whether a call may begin. Pure: the books (pegasus.models.books) say what was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class BudgetSettings(Protocol):
+        """The section [budget]; 0 = no limit."""
+
+        @property
+        def daily_cost(self) -> float: ...
+        @property
+        def daily_tokens(self) -> int: ...
+        @property
+        def monthly_cost(self) -> float: ...
+        @property
+        def monthly_tokens(self) -> int: ...
+        @property
+        def task_cost(self) -> float: ...
+        @property
+        def task_tokens(self) -> int: ...
+        @property
+        def channel_daily_cost(self) -> float: ...
+        @property
+        def channel_daily_tokens(self) -> int: ...
+
+
+SCOPES: Final = ("daily", "monthly", "task", "channel_daily")
+
+
+def is_limited(budget: BudgetSettings) -> bool:
+    """Whether any budget is set."""
+    return any(getattr(budget, f"{scope}_cost") or getattr(budget, f"{scope}_tokens") for scope in SCOPES)
+
+
+class Amount(NamedTuple):
+    """What was used, or may be. cost: dollars."""
+
+    cost: float = 0.0
+    tokens: int = 0
+
+    def plus(self, other: Amount) -> Amount:
+        """Both together."""
+        return Amount(self.cost + other.cost, self.tokens + other.tokens)
+
+
+class Limit(NamedTuple):
+    """One budget a call falls under. what: "today", "by this task" …; key: of the settings; again: when it is fresh, "" = never.
+
+    cost, tokens: what may be used, 0 = any amount. spent: what has been; reserved: what calls under way may still use.
+    """
+
+    what: str
+    key: str
+    cost: float
+    tokens: int
+    spent: Amount
+    reserved: Amount = Amount()
+    again: str = ""
+
+
+def refusal(limits: Sequence[Limit], wanted: Amount, *, count_reserved: bool) -> str:
+    """Why a call that may use `wanted` must not begin: one sentence for people; "" = it may.
+
+    count_reserved: whether what calls under way may still use counts as used.
+    """
+    for limit in limits:
+        used = limit.spent.plus(limit.reserved) if count_reserved else limit.spent
+        if limit.cost and wanted.cost and used.cost + wanted.cost > limit.cost:  # what is free may always begin
+            amounts = f"{dollars(limit.cost)} may be spent {limit.what}, {dollars(used.cost)} are"
+            return _sentence(limit, f"{limit.key}_cost", amounts, dollars(wanted.cost))
+        if limit.tokens and used.tokens + wanted.tokens > limit.tokens:
+            amounts = f"{limit.tokens:,} tokens may be used {limit.what}, {used.tokens:,} are"
+            return _sentence(limit, f"{limit.key}_tokens", amounts, f"{wanted.tokens:,}")
+    return ""
+
+
+def _sentence(limit: Limit, key: str, amounts: str, wanted: str) -> str:
+    when = f"it is fresh {limit.again}; whoever runs me" if limit.again else "whoever runs me"
+    return f"the budget does not allow this call: {amounts}, and it may take up to {wanted} ({when} can raise {key})"
+
+
+def dollars(cost: float) -> str:
+    """`$0.12`, with more digits where it is less than ten cents."""
+    if cost >= 0.1 or cost == 0:
+        return f"${cost:,.2f}"
+    return f"${cost:.4f}" if cost >= 0.0001 else "less than $0.0001"
+
+
+def tomorrow(day: str) -> str:
+    """When a daily budget is fresh again. day: YYYY-MM-DD."""
+    return f"from {_date(day) + timedelta(days=1):%Y-%m-%d} 00:00 UTC"
+
+
+def next_month(day: str) -> str:
+    """When a monthly budget is fresh again. day: YYYY-MM-DD."""
+    return f"from {_date(day[:7] + '-01') + timedelta(days=32):%Y-%m}-01 00:00 UTC"
+
+
+def _date(day: str) -> datetime:
+    return datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC)

@@ -1,0 +1,270 @@
+"""Circuit breakers: a model that is down is left alone, and finding out whether it is back costs nobody a turn."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import trio
+
+from pegasus.models import ModelError, Models
+from pegasus.models.breaker import LONGEST, Breaker
+from pegasus.models.fallback import PATIENCE, FallbackModel
+from pegasus.settings import Models as ModelSettings
+from pegasus.testing.scripted import After, Hang, ScriptedModel, down, say
+from tests.pegasus.models.conftest import request
+
+
+def chain(first: ScriptedModel, *others: ScriptedModel, after: int = 2, pause: float = 30.0) -> FallbackModel:
+    models = (first, *others)
+    return FallbackModel(models, [Breaker(after, pause) for _ in models])
+
+
+def first_breaker(model: FallbackModel) -> Breaker:
+    return model._links[0].breaker
+
+
+async def ask(model: FallbackModel, **fields: object) -> str:
+    return (await model.generate(request(**fields))).text
+
+
+def forever(step: object) -> ScriptedModel:
+    return ScriptedModel(lambda request: step)
+
+
+# ------------------------------------------------------------------ the breaker alone
+
+
+async def test_it_opens_after_failures_in_a_row(autojump_clock) -> None:
+    breaker = Breaker(after=3, pause=30)
+    for _ in range(2):
+        breaker.failed("down")
+    breaker.succeeded()
+    for _ in range(2):
+        breaker.failed("down")
+    assert breaker.state == "closed"
+    breaker.failed("down for good")
+    assert breaker.status == ("open", 3, 30.0, "down for good")
+    assert not breaker.lets_through
+
+
+async def test_it_is_half_open_after_the_pause_and_lets_one_call_through(autojump_clock) -> None:
+    breaker = Breaker(after=1, pause=30)
+    breaker.failed("down")
+    await trio.sleep(29.9)
+    assert not breaker.begin_probe()
+    await trio.sleep(0.1)
+    assert breaker.begin_probe()
+    assert breaker.state == "half-open"
+    assert not breaker.lets_through
+    assert not breaker.begin_probe()
+    breaker.succeeded()
+    assert breaker.state == "closed"
+
+
+async def test_a_probe_that_fails_doubles_the_pause_up_to_a_limit(autojump_clock) -> None:
+    breaker = Breaker(after=1, pause=100)
+    breaker.failed("down")
+    pauses = []
+    for _ in range(5):
+        pauses.append(breaker.status.seconds)
+        await trio.sleep(breaker.status.seconds)
+        assert breaker.begin_probe()
+        breaker.failed("still down", probe=True)
+    assert pauses == [100, 200, 400, LONGEST, LONGEST]
+
+
+async def test_after_a_success_the_pause_is_short_again(autojump_clock) -> None:
+    breaker = Breaker(after=1, pause=100)
+    breaker.failed("down")
+    await trio.sleep(100)
+    breaker.begin_probe()
+    breaker.failed("down", probe=True)
+    breaker.succeeded()
+    breaker.failed("down")
+    assert breaker.status.seconds == 100
+
+
+async def test_a_probe_that_is_given_up_lets_the_next_call_find_out(autojump_clock) -> None:
+    breaker = Breaker(after=1, pause=10)
+    breaker.failed("down")
+    await trio.sleep(10)
+    assert breaker.begin_probe()
+    breaker.give_up_probe()
+    assert breaker.begin_probe()
+
+
+async def test_failures_of_calls_begun_before_do_not_lengthen_the_pause(autojump_clock) -> None:
+    breaker = Breaker(after=1, pause=10)
+    breaker.failed("down")
+    await trio.sleep(5)
+    breaker.failed("down, too")
+    assert breaker.status.seconds == 5
+
+
+# ------------------------------------------------------------------ in a chain
+
+
+async def test_a_dead_first_model_is_not_asked_any_more(autojump_clock) -> None:
+    dead, other = forever(down()), forever("I am here")
+    model = chain(dead, other, after=2)
+    assert [await ask(model) for _ in range(5)] == ["I am here"] * 5
+    assert len(dead.requests) == 2
+
+
+async def test_a_model_that_is_back_is_asked_again(autojump_clock) -> None:
+    back = ScriptedModel([down(), down(), "back", "still here"])
+    model = chain(back, forever("the other"), after=2)
+    assert [await ask(model) for _ in range(3)] == ["the other"] * 3
+    await trio.sleep(30)
+    assert [await ask(model) for _ in range(2)] == ["back", "still here"]
+
+
+async def test_a_probe_that_hangs_costs_nobody_more_than_a_moment(autojump_clock) -> None:
+    model = chain(ScriptedModel([down(), Hang(), Hang()]), forever("the other"), after=1)
+    await ask(model)
+    await trio.sleep(30)
+    began = trio.current_time()
+    assert await ask(model) == "the other"
+    assert trio.current_time() - began == PATIENCE
+    assert first_breaker(model).status[:3] == ("open", 2, 60.0)
+    began = trio.current_time()
+    assert await ask(model) == "the other"
+    assert trio.current_time() == began
+
+
+async def test_only_one_of_many_calls_is_the_probe(autojump_clock) -> None:
+    slow = ScriptedModel([down(), After(2.0, say("back"))])
+    model = chain(slow, forever("the other"), after=1)
+    await ask(model)
+    await trio.sleep(30)
+    answers: list[str] = []
+
+    async def one() -> None:
+        answers.append(await ask(model))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(one)
+    assert sorted(answers) == ["back"] + ["the other"] * 4
+    assert first_breaker(model).state == "closed"
+
+
+async def test_a_slow_probe_may_still_win(autojump_clock) -> None:
+    slow = ScriptedModel([down(), After(PATIENCE + 2, say("back"))])
+    other = ScriptedModel(["the other", After(10.0, say("too late"))])
+    model = chain(slow, other, after=1)
+    await ask(model)
+    await trio.sleep(30)
+    assert await ask(model) == "back"
+    assert other.cancelled == 1
+    assert first_breaker(model).state == "closed"
+
+
+async def test_if_all_fail_beside_a_probe_that_is_told(autojump_clock) -> None:
+    slow = ScriptedModel([down(), After(PATIENCE + 2, down("timeout", "one is slow"))])
+    other = ScriptedModel(["the other", down("server", "two is broken")])
+    model = chain(slow, other, after=1)
+    await ask(model)
+    await trio.sleep(30)
+    with pytest.raises(ModelError, match="two is broken"):
+        await ask(model)
+
+
+async def test_a_refused_key_is_told_at_once_also_by_a_probe(autojump_clock) -> None:
+    model = chain(ScriptedModel([down(), down("auth", "no key")]), forever("the other"), after=1)
+    await ask(model)
+    await trio.sleep(30)
+    with pytest.raises(ModelError, match="no key"):
+        await ask(model)
+
+
+async def test_when_all_are_open_all_are_asked_all_the_same(autojump_clock) -> None:
+    """A breaker saves time; it never refuses a call that nobody else can take."""
+    first, second = ScriptedModel([down(), down(), "back"]), forever(down())
+    model = chain(first, second, after=1)
+    for _ in range(2):
+        with pytest.raises(ModelError):
+            await ask(model)
+    assert await ask(model) == "back"
+
+
+async def test_a_cancelled_call_says_nothing_about_the_model(autojump_clock) -> None:
+    model = chain(ScriptedModel([down(), Hang(), "back"]), ScriptedModel(["the other", Hang()]), after=1)
+    await ask(model)
+    await trio.sleep(30)
+    with trio.move_on_after(1):
+        await ask(model)
+    assert first_breaker(model).lets_through
+    assert await ask(model) == "back"
+
+
+async def test_a_call_that_a_budget_forbids_says_nothing_about_the_model(autojump_clock) -> None:
+    model = chain(ScriptedModel([down(), down("budget", "no money"), "back"]), forever("the other"), after=1)
+    await ask(model)
+    await trio.sleep(30)
+    with pytest.raises(ModelError, match="no money"):
+        await ask(model)
+    assert await ask(model) == "back"
+
+
+# ------------------------------------------------------------------ streamed text
+
+
+@attrs.frozen
+class Talker:
+    """Says its pieces, then does what its script does."""
+
+    pieces: tuple[str, ...]
+    inner: ScriptedModel
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    async def generate(self, request):
+        for piece in self.pieces:
+            if request.on_text is not None:
+                request.on_text(piece)
+        return await self.inner.generate(attrs.evolve(request, on_text=None))
+
+
+async def test_text_of_a_model_that_failed_is_taken_back(autojump_clock) -> None:
+    heard: list[str | None] = []
+    model = FallbackModel([Talker(("half a",), forever(down())), Talker(("whole",), forever("whole"))])
+    await ask(model, on_text=heard.append)
+    assert heard == ["half a", None, "whole"]
+
+
+async def test_text_of_one_model_alone_is_not_taken_back(autojump_clock) -> None:
+    heard: list[str | None] = []
+    await ask(FallbackModel([Talker(("a", "b"), forever("ab")), forever("never")]), on_text=heard.append)
+    assert heard == ["a", "b"]
+
+
+async def test_the_text_of_a_slow_probe_takes_the_place_of_the_others(autojump_clock) -> None:
+    heard: list[str | None] = []
+    probe = Talker(("b",), ScriptedModel([down(), After(PATIENCE + 2, say("back"))]))
+    other = Talker(("other",), ScriptedModel(["other", After(10.0, say("too late"))]))
+    model = FallbackModel([probe, other], [Breaker(1, 30.0), Breaker(1, 30.0)])
+    await ask(model)
+    await trio.sleep(30)
+    await ask(model, on_text=heard.append)
+    assert heard == ["other", None, "back"]
+
+
+# ------------------------------------------------------------------ in the registry
+
+
+async def test_chains_share_the_breaker_of_a_model_and_tell_of_it(rng) -> None:
+    made = Models(ModelSettings(default="ollama/a", fallback=("ollama/b",), breaker_failures=1), {}, env={}, rng=rng)
+    assert dict(made.breakers()) == {}
+    first_breaker(made.get()).failed("down")
+    assert first_breaker(made.get("subagent", "conversation")).state == "open"
+    assert made.breakers()["ollama/a"].why == "down"
+
+
+@pytest.fixture
+def rng():
+    import random
+
+    return random.Random(1)
