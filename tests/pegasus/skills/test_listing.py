@@ -50,6 +50,10 @@ def test_a_window_with_no_room_has_no_section():
 
 def test_people_see_what_they_may_call_by_name():
     one, two = skills(2)
+    two = attrs.evolve(two, description="Does it, e.g.: this. Then more.", argument_hint="<what>")
     shown = help_text([two, one, attrs.evolve(one, name="mine", by_user=False)])
-    assert [line.split(" — ")[0] for line in shown.splitlines()] == ["/skill-000", "/skill-001"]
+    assert shown.splitlines() == [
+        "/skill-000 — Does a thing that is described here.",
+        "/skill-001 <what> — Does it, e.g.: this.",
+    ]
     assert help_text([]) == ""
