@@ -46,7 +46,7 @@ def listing(skills: Iterable[Skill], window: int) -> str:
 
 
 def help_text(skills: Iterable[Skill], width: int = 100) -> str:
-    """A line for each skill that people may call, by name; "" if there is none. width: characters of a description's first sentence."""
+    """A line for each skill that people may call, by name; "" if there is none. width: characters of its first sentence."""
     shown = sorted((skill for skill in skills if skill.by_user), key=lambda skill: skill.name)
     return "\n".join(f"/{_called(skill)} — {shortened(_sentence(skill.description), width)}" for skill in shown)
 
