@@ -20,6 +20,7 @@ from pegasus.models.base import (
     UserTurn,
 )
 from pegasus.tasks.context import PostReflection, TaskContext
+from pegasus.tasks.labels import label_of
 from pegasus.tools import ToolOutcome
 
 ROUNDS: Final = 5
@@ -74,9 +75,10 @@ class Reflector:
         """
         system = task_prompt(self.persona, _BODY)
         turns: list[Turn] = [UserTurn(text=f"{memory}\n\n{self._story(context)}")]
+        label = label_of(context, "reflection")
         made = 0
         for _ in range(ROUNDS):
-            response = await ask(ModelRequest(system, tuple(turns), tuple(tools)))
+            response = await ask(ModelRequest(system, tuple(turns), tuple(tools), label=label))
             if not response.calls:
                 return PostReflection(response.text.strip() or "Nothing to keep.", made)
             results = []

@@ -13,6 +13,7 @@ from pegasus.messages import Json
 from pegasus.models.base import LanguageModel, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from pegasus.tasks.cognition.talk import Talk, turns_of
 from pegasus.tasks.context import PlannedCall, Reasoning, TaskContext
+from pegasus.tasks.labels import label_of
 from pegasus.tasks.types import TaskType
 
 ASK_USER: Final = ToolSpec(
@@ -77,7 +78,7 @@ class Thinker:
             turns = turns_of((*context.messages, *index), self._clock())
         else:
             turns = talk.turns(context.messages, self._clock())
-        request = ModelRequest(self.prompt(task_type), turns, (*tools, *OWN_TOOLS))
+        request = ModelRequest(self.prompt(task_type), turns, (*tools, *OWN_TOOLS), label=label_of(context))
         response = await model.generate(request)
         return self._thought(context, index, response)
 
