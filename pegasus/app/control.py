@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -20,6 +20,8 @@ from pegasus.storage.messages import Waiting
 
 if TYPE_CHECKING:
     from actors import Ref
+    from pegasus.app.economy import Economy
+    from pegasus.models.breaker import BreakerStatus
     from pegasus.tasks import AgentMessage
 
 ANSWER = 5.0
@@ -28,12 +30,14 @@ ANSWER = 5.0
 
 @attrs.frozen(eq=False)
 class Control:
-    """status, tree and stop. started_at: wall clock, ms."""
+    """status, tree and stop. started_at: wall clock, ms. economy, breakers: what models use, and which of them fail."""
 
     grown: Grown
     agent_name: str
     started_at: int
     clock: Callable[[], int]
+    economy: Economy
+    breakers: Callable[[], Mapping[str, BreakerStatus]]
 
     async def status(self, caller: Caller, params: Params) -> Json:
         """What the daemon is doing."""
@@ -53,6 +57,8 @@ class Control:
             "tasks": await self._tasks(),
             "handled": agent.turns,
             "sessionEntries": agent.entries,
+            "usage": await self.economy.today(),
+            "failingModels": [_failing(spec, status) for spec, status in self.breakers().items()],
         }
 
     def methods(self) -> dict[str, Method]:
@@ -94,6 +100,16 @@ class Control:
         """What /stop does; answers with what was ended, once it has ended."""
         ended = await self.grown.main_agent.ask(Stop, f"a control call ({caller.type})")
         return {"ended": [_ended(one) for one in ended]}
+
+
+def _failing(spec: str, status: BreakerStatus) -> Json:
+    return {
+        "model": spec,
+        "breaker": status.state,
+        "failures": status.failures,
+        "retryIn": round(status.seconds, 1),
+        "why": status.why,
+    }
 
 
 def _ended(one: Ended) -> Json:

@@ -14,6 +14,7 @@ import trio
 
 from actors import ActorDied, Child, GaveUp, Inbox, Strategy, open_supervisor
 from pegasus.app.control import Control
+from pegasus.app.economy import Economy
 from pegasus.app.events import log_events
 from pegasus.app.parts import Parts, Workshop
 from pegasus.app.reload import Reloader
@@ -109,10 +110,11 @@ def now() -> int:
 
 async def _daemon(world: _World) -> int:
     home, settings = world.home, world.settings
-    reloader = Reloader(home, settings, world.token, quiet_stderr=world.with_cli)
+    economy = Economy(settings, now, Random())  # noqa: S311 ids only
+    reloader = Reloader(home, settings, world.token, economy, quiet_stderr=world.with_cli)
     disk = FileDisk(home.data)
     workshop = _workshop(world, reloader)
-    parts = Parts(settings, disk, reloader.model, world.persona, now, workshop)
+    parts = Parts(settings, disk, reloader.model, world.persona, now, workshop, economy)
     listeners = await _listen(settings)
     url = _url(settings.gateway.host, listeners)
     notifier = Notifier.from_environment()
@@ -124,8 +126,9 @@ async def _daemon(world: _World) -> int:
         ):
             nursery.start_soon(log_events, root)
             grown = await grow(root, parts)
-            control = Control(grown, world.persona.name, now(), now)
-            methods = {**control.methods(), "config.reload": reloader.call}
+            control = Control(grown, world.persona.name, now(), now, economy, reloader.failing)
+            reloader.journal = grown.journal
+            methods = {**control.methods(), "config.reload": reloader.call, "usage": economy.call}
             door = Child("gateway", gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)
             clients = {"cli": _terminal(world, url, ready, signals)} if world.with_cli else {}
             await open_channels(grown, door, {}, clients)

@@ -17,6 +17,7 @@ from pegasus.storage import Disk
 
 if TYPE_CHECKING:
     from actors import Ref
+    from pegasus.app.economy import Economy
     from pegasus.memory import Memory
     from pegasus.storage.messages import JournalMessage
     from pegasus.tools import Tool
@@ -43,7 +44,10 @@ class Workshop:
 
 @attrs.frozen(eq=False)
 class Parts:
-    """What the tree is made of. clock: wall clock, ms since the epoch. workshop: what tasks are given."""
+    """What the tree is made of. clock: wall clock, ms since the epoch. workshop: what tasks are given.
+
+    economy: who keeps count of model calls; None: nobody does.
+    """
 
     settings: Settings
     disk: Disk
@@ -51,3 +55,4 @@ class Parts:
     persona: Persona
     clock: Callable[[], int]
     workshop: Workshop
+    economy: Economy | None = None

@@ -169,6 +169,7 @@ def load_task_types(workshop: Workshop) -> TaskTypes:
 
 def make_kit(commons: Commons) -> Kit:
     """What tasks think and act with. Slow: it imports every tool."""
+    from pegasus.app.reload import FollowedModel
     from pegasus.tasks.cognition.doer import Doer
     from pegasus.tasks.cognition.reflector import Reflector
     from pegasus.tasks.cognition.thinker import Thinker
@@ -194,7 +195,7 @@ def make_kit(commons: Commons) -> Kit:
         reflector=Reflector(parts.persona, window),
         toolbox=toolbox,
         model_for=model_for,
-        reflection_model=workshop.model_for("reflection"),
+        reflection_model=FollowedModel(partial(workshop.model_for, "reflection")),
         context=base_context(workshop.workspace, settings.tools.allowed_paths, window),
         memory=_remembered(memory),
     )

@@ -8,6 +8,7 @@ from functools import cache, partial
 import attrs
 
 from actors import Backoff, Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
+from pegasus.app.economy import usage_child
 from pegasus.app.parts import Parts
 from pegasus.app.tasks import BUS, commons_of, courier_child, make_faculties, make_works, memory_index, task_child
 from pegasus.channels import AdapterMessage
@@ -41,6 +42,8 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
     """Start journal, tasks and Main Agent, one after the other; the channels come last (see `open_channels`)."""
     settings, clock, workshop = parts.settings, parts.clock, parts.workshop
     storage = await root.start_child(Child("journal", partial(journal, clock=clock), parts.disk, mailbox=BURST))
+    if parts.economy is not None:
+        await root.start_child(usage_child(parts.economy, storage))
     commons = commons_of(parts, storage, root.ref)
     await root.start_child(task_child(commons))
     faculties = cache(partial(make_faculties, commons, _configured(settings)))

@@ -100,8 +100,23 @@ def status_text(status: Node) -> str:
         "Tasks": _tasks_text(status.get("tasks")),
         "Handled": count(status["handled"], "message") + " since the start",
         "Session": count(status["sessionEntries"], "entry", "entries"),
+        **_usage_rows(status),
     }
     return "\n".join(f"{name:<9}{value}" for name, value in rows.items())
+
+
+def _usage_rows(status: Node) -> dict[str, str]:
+    """What was used today, and the models that fail."""
+    rows: dict[str, str] = {}
+    if usage := status.get("usage"):
+        from pegasus.models.usage_report import amount_text, budget_text
+
+        rows["Today"] = amount_text(usage["today"])
+        if usage["budgets"]:
+            rows["Budgets"] = "; ".join(map(budget_text, usage["budgets"]))
+    if failing := status.get("failingModels"):
+        rows["Failing"] = "; ".join(f"{each['model']} ({each['why']})" for each in failing)
+    return rows
 
 
 def _tasks_text(tasks: Node | None) -> str:
