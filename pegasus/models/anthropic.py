@@ -7,7 +7,7 @@ cache_control moves on with every call. Everything before that marker is, byte f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pegasus.messages import Json
 from pegasus.models.base import (
@@ -25,6 +25,9 @@ from pegasus.models.ids import CallIds
 from pegasus.models.message_answer import THINKING, TYPE, MessageAssembler
 from pegasus.models.sdk import Sdk, load
 from pegasus.models.telling import Tell, nobody
+
+if TYPE_CHECKING:
+    from pegasus.models.tokens import Exact
 
 BASE_URL: Final = "https://api.anthropic.com"
 
@@ -87,15 +90,32 @@ class AnthropicWire:
         self._form = _WITHOUT_THINKING
         return True
 
+    def exact(self, sdk: Sdk) -> Exact:
+        """Anthropic's own way of counting tokens."""
+        from pegasus.models.counting import ByProvider
+
+        return ByProvider(sdk, self.path + "/count_tokens", self.count_body)
+
+    def count_body(self, request: ModelRequest) -> bytes:
+        """The body for count_tokens: as for a call, without what says how to answer."""
+        parts = [turn.fragments.get(self._form) or _fragment(turn, self._form) for turn in request.turns]
+        head = self._make_head(request, *self._tools(request))
+        for key in ("max_tokens", "stream"):
+            del head[key]
+        return encode(head)[:-1] + b',"messages":[' + b",".join(parts) + b"]}"
+
+    def _tools(self, request: ModelRequest) -> tuple[tuple[ToolSpec, ...], str]:
+        """The tools to declare, and the choice among them."""
+        return request.tools or _tools_of_history(request.turns), request.tool_choice if request.tools else "none"
+
     def _cached_head(self, request: ModelRequest) -> bytes:
-        tools = request.tools or _tools_of_history(request.turns)
-        choice = request.tool_choice if request.tools else "none"
+        tools, choice = self._tools(request)
         key = (request.system, tools, choice, request.max_tokens)
         if self._head[0] != key:
-            self._head = (key, self._make_head(request, tools, choice))
+            self._head = (key, encode(self._make_head(request, tools, choice))[:-1] + b',"messages":[')
         return self._head[1]
 
-    def _make_head(self, request: ModelRequest, tools: tuple[ToolSpec, ...], choice: str) -> bytes:
+    def _make_head(self, request: ModelRequest, tools: tuple[ToolSpec, ...], choice: str) -> dict[str, Json]:
         head: dict[str, Json] = {
             "model": self._model,
             "max_tokens": min(request.max_tokens, self._most),
@@ -109,7 +129,7 @@ class AnthropicWire:
                 head["tool_choice"] = _choice(choice)
         if request.system.strip():
             head["system"] = [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
-        return encode(head)[:-1] + b',"messages":['
+        return head
 
 
 def _tool(spec: ToolSpec) -> dict[str, Json]:

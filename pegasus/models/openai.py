@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pegasus.messages import Json
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, ToolSpec, Turn, UserTurn
@@ -18,6 +18,9 @@ from pegasus.models.errors import provider_message
 from pegasus.models.ids import CallIds
 from pegasus.models.sdk import Sdk, load
 from pegasus.models.telling import Tell, nobody
+
+if TYPE_CHECKING:
+    from pegasus.models.tokens import Exact
 
 BASE_URLS: Final = {
     "openai": "https://api.openai.com/v1",
@@ -54,6 +57,7 @@ class ChatWire:
 
     def __init__(self, model: str, kind: str = "openai", *, own: bool = False) -> None:
         self._model = model
+        self._own = kind == "openai" and own
         self._format = "gemini" if kind == "gemini" else "openai"
         self._head: tuple[object, bytes] = (None, b"")
         # OpenAI's newer models refuse max_tokens; many other servers know nothing else.
@@ -75,6 +79,14 @@ class ChatWire:
         """For the answer to this request."""
         names = {wire_name(tool.name): tool.name for tool in request.tools}
         return ChatAssembler(self._format, names, CallIds(body), tell)
+
+    def exact(self, sdk: Sdk) -> Exact | None:
+        """By OpenAI's own tables, for its own models, where they are on this machine."""
+        if not self._own:
+            return None
+        from pegasus.models.counting import ByTable
+
+        return ByTable(self._model)
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
         """Learn from a 400 that names a parameter this server or model does not take; each lesson once."""

@@ -17,9 +17,11 @@ from pegasus.models.roles import ROLES, Provider, check_choice, choices, find_pr
 
 if TYPE_CHECKING:
     from pegasus.models.metering import Meter
+    from pegasus.models.remote import RemoteModel
     from pegasus.models.roles import ModelSettings, ProviderSettings
     from pegasus.models.sdk import Sdk
     from pegasus.models.sizing import Sizer
+    from pegasus.models.tokens import TokenCounter
 
 
 class Models:
@@ -49,6 +51,8 @@ class Models:
         self._rng = rng
         self._permits: dict[str, trio.Semaphore] = {}
         self._sdks: dict[str, Sdk] = {}
+        self._remote: dict[str, RemoteModel] = {}
+        self._estimates: dict[str, TokenCounter] = {}
         self._models: dict[tuple[str, str], LanguageModel] = {}
 
     def name(self, role: str = "default") -> str:
@@ -116,6 +120,15 @@ class Models:
         """Tokens that fit into the model of a role: the setting, else what is known of the model, else 128,000."""
         return self._settings.context_window or context_window(self.name(role))
 
+    def counter(self, role: str = "default") -> TokenCounter:
+        """Counts the tokens of requests for the model of a role (not for its fallbacks). Raises ModelConfigError."""
+        from pegasus.models.tokens import Counter, Gauge
+
+        spec = self.name(role)
+        self._one(spec, f"models.{role}", "work")
+        remote = self._remote.get(spec)
+        return remote.counter if remote is not None else self._estimates.setdefault(spec, Counter(Gauge()))
+
     async def warm_up(self) -> None:
         """Import the SDK of the default model, in a thread. A call before that is done waits for it.
 
@@ -175,4 +188,9 @@ class Models:
             wire = openai.ChatWire(model_id, provider.type, own=openai.is_own(provider.type, provider.base_url))
         self._sdks[provider.name] = sdk
         permits = self._permits_of(lane)
-        return RemoteModel(spec, wire, sdk, permits=permits, timeout=self._settings.timeout, rng=self._rng)
+        timeout = self._settings.timeout
+        model = RemoteModel(
+            spec, wire, sdk, permits=permits, timeout=timeout, rng=self._rng, twin=self._remote.get(spec)
+        )
+        self._remote[spec] = model
+        return model

@@ -11,7 +11,7 @@ import json
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -30,6 +30,9 @@ from pegasus.models.sse import EventDecoder
 from pegasus.models.stops import came_to_nothing
 from pegasus.models.telling import Tell, Teller, nobody
 from pegasus.observe import get_logger
+
+if TYPE_CHECKING:
+    from pegasus.models.tokens import Counter, Exact
 
 _log = get_logger("models")
 
@@ -73,6 +76,9 @@ class Wire(Protocol):
     def assembler(self, request: ModelRequest, body: bytes, tell: Tell) -> Assembler:
         """For the answer to this request. tell: told its text as it comes."""
 
+    def exact(self, sdk: Sdk) -> Exact | None:
+        """How to count the tokens of a request exactly, if there is a way."""
+
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
         """Whether this refusal taught it to ask otherwise, so that the call is worth another try at once."""
 
@@ -90,10 +96,19 @@ class RemoteModel:
     """A LanguageModel. permits: shared by all models of the process, one is held for each call, first come first served.
 
     timeout: seconds for one call, retries included, not counting the wait for a permit or for the SDK's import.
+    twin: the same model in another lane, whose counter is this one's too.
     """
 
     def __init__(
-        self, name: str, wire: Wire, sdk: Sdk, *, permits: trio.Semaphore, timeout: float, rng: random.Random
+        self,
+        name: str,
+        wire: Wire,
+        sdk: Sdk,
+        *,
+        permits: trio.Semaphore,
+        timeout: float,
+        rng: random.Random,
+        twin: RemoteModel | None = None,
     ) -> None:
         self._name = name
         self._wire = wire
@@ -101,6 +116,20 @@ class RemoteModel:
         self._permits = permits
         self._timeout = timeout
         self._rng = rng
+        self._twin = twin
+        self._counter: Counter | None = None
+
+    @property
+    def counter(self) -> Counter:
+        """Counts tokens as this model's provider does, and learns from what it reports."""
+        if self._counter is None:
+            self._counter = self._twin.counter if self._twin is not None else self._new_counter()
+        return self._counter
+
+    def _new_counter(self) -> Counter:
+        from pegasus.models.tokens import Counter, Gauge  # patterns to compile, not before the first call
+
+        return Counter(Gauge(), self._wire.exact(self._sdk))
 
     @property
     def name(self) -> str:
@@ -112,7 +141,9 @@ class RemoteModel:
         async with self._permits:
             call = _Call(self._name, self._wire, await self._sdk.get(), self._rng)
             with trio.move_on_after(self._timeout):
-                return await call.run(request)
+                response = await call.run(request)
+                self.counter.learn(request, response.usage)
+                return response
             raise timeout_error(self._name, self._timeout, call.last_failure())
 
 

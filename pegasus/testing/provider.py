@@ -21,12 +21,13 @@ import h11
 import trio
 
 from pegasus.testing.provider_answer import Answer, error_body, events, refuse, whole
-from pegasus.testing.provider_request import Invalid, ProviderRequest, glance, parse
+from pegasus.testing.provider_request import Invalid, ProviderRequest, glance, need, parse
 from pegasus.testing.provider_scripts import SCRIPTS, Script, echo
 
 AsyncScript = Callable[[ProviderRequest], Awaitable[Answer]]
 
-_PATHS = ("/v1/messages", "/v1/chat/completions", "/chat/completions")
+_COUNT = "/count_tokens"
+_PATHS = ("/v1/messages", f"/v1/messages{_COUNT}", "/v1/chat/completions", "/chat/completions")
 _READ = 1 << 18
 
 
@@ -35,13 +36,16 @@ class ProviderServer:
 
     answered: answers sent to their end. hung_up: how often a client closed the connection while an answer was due.
     script may be replaced at any time. api_key: if given, the only one that is let in. check: whether requests are
-    read and checked whole; without, only their last turn is looked at, at little cost.
+    read and checked whole; without, only their last turn is looked at, at little cost. tokens: answers questions for the
+    number of tokens (counted: how many there were); None: this provider knows no such thing.
     """
 
     def __init__(
         self, script: Script | AsyncScript, *, api_key: str = "", keep: int = 1000, check: bool = True
     ) -> None:
         self.script = script
+        self.tokens: Callable[[ProviderRequest], int] | None = None
+        self.counted = 0
         self.requests: deque[ProviderRequest] = deque(maxlen=keep)
         self.invalid: list[str] = []
         self.count = 0
@@ -82,12 +86,25 @@ class ProviderServer:
         if refusal is not None:
             return refusal
         try:
+            if path.endswith(_COUNT):
+                return self._count(path, headers, body)
             request = self._read(path, headers, body, self.count)
         except Invalid as error:
             self.invalid.append(str(error))
             return refuse(400, str(error))
         self.requests.append(request)
         return request
+
+    def _count(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        """How many tokens a prompt has: the body of a call, without what says how to answer."""
+        self.count, self.counted = self.count - 1, self.counted + 1
+        if self.tokens is None:
+            return refuse(404, f"no such path: {path}")
+        raw = json.loads(body)
+        need(not {"max_tokens", "stream"} & set(raw), "max_tokens, stream: Extra inputs are not permitted")
+        whole = json.dumps({**raw, "max_tokens": 1}).encode()
+        found = self.tokens(parse(path.removesuffix(_COUNT), headers, whole))
+        return Answer(body=json.dumps({"input_tokens": found}).encode(), content_type="application/json")
 
     def _refusal(self, path: str, headers: dict[str, str]) -> Answer | None:
         if path not in _PATHS:
@@ -155,7 +172,7 @@ class _Connection:
         request = server.read(path, headers, body)
         server.notify()
         if isinstance(request, Answer):
-            await self._send(request, "anthropic" if path.endswith("/messages") else "openai", None)
+            await self._send(request, "openai" if path.endswith("/completions") else "anthropic", None)
         else:
             answer = server.script(request)
             if not isinstance(answer, Answer):

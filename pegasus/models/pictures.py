@@ -1,0 +1,120 @@
+"""Pictures for a model: which are taken, how large they are, what they cost. Reads only their first bytes.
+
+Limits that every provider keeps to: Anthropic 5 MB in base64 and 8000 x 8000 pixels (2000 x 2000 beyond 20 pictures), 32 MB a
+request (https://platform.claude.com/docs/en/build-with-claude/vision); OpenAI and Gemini allow more.
+"""
+
+from __future__ import annotations
+
+import struct
+from base64 import b64decode
+from binascii import Error as BadBase64
+from typing import Final
+
+from pegasus.models.base import Image
+
+MOST_BASE64: Final = 5 * 1024 * 1024
+MOST_PIXELS: Final = 8000
+MOST_PICTURES: Final = 20
+MOST_TOGETHER: Final = 16 * 1024 * 1024
+"""Characters of base64 of all pictures of a request: half of what Anthropic takes, and less than Gemini's 20 MB."""
+
+_PIXELS_PER_TOKEN, _MOST_TOKENS, _USUAL_TOKENS = 750, 1600, 1200
+_HEAD: Final = 256 * 1024  # characters of base64 in which the size must stand
+
+_MAGIC: Final = (
+    ("image/png", b"\x89PNG\r\n\x1a\n"),
+    ("image/jpeg", b"\xff\xd8\xff"),
+    ("image/gif", b"GIF87a"),
+    ("image/gif", b"GIF89a"),
+    ("image/webp", b"RIFF"),
+)
+EXTENSIONS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+
+
+def kind_of(head: bytes) -> str | None:
+    """The mime type that the first bytes of a file show, if it is one that models take."""
+    mime = next((mime for mime, magic in _MAGIC if head.startswith(magic)), None)
+    return None if mime == "image/webp" and head[8:12] != b"WEBP" else mime
+
+
+def size_of(head: bytes) -> tuple[int, int] | None:
+    """Width and height in pixels, from the beginning of a file; None if it does not tell."""
+    try:
+        return _size(kind_of(head), head)
+    except (struct.error, IndexError):
+        return None
+
+
+def _size(mime: str | None, head: bytes) -> tuple[int, int] | None:
+    if mime == "image/png" and head[12:16] == b"IHDR":
+        width, height = struct.unpack(">II", head[16:24])
+    elif mime == "image/gif":
+        width, height = struct.unpack("<HH", head[6:10])
+    elif mime == "image/webp":
+        return _webp(head)
+    elif mime == "image/jpeg":
+        return _jpeg(head)
+    else:
+        return None
+    return width, height
+
+
+def _webp(head: bytes) -> tuple[int, int] | None:
+    form = head[12:16]
+    if form == b"VP8X":
+        return 1 + int.from_bytes(head[24:27], "little"), 1 + int.from_bytes(head[27:30], "little")
+    if form == b"VP8L" and head[20] == 0x2F:
+        bits = int.from_bytes(head[21:25], "little")
+        return 1 + (bits & 0x3FFF), 1 + ((bits >> 14) & 0x3FFF)
+    if form == b"VP8 " and head[23:26] == b"\x9d\x01\x2a":
+        width, height = struct.unpack("<HH", head[26:30])
+        return width & 0x3FFF, height & 0x3FFF
+    return None
+
+
+def _jpeg(head: bytes) -> tuple[int, int] | None:
+    """From segment to segment until the one that begins a frame."""
+    at = 2
+    while at + 9 <= len(head):
+        if head[at] != 0xFF:
+            return None
+        marker = head[at + 1]
+        if marker == 0xFF or marker == 0x01 or 0xD0 <= marker <= 0xD8:  # padding, or without a length
+            at += 1 if marker == 0xFF else 2
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack(">HH", head[at + 5 : at + 9])
+            return width, height
+        else:
+            at += 2 + int(struct.unpack(">H", head[at + 2 : at + 4])[0])
+    return None
+
+
+def refused(mime: str, data: str) -> str | None:
+    """Why no model would take this picture, in words for a person; None if it would. data: base64."""
+    if mime not in EXTENSIONS:
+        return f"{mime or 'this type'} is not a picture that models read"
+    if len(data) > MOST_BASE64:
+        return "it is larger than 5 MB"
+    try:
+        head = b64decode(data[:_HEAD], validate=True)
+    except (BadBase64, ValueError):
+        return "it is damaged"
+    if kind_of(head) != mime:
+        found = kind_of(head)
+        return f"it says {mime}, but is {found or 'no such picture'}"
+    size = size_of(head)
+    if size is not None and (max(size) > MOST_PIXELS or min(size) < 1):
+        return f"it is {size[0]} x {size[1]} pixels, and models take up to {MOST_PIXELS} x {MOST_PIXELS}"
+    return None
+
+
+def image_tokens(image: Image) -> int:
+    """About how many tokens a picture is: one for 750 pixels (Anthropic's rule), 1,600 for all that is scaled down."""
+    try:
+        size = size_of(b64decode(image.data[:_HEAD]))
+    except (BadBase64, ValueError):
+        size = None
+    if size is None:
+        return _USUAL_TOKENS
+    return min(max(size[0] * size[1] // _PIXELS_PER_TOKEN, 1), _MOST_TOKENS)
