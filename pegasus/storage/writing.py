@@ -186,12 +186,15 @@ class Writer:
         return "", only_owed
 
     def _together(self, requests: Sequence[Request]) -> Collection[str]:
-        """Files of requests that want nothing else: between those no order was asked for."""
-        if len(requests) < 2:
+        """Files between which no request asks for an order."""
+        alone: set[str] = set()
+        tied: set[str] = set()
+        for request in requests:
+            if isinstance(request, Commit):
+                apart = not request.posts and (len(request.appends) == 1 or not request.ordered)
+                (alone if apart else tied).update([path for path, _ in request.appends])
+        if len(alone) < 2:
             return ()
-        commits = [request for request in requests if isinstance(request, Commit)]
-        alone = {commit.appends[0][0] for commit in commits if len(commit.appends) == 1 and not commit.posts}
-        tied = {path for commit in commits if len(commit.appends) > 1 or commit.posts for path, _ in commit.appends}
         return alone - tied - {path for appends in self._owed for path, _ in appends}
 
     def _stage(self, request: Request, batch: Batch) -> object:

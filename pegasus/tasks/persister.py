@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
@@ -129,22 +130,23 @@ class _Writer:
     # ------------------------------------------------------------------ what is asked for
 
     async def written_at_once(self, record: Record) -> bool:
-        """Write and answer it, as most are: lines for one log that is open, while nothing else is to be written before.
+        """Write and answer it, as most are: lines for logs that are open, while nothing else is to be written before.
 
         False: it is for `add`, since it is of another kind, or since the disk refuses.
         """
         if self._records or self._is_writing:
             return False
-        where = ""
+        logs = _Logs()
         for event in record.events:
             path = self._places.known(event.task_id or "")
-            if path is None or (where and path != where) or event.type not in KEYS:
+            if path is None or event.type not in KEYS:
                 return False
             if event.type in _BEGINS and event.task_id not in self.pending:
                 return False
-            where = path
+            logs.add(path, event)
+        everything = tuple([append for one in logs.commits() for append in one])
         try:
-            await self._journal.ask(Commit, ((where, b"".join(map(task_line, record.events))),))
+            await self._journal.ask(Commit, everything, (), True, None, False)
         except StorageError:
             return False
         record.reply.send(None)
@@ -215,6 +217,11 @@ class _Writer:
 
     async def _commit(self, commits: Sequence[Appends]) -> list[Appends]:
         """Write these; gives those that the disk refused, if it took any."""
+        if len(commits) > 1:
+            everything = tuple([append for one in commits for append in one])
+            with suppress(StorageError):  # then each for itself, for one that cannot be written holds up no other
+                await self._journal.ask(Commit, everything, (), True, None, False)
+                return []
         answers = [(one, await self._journal.request(Commit, one)) for one in commits]
         refused: list[Appends] = []
         why: StorageError | None = None
@@ -271,7 +278,7 @@ class _Logs:
             self.lines.setdefault(path, []).append(line)
 
     def commits(self) -> list[Appends]:
-        """Each file for itself, so that they are synced side by side. A log that the index does not name is no harm.
+        """Each file for itself, so that one that is refused holds up no other. A log that the index does not name is no harm.
 
         It is pending, so the next start finds it by its date, and its next line brings it into the index.
         """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from pegasus.events import EventType
@@ -22,6 +25,19 @@ AT_ONCE: Final = 250
 _log = get_logger("agent")
 
 
+@contextmanager
+def _no_looking_for_garbage() -> Iterator[None]:
+    """Logs become many objects that stay or go by themselves; the collector would look at all of them again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if was_on:
+            gc.enable()
+
+
 class Restoring:
     """Takes up pending tasks."""
 
@@ -32,10 +48,11 @@ class Restoring:
     async def recover(self) -> None:
         """Take up what the last run left unfinished. Many are read together, and what is to be written of them is written together."""
         pending = await self._office.archive.pending()
-        for begin in range(0, len(pending), AT_ONCE):
-            some = [one.task_id for one in pending[begin : begin + AT_ONCE]]
-            for task_id, found in zip(some, await self._office.archive.replays(some), strict=True):
-                await self._take_up(task_id, found)
+        with _no_looking_for_garbage():
+            for begin in range(0, len(pending), AT_ONCE):
+                some = [one.task_id for one in pending[begin : begin + AT_ONCE]]
+                for task_id, found in zip(some, await self._office.archive.replays(some), strict=True):
+                    await self._take_up(task_id, found)
         await self._seats.fill()
 
     async def _take_up(self, task_id: str, found: Replayed | StorageError) -> None:
