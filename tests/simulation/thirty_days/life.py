@@ -1,0 +1,281 @@
+"""A month of the whole agent in virtual time: people, the disasters that befall it, and the worlds between them."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections import Counter
+from contextlib import suppress
+
+import attrs
+import trio
+
+from actors import ActorError
+from pegasus.channels.intake import submit
+from pegasus.messages import InboundMessage
+from pegasus.settings import Models, Session, Settings, Tasks
+from pegasus.storage.messages import Accepted, LastSeq, StorageError, Waiting
+from pegasus.tasks import ListTasks, TaskState
+from pegasus.testing.fake_channel import FakeChannel
+from pegasus.testing.memory_disk import PowerLoss
+from pegasus.testing.world import START, open_world
+from tests.simulation.thirty_days.agent import Agent
+from tests.simulation.thirty_days.story import DAY, DAYS, HOUR, PLACES, Errand, Story
+from tests.simulation.thirty_days.wires import Wires
+from tests.simulation.thirty_days.worker import Worker
+from tests.simulation.whole_tree import Machine
+
+WINDOW = 24_000
+"""Tokens, so that a month is compacted several times."""
+SHUT_DOWN = 4 * DAY
+"""Seconds after the last word in which all must be settled."""
+
+
+class Life:
+    """One story on one disk. wrong: what was seen to be wrong while it ran; `verdict` says the rest."""
+
+    def __init__(self, random, **options):
+        self.story = Story(random, **options)
+        self.random = random
+        self.plans = self.story.all
+        self.wrong = []
+        self.wires = Wires(self.wrong)
+        fails = {plan.number for plan in self.plans.values() if plan.fails}
+        self.agent = Agent(self.wires.send, self._takes, fails, self.wrong)
+        self.worker = Worker(self.wires.send, self._errand, self.wrong)
+        self.disk = Machine(0.0)
+        kinds = dict.fromkeys(place.type for place in PLACES)
+        self.channels = {kind: _Channel(kind, self) for kind in kinds}
+        self.world = None
+        self.worlds = 0
+        self.offset = 0
+        self.accepted = {}
+        self.struck = Counter()
+        self.log = []
+        self.finished = False
+        self._news = trio.Event()
+        self._people = 0
+        self._sending = None
+        self._asked = set()
+
+    def clock(self):
+        """The wall clock, which does not always go forward; ms since the epoch."""
+        return START + self.offset + int(trio.current_time() * 1000)
+
+    def note(self, text):
+        self.log.append(f"{trio.current_time() / DAY:.5f} {text}")
+
+    async def run(self):
+        ends = [disaster for disaster in self.story.disasters if disaster.ends_the_world]
+        async with trio.open_nursery() as nursery:
+            self._sending = nursery
+            for place in PLACES:
+                nursery.start_soon(self._person, [m for m in self.story.messages if m.channel == place])
+            nursery.start_soon(self._strike, [d for d in self.story.disasters if not d.ends_the_world])
+            for _ in range(len(ends) + 20):
+                if await self._one_world(ends):
+                    self.finished = True
+                    break
+            nursery.cancel_scope.cancel()
+
+    # ---------------------------------------------------------------- worlds
+
+    async def _one_world(self, ends):
+        """Whether everything was settled in it."""
+        disaster = ends.pop(0) if ends else None
+        self.worlds += 1
+        self.wires.begin()
+        settled = False
+        settings = Settings(
+            models=Models(context_window=WINDOW, max_concurrent_calls=50),
+            session=Session(compact_threshold=0.7),
+            tasks=Tasks(recovery=self.story.recovery, timeout=30 * DAY, max_active=50),
+        )
+        try:
+            async with open_world(
+                self.agent,
+                disk=self.disk,
+                channels=tuple(self.channels.values()),
+                task_model=self.worker,
+                settings=settings,
+                clock=self.clock,
+            ) as world:
+                self.world = world
+                self._ring()
+                with trio.CancelScope() as scope:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._cancel_when_dark, scope)
+                        if disaster:
+                            nursery.start_soon(self._befall, disaster, scope)
+                        await self._settle(world)
+                        settled = True
+                        nursery.cancel_scope.cancel()
+                if self.disk.dark.is_set() or (not settled and disaster.kind != "restart"):
+                    await self._turn_off(world)
+        except* (ActorError, StorageError, PowerLoss) as group:
+            self.note(f"the process ends: {group.exceptions[0]!r}")
+            settled = False
+        finally:
+            self.world = None
+        if not settled:
+            self._turn_on(disaster)
+            await trio.sleep(self.random.choice([0, 1, 60, 2 * HOUR]))
+        return settled
+
+    async def _befall(self, disaster, scope):
+        await trio.sleep_until(disaster.at)
+        self.note(f"{disaster}")
+        self.struck[disaster.kind] += 1
+        if disaster.kind == "operation":
+            self.disk.lose_power(int(disaster.amount))
+        else:
+            scope.cancel()
+
+    async def _cancel_when_dark(self, scope):
+        await self.disk.dark.wait()
+        scope.cancel()
+
+    async def _turn_off(self, world):
+        if not self.disk.dark.is_set():
+            self.disk.lose_power()
+        with suppress(ActorError):
+            await world.root.stop()
+
+    def _turn_on(self, disaster):
+        if self.disk.dark.is_set() and (disaster is None or disaster.kind in ("power", "operation")):
+            self.disk.crash(int(disaster.amount) if disaster else 0)
+        else:
+            self.disk.reopen()
+        self.disk.files.capacity = None
+        self.disk.dark = trio.Event()
+
+    async def _settle(self, world):
+        """Wait until all was said, answered, worked on and delivered."""
+        await trio.sleep_until(DAYS * DAY)
+        until = trio.current_time() + SHUT_DOWN
+        while self._people < len(PLACES) or not await self._is_quiet(world):
+            await trio.sleep(30)  # nobody tells when there is nothing more to do
+            if trio.current_time() > until:
+                self.wrong.append("it does not come to rest")
+                return
+
+    async def _is_quiet(self, world):
+        try:
+            if await world.journal.ask(Waiting) or (await world.status()).thinking_about is not None:
+                return False
+            tasks = await world.root.ref("tasks/agent").ask(ListTasks, None)
+            if any(task.state not in (TaskState.COMPLETED, TaskState.FAILED, TaskState.SUSPENDED) for task in tasks):
+                return False
+            for place in PLACES:
+                seen = self.channels[place.type].last.get(place.channel_id, 0)
+                if await world.journal.ask(LastSeq, place.address) != seen:
+                    return False
+        except ActorError:
+            return False
+        return True
+
+    # ---------------------------------------------------------------- people
+
+    async def _person(self, messages):
+        for message in messages:
+            await trio.sleep_until(message.at)
+            await self._send(message)
+        self._people += 1
+
+    async def _send(self, message):
+        if message.twice is not None:
+            self._sending.start_soon(self._later, attrs.evolve(message, twice=None), message.twice)
+        inbound = InboundMessage(message.text, message.channel, message.id)
+        result = await self._insist(inbound)
+        self.note(f"#{message.number} {message.kind} is accepted as {result.n}")
+        if self.accepted.setdefault(message.number, result.n) != result.n:
+            self.wrong.append(f"{message} was accepted twice: {self.accepted[message.number]} and {result}")
+
+    async def _later(self, message, pause):
+        await trio.sleep(pause)
+        await self._send(message)
+
+    async def _insist(self, message):
+        while True:
+            while self.world is None:
+                await self._news.wait()
+            with suppress(ActorError, StorageError):
+                if isinstance(result := await submit(self.world.journal, message), Accepted):
+                    return result
+            await trio.sleep(0.5)
+
+    def heard(self, reply):
+        """Somebody is asked something, and will answer in their own time."""
+        self.note(f"{reply.channel.address} {reply.seq}: {reply.text[:60]!r}")
+        if asks := re.match(r"#(\d+) asks: ", reply.text):
+            plan = self.plans[int(asks[1])]
+            if plan.answer is not None and plan.number not in self._asked:
+                self._asked.add(plan.number)
+                self._sending.start_soon(self._later, plan.answer, plan.answer.at)
+
+    def _ring(self):
+        news, self._news = self._news, trio.Event()
+        news.set()
+
+    # ---------------------------------------------------------------- what they want, and what goes wrong
+
+    def _takes(self, number, done):
+        plan = self.plans.get(number)
+        if plan is None:
+            return 1.0
+        return 90.0 if plan.kind == "ponder" and not done else plan.takes
+
+    def _errand(self, number):
+        plan = self.plans.get(number)
+        return plan.errand if plan is not None and plan.errand else Errand()
+
+    async def _strike(self, disasters):
+        for disaster in disasters:
+            await trio.sleep_until(disaster.at)
+            if self.world is None:
+                continue
+            self.note(f"{disaster}")
+            self.struck[disaster.kind] += 1
+            match disaster.kind:
+                case "clock":
+                    self.offset += int(disaster.amount)
+                case "crash":
+                    with suppress(ActorError):
+                        self.world.root.ref(disaster.what)._cell.life.kill("the story")
+                case "errors":
+                    self.disk.fail(int(disaster.amount), errno.EIO, int(disaster.amount))
+                case "full":
+                    self.disk.files.capacity = sum(len(self.disk.content(path)) for path in self.disk.paths()) + 100
+                    await trio.sleep(disaster.amount)
+                    self.disk.files.capacity = None
+
+
+class _Channel(FakeChannel):
+    """A channel of people who read what comes."""
+
+    def __init__(self, kind, life):
+        super().__init__(kind, acknowledges=life.story.acknowledges[kind])
+        self._life = life
+        self.refused = []
+        self.refuses = self._refuses
+
+    @property
+    def last(self):
+        """The last seq by channelId."""
+        return self._last
+
+    def _refuses(self, reply):
+        found = re.match(r"#(\d+) ", reply.text)
+        plan = self._life.plans.get(int(found[1])) if found else None
+        unwanted = plan is not None and plan.unwanted and reply.channel.address == plan.channel.address
+        if unwanted:
+            self.refused.append(reply)
+        return unwanted
+
+    async def _take(self, reply, journal):
+        before = len(self.replies)
+        try:
+            await super()._take(reply, journal)
+        finally:
+            for new in self.replies[before:]:
+                self._life.heard(new)

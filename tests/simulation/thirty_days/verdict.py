@@ -1,0 +1,199 @@
+"""Whether a month was as it should be: nobody heard a private word, each message was dealt with once, every promise was answered,
+and nothing is forgotten."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+from tests.simulation.thirty_days.agent import PRIVATE
+from tests.simulation.thirty_days.story import OWNERS
+from tests.simulation.thirty_days.worker import EPISODES
+
+CACHED = 0.95
+"""The part of all prompts that a provider must be able to take from its cache."""
+COMMANDS = {"help": "/stop —", "status": "I am ", "stop": ("Stopped:", "Nothing was running"), "new": "This is a fresh"}
+_NUMBER = re.compile(r"#(\d+)")
+
+
+class Verdict:
+    """wrong: what is wrong with a life that has ended, in words. stopped: the numbers that some /stop has named."""
+
+    def __init__(self, life):
+        self.life = life
+        self.replies = [reply for channel in life.channels.values() for reply in channel.replies]
+        self.stopped = self._stopped()
+        self.spoken = {}
+        self.answers = {}
+        for reply in self.replies:
+            found = re.match(r"#(\d+) ", reply.text)
+            if found:
+                self.spoken.setdefault(int(found[1]), []).append(reply)
+            else:
+                key = (reply.channel.address, reply.metadata.get("inReplyTo"))
+                self.answers.setdefault(key, []).append(reply)
+        self.wrong = list(life.wrong)
+        if not life.finished:
+            self.wrong.append("the life did not come to its end")
+        self._look_at_channels()
+        for plan in life.plans.values():
+            if about := self._judge(plan):
+                self.wrong.append(f"{plan.text[:60]!r} on {plan.channel}: {about}")
+        self._look_at_memory()
+        self._look_at_sessions()
+        self._look_at_prompts()
+
+    def _stopped(self):
+        return {
+            int(number)
+            for reply in self.replies
+            if reply.text.startswith("Stopped:")
+            for number in _NUMBER.findall(reply.text)
+        }
+
+    # ---------------------------------------------------------------- what was heard
+
+    def _look_at_channels(self):
+        for reply in self.replies:
+            if PRIVATE in reply.text:
+                self.wrong.append(f"a private word on {reply.channel}: {reply.text}")
+        for channel in self.life.channels.values():
+            seqs = {}
+            for reply in (*channel.replies, *channel.refused):
+                seqs.setdefault(reply.channel.channel_id, set()).add(reply.seq)
+            for space, found in seqs.items():
+                if found != set(range(1, len(found) + 1)):
+                    self.wrong.append(f"{channel.kind}:{space} has gaps: {sorted(found)}")
+
+    def _judge(self, plan):
+        """What is wrong with what came of one message, "" if nothing is."""
+        said = self.spoken.get(plan.number, [])
+        own = self.answers.get((plan.channel.address, plan.id), [])
+        if plan.number not in self.life.accepted:
+            return f"nobody had said it, and yet there is {said or own}" if said or own else self._unsaid(plan)
+        twice = [text for text, count in Counter(reply.text for reply in said).items() if count > 1]
+        if twice or len(own) > 1:
+            return f"it was answered twice: {twice or own}"
+        if plan.kind in COMMANDS:
+            return (
+                ""
+                if own and own[0].text.startswith(COMMANDS[plan.kind]) and not said
+                else f"its answers were {said, own}"
+            )
+        if plan.fails and not said:
+            return (
+                "" if own and "could not think" in own[0].text else "" if plan.number in self.stopped else "no apology"
+            )
+        if own:
+            return f"why {own[0].text!r}?"
+        if elsewhere := [r for r in said if not self._is_in_place(plan, r)]:
+            return f"it was answered elsewhere: {elsewhere}"
+        return self._missing(plan, [reply.text.partition(" ")[2] for reply in said])
+
+    def _unsaid(self, plan):
+        """Answers are said if they are asked for; everything else is said."""
+        return "" if plan.kind == "answer" else "it was never accepted"
+
+    def _is_in_place(self, plan, reply):
+        if plan.to is not None and "told to you" in reply.text:
+            return reply.channel.address == plan.to.address
+        if plan.unwanted and "reached nobody" in reply.text:
+            return reply.channel.address == OWNERS.address
+        return (reply.channel.address, reply.channel.reply_to) == (plan.channel.address, plan.channel.reply_to)
+
+    def _missing(self, plan, texts):
+        if plan.number in self.stopped:
+            return ""
+        wanted = {
+            "remember": ["noted"],
+            "correct": ["corrected"],
+            "recall": [f"{plan.fact[1]}: {self._value(plan)}"],
+            "errand": ["I'll find out"],
+            "tell": ["told to you: the boat is in", "I told them"],
+            "thanks": [],
+            "chat": ["reached nobody" if plan.unwanted else "fine"],
+            "time": ["it is "],
+            "ponder": ["fine"],
+            "skill": ["/"],
+            "answer": ["I pass it on"],
+        }[plan.kind]
+        if plan.kind == "errand":
+            return self._errand(plan, texts)
+        if plan.kind == "answer" and any("failed:" in reply.text for reply in self.spoken.get(plan.about, ())):
+            return "" if texts else "nothing was said to the answer"
+        fits = len(texts) == len(wanted) and all(any(text.startswith(want) for text in texts) for want in wanted)
+        return "" if fits else f"{wanted} was to be said, and {texts} was"
+
+    # ---------------------------------------------------------------- promises
+
+    def _errand(self, plan, texts):
+        """What was promised is kept: there is a result, or an honest word that there is none."""
+        kinds = Counter(text.split(":")[0].partition(" and let")[0] for text in texts)
+        if kinds.pop("I'll find out", 0) != 1:
+            return f"nothing was promised: {texts}"
+        ends = [text for text in texts if text.startswith(("result:", "failed:"))]
+        if len(ends) != 1:
+            return "" if self._waits(plan, texts) else f"the promise was not kept: {texts}"
+        kinds -= Counter(["result", "failed", "asks", "progress"])
+        if kinds:
+            return f"what is {kinds}?"
+        return self._ending(plan, ends[0], texts)
+
+    def _waits(self, plan, texts):
+        """Whether it still waits for an answer that nobody could give."""
+        answer = plan.answer
+        return answer is not None and answer.number in self.stopped and len(texts) == 2
+
+    def _ending(self, plan, end, texts):
+        if end.startswith("result:"):
+            if plan.errand.trouble == "fails":
+                return f"it cannot have gone well: {end}"
+            colour = f" in {plan.answer.fact[2]}" if plan.errand.trouble == "asks" else ""
+            fits = end.startswith(f"result: #{plan.number} the harbour is fine{colour}")
+            told = plan.errand.trouble != "notifies" or f"progress: #{plan.number} is half done" in texts
+            return "" if fits and told else f"that is not what came of it: {texts}"
+        cut_off = self.life.story.recovery == "fail" and "restart" in end
+        return "" if cut_off or (plan.errand.trouble == "fails" and "no way to do" in end) else f"why {end!r}?"
+
+    # ---------------------------------------------------------------- what is remembered
+
+    def _value(self, asked):
+        """What was true when somebody asked."""
+        told = [p for p in self._tellers(asked.fact[1]) if p.at < asked.at]
+        return told[-1].fact[2] if told else "unknown"
+
+    def _tellers(self, key):
+        tellers = [p for p in self.life.story.messages if p.kind in ("remember", "correct") and p.fact[1] == key]
+        return [p for p in tellers if p.number not in self.stopped]
+
+    def _look_at_memory(self):
+        disk = self.life.disk
+        for key in {plan.fact[1] for plan in self.life.story.messages if plan.kind == "remember"}:
+            told = self._tellers(key)
+            lines = disk.content(f"memory/{told[-1].fact[0]}").decode().splitlines() if told else []
+            values = {line for line in lines if line.startswith(f"- {key}: ")}
+            if told and values != {f"- {key}: {told[-1].fact[2]}"}:
+                self.wrong.append(f"memory of {key!r} is {values}, and it is {told[-1].fact[2]}")
+        episodes = disk.content(f"memory/{EPISODES}").decode()
+        lost = [n for n in self.life.worker.learnt if f"## Harbour #{n}\n" not in episodes]
+        if lost or not self.life.worker.learnt:
+            self.wrong.append(f"what {lost or 'any of them'} has taught is not in memory")
+
+    # ---------------------------------------------------------------- what is kept of the talk
+
+    def _look_at_sessions(self):
+        self.compactions, self.sessions = 0, 0
+        for path in self.life.disk.paths():
+            if not re.fullmatch(r"main/(current|\d{4}-[-\d]+)\.jsonl", path):
+                continue
+            self.sessions += 1
+            entries = [json.loads(line) for line in self.life.disk.content(path).splitlines()]
+            items = Counter(e["metadata"]["item"] for e in entries if "item" in e.get("metadata", {}))
+            self.wrong += [f"item {n} is {count} times in {path}" for n, count in items.items() if count > 1]
+            self.compactions += bool(entries) and entries[0].get("metadata", {}).get("type") == "compact"
+
+    def _look_at_prompts(self):
+        for form, share in self.life.wires.shares.items():
+            if share <= CACHED:
+                self.wrong.append(f"{form} could take only {share:.1%} of all prompts from its cache")
