@@ -165,7 +165,7 @@ class Reloader:
         if self.journal is not None:
             from pegasus.storage.messages import ReplaceFile
 
-            content = json.dumps({"default": spec}, ensure_ascii=False).encode() + b"\n"
+            content = json.dumps({"default": spec}).encode() + b"\n"
             await self.journal.ask(ReplaceFile, CHOICE, content)
         name = self.models.choose(spec)
         self.model.model = self.models.get("default", "conversation")
@@ -202,6 +202,6 @@ def _kept_choice(home: Home) -> str:
         return kept["default"] if isinstance(kept["default"], str) else ""
     except FileNotFoundError:
         return ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         _log.warning("which model was chosen cannot be read", file=CHOICE, error=str(error))
         return ""

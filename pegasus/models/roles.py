@@ -128,6 +128,7 @@ _FAMILIES: Final = {
     "gemini": ("gemini-", "gemma-"),
 }
 """How the names of models begin at the services' own addresses."""
+_LONGEST: Final = 200
 
 
 def check_choice(spec: str, settings: ModelSettings, providers: Mapping[str, Provider]) -> None:
@@ -135,6 +136,8 @@ def check_choice(spec: str, settings: ModelSettings, providers: Mapping[str, Pro
     if settings.choices and spec not in settings.choices:
         allowed = ", ".join(settings.choices)
         raise ModelConfigError(f'/model: found "{spec}"; allowed: {allowed} (models.choices of the settings)')
+    if len(spec) > _LONGEST or " " in spec or not spec.isprintable():
+        raise ModelConfigError(f'/model: found {spec[:60]!r}; allowed: "<provider>/<model>", as in "{DEFAULTS[0][1]}"')
     provider, model = split_spec(spec, providers, "/model")
     families = _FAMILIES.get(provider.type, ())
     if not settings.choices and families and not provider.base_url and not model.lower().startswith(families):

@@ -1,0 +1,206 @@
+"""Changing the model while the agent runs: /model, kept over restarts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import attrs
+import pytest
+
+from actors import Child, open_supervisor
+from pegasus.app.economy import Economy
+from pegasus.app.reload import CHOICE, Reloader
+from pegasus.host import Home
+from pegasus.models import ModelConfigError, Models
+from pegasus.models.choosing import model_command
+from pegasus.settings import Models as ModelSettings
+from pegasus.settings import Provider, Route, Settings
+from pegasus.storage import FileDisk, StorageError
+from pegasus.storage.journal import journal
+
+PROVIDERS = {"lab": Provider(type="openai", base_url="http://127.0.0.1:1/v1")}
+
+
+def models(settings: ModelSettings | None = None, **env: str) -> Models:
+    return Models(settings or ModelSettings(default="lab/a"), PROVIDERS, env=env, rng=random.Random(1))
+
+
+# ------------------------------------------------------------------ what can be chosen
+
+
+def test_a_choice_takes_the_place_of_the_default_of_the_settings() -> None:
+    made = models(ModelSettings(default="lab/a", compact="lab/c"))
+    assert made.choose("lab/b") == "lab/b"
+    assert [made.get(role).name for role in ("default", "subagent", "compact")] == ["lab/b", "lab/b", "lab/c"]
+    assert made.choose("") == "lab/a"
+    assert made.get().name == "lab/a"
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("b", "<provider>/<model>"),
+        ("lab/", "<provider>/<model>"),
+        ("nobody/x", 'there is no provider "nobody", only anthropic, gemini, lab'),
+        ("openai/gpt-4o", "OPENAI_API_KEY"),
+        ("anthropic/claud-5", 'begin with "claude-"'),
+        ("lab/x y", "<provider>/<model>"),
+        ("lab/x\x00", "<provider>/<model>"),
+        ("lab/x\ud800", "<provider>/<model>"),
+        ("lab/" + "x" * 500, "<provider>/<model>"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_what_is_allowed(spec: str, says: str) -> None:
+    made = models(ANTHROPIC_API_KEY="k")
+    with pytest.raises(ModelConfigError) as caught:
+        made.choose(spec)
+    assert says in str(caught.value)
+    assert made.get().name == "lab/a"
+
+
+def test_a_server_of_ones_own_may_call_its_models_what_it_likes() -> None:
+    assert models().choose("lab/org/../modèle:8b-q4@1") == "lab/org/../modèle:8b-q4@1"
+
+
+def test_only_choices_of_the_settings_if_there_are_some() -> None:
+    made = models(ModelSettings(default="lab/a", choices=("lab/b", "lab/c")))
+    with pytest.raises(ModelConfigError, match="lab/b, lab/c"):
+        made.choose("lab/d")
+    assert made.choose("lab/c") == "lab/c"
+    assert made.choices() == ("lab/b", "lab/c")
+
+
+def test_the_list_has_the_models_of_the_settings_first_and_known_ones_of_usable_providers() -> None:
+    settings = ModelSettings(default="lab/a", fallback=("lab/f", "openai/x"), routes={"r": Route("lab/r")})
+    listed = models(settings, ANTHROPIC_API_KEY="k").choices()
+    assert listed[:3] == ("lab/a", "lab/f", "lab/r")
+    assert "anthropic/claude-sonnet-5-5" in listed
+    assert not [spec for spec in listed if spec.startswith(("openai/", "gemini/"))]
+
+
+# ------------------------------------------------------------------ the command
+
+
+@attrs.define
+class Switch:
+    """A ModelSwitch without a disk."""
+
+    models: Models
+    chosen: str = ""
+
+    @property
+    def current(self) -> str:
+        return self.models.get().name
+
+    def choices(self):
+        return self.models.choices()
+
+    async def choose(self, spec: str) -> str:
+        name = self.models.choose(spec)
+        self.chosen = spec
+        return name
+
+
+async def test_the_command_shows_the_model_and_what_can_be_chosen() -> None:
+    switch = Switch(models(ModelSettings(default="lab/a", fallback=("lab/f",))))
+    text = await model_command("", switch, owner=False)
+    assert text.splitlines()[0] == "I think with lab/a (as in the settings)."
+    assert text.splitlines()[-2:] == ["- lab/a", "- lab/f"]
+
+
+async def test_the_owner_changes_the_model_and_goes_back() -> None:
+    switch = Switch(models())
+    said = await model_command(" lab/b ", switch, owner=True)
+    assert said.startswith("From now on I think with lab/b (before: lab/a). /model default goes back")
+    assert "chosen with /model" in await model_command("", switch, owner=True)
+    assert await model_command("Default", switch, owner=True) == "From now on I think with lab/a (before: lab/b)."
+    assert await model_command("default", switch, owner=True) == "I think with lab/a, as before."
+
+
+async def test_nobody_else_may() -> None:
+    switch = Switch(models())
+    assert await model_command("lab/b", switch, owner=False) == "Only my owner may change the model."
+    assert switch.current == "lab/a"
+
+
+async def test_a_mistake_changes_nothing_and_names_what_is_allowed() -> None:
+    said = await model_command("nobody/x", Switch(models()), owner=True)
+    assert 'there is no provider "nobody"' in said
+    assert "- lab/a" in said
+    assert said.endswith("Nothing has changed: I think with lab/a.")
+
+
+# ------------------------------------------------------------------ in the daemon
+
+
+SETTINGS = Settings(models=ModelSettings(default="lab/a"), providers=PROVIDERS)
+
+
+def reloader(folder: Path, settings: Settings = SETTINGS) -> Reloader:
+    home = Home(folder)
+    home.log.parent.mkdir(parents=True, exist_ok=True)
+    economy = Economy(settings, lambda: 0, random.Random(1))
+    return Reloader(home, settings, "token", economy, quiet_stderr=True)
+
+
+@asynccontextmanager
+async def running(folder: Path, settings: Settings = SETTINGS) -> AsyncIterator[Reloader]:
+    """With a journal on a real disk."""
+    made = reloader(folder, settings)
+    made._home.data.mkdir(parents=True, exist_ok=True)
+    async with open_supervisor() as root:
+        disk = FileDisk(made._home.data)
+        made.journal = await root.start_child(Child("journal", partial(journal, clock=lambda: 0), disk))
+        yield made
+
+
+async def test_a_choice_is_kept_over_restarts_until_it_is_taken_back(tmp_path: Path) -> None:
+    async with running(tmp_path) as made:
+        await made.choose("lab/b")
+        assert (made.model.name, made.chosen) == ("lab/b", "lab/b")
+    async with running(tmp_path) as made:
+        assert (made.current, made.models.get("subagent").name) == ("lab/b", "lab/b")
+        await made.choose("")
+    assert reloader(tmp_path).model.name == "lab/a"
+
+
+async def test_a_choice_that_cannot_work_any_more_is_left_out(tmp_path: Path) -> None:
+    async with running(tmp_path) as made:
+        await made.choose("lab/b")
+    settings = attrs.evolve(SETTINGS, models=ModelSettings(default="lab/a", choices=("lab/a",)))
+    assert reloader(tmp_path, settings).model.name == "lab/a"
+    assert reloader(tmp_path).model.name == "lab/b"
+
+
+async def test_a_mistake_is_not_kept(tmp_path: Path) -> None:
+    async with running(tmp_path) as made:
+        with pytest.raises(ModelConfigError):
+            await made.choose("nobody/b")
+    assert not (tmp_path / "data" / CHOICE).exists()
+
+
+class FullDisk:
+    async def ask(self, make, *args):
+        raise StorageError("the disk is full")
+
+
+async def test_what_cannot_be_kept_is_not_in_force(tmp_path: Path) -> None:
+    made = reloader(tmp_path)
+    made.journal = FullDisk()
+    with pytest.raises(StorageError):
+        await made.choose("lab/b")
+    assert made.current == "lab/a"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"default":5}', b"\xff", b'{"default":"nobody/x"}', b"[" * 5000, b"{}"]
+)
+def test_a_file_that_makes_no_sense_is_left_out(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "data" / CHOICE
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    assert reloader(tmp_path).model.name == "lab/a"
