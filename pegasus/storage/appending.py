@@ -16,9 +16,9 @@ from pegasus.storage.redo import CARRIED_BYTES, Tail, with_redo
 
 Appends: TypeAlias = Sequence[tuple[str, bytes]]
 
-AT_ONCE = 16
+AT_ONCE = 64
 """Files that are written to before they are synced side by side; fewer than a disk keeps open."""
-KNOWN_FILES = 64
+KNOWN_FILES = 128
 """Files whose end is remembered; one that was forgotten is synced with its next durable append."""
 
 

@@ -16,8 +16,8 @@ from typing import NamedTuple, Protocol
 
 SIDE_BY_SIDE = 8
 """Files that are synced at the same time, each by a thread of its own."""
-OPEN_FILES = 32
-"""Descriptors kept open at most; a turn touches three files."""
+OPEN_FILES = 96
+"""Descriptors kept open at most; a turn touches three files, a recovery many logs."""
 
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
