@@ -5,7 +5,7 @@ Pure; shared by the Main Agent's session and by the tasks, which keep their mess
 
 from pegasus.conversation.entry import BadEntry, Entry, Role, decode, encode, to_json
 from pegasus.conversation.projection import Projection
-from pegasus.conversation.repair import OpenCall, Repaired, open_calls, repair, unique_ids
+from pegasus.conversation.repair import OpenCall, Repaired, is_well_formed, open_calls, repair, unique_ids
 from pegasus.conversation.sanitize import escape_imitations, metadata_line, sanitize_for_prompt, user_content
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "decode",
     "encode",
     "escape_imitations",
+    "is_well_formed",
     "metadata_line",
     "open_calls",
     "repair",

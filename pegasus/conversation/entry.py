@@ -69,21 +69,33 @@ def to_json(entry: Entry) -> dict[str, Json]:
 
 def decode(value: object) -> Entry:
     """The entry of a parsed line. Raises BadEntry. Unknown keys are ignored, so that newer files can be read."""
-    if not isinstance(value, _OBJECT):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise BadEntry(f"an object is wanted, found {type(value).__name__}")
-    role = value.get("role")
-    if role not in _ROLES:
+    get = value.get
+    role, ts, content, metadata = get("role"), get("ts", 0), get("content", ""), get("metadata")
+    call_id, calls = get("toolCallId"), get("toolCalls")
+    if type(role) is not str or role not in _ROLES:
         raise BadEntry(f"unknown role {role!r}")
-    ts, content, metadata = value.get("ts", 0), value.get("content", ""), value.get("metadata", {})
-    call_id = value.get("toolCallId")
-    if not isinstance(ts, _NUMBER) or not isinstance(content, str) or not isinstance(metadata, _OBJECT):
-        raise BadEntry("ts must be a number, content a string, metadata an object")
-    if (role == "tool") != isinstance(call_id, str):
+    if metadata is None and "metadata" not in value:
+        metadata = {}
+    if type(ts) is not int or type(content) is not str or type(metadata) is not dict:  # rare: asking by type is quicker
+        if not isinstance(ts, _NUMBER) or not isinstance(content, str) or not isinstance(metadata, _OBJECT):
+            raise BadEntry("ts must be a number, content a string, metadata an object")
+        ts = _whole(ts)
+    if (role == "tool") is not isinstance(call_id, str):
         raise BadEntry("toolCallId belongs to role tool, and only there")
-    calls = value.get("toolCalls", [])
+    if calls is None and "toolCalls" not in value:
+        return Entry(ts, role, content, (), call_id, metadata)
     if not isinstance(calls, list):
         raise BadEntry("toolCalls must be a list")
-    return Entry(int(ts), role, content, tuple([_decode_call(c) for c in calls]) if calls else (), call_id, metadata)
+    return Entry(ts, role, content, tuple([_decode_call(call) for call in calls]), call_id, metadata)
+
+
+def _whole(ts: float) -> int:
+    try:
+        return int(ts)
+    except (ValueError, OverflowError) as error:  # NaN, Infinity
+        raise BadEntry("ts must be a number") from error
 
 
 def _decode_call(value: Any) -> ToolCall:

@@ -69,6 +69,25 @@ def _pair(entries: Sequence[Entry]) -> _Paired:
     return paired
 
 
+def is_well_formed(entries: Sequence[Entry]) -> bool:
+    """Whether `repair` would find nothing to mend: each turn's results are right behind it, in order, and no id comes twice."""
+    used: set[str] = set()
+    wanted: list[str] = []  # the last one first
+    for entry in entries:
+        if entry.role == "tool":
+            if not wanted or wanted.pop() != entry.call_id:
+                return False
+        elif wanted:
+            return False
+        elif entry.calls:
+            wanted = [call.id for call in reversed(entry.calls)]
+            before = len(used)
+            used.update(wanted)
+            if len(used) != before + len(wanted) or "" in used:
+                return False
+    return not wanted
+
+
 def open_calls(entries: Sequence[Entry]) -> tuple[OpenCall, ...]:
     """The calls that have no result."""
     return tuple(

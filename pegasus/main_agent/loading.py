@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from actors import Ref
 from pegasus.conversation.entry import BadEntry, Entry, decode, encode
-from pegasus.conversation.repair import OpenCall, open_calls, repair
+from pegasus.conversation.repair import OpenCall, is_well_formed, open_calls, repair
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.speaking import post_key, reply_result
 from pegasus.main_agent.works import Works
@@ -34,8 +36,51 @@ async def load_session(
     Raises StorageError if the file cannot be read.
     """
     content = await journal.ask(ReadFile, path)
-    lines = read_lines(content)
-    entries, bad = _decode_all(lines)
+    with _uncollected(len(content)):
+        lines = read_lines(content)
+        entries, bad = _decode_all(lines)
+        torn = lines.bad
+        del content, lines
+        if not bad and is_well_formed(entries):
+            return Session(path, entries, journal)
+    repaired = repair(entries, await _recorded(entries, journal, make_works, up), clock())
+    for note in (*bad, *repaired.notes):
+        _log.warning("repaired the session", path=path, what=note)
+    if repaired.notes or bad:
+        # Bad lines go to a file of their own: they may hold something that a person can still read.
+        if bad:
+            aside = b"".join(line.raw + b"\n" for line in torn)
+            await until_written(lambda: journal.ask(ReplaceFile, f"{path}.bad-{clock()}", aside), path)
+        whole = b"".join(map(encode, repaired.entries))
+        await until_written(lambda: journal.ask(ReplaceFile, path, whole), path)
+    return Session(path, repaired.entries, journal)
+
+
+LONG = 1 << 20
+"""Bytes of a session from which on reading it is worth a look at the collector."""
+
+
+@contextmanager
+def _uncollected(size: int) -> Iterator[None]:
+    """While a long session is read, the collector finds nothing and takes longer than the reading; and what was read stays."""
+    if size < LONG or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+async def _recorded(
+    entries: Sequence[Entry],
+    journal: Ref[JournalMessage],
+    make_works: Callable[[], Works] | None,
+    up: Callable[[], None],
+) -> Callable[[OpenCall], str | None]:
+    """What knows the true result of each open call whose effect is recorded elsewhere."""
     opened = open_calls(entries)
     replies = [made for made in opened if made.call.name == "reply"]
     stored = await journal.ask(Posted, tuple(post_key(made.item, made.call.id) for made in replies)) if replies else ()
@@ -55,17 +100,7 @@ async def load_session(
         message = effects.get((made.item, made.call.id))
         return reply_result(message) if isinstance(message, OutboundMessage) else None
 
-    repaired = repair(entries, recorded, clock())
-    for note in (*bad, *repaired.notes):
-        _log.warning("repaired the session", path=path, what=note)
-    if repaired.notes or bad:
-        # Bad lines go to a file of their own: they may hold something that a person can still read.
-        if bad:
-            aside = b"".join(line.raw + b"\n" for line in lines.bad)
-            await until_written(lambda: journal.ask(ReplaceFile, f"{path}.bad-{clock()}", aside), path)
-        whole = b"".join(map(encode, repaired.entries))
-        await until_written(lambda: journal.ask(ReplaceFile, path, whole), path)
-    return Session(path, repaired.entries, journal)
+    return recorded
 
 
 def _decode_all(lines: ReadLines) -> tuple[list[Entry], list[str]]:

@@ -218,7 +218,9 @@ class Compactor:
             return None
         await job.done.wait()  # not for ever: a summary has its time
         wanted = planned_again(session.entries, running, job.cut)
-        return None if job.summary is None or wanted is None else (wanted, job.summary)
+        if wanted is None or job.summary is None or job.summary.mechanical:  # by now the model may be back
+            return None
+        return wanted, job.summary
 
     async def _forced(
         self, session: Conversation, running: Collection[int], item: int | None

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.conversation.entry import Entry
-from pegasus.conversation.repair import CANCELLED, open_calls, repair
+from pegasus.conversation.repair import CANCELLED, is_well_formed, open_calls, repair
 from pegasus.models.base import ToolCall
 from tests.pegasus.conversation.logs import logs
 
@@ -117,3 +117,18 @@ def test_repair_is_idempotent(entries, data):
     again = repair(once, nothing, 10)
     assert again.notes == ()
     assert again.entries == once
+
+
+@given(logs(), st.data())
+def test_what_is_said_to_be_well_formed_is_just_what_needs_no_repair(entries, data):
+    """Also with some entries left out, or out of their places."""
+    some = data.draw(st.lists(st.sampled_from(entries), max_size=12)) if entries else []
+    cut = entries[: data.draw(st.integers(0, len(entries)))]
+    for part in (entries, cut, some, list(repair(some, nothing, 0).entries)):
+        assert is_well_formed(part) == (not repair(part, nothing, 0).notes)
+
+
+def test_a_call_without_an_id_is_not_well_formed():
+    entries = [Entry(0, "assistant", calls=(call(""),)), Entry(0, "tool", "ok", call_id="")]
+    assert not is_well_formed(entries)
+    assert repair(entries, nothing, 0).notes

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pegasus.storage import jsonl
 from pegasus.storage.jsonl import Line, encode_line, read_lines, scan
 
 GOOD = b'{"n":1}\n{"n":2}\n'
@@ -148,3 +149,40 @@ def test_any_prefix_of_a_file_gives_its_whole_lines_and_a_torn_rest(objects, dat
 def test_any_bytes_can_be_read(data):
     for line in scan(data):
         assert 0 <= line.offset < len(data)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                b'{"n":1}\n',
+                b'{"s":"\xc3\xa9"}\n',
+                b"\n",
+                b"torn\n",
+                b"\xff\n",
+                b"\0\0{}\n",
+                b"[1]\n",
+                b'{"a":1} {"b":2}\n',
+                b"{}\r\n",
+            ]
+        )
+    ),
+    st.sampled_from([b"", b'{"n"', b"{}", b"\0"]),
+    st.sampled_from([1, 5, 20, 1 << 20]),
+)
+def test_a_file_that_is_read_in_pieces_has_the_lines_that_it_has_as_one(some, rest, piece):
+    data = b"".join(some) + rest
+    before, jsonl._PIECE = jsonl._PIECE, piece
+    try:
+        found = read_lines(data)
+    finally:
+        jsonl._PIECE = before
+    lines = list(scan(data))
+    assert found.good == tuple((line.number, line.value) for line in lines if isinstance(line, Line))
+    assert found.bad == tuple(line for line in lines if not isinstance(line, Line))
+
+
+def test_endless_nesting_in_a_line_hides_nothing_around_it():
+    lines = read_lines(b"{}\n" + b"[" * 200_000 + b"\n{}\n")
+    assert [number for number, _ in lines.good] == [1, 3]
+    assert len(lines.bad) == 1

@@ -1,0 +1,69 @@
+"""Lines of a session, there and back."""
+
+import pytest
+from hypothesis import given
+
+from pegasus.conversation.entry import BadEntry, Entry, decode, encode, to_json
+from pegasus.models.base import ToolCall
+from pegasus.storage.jsonl import read_lines
+from tests.pegasus.conversation.logs import logs
+
+
+@given(logs())
+def test_what_is_encoded_is_decoded_as_it_was(entries):
+    lines = read_lines(b"".join(map(encode, entries)))
+    assert not lines.bad
+    assert [decode(value) for _, value in lines.good] == entries
+
+
+def test_what_is_absent_is_empty():
+    assert decode({"role": "user"}) == Entry(0, "user")
+    assert decode({"role": "tool", "toolCallId": "c", "content": "x", "ts": 1.7, "new": 1}) == Entry(
+        1, "tool", "x", call_id="c"
+    )
+    assert decode({"role": "user"}).metadata is not decode({"role": "user"}).metadata
+
+
+def test_arguments_that_another_program_has_written_as_text_are_read():
+    calls = [{"id": "c", "name": "n", "arguments": '{"a":1}'}, {"id": "d", "name": "n", "arguments": "{"}]
+    assert decode({"role": "assistant", "toolCalls": calls}).calls == (
+        ToolCall("c", "n", {"a": 1}),
+        ToolCall("d", "n", {}),
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        [],
+        "user",
+        {},
+        {"role": None},
+        {"role": "robot"},
+        {"role": ["user"]},
+        {"role": "user", "ts": "1"},
+        {"role": "user", "ts": None},
+        {"role": "user", "ts": float("nan")},
+        {"role": "user", "ts": float("inf")},
+        {"role": "user", "content": None},
+        {"role": "user", "content": ["x"]},
+        {"role": "user", "metadata": []},
+        {"role": "user", "metadata": None},
+        {"role": "user", "toolCallId": "c"},
+        {"role": "tool"},
+        {"role": "tool", "toolCallId": 1},
+        {"role": "assistant", "toolCalls": {}},
+        {"role": "assistant", "toolCalls": None},
+        {"role": "assistant", "toolCalls": ["x"]},
+        {"role": "assistant", "toolCalls": [{"id": 1, "name": "n"}]},
+        {"role": "assistant", "toolCalls": [{"id": "c", "name": "n", "arguments": []}]},
+    ],
+)
+def test_what_is_no_entry_says_so(wrong):
+    with pytest.raises(BadEntry):
+        decode(wrong)
+
+
+def test_an_entry_as_json_has_nothing_empty():
+    assert to_json(Entry(1, "user", "x")) == {"ts": 1, "role": "user", "content": "x"}
