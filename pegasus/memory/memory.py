@@ -186,8 +186,11 @@ class Memory:
     # ------------------------------------------------------------------ what others are shown
 
     async def index_message(self) -> str:
-        """What a task is told at its first thought (a user message, reference.md Thinker); "" where memory is empty."""
-        return index_message(await self.list())
+        """What a task is told at its first thought (a user message, reference.md Thinker); "" where memory is empty.
+
+        A look at the folder only: nobody's first thought waits for the journal.
+        """
+        return index_message(tuple(map(listed, await self._shelf.look())))
 
     async def for_reflection(self) -> str:
         """The facts in full and the episodes by their summaries, newest first; of too much, the names at least."""

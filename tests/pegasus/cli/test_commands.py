@@ -137,6 +137,7 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "tasks",
         "persona",
         "skills",
+        "memory",
         "config",
         "sessions",
     ]
