@@ -50,8 +50,23 @@ class Draft:
     @classmethod
     def of(cls, context: TaskContext) -> Draft:
         """A draft that begins as this context."""
-        values = {name: getattr(context, name) for name in _SCALARS}
-        return cls(base=context, actions_done=list(context.actions_done), messages=list(context.messages), **values)
+        return cls(
+            context,
+            context.input_text,
+            context.reasoning,
+            context.plan,
+            context.post_reflection,
+            context.iteration,
+            context.final_result,
+            context.error,
+            context.suspended_state,
+            context.suspend_reason,
+            context.question,
+            context.memory_injected,
+            context.notified,
+            list(context.actions_done),
+            list(context.messages),
+        )
 
     def context(self) -> TaskContext:
         """What it is now."""
@@ -86,10 +101,6 @@ class Draft:
         change(self, event, state)
 
 
-_LISTS = ("actions_done", "messages")
-_SCALARS = tuple(field.name for field in attrs.fields(Draft) if field.name not in ("base", *_LISTS))
-
-
 def apply(context: TaskContext, event: Event, state: TaskState) -> TaskContext:
     """The context after the event. state: the task's before it. Raises Unfit if the event does not fit the context."""
     draft = Draft.of(context)
@@ -106,14 +117,9 @@ def _created(draft: Draft, event: Event, state: TaskState) -> None:
     data = event.payload
     text = text_in(data, "inputText")
     metadata = object_in(data, "inputMetadata")
-    values = {key: text_in(data, key) for key in ("description", "source", "taskType")}
-    draft.base = attrs.evolve(
-        draft.base,
-        description=values["description"],
-        source=values["source"] or "user",
-        task_type=values["taskType"] or "general",
-        input_metadata=metadata,
-    )
+    description = text_in(data, "description")
+    source, task_type = text_in(data, "source") or "user", text_in(data, "taskType") or "general"
+    draft.base = TaskContext(draft.base.id, description, "", metadata, source, task_type)
     draft.input_text = text
     draft.messages = [Entry(event.timestamp, "user", text)]
 

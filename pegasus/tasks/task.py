@@ -6,6 +6,7 @@ stage gives is the next event. It never changes by anything but events, so its l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -54,7 +55,8 @@ _OWN = frozenset(
 async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, ports: Ports, permits: Permits) -> None:
     """Run one task until it is done, or suspended with nothing left to do. Cancelled: its stage ends, with all it has started."""
     async with trio.open_nursery() as nursery:
-        one = _Task(fsm, task_type, ports, permits, inbox.ref, nursery)
+        one = _Task(fsm, task_type, ports, permits, inbox.ref)
+        nursery.start_soon(one.work)
         async for message in inbox:
             match message:
                 case Handle(event):
@@ -117,7 +119,6 @@ class _Task:
     ports: Ports
     permits: Permits
     me: Ref[TaskMessage]
-    nursery: trio.Nursery
     doing: str = ""
     halted: bool = False
     left: float = attrs.field(init=False)
@@ -127,7 +128,9 @@ class _Task:
     env: dict[str, str] = attrs.field(factory=dict)
     talk: Talk = attrs.field(factory=Talk)
     _shown: tuple[tuple[Tool, ...], tuple[ToolSpec, ...]] = ((), ())
+    _stage: Callable[[], Awaitable[object]] | None = None
     _scope: trio.CancelScope | None = None
+    _begin: trio.Event = attrs.field(factory=trio.Event, init=False)
     _quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -218,17 +221,24 @@ class _Task:
     # ------------------------------------------------------------------ stages
 
     def _start(self, stage: Callable[[], Awaitable[object]], doing: str) -> None:
-        self.doing = doing
-        self._scope = trio.CancelScope()
+        looking_back = self.fsm.state is TaskState.COMPLETED
+        self.doing, self._stage = doing, stage
+        self._scope = trio.CancelScope(deadline=math.inf if looking_back else trio.current_time() + self.left)
         self._quiet = trio.Event()
-        self.nursery.start_soon(self._run, stage, self._scope, self._quiet)
+        self._begin.set()
+
+    async def work(self) -> None:
+        """Run the stages that are started, one after another, for ever: to wake a task costs less than to begin one."""
+        while True:
+            await self._begin.wait()
+            self._begin = trio.Event()
+            if self._stage is not None and self._scope is not None:
+                await self._run(self._stage, self._scope, self._quiet)
 
     async def _run(self, stage: Callable[[], Awaitable[object]], scope: trio.CancelScope, quiet: trio.Event) -> None:
         """One stage, under the time that is left for the task. An error in it fails the task, and nobody else."""
         begun = trio.current_time()
         looking_back = self.fsm.state is TaskState.COMPLETED
-        if not looking_back:
-            scope.deadline = begun + self.left
         try:
             with scope:
                 await stage()
