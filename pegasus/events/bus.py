@@ -193,7 +193,7 @@ class _Bus:
         pause = AGAIN_FIRST
         while True:
             try:
-                await self._gate.ask(Record, events)
+                await self._gate.ask(Record, events, False)
                 return True
             except Exception as error:  # whatever a gate fails with, nothing is told that is not written
                 if self._closing:

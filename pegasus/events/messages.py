@@ -29,10 +29,13 @@ class Record:
     """To a gate: these are about to be delivered; nobody else gets one of them before the gate has answered.
 
     Events that come meanwhile are the next Record, so that a slow disk costs one sync for many events.
+    patient: it is answered when they are written, however often that must be tried; False: who asked would rather hear at once
+    that the disk refuses (StorageError, nothing was kept), and will ask again. What the answer is says nothing.
     """
 
-    reply: Reply[None]
+    reply: Reply[object]
     events: tuple[Event, ...]
+    patient: bool = True
 
 
 @attrs.frozen(eq=False)

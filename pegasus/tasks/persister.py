@@ -17,7 +17,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import trio
 
-from actors import Inbox, Ref
+from actors import Inbox, MailboxFull, Ref
 from pegasus.events import Event, EventType, Record
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Commit, JournalMessage, ReplaceFile, StorageError
@@ -57,7 +57,7 @@ async def persister(inbox: Inbox[PersisterMessage], journal: Ref[JournalMessage]
         async for message in inbox:
             match message:
                 case Record():
-                    if not await writer.written_at_once(message):
+                    if not (writer.handed_on(message) or await writer.written_at_once(message)):
                         writer.add(message)
                 case Forget(task_id):
                     writer.forget(task_id)
@@ -136,21 +136,36 @@ class _Writer:
         """
         if self._records or self._is_writing:
             return False
-        logs = _Logs()
-        for event in record.events:
-            path = self._places.known(event.task_id or "")
-            if path is None or event.type not in KEYS:
-                return False
-            if event.type in _BEGINS and event.task_id not in self.pending:
-                return False
-            logs.add(path, event)
-        everything = tuple([append for one in logs.commits() for append in one])
+        everything = self._simply(record.events)
+        if not everything:
+            return False
         try:
             await self._journal.ask(Commit, everything, (), True, None, False)
         except StorageError:
             return False
         record.reply.send(None)
         return True
+
+    def handed_on(self, record: Record) -> bool:
+        """The same for one that is not patient: the journal answers it, so that nobody need wake up here to pass the answer on."""
+        if record.patient or self._records or self._is_writing or not (everything := self._simply(record.events)):
+            return False
+        with suppress(MailboxFull):
+            self._journal.tell_nowait(Commit(record.reply, everything, (), True, None, False))
+            return True
+        return False
+
+    def _simply(self, events: Sequence[Event]) -> Appends:
+        """The lines of events for logs that are open; () if something else is among them."""
+        logs = _Logs()
+        for event in events:
+            path = self._places.known(event.task_id or "")
+            if path is None or event.type not in KEYS:
+                return ()
+            if event.type in _BEGINS and event.task_id not in self.pending:
+                return ()
+            logs.add(path, event)
+        return tuple([append for one in logs.commits() for append in one])
 
     def add(self, record: Record) -> None:
         """To be written, and then answered."""

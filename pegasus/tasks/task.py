@@ -26,8 +26,10 @@ from pegasus.tasks.cognition.reflector import should_reflect
 from pegasus.tasks.cognition.talk import Talk
 from pegasus.tasks.context import PlannedCall, PlanStep, Reasoning, TaskState
 from pegasus.tasks.fsm import InvalidTransition, TaskFSM
+from pegasus.tasks.labels import label_of
 from pegasus.tasks.planner import call_key, plan
 from pegasus.tasks.ports import Ports
+from pegasus.tasks.sources import outside_of
 from pegasus.tasks.task_messages import Begin, Doing, Drain, Halt, Handle, Hold, Moved, StageOver, TaskMessage
 from pegasus.tasks.types import TaskType
 from pegasus.tasks.views import view_of
@@ -320,13 +322,17 @@ class _Task:
             await self._emit_done(call, done[call.id])
 
     async def _do(self, call: PlannedCall, done: dict[str, Done]) -> None:
-        context = self._context_of(call_key(self.fsm.task_id, call.id))
+        context = self._context_of(call_key(self.fsm.task_id, call.id), call.name)
         async with permit(self.permits.tools):
             await self._emit(EventType.TOOL_CALL_REQUESTED, {"toolName": call.name, "params": call.arguments})
             done[call.id] = await self.ports.kit.doer.do(call, self.type, context)
 
-    def _context_of(self, key: str) -> ToolContext:
-        return attrs.evolve(self.ports.kit.context, task_id=self.fsm.task_id, key=key, env=self.env)
+    def _context_of(self, key: str, name: str, role: str = "") -> ToolContext:
+        kit, about = self.ports.kit, self.fsm.context
+        context = attrs.evolve(kit.context, task_id=self.fsm.task_id, key=key, env=self.env, role=role)
+        if not name.startswith("memory_"):
+            return context
+        return attrs.evolve(context, origin=label_of(about).channel, outside=outside_of(about.messages, kit.toolbox.get))
 
     async def _emit_done(self, call: PlannedCall, done: Done) -> None:
         if done.told:
@@ -356,7 +362,7 @@ class _Task:
             tool = tools.get(call.name)
             if tool is None:
                 return ToolOutcome(f"Error: there are only {', '.join(tools)}", failed=True)
-            context = self._context_of(call_key(self.fsm.task_id, call.id))
+            context = self._context_of(call_key(self.fsm.task_id, call.id), call.name, "reflection")
             async with permit(self.permits.tools):
                 return await ports.kit.toolbox.run(tool, call.arguments, context)
 
