@@ -57,6 +57,7 @@ class Life:
         self._people = 0
         self._sending = None
         self._asked = set()
+        self._to_answer = 0
 
     def clock(self):
         """The wall clock, which does not always go forward; ms since the epoch."""
@@ -150,10 +151,10 @@ class Life:
         self.disk.dark = trio.Event()
 
     async def _settle(self, world):
-        """Wait until all was said, answered, worked on and delivered."""
+        """Wait until all was said, answered, worked on and delivered. Who was asked something may answer days later."""
         await trio.sleep_until(DAYS * DAY)
         until = trio.current_time() + SHUT_DOWN
-        while self._people < len(PLACES) or not await self._is_quiet(world):
+        while self._people < len(PLACES) or self._to_answer or not await self._is_quiet(world):
             await trio.sleep(30)  # nobody tells when there is nothing more to do
             if trio.current_time() > until:
                 self.wrong.append("it does not come to rest")
@@ -195,6 +196,11 @@ class Life:
         await trio.sleep(pause)
         await self._send(message)
 
+    async def _answer(self, message):
+        self._to_answer += 1
+        await self._later(message, message.at)
+        self._to_answer -= 1
+
     async def _insist(self, message):
         while True:
             while self.world is None:
@@ -211,7 +217,7 @@ class Life:
             plan = self.plans[int(asks[1])]
             if plan.answer is not None and plan.number not in self._asked:
                 self._asked.add(plan.number)
-                self._sending.start_soon(self._later, plan.answer, plan.answer.at)
+                self._sending.start_soon(self._answer, plan.answer)
 
     def _ring(self):
         news, self._news = self._news, trio.Event()

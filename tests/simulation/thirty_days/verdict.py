@@ -3,6 +3,7 @@ and nothing is forgotten."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -45,12 +46,24 @@ class Verdict:
         self._look_at_prompts()
 
     def _stopped(self):
-        return {
-            int(number)
-            for reply in self.replies
-            if reply.text.startswith("Stopped:")
-            for number in _NUMBER.findall(reply.text)
-        }
+        told = [reply.text for reply in self.replies if reply.text.startswith("Stopped:")]
+        return {int(number) for text in (*told, *self._words_cut_off()) for number in _NUMBER.findall(text)}
+
+    def _words_cut_off(self):
+        """What tasks were about whose word was not passed on, since somebody said /stop just then."""
+        for entries in self._sessions().values():
+            for entry, following in itertools.pairwise(entries):
+                if following.get("metadata", {}).get("type") == "stopped" and "taskId" in entry.get("metadata", {}):
+                    yield self._task(entry["metadata"]["taskId"])
+
+    def _task(self, task_id):
+        path = next(path for path in self.life.disk.paths() if path.endswith(f"/{task_id}.jsonl"))
+        return json.loads(self.life.disk.content(path).partition(b"\n")[0])["data"]["description"]
+
+    def _sessions(self):
+        """The lines of each session, by its file."""
+        paths = [p for p in self.life.disk.paths() if re.fullmatch(r"main/(current|\d{4}-[-\d]+)\.jsonl", p)]
+        return {path: [json.loads(line) for line in self.life.disk.content(path).splitlines()] for path in paths}
 
     # ---------------------------------------------------------------- what was heard
 
@@ -133,9 +146,11 @@ class Verdict:
         if kinds.pop("I'll find out", 0) != 1:
             return f"nothing was promised: {texts}"
         ends = [text for text in texts if text.startswith(("result:", "failed:"))]
+        if len(ends) == 2 and self.life.story.recovery == "fail" and "restart" in ends[0]:
+            ends = ends[1:]  # it was over, and went on all the same when its question was answered
         if len(ends) != 1:
             return "" if self._waits(plan, texts) else f"the promise was not kept: {texts}"
-        kinds -= Counter(["result", "failed", "asks", "progress"])
+        kinds -= Counter(["result", "failed", "failed", "asks", "progress"])
         if kinds:
             return f"what is {kinds}?"
         return self._ending(plan, ends[0], texts)
@@ -183,12 +198,9 @@ class Verdict:
     # ---------------------------------------------------------------- what is kept of the talk
 
     def _look_at_sessions(self):
-        self.compactions, self.sessions = 0, 0
-        for path in self.life.disk.paths():
-            if not re.fullmatch(r"main/(current|\d{4}-[-\d]+)\.jsonl", path):
-                continue
-            self.sessions += 1
-            entries = [json.loads(line) for line in self.life.disk.content(path).splitlines()]
+        sessions = self._sessions()
+        self.sessions, self.compactions = len(sessions), 0
+        for path, entries in sessions.items():
             items = Counter(e["metadata"]["item"] for e in entries if "item" in e.get("metadata", {}))
             self.wrong += [f"item {n} is {count} times in {path}" for n, count in items.items() if count > 1]
             self.compactions += bool(entries) and entries[0].get("metadata", {}).get("type") == "compact"
