@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from actors import Child, Inbox
+from actors import Backoff, Child, Inbox
 from pegasus.gateway import Caller, Params
 from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pegasus.settings import Settings
     from pegasus.storage.messages import JournalMessage
 
+RETRY: Final = Backoff(first=0.1, limit=10.0)
 READING: Final = 5.0
 """Seconds that a question waits for what was used before this start."""
 
@@ -87,7 +88,7 @@ def _prices(settings: Settings) -> Prices:
 
 
 def usage_child(economy: Economy, journal: Ref[JournalMessage]) -> Child[object]:
-    """The child `usage` of the root: reads and writes data/usage."""
+    """The actor below `usage`: reads and writes data/usage."""
 
     async def run(inbox: Inbox[object]) -> None:
         inbox.started()
@@ -97,7 +98,7 @@ def usage_child(economy: Economy, journal: Ref[JournalMessage]) -> Child[object]
                 pass
             nursery.cancel_scope.cancel()
 
-    return Child("usage", run)
+    return Child("keeper", run, backoff=RETRY)
 
 
 async def _keep(economy: Economy, journal: Ref[JournalMessage]) -> None:

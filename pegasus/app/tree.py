@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -18,6 +19,9 @@ from pegasus.main_agent import Faculties, Habits, MainAgentMessage, Mind, main_a
 from pegasus.settings import Settings
 from pegasus.storage.journal import journal
 from pegasus.storage.messages import JournalMessage
+
+if TYPE_CHECKING:
+    from pegasus.memory import Memory
 
 ROOT = Intensity(restarts=3, period=60.0)
 """When the root gives up: then the process ends with exit code 70, and whoever supervises it starts it again."""
@@ -36,6 +40,7 @@ class Grown:
     journal: Ref[JournalMessage]
     main_agent: Ref[MainAgentMessage]
     make_faculties: Callable[[], Faculties]
+    memory: Callable[[], Memory]
 
 
 async def grow(root: Supervisor, parts: Parts) -> Grown:
@@ -43,7 +48,8 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
     settings, clock, workshop = parts.settings, parts.clock, parts.workshop
     storage = await root.start_child(Child("journal", partial(journal, clock=clock), parts.disk, mailbox=BURST))
     if parts.economy is not None:
-        await root.start_child(usage_child(parts.economy, storage))
+        keeper = usage_child(parts.economy, storage)  # under a supervisor of its own: its crash is nobody else's
+        await root.start_child(Child("usage", supervisor([keeper], intensity=PATIENCE)))
     commons = commons_of(parts, storage, root.ref)
     await root.start_child(task_child(commons))
     faculties = cache(partial(make_faculties, commons, _configured(settings)))
@@ -53,7 +59,7 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
     run = partial(main_agent, announce=root.ref("channels/switchboard"), make_works=works, publish=publish)
     agent = Child("global", run, storage, mind, backoff=RETRY)
     await root.start_child(Child("main-agent", supervisor([agent, courier_child(storage)], intensity=PATIENCE)))
-    return Grown(root, storage, root.ref("main-agent/global"), faculties)
+    return Grown(root, storage, root.ref("main-agent/global"), faculties, commons.memory)
 
 
 async def open_channels(

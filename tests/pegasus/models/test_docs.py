@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
 
+from pegasus.models.breaker import LONGEST
+from pegasus.models.fallback import PATIENCE
+from pegasus.models.ledger import read_record
 from pegasus.models.openai import BASE_URLS
+from pegasus.models.prices import READ_ON, known_price
 from pegasus.models.remote import MAX_RETRIES
 from pegasus.models.roles import DEFAULTS, OFFLINE, TYPES, problems
-from pegasus.settings import Models, Provider
+from pegasus.settings import Models, Source, load_settings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_examples_are_good_settings(example: str) -> None:
-    raw = tomllib.loads(re.sub(r"\$\{[^}]*\}", "key", example))
-    raw["models"]["fallback"] = tuple(raw["models"].get("fallback", ()))
-    providers = {name: Provider(**section) for name, section in raw.get("providers", {}).items()}
-    assert problems(Models(**raw["models"]), providers, {}) == []
+def test_the_examples_are_good_settings(example: str, tmp_path: Path) -> None:
+    file = tmp_path / "pegasus.toml"
+    file.write_text(example, encoding="utf-8")
+    keys = {"ANTHROPIC_API_KEY": "key", "OPENAI_API_KEY": "key", "GEMINI_API_KEY": "key"}
+    settings = load_settings(Source(file), keys)
+    assert problems(settings.models, settings.providers, {}) == []
+
+
+def test_the_line_of_a_call_is_one() -> None:
+    record = read_record(re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)[0].encode())
+    price = known_price(record.model.partition("/")[2])
+    assert record.cost == pytest.approx(price.cost(record.usage), abs=1e-5)
+    assert f"as their pages showed them on {READ_ON}" in PAGE
+
+
+def test_the_numbers_of_breakers_are_the_real_ones() -> None:
+    assert f"`models.breaker_failures` ({Models().breaker_failures})" in PAGE
+    assert f"`models.breaker_pause` ({Models().breaker_pause:g} s)" in PAGE
+    assert f"longer than {PATIENCE:g} seconds" in PAGE
+    assert LONGEST == 600
 
 
 def test_defaults_types_addresses_and_numbers_are_the_real_ones() -> None:
