@@ -4,6 +4,7 @@ Pure; shared by the Main Agent's session and by the tasks, which keep their mess
 """
 
 from pegasus.conversation.entry import BadEntry, Entry, Role, decode, encode, to_json
+from pegasus.conversation.media import Kept, Pictures, keep_media
 from pegasus.conversation.projection import Projection
 from pegasus.conversation.repair import OpenCall, Repaired, is_well_formed, open_calls, repair, unique_ids
 from pegasus.conversation.sanitize import escape_imitations, metadata_line, sanitize_for_prompt, user_content
@@ -11,7 +12,9 @@ from pegasus.conversation.sanitize import escape_imitations, metadata_line, sani
 __all__ = [
     "BadEntry",
     "Entry",
+    "Kept",
     "OpenCall",
+    "Pictures",
     "Projection",
     "Repaired",
     "Role",
@@ -19,6 +22,7 @@ __all__ = [
     "encode",
     "escape_imitations",
     "is_well_formed",
+    "keep_media",
     "metadata_line",
     "open_calls",
     "repair",

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import attrs
+
 from pegasus.conversation.entry import Entry
+from pegasus.conversation.media import MOST_BYTES, MOST_SHOWN, Pictures, refs_of
 from pegasus.messages import Json
-from pegasus.models.base import AssistantTurn, ToolResult, Turn, UserTurn
+from pegasus.models.base import AssistantTurn, Image, ToolResult, Turn, UserTurn
 
 _OPENING = "(The conversation before this point is not available.)"
 
 
 class Projection:
-    """Turns of a repaired list of entries; `append` takes the next one."""
+    """Turns of a repaired list of entries; `append` takes the next one.
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    pictures: where the pictures that entries name are found; what is not there is a line of text. When more are shown than
+    a request may hold, the older half of them becomes text too: seldom, since it costs the provider's cache.
+    """
+
+    def __init__(self, entries: Iterable[Entry] = (), pictures: Pictures | None = None) -> None:
         self.turns: list[Turn] = []
+        self._pictures = pictures
+        self._showing: list[int] = []  # indexes of turns with pictures
         for entry in entries:
             self.append(entry)
 
@@ -27,21 +36,62 @@ class Projection:
         """Take up one more entry. A tool entry must follow the assistant entry that called it (see repair)."""
         match entry.role:
             case "user" | "system":
-                self._add_user(text=entry.content)
+                self._add_user(text=entry.content) if "media" not in entry.metadata else self._add_with_pictures(entry)
             case "tool":
                 self._add_result(entry)
             case "assistant":
                 self._add_assistant(entry)
 
-    def _add_user(self, *, text: str = "", results: tuple[ToolResult, ...] = ()) -> None:
-        if not text.strip() and not results:
+    def _add_with_pictures(self, entry: Entry) -> None:
+        images: list[Image] = []
+        lost: list[str] = []
+        for name, file, _ in refs_of(entry):
+            image = self._pictures.get(file) if self._pictures is not None else None
+            if image is None:
+                lost.append(_lost(name))
+            else:
+                images.append(attrs.evolve(image, name=name))
+        self._add_user(text="\n".join((entry.content, *lost)), images=tuple(images))
+        if images and self._showing[-1:] != [len(self.turns) - 1]:
+            self._showing.append(len(self.turns) - 1)
+        self._bound()
+
+    def _bound(self) -> None:
+        """Put words in place of the older pictures where there are too many."""
+        shown = [turn.images for turn in self._shown_turns()]
+        if not _too_many(shown, 1):
+            return
+        while len(shown) > 1 and _too_many(shown, 2):
+            del shown[0]
+            self._hide(self._showing.pop(0), 0)
+        if shown:  # many messages may be one turn
+            keep = next(n for n in range(len(shown[0]), -1, -1) if not _too_many([shown[0][-n:] if n else ()], 1))
+            if keep < len(shown[0]):
+                self._hide(self._showing[0], keep)
+
+    def _hide(self, index: int, keep: int) -> None:
+        """Words in place of a turn's pictures, but for the last few."""
+        turn = self.turns[index]
+        if isinstance(turn, UserTurn):
+            first = len(turn.images) - keep
+            notes = (_lost(image.name) for image in turn.images[:first])
+            self.turns[index] = UserTurn(turn.results, "\n".join((turn.text, *notes)), turn.images[first:])
+
+    def _shown_turns(self) -> Iterable[UserTurn]:
+        turns = (self.turns[index] for index in self._showing)
+        return (turn for turn in turns if isinstance(turn, UserTurn))
+
+    def _add_user(
+        self, *, text: str = "", results: tuple[ToolResult, ...] = (), images: tuple[Image, ...] = ()
+    ) -> None:
+        if not text.strip() and not results and not images:
             return
         last = self.turns[-1] if self.turns else None
         if isinstance(last, UserTurn):
             merged = "\n\n".join(part for part in (last.text, text) if part.strip())
-            self.turns[-1] = UserTurn(last.results + results, merged)
+            self.turns[-1] = UserTurn(last.results + results, merged, last.images + images)
         else:
-            self.turns.append(UserTurn(results, text))
+            self.turns.append(UserTurn(results, text, images))
 
     def _add_result(self, entry: Entry) -> None:
         caller = next((turn for turn in reversed(self.turns) if isinstance(turn, AssistantTurn)), None)
@@ -67,3 +117,14 @@ class Projection:
             self.turns[-1] = AssistantTurn(joined, last.calls + turn.calls, turn.thinking, turn.thinking_of)
         else:
             self.turns.append(turn)
+
+
+def _lost(name: str) -> str:
+    return f"(The picture {name} is no longer shown.)"
+
+
+def _too_many(shown: list[tuple[Image, ...]], divisor: int) -> bool:
+    """Whether these are more pictures, or more bytes, than the bounds divided by so much."""
+    count = sum(map(len, shown))
+    size = sum(len(image.data) for images in shown for image in images) * 3 // 4
+    return count * divisor > MOST_SHOWN or size * divisor > MOST_BYTES

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from pegasus.messages import Json
 from pegasus.models.base import (
     AssistantTurn,
@@ -23,6 +25,7 @@ from pegasus.models.encoding import encode, wire_id, wire_name
 from pegasus.models.errors import provider_message
 from pegasus.models.ids import CallIds
 from pegasus.models.message_answer import THINKING, TYPE, MessageAssembler
+from pegasus.models.pictures import Blindness, in_words
 from pegasus.models.sdk import Sdk, load
 from pegasus.models.telling import Tell, nobody
 
@@ -34,6 +37,7 @@ BASE_URL: Final = "https://api.anthropic.com"
 _EPHEMERAL: Final[Json] = {"type": "ephemeral"}
 _MARKER: Final = b',"cache_control":{"type":"ephemeral"}'
 _WITHOUT_THINKING: Final = "anthropic, without thinking"
+_WITHOUT_PICTURES: Final = "anthropic, without pictures"
 _UNLIMITED: Final = 1 << 31
 
 
@@ -59,11 +63,11 @@ class AnthropicWire:
         self._head: tuple[object, bytes] = (None, b"")
         self._form = TYPE
         self._most = _UNLIMITED
+        self._blindness = Blindness()
 
     def body(self, request: ModelRequest) -> bytes:
         """The request as JSON; each turn is serialised once in its life."""
-        form = self._form
-        parts = [turn.fragments.get(form) or _fragment(turn, form) for turn in request.turns]
+        parts = self._parts(request)
         parts[-1] = b"%s%s}]}]}" % (parts[-1][:-3], _MARKER)
         parts[0] = self._cached_head(request) + parts[0]
         return b",".join(parts)
@@ -75,7 +79,7 @@ class AnthropicWire:
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
         """Learn to leave thinking out where it is refused: a conversation may hold another model's or another account's.
 
-        Also to ask for no longer answers than the model gives, or than the window has room for.
+        Also pictures; and to ask for no longer answers than the model gives, or than the window has room for.
         """
         from pegasus.models.overflow import output_limit  # patterns to compile, only where something was refused
 
@@ -83,6 +87,8 @@ class AnthropicWire:
         limit = output_limit(status, body, min(request.max_tokens, self._most))
         if limit is not None:
             self._most, self._head = limit, (None, b"")
+            return True
+        if self._blindness.learn(status, body, request):
             return True
         refused = "thinking" in said and ("signature" in said or "cannot be modified" in said)
         if status != 400 or not refused or self._form == _WITHOUT_THINKING:
@@ -98,11 +104,21 @@ class AnthropicWire:
 
     def count_body(self, request: ModelRequest) -> bytes:
         """The body for count_tokens: as for a call, without what says how to answer."""
-        parts = [turn.fragments.get(self._form) or _fragment(turn, self._form) for turn in request.turns]
+        parts = self._parts(request)
         head = self._make_head(request, *self._tools(request))
         for key in ("max_tokens", "stream"):
             del head[key]
         return encode(head)[:-1] + b',"messages":[' + b",".join(parts) + b"]}"
+
+    def _parts(self, request: ModelRequest) -> list[bytes]:
+        """The turns, as they were serialised when they were first sent."""
+        form, hides = self._form, self._blindness.hides
+        return [
+            _hidden(turn)
+            if isinstance(turn, UserTurn) and turn.images and hides(turn)
+            else turn.fragments.get(form) or _fragment(turn, form)
+            for turn in request.turns
+        ]
 
     def _tools(self, request: ModelRequest) -> tuple[tuple[ToolSpec, ...], str]:
         """The tools to declare, and the choice among them."""
@@ -160,12 +176,26 @@ def _fragment(turn: Turn, form: str) -> bytes:
     return fragment
 
 
+def _hidden(turn: UserTurn) -> bytes:
+    """The same with words in place of its pictures."""
+    fragment = turn.fragments.get(_WITHOUT_PICTURES)
+    if fragment is None:
+        note: Json = {"type": "text", "text": in_words(turn.images)}
+        bare = attrs.evolve(turn, images=())
+        rest = list(_user_blocks(bare)) if turn.results or turn.text.strip() else []
+        fragment = encode({"role": "user", "content": [*rest, note]})
+        turn.fragments[_WITHOUT_PICTURES] = fragment
+    return fragment
+
+
 def _user_blocks(turn: UserTurn) -> Iterator[Json]:
     for result in turn.results:
         yield _result(result)
+    for image in turn.images:
+        yield {"type": "image", "source": {"type": "base64", "media_type": image.mime, "data": image.data}}
     if turn.text.strip():
         yield {"type": "text", "text": turn.text}
-    elif not turn.results:
+    elif not turn.results and not turn.images:
         yield {"type": "text", "text": "(empty message)"}
 
 

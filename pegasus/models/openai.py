@@ -10,12 +10,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from pegasus.messages import Json
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, ToolSpec, Turn, UserTurn
 from pegasus.models.chat_answer import ChatAssembler
 from pegasus.models.encoding import encode, wire_id, wire_name
 from pegasus.models.errors import provider_message
 from pegasus.models.ids import CallIds
+from pegasus.models.pictures import Blindness, in_words
 from pegasus.models.sdk import Sdk, load
 from pegasus.models.telling import Tell, nobody
 
@@ -30,6 +33,7 @@ BASE_URLS: Final = {
 """The services' own addresses. Gemini: https://ai.google.dev/gemini-api/docs/openai. Ollama: https://docs.ollama.com/api/openai-compatibility."""
 
 _WORD = re.compile(r"\w+")
+_WITHOUT_PICTURES: Final = "openai, without pictures"
 _UNLIMITED: Final = 1 << 31
 
 _UNSIGNED: Final[Json] = {"google": {"thought_signature": "skip_thought_signature_validator"}}
@@ -64,13 +68,19 @@ class ChatWire:
         self._limit = "max_completion_tokens" if kind == "openai" and own else "max_tokens"
         self._refused_limit = ""
         self._most = _UNLIMITED
+        self._blindness = Blindness()
         self._usage = True
         self._no_reasoning = False
 
     def body(self, request: ModelRequest) -> bytes:
         """The request as JSON; each turn is serialised once in its life."""
-        form = self._format
-        parts = [turn.fragments.get(form) or _fragment(turn, form) for turn in request.turns]
+        form, hides = self._format, self._blindness.hides
+        parts = [
+            _hidden(turn)
+            if isinstance(turn, UserTurn) and turn.images and hides(turn)
+            else turn.fragments.get(form) or _fragment(turn, form)
+            for turn in request.turns
+        ]
         parts[0] = self._cached_head(request) + parts[0]
         parts[-1] += b"]}"
         return b",".join(parts)
@@ -89,7 +99,9 @@ class ChatWire:
         return ByTable(self._model)
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
-        """Learn from a 400 that names a parameter this server or model does not take; each lesson once."""
+        """Learn from a 400 that names a parameter this server or model does not take, each lesson once; or pictures."""
+        if self._blindness.learn(status, body, request):
+            return True
         if status not in (400, 422):
             return False
         from pegasus.models.overflow import output_limit  # patterns to compile, only where something was refused
@@ -161,10 +173,29 @@ def _user_messages(turn: UserTurn) -> Iterator[Json]:
         if result.is_error and not content.startswith("Error"):
             content = f"Error: {content}"  # this format has no other mark for it
         yield {"role": "tool", "tool_call_id": wire_id(result.call_id), "content": content}
-    if turn.text.strip():
+    if turn.images:
+        yield {"role": "user", "content": list(_parts(turn))}
+    elif turn.text.strip():
         yield {"role": "user", "content": turn.text}
     elif not turn.results:
         yield {"role": "user", "content": "(empty message)"}
+
+
+def _parts(turn: UserTurn) -> Iterator[Json]:
+    for image in turn.images:
+        yield {"type": "image_url", "image_url": {"url": f"data:{image.mime};base64,{image.data}"}}
+    if turn.text.strip():
+        yield {"type": "text", "text": turn.text}
+
+
+def _hidden(turn: UserTurn) -> bytes:
+    """The same with words in place of its pictures."""
+    fragment = turn.fragments.get(_WITHOUT_PICTURES)
+    if fragment is None:
+        text = "\n\n".join(part for part in (turn.text, in_words(turn.images)) if part.strip())
+        messages = _user_messages(attrs.evolve(turn, text=text, images=()))
+        turn.fragments[_WITHOUT_PICTURES] = fragment = b",".join(map(encode, messages))
+    return fragment
 
 
 def _assistant_message(turn: AssistantTurn, form: str) -> Json:

@@ -6,12 +6,15 @@ request (https://platform.claude.com/docs/en/build-with-claude/vision); OpenAI a
 
 from __future__ import annotations
 
+import re
 import struct
 from base64 import b64decode
 from binascii import Error as BadBase64
 from typing import Final
+from weakref import WeakSet
 
-from pegasus.models.base import Image
+from pegasus.models.base import Image, ModelRequest, Turn, UserTurn
+from pegasus.models.errors import provider_message
 
 MOST_BASE64: Final = 5 * 1024 * 1024
 MOST_PIXELS: Final = 8000
@@ -118,3 +121,43 @@ def image_tokens(image: Image) -> int:
     if size is None:
         return _USUAL_TOKENS
     return min(max(size[0] * size[1] // _PIXELS_PER_TOKEN, 1), _MOST_TOKENS)
+
+
+# ------------------------------------------------------------------ models that refuse them
+
+_ABOUT_PICTURES: Final = r"(?i)image|vision|multi-?modal|mmproj"
+_BLIND: Final = (
+    r"(?i)(?:not|n't|only)(?: yet)? (?:be )?support|no endpoints found|unknown variant|not a multi-?modal|mmproj"
+    r"|does not have vision|text[- ]only|content must be a string|expected (?:a )?(?:string|text)"
+)
+"""Words of a refusal of all pictures: OpenAI, Ollama, llama.cpp, vLLM, DeepSeek, OpenRouter. Others are about one picture."""
+_STATUSES: Final = frozenset({400, 404, 415, 422, 500, 501})
+
+
+class Blindness:
+    """What one model has refused to look at. A turn that it will not look at is sent with a line of text for each picture."""
+
+    def __init__(self) -> None:
+        self._to_all = False
+        self._to: WeakSet[Turn] = WeakSet()
+
+    def hides(self, turn: Turn) -> bool:
+        """Whether the pictures of this turn are left out."""
+        return isinstance(turn, UserTurn) and bool(turn.images) and (self._to_all or turn in self._to)
+
+    def learn(self, status: int, body: object, request: ModelRequest) -> bool:
+        """Whether this refusal is about pictures, so that the same without them may do better."""
+        shown = [turn for turn in request.turns if isinstance(turn, UserTurn) and turn.images and not self.hides(turn)]
+        said = provider_message(body)[:4000]
+        if not shown or status not in _STATUSES or not re.search(_ABOUT_PICTURES, said):
+            return False
+        self._to.update(shown)
+        self._to_all = bool(re.search(_BLIND, said))
+        return True
+
+
+def in_words(images: tuple[Image, ...]) -> str:
+    """A line of text in place of each picture."""
+    return "\n".join(
+        f"(A picture is here that you cannot see: {image.name or 'unnamed'}, {image.mime})" for image in images
+    )

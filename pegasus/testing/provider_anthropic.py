@@ -9,8 +9,8 @@ import re
 from typing import Any
 
 from pegasus.messages import Json
-from pegasus.models.base import AssistantTurn, ToolCall, Turn
-from pegasus.testing.provider_request import Conversation, Invalid, check_schema, need, only, tool_name, words
+from pegasus.models.base import AssistantTurn, Image, ToolCall, Turn
+from pegasus.testing.provider_request import Conversation, Invalid, check_schema, need, only, picture, tool_name, words
 
 _ALLOWED = (
     "model messages max_tokens stream system tools tool_choice stop_sequences metadata thinking cache_control container "
@@ -85,17 +85,20 @@ class _Reader:
     def _user(self, content: list[Any], where: str) -> None:
         results: list[tuple[str, str, bool]] = []
         texts: list[str] = []
+        images: list[Image] = []
         for index, block in enumerate(content):
             at = f"{where}.content.{index}"
             kind = block.get("type") if isinstance(block, dict) else None
             if kind == "tool_result":
-                need(not texts, f"{at}: tool_result blocks must come first")
+                need(not texts and not images, f"{at}: tool_result blocks must come first")
                 results.append(self._result(block, at))
             elif kind == "text":
                 texts.append(self._text(block, at))
+            elif kind == "image":
+                images.append(self._image(block, at))
             else:
                 raise Invalid(f"{at}.type: {kind!r} is not permitted in a user message")
-        self.conversation.user(results, "".join(texts), where)
+        self.conversation.user(results, "".join(texts), where, tuple(images))
 
     def _assistant(self, content: list[Any], where: str) -> None:
         texts: list[str] = []
@@ -120,6 +123,14 @@ class _Reader:
         only(block, ("type", "text", "cache_control"), where)
         self._mark(block, where)
         return words(block.get("text"), f"{where}.text")
+
+    def _image(self, block: Any, where: str) -> Image:
+        only(block, ("type", "source", "cache_control"), where)
+        self._mark(block, where)
+        source = block.get("source")
+        only(source, ("type", "media_type", "data"), f"{where}.source")
+        need(source.get("type") == "base64", f"{where}.source.type: unexpected value")
+        return picture(source.get("media_type"), source.get("data"), f"{where}.source")
 
     def _result(self, block: Any, where: str) -> tuple[str, str, bool]:
         only(block, ("type", "tool_use_id", "content", "is_error", "cache_control"), where)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-from pegasus.models.base import AssistantTurn, ToolCall, Turn
-from pegasus.testing.provider_request import Conversation, Invalid, check_schema, need, only, tool_name, words
+from pegasus.models.base import AssistantTurn, Image, ToolCall, Turn
+from pegasus.testing.provider_request import Conversation, Invalid, check_schema, need, only, picture, tool_name, words
 
 _ALLOWED = (
     "model messages stream stream_options max_tokens max_completion_tokens tools tool_choice parallel_tool_calls "
@@ -14,6 +15,7 @@ _ALLOWED = (
 )
 _KEYS = frozenset(_ALLOWED.split())
 _LONGEST_ID = 40
+_DATA_URL = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/=]+)")
 
 
 def read_chat(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
@@ -65,7 +67,8 @@ def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
             results.append(_result(message, where))
         elif role == "user":
             only(message, ("role", "content", "name"), where)
-            conversation.user(results, _content(message, where), where)
+            text, images = _user(message, where)
+            conversation.user(results, text, where, images)
             results = []
         elif role == "assistant":
             if results:
@@ -77,6 +80,23 @@ def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
     if results:
         conversation.user(results, "", f"messages[{len(messages)}]")
     return system, conversation.end()
+
+
+def _user(message: Any, where: str) -> tuple[str, tuple[Image, ...]]:
+    content = message.get("content")
+    pictures = [part for part in content if part.get("type") == "image_url"] if isinstance(content, list) else []
+    rest = [part for part in content if part not in pictures] if pictures else content
+    text = "" if pictures and not rest else _content({"content": rest}, where)
+    return text, tuple(_image(part, where) for part in pictures)
+
+
+def _image(part: Any, where: str) -> Image:
+    only(part, ("type", "image_url"), where)
+    only(part["image_url"], ("url", "detail"), f"{where}.image_url")
+    found = _DATA_URL.fullmatch(str(part["image_url"].get("url")))
+    if found is None:
+        raise Invalid(f"{where}.image_url.url: must be a data URL of an image")
+    return picture(found[1], found[2], f"{where}.image_url")
 
 
 def _content(message: Any, where: str) -> str:

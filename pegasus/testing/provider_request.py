@@ -9,7 +9,8 @@ from typing import Any
 
 import attrs
 
-from pegasus.models.base import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
+from pegasus.models.base import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn
+from pegasus.models.pictures import refused
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -148,6 +149,14 @@ def words(value: Any, where: str) -> str:
     return str(value)
 
 
+def picture(mime: Any, data: Any, where: str) -> Image:
+    """A picture that both APIs take."""
+    need(isinstance(mime, str) and isinstance(data, str), f"{where}: Input should be a valid string")
+    why = refused(mime, data)
+    need(why is None, f"{where}: could not process image: {why}")
+    return Image(mime, data)
+
+
 def tool_name(value: Any, where: str) -> str:
     """A name that both APIs take."""
     need(
@@ -169,7 +178,7 @@ class Conversation:
         self.turns: list[Turn] = []
         self._ids: set[str] = set()
 
-    def user(self, results: list[tuple[str, str, bool]], text: str, where: str) -> None:
+    def user(self, results: list[tuple[str, str, bool]], text: str, where: str, images: tuple[Image, ...] = ()) -> None:
         """A user's turn. results: (call id, content, is_error)."""
         before = self.turns[-1] if self.turns else None
         need(not isinstance(before, UserTurn), f"{where}: roles must alternate between user and assistant")
@@ -179,7 +188,7 @@ class Conversation:
             need(call_id in open_calls, f"{where}: unexpected tool result: no call {call_id!r} in the message before")
             read.append(ToolResult(call_id, open_calls.pop(call_id).name, content, failed))
         need(not open_calls, f"{where}: tool calls without a result immediately after: {', '.join(open_calls)}")
-        self.turns.append(UserTurn(tuple(read), text))
+        self.turns.append(UserTurn(tuple(read), text, images))
 
     def assistant(self, turn: AssistantTurn, where: str) -> None:
         """The model's turn."""
