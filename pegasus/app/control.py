@@ -66,13 +66,25 @@ class Control:
         about_tasks = {
             f"tasks.{name}": self._about_tasks(name) for name in ("list", "show", "replay", "cancel", "resume")
         }
-        return {"status": self.status, "tree": self.tree, "stop": self.stop, **about_tasks}
+        about_memory = {
+            f"memory.{name}": self._about_memory(name) for name in ("list", "show", "log", "undo", "search")
+        }
+        return {"status": self.status, "tree": self.tree, "stop": self.stop, **about_tasks, **about_memory}
 
     def _about_tasks(self, name: str) -> Method:
         async def call(caller: Caller, params: Params) -> Json:
             from pegasus.app.task_control import TaskControl
 
             method: Method = getattr(TaskControl(self.grown.root.ref(AGENT)), name)
+            return await method(caller, params)
+
+        return call
+
+    def _about_memory(self, name: str) -> Method:
+        async def call(caller: Caller, params: Params) -> Json:
+            from pegasus.app.memory_control import MemoryControl
+
+            method: Method = getattr(MemoryControl(self.grown.memory()), name)
             return await method(caller, params)
 
         return call

@@ -82,9 +82,9 @@ def _workshop(world: _World, reloader: Reloader) -> Workshop:
     home, settings = world.home, world.settings
 
     def memory(journal: Ref[JournalMessage]) -> Memory:
-        from pegasus.memory import FolderShelf, Memory
+        from pegasus.memory import memory_in
 
-        return Memory(journal, FolderShelf(home.data / "memory"))
+        return memory_in(home.data, journal, now)
 
     def tools(memory: Memory) -> tuple[Tool, ...]:
         from pegasus.tools.standard import standard_tools

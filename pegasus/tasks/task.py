@@ -332,7 +332,9 @@ class _Task:
         context = attrs.evolve(kit.context, task_id=self.fsm.task_id, key=key, env=self.env, role=role)
         if not name.startswith("memory_"):
             return context
-        return attrs.evolve(context, origin=label_of(about).channel, outside=outside_of(about.messages, kit.toolbox.get))
+        return attrs.evolve(
+            context, origin=label_of(about).channel, outside=outside_of(about.messages, kit.toolbox.get)
+        )
 
     async def _emit_done(self, call: PlannedCall, done: Done) -> None:
         if done.told:

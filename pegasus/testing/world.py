@@ -139,7 +139,7 @@ def _workshop(
     workshop = Workshop(
         workspace=Path(),
         subagents=tuple(subagents),
-        memory=lambda journal: Memory(journal, DiskShelf(disk)),
+        memory=lambda journal: Memory(journal, DiskShelf(disk), clock),
         tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
         model_for=lambda role: model,
         context_window=lambda: 100_000,
