@@ -26,7 +26,7 @@ def lived(seed, **options):
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 def test_thirty_days_keep_every_promise(seed):
     life, verdict = lived(seed)
-    shares = " ".join(f"{form} {share:.2%}" for form, share in life.wires.shares.items())
+    shares = " ".join(f"{form} {cache.share:.2%}" for form, cache in life.wires.caches.items())
     print(
         f"life {seed}: {len(life.accepted)} messages, {len(verdict.replies)} replies, {life.agent.calls} thoughts,"
         f" {life.worker.calls} in tasks, {life.worlds} worlds, {dict(life.struck)}, {verdict.sessions} sessions,"

@@ -206,6 +206,6 @@ class Verdict:
             self.compactions += bool(entries) and entries[0].get("metadata", {}).get("type") == "compact"
 
     def _look_at_prompts(self):
-        for form, share in self.life.wires.shares.items():
-            if share <= CACHED:
-                self.wrong.append(f"{form} could take only {share:.1%} of all prompts from its cache")
+        for form, cache in self.life.wires.caches.items():
+            if cache.share <= CACHED:
+                self.wrong.append(f"{form} could take only {cache.share:.1%} of all prompts from its cache")
