@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from pegasus.conversation.media import _LONGEST_TEXT, _LONGEST_TEXTS, MOST_BYTES, MOST_SHOWN
 from pegasus.models.breaker import LONGEST
 from pegasus.models.fallback import PATIENCE
 from pegasus.models.ledger import read_record
 from pegasus.models.openai import BASE_URLS
+from pegasus.models.pictures import MOST_BASE64, MOST_PIXELS
 from pegasus.models.prices import READ_ON, known_price
 from pegasus.models.remote import MAX_RETRIES
 from pegasus.models.roles import DEFAULTS, OFFLINE, TYPES, problems
@@ -52,3 +54,14 @@ def test_defaults_types_addresses_and_numbers_are_the_real_ones() -> None:
     assert f"up to {MAX_RETRIES + 1} attempts" in PAGE
     assert f"`models.timeout` ({Models().timeout:g} s)" in PAGE
     assert f"`models.max_concurrent_calls` ({Models().max_concurrent_calls})" in PAGE
+
+
+def test_the_bounds_of_pictures_and_files_are_the_real_ones() -> None:
+    assert f"At most {MOST_SHOWN} pictures, or {MOST_BYTES >> 20} MB" in PAGE
+    assert f"over {MOST_BASE64 >> 20} MB or over {MOST_PIXELS} x {MOST_PIXELS} pixels" in PAGE
+    assert f"up to {_LONGEST_TEXT:,} characters, {_LONGEST_TEXTS:,} for one message" in PAGE
+
+
+def test_every_word_for_how_answers_end_is_explained() -> None:
+    table = PAGE.partition("## How answers end")[2].partition("##")[0]
+    assert set(_WORDS) == set(re.findall(r"`(\w+)`", table)) - {"stopReason"}
