@@ -16,6 +16,7 @@ from pegasus.models.pictures import MOST_BASE64, MOST_PIXELS
 from pegasus.models.prices import READ_ON, known_price
 from pegasus.models.remote import MAX_RETRIES
 from pegasus.models.roles import DEFAULTS, OFFLINE, TYPES, problems
+from pegasus.models.stops import _WORDS
 from pegasus.settings import Models, Source, load_settings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
