@@ -15,7 +15,7 @@ import trio
 
 from pegasus.messages import Address
 from pegasus.models.base import Label, ModelError, ModelRequest, Usage
-from pegasus.models.budget import Amount, Limit, is_limited, next_month, refusal, tomorrow
+from pegasus.models.budget import Amount, Limit, is_limited, refusal
 from pegasus.models.ledger import NOTHING, Ledger, Record, Sum, day_of
 from pegasus.models.prices import Prices
 from pegasus.models.sizing import Sizer, text_size
@@ -93,38 +93,28 @@ class Books:
     def limits(self, label: Label) -> list[Limit]:
         """The budgets that a call with this label falls under, those that are set."""
         day, task, address = day_of(self.clock()), label.task_id, address_of(label)
-        ledger = self.ledger
+        month, ledger = day[:7], self.ledger
         found = [
-            self._limit("today", "daily", ledger.days.get(day), lambda t: t.day == day, tomorrow(day)),
-            self._limit(
-                "this month", "monthly", ledger.months.get(day[:7]), lambda t: t.day[:7] == day[:7], next_month(day)
-            ),
+            self._limit("today", "daily", day, ledger.days.get(day), lambda t: t.day == day),
+            self._limit("this month", "monthly", day, ledger.months.get(month), lambda t: t.day[:7] == month),
         ]
         if task:
-            found.append(self._limit("by one task", "task", ledger.tasks.get(task), lambda t: t.label.task_id == task))
+            spent = ledger.tasks.get(task)
+            found.append(self._limit("by one task", "task", day, spent, lambda t: t.label.task_id == task))
         if address is not None:
             spent = ledger.chats.get((day, address))
-            found.append(
-                self._limit(
-                    "in one chat a day",
-                    "channel_daily",
-                    spent,
-                    lambda t: t.day == day and address_of(t.label) == address,
-                    tomorrow(day),
-                )
-            )
+            ours = lambda t: t.day == day and address_of(t.label) == address  # noqa: E731
+            found.append(self._limit("in one chat a day", "channel_daily", day, spent, ours))
         return [limit for limit in found if limit.cost or limit.tokens]
 
-    def _limit(
-        self, what: str, scope: str, spent: Sum | None, counts: Callable[[_Ticket], bool], again: str = ""
-    ) -> Limit:
+    def _limit(self, what: str, scope: str, day: str, spent: Sum | None, counts: Callable[[_Ticket], bool]) -> Limit:
         cost, tokens = getattr(self.budget, f"{scope}_cost"), getattr(self.budget, f"{scope}_tokens")
         reserved = Amount()
         for ticket in self._open if cost or tokens else ():
             if counts(ticket):
                 reserved = reserved.plus(ticket.wanted)
         used = spent or NOTHING
-        return Limit(what, f"budget.{scope}", cost, tokens, Amount(used.cost, used.tokens), reserved, again)
+        return Limit(what, f"budget.{scope}", cost, tokens, Amount(used.cost, used.tokens), reserved, day)
 
     # ------------------------------------------------------------ what came of it
 

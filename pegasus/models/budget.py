@@ -50,7 +50,7 @@ class Amount(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """One budget a call falls under. what: "today", "by this task" …; key: of the settings; again: when it is fresh, "" = never.
+    """One budget a call falls under. what: "today", "by one task" …; key: of the settings; day: of the call, YYYY-MM-DD.
 
     cost, tokens: what may be used, 0 = any amount. spent: what has been; reserved: what calls under way may still use.
     """
@@ -61,7 +61,7 @@ class Limit(NamedTuple):
     tokens: int
     spent: Amount
     reserved: Amount = Amount()
-    again: str = ""
+    day: str = ""
 
 
 def refusal(limits: Sequence[Limit], wanted: Amount, *, count_reserved: bool) -> str:
@@ -81,7 +81,8 @@ def refusal(limits: Sequence[Limit], wanted: Amount, *, count_reserved: bool) ->
 
 
 def _sentence(limit: Limit, key: str, amounts: str, wanted: str) -> str:
-    when = f"it is fresh {limit.again}; whoever runs me" if limit.again else "whoever runs me"
+    again = _fresh(limit)
+    when = f"it is fresh {again}; whoever runs me" if again else "whoever runs me"
     return f"the budget does not allow this call: {amounts}, and it may take up to {wanted} ({when} can raise {key})"
 
 
@@ -92,14 +93,13 @@ def dollars(cost: float) -> str:
     return f"${cost:.4f}" if cost >= 0.0001 else "less than $0.0001"
 
 
-def tomorrow(day: str) -> str:
-    """When a daily budget is fresh again. day: YYYY-MM-DD."""
-    return f"from {_date(day) + timedelta(days=1):%Y-%m-%d} 00:00 UTC"
-
-
-def next_month(day: str) -> str:
-    """When a monthly budget is fresh again. day: YYYY-MM-DD."""
-    return f"from {_date(day[:7] + '-01') + timedelta(days=32):%Y-%m}-01 00:00 UTC"
+def _fresh(limit: Limit) -> str:
+    """When there is a new budget; "" = never."""
+    if not limit.day or limit.what == "by one task":
+        return ""
+    if limit.what == "this month":
+        return f"from {_date(limit.day[:7] + '-01') + timedelta(days=32):%Y-%m}-01 00:00 UTC"
+    return f"from {_date(limit.day) + timedelta(days=1):%Y-%m-%d} 00:00 UTC"
 
 
 def _date(day: str) -> datetime:

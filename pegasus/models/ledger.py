@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeVar
 
 import attrs
 
@@ -25,11 +26,15 @@ _CHANNEL: Final = "channel"
 
 def day_of(ts: int) -> str:
     """YYYY-MM-DD in UTC. ts: ms since the epoch."""
-    return datetime.fromtimestamp(ts / 1000, UTC).strftime("%Y-%m-%d")
+    return _day(ts // 86_400_000)
 
 
-@attrs.frozen(eq=False)
-class Record:
+@lru_cache(maxsize=128)
+def _day(days: int) -> str:
+    return datetime.fromtimestamp(days * 86_400, UTC).strftime("%Y-%m-%d")
+
+
+class Record(NamedTuple):
     """One call. ts: when it began, wall clock, ms. cost: dollars, None where no price is known.
 
     estimated: the provider did not count it (it broke off, or its server never counts). failed: why, "" if it was answered.
@@ -192,5 +197,5 @@ def _add(sums: dict[K, Sum], key: K, record: Record, most: int) -> None:
         found = Sum()
         if len(sums) >= most:
             del sums[next(iter(sums))]
-    found.add(record)
     sums[key] = found
+    found.add(record)

@@ -1,15 +1,15 @@
 """How large a request is, roughly and fast: for limits and rules that must know before the call is made.
 
-Not the token counter of the session, which is exact to a few percent; this one costs microseconds, since every turn is
-measured once in its life.
+Not the token counter of the session, which is exact to a few percent; this one costs microseconds, since only what is new in
+a conversation is measured.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
-from weakref import WeakKeyDictionary
+from typing import Any, Final, NamedTuple
+from weakref import ref
 
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolSpec, Turn, UserTurn
 
@@ -23,7 +23,7 @@ FIRST_FACTOR: Final = 1.5
 """What a size may be off by while nothing is known of the model."""
 _MARGIN, _FORGETTING = 1.1, 0.8
 _LEAST, _MOST = 0.3, 6.0
-_MOST_SPECS = 500
+_MOST_SPECS, _MOST_TALKS = 500, 200
 
 
 def text_size(text: str) -> int:
@@ -38,14 +38,13 @@ class Sizer:
     """Measures requests, and learns from what providers report how far it is off for each model."""
 
     def __init__(self) -> None:
-        self._turns: WeakKeyDictionary[Turn, int] = WeakKeyDictionary()
+        self._talks: dict[int, _Measured] = {}
         self._specs: dict[int, tuple[ToolSpec, int]] = {}
         self._factors: dict[str, float] = {}
 
     def size(self, request: ModelRequest) -> int:
         """About how many tokens the prompt has."""
-        turns = sum(map(self._turn, request.turns))
-        return text_size(request.system) + turns + self._tools(request.tools)
+        return text_size(request.system) + self._conversation(request.turns) + self._tools(request.tools)
 
     def at_most(self, model: str, size: int) -> int:
         """An upper estimate of what the provider will count for a prompt of this size."""
@@ -58,11 +57,17 @@ class Sizer:
             factor = max(seen, self._factors.get(model, FIRST_FACTOR) * _FORGETTING)
             self._factors[model] = min(max(factor, _LEAST), _MOST)
 
-    def _turn(self, turn: Turn) -> int:
-        size = self._turns.get(turn)
-        if size is None:
-            size = self._turns[turn] = _size_of(turn)
-        return size
+    def _conversation(self, turns: Sequence[Turn]) -> int:
+        """Only what is new since the last request of this conversation is measured; the last turn may have grown."""
+        sure = len(turns) - 1
+        measured = self._talks.get(id(turns[0])) if turns else None
+        begin, total = measured.found_in(turns) if measured is not None else (0, 0)
+        total += sum(map(_size_of, turns[begin:sure]))
+        if sure > 0:
+            if len(self._talks) >= _MOST_TALKS:
+                self._talks.clear()
+            self._talks[id(turns[0])] = _Measured(ref(turns[0]), ref(turns[sure - 1]), sure, total)
+        return total + (_size_of(turns[-1]) if turns else 0)
 
     def _tools(self, tools: Sequence[ToolSpec]) -> int:
         total = 0
@@ -74,6 +79,21 @@ class Sizer:
                 known = self._specs[id(spec)] = (spec, _json_size(spec.parameters) + text_size(spec.description) + 8)
             total += known[1]
         return total
+
+
+class _Measured(NamedTuple):
+    """The first `number` turns of a conversation have this size. The turns themselves are not kept alive."""
+
+    first: ref[Turn]
+    last: ref[Turn]
+    number: int
+    size: int
+
+    def found_in(self, turns: Sequence[Turn]) -> tuple[int, int]:
+        """How many of these turns are the measured ones, and their size; conversations only become longer."""
+        number = self.number
+        same = len(turns) > number and turns[0] is self.first() and turns[number - 1] is self.last()
+        return (number, self.size) if same else (0, 0)
 
 
 def _size_of(turn: Turn) -> int:

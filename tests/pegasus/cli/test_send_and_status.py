@@ -224,6 +224,18 @@ async def test_an_idle_agent_does_nothing():
     assert "Doing    nothing\n" in status_text(STATUS | {"thinking": None})
 
 
+def test_status_tells_what_models_use_and_which_fail():
+    used = {"calls": 2, "promptTokens": 1200, "completionTokens": 30, "cacheReadTokens": 1000, "cost": 0.25}
+    budget = {"what": "today", "cost": 1.0, "costUsed": 0.25, "tokens": 0, "tokensUsed": 1230}
+    failing = {"model": "lab/x", "breaker": "open", "failures": 3, "retryIn": 12.0, "why": "lab/x: no connection"}
+    usage = {"today": {**used, "unpricedCalls": 0, "estimatedCalls": 0}, "budgets": [budget]}
+    assert status_text({**STATUS, "usage": usage, "failingModels": [failing]}).splitlines()[-3:] == [
+        "Today    2 calls, 1,200 tokens in (1,000 from the cache), 30 out, $0.25",
+        "Budgets  today: $0.25 of $1.00 used",
+        "Failing  lab/x (lab/x: no connection)",
+    ]
+
+
 def test_a_tree_of_one():
     assert tree_text({"name": "pegasus", "state": "up"}) == "ACTOR    STATE\npegasus  up"
 

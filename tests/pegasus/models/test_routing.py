@@ -144,3 +144,29 @@ def test_the_upper_estimate_learns_from_what_is_reported() -> None:
     sizer.learn("m", 1000, 2000)
     assert sizer.at_most("m", 1000) >= 2200
     assert sizer.at_most("another", 1000) > 1400
+
+
+def test_a_conversation_that_grows_is_measured_like_a_new_one() -> None:
+    """Only what is new is looked at; but a last turn that was merged, and a compacted conversation, are noticed."""
+    sizer = Sizer()
+    turns = [UserTurn(text="hello " * 10)]
+    for number in range(20):
+        assert sizer.size(request(*turns)) == Sizer().size(request(*turns))
+        turns += [AssistantTurn("word " * number), UserTurn(text="more " * number)]
+    turns[-1] = UserTurn(text="merged " * 500)
+    assert sizer.size(request(*turns)) == Sizer().size(request(*turns))
+    compacted = [turns[0], *turns[-3:]]
+    assert sizer.size(request(*compacted)) == Sizer().size(request(*compacted))
+    assert sizer.size(request(*turns[:1])) == Sizer().size(request(*turns[:1]))
+
+
+def test_measuring_keeps_no_conversation_alive() -> None:
+    import gc
+    import weakref
+
+    sizer, turn = Sizer(), UserTurn(text="hello")
+    gone = weakref.ref(turn)
+    sizer.size(request(turn, AssistantTurn("a"), UserTurn(text="b")))
+    del turn
+    gc.collect()
+    assert gone() is None
