@@ -69,7 +69,9 @@ class Control:
         about_memory = {
             f"memory.{name}": self._about_memory(name) for name in ("list", "show", "log", "undo", "search")
         }
-        return {"status": self.status, "tree": self.tree, "stop": self.stop, **about_tasks, **about_memory}
+        about_persona = {f"persona.{name}": self._about_persona(name) for name in ("list", "accept", "reject")}
+        own = {"status": self.status, "tree": self.tree, "stop": self.stop}
+        return {**own, **about_tasks, **about_memory, **about_persona}
 
     def _about_tasks(self, name: str) -> Method:
         async def call(caller: Caller, params: Params) -> Json:
@@ -85,6 +87,17 @@ class Control:
             from pegasus.app.memory_control import MemoryControl
 
             method: Method = getattr(MemoryControl(self.grown.memory()), name)
+            return await method(caller, params)
+
+        return call
+
+    def _about_persona(self, name: str) -> Method:
+        async def call(caller: Caller, params: Params) -> Json:
+            from pegasus.app.persona_control import PersonaControl
+
+            parts = self.grown.parts
+            control = PersonaControl(self.grown.evolution(), parts.persona, parts.settings.agent.owners)
+            method: Method = getattr(control, name)
             return await method(caller, params)
 
         return call

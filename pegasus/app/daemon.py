@@ -22,7 +22,7 @@ from pegasus.app.tree import RETRY, ROOT, Grown, grow, open_channels
 from pegasus.channels import AdapterMessage
 from pegasus.gateway import GatewayConfig, gateway, local_origins, open_listeners
 from pegasus.host import Home, HomeError, Notifier, Signals, announced, ensure_token, handle_signals, own_home
-from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona
+from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, persona_at_start
 from pegasus.models import ModelConfigError
 from pegasus.observe import get_logger, start_logging, stop_logging
 from pegasus.settings import Settings
@@ -46,7 +46,8 @@ def run_daemon(home: Home, settings: Settings, *, with_cli: bool) -> int:
         try:
             with own_home(home):
                 token = ensure_token(home, settings.gateway.token)
-                return _run(_World(home, settings, token, _persona(home, settings), with_cli))
+                base = _persona(home, settings)
+                return _run(_World(home, settings, token, base, persona_at_start(base, home.data), with_cli))
         finally:
             stop_logging()  # first, so that what is told below stands last on the screen
     except HomeError as error:
@@ -64,6 +65,7 @@ class _World:
     home: Home
     settings: Settings
     token: str
+    base: Persona
     persona: Persona
     with_cli: bool
 
@@ -114,7 +116,7 @@ async def _daemon(world: _World) -> int:
     reloader = Reloader(home, settings, world.token, economy, quiet_stderr=world.with_cli)
     disk = FileDisk(home.data)
     workshop = _workshop(world, reloader)
-    parts = Parts(settings, disk, reloader.model, world.persona, now, workshop, economy)
+    parts = Parts(settings, disk, reloader.model, world.persona, now, workshop, economy, world.base)
     listeners = await _listen(settings)
     url = _url(settings.gateway.host, listeners)
     notifier = Notifier.from_environment()

@@ -46,7 +46,8 @@ class Workshop:
 class Parts:
     """What the tree is made of. clock: wall clock, ms since the epoch. workshop: what tasks are given.
 
-    economy: who keeps count of model calls; None: nobody does.
+    economy: who keeps count of model calls; None: nobody does. base: the persona of the settings, where persona has come out of
+    it by changes that its owner accepted.
     """
 
     settings: Settings
@@ -56,3 +57,4 @@ class Parts:
     clock: Callable[[], int]
     workshop: Workshop
     economy: Economy | None = None
+    base: Persona | None = None

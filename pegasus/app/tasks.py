@@ -21,6 +21,7 @@ from pegasus.observe import get_logger
 if TYPE_CHECKING:
     from actors import Ref
     from pegasus.identity import ChannelNote
+    from pegasus.identity.evolution import Evolution
     from pegasus.main_agent import Faculties
     from pegasus.main_agent.works import Works
     from pegasus.memory import Memory
@@ -59,12 +60,16 @@ def task_child(commons: Commons) -> Child[Never]:
 
 @attrs.frozen(eq=False)
 class Commons:
-    """What Main Agent and tasks have in common. find: the address of an actor by its path in the tree. memory: one for all."""
+    """What Main Agent and tasks have in common. find: the address of an actor by its path in the tree.
+
+    memory, evolution (of the persona): one for all.
+    """
 
     parts: Parts
     journal: Ref[JournalMessage]
     find: Callable[[str], Ref[Any]]
     memory: Callable[[], Memory]
+    evolution: Callable[[], Evolution]
 
     @property
     def workshop(self) -> Workshop:
@@ -74,7 +79,13 @@ class Commons:
 
 def commons_of(parts: Parts, journal: Ref[JournalMessage], find: Callable[[str], Ref[Any]]) -> Commons:
     """The commons of a tree; what is slow to import is made when it is first asked for."""
-    return Commons(parts, journal, find, cache(partial(parts.workshop.memory, journal)))
+
+    def evolution() -> Evolution:
+        from pegasus.identity.evolution import Evolution
+
+        return Evolution(journal, parts.base or parts.persona, parts.clock)
+
+    return Commons(parts, journal, find, cache(partial(parts.workshop.memory, journal)), cache(evolution))
 
 
 def _children(commons: Commons) -> list[Child[Any]]:
@@ -112,6 +123,7 @@ def make_faculties(commons: Commons, channels: list[ChannelNote]) -> Faculties:
     from pegasus.main_agent.delegating import ALIAS, delegating_tools
     from pegasus.tasks.tools import task_tools
     from pegasus.tools import current_time
+    from pegasus.tools.identity import persona_tool
     from pegasus.tools.memory import memory_tools
 
     parts, agent = commons.parts, commons.find(AGENT)
@@ -121,6 +133,7 @@ def make_faculties(commons: Commons, channels: list[ChannelNote]) -> Faculties:
         *memory_tools(commons.memory()),
         current_time(parts.clock),
         *task_tools(agent),
+        persona_tool(commons.evolution(), parts.settings.agent.owners),
     )
     tools = {tool.name: tool for tool in found if _is_wanted(tool.name, parts.settings.agent.tools)}
     named = (REPLY.name, *(name for name in tools if name != ALIAS))

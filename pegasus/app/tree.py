@@ -21,6 +21,7 @@ from pegasus.storage.journal import journal
 from pegasus.storage.messages import JournalMessage
 
 if TYPE_CHECKING:
+    from pegasus.identity.evolution import Evolution
     from pegasus.memory import Memory
 
 ROOT = Intensity(restarts=3, period=60.0)
@@ -41,6 +42,8 @@ class Grown:
     main_agent: Ref[MainAgentMessage]
     make_faculties: Callable[[], Faculties]
     memory: Callable[[], Memory]
+    evolution: Callable[[], Evolution]
+    parts: Parts
 
 
 async def grow(root: Supervisor, parts: Parts) -> Grown:
@@ -59,7 +62,7 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
     run = partial(main_agent, announce=root.ref("channels/switchboard"), make_works=works, publish=publish)
     agent = Child("global", run, storage, mind, backoff=RETRY)
     await root.start_child(Child("main-agent", supervisor([agent, courier_child(storage)], intensity=PATIENCE)))
-    return Grown(root, storage, root.ref("main-agent/global"), faculties, commons.memory)
+    return Grown(root, storage, root.ref("main-agent/global"), faculties, commons.memory, commons.evolution, parts)
 
 
 async def open_channels(

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.blackbox.support import SILENCE, Call, Thought, refuse, reply, say, serving, session, until
+from tests.blackbox.support import SILENCE, Call, Exited, Thought, refuse, reply, running, say, serving, session, until
 from tests.blackbox.support.work import NOTICE, Office, act, answer, events, heard, log_of
 
 MIND = "(to myself)"
@@ -304,3 +304,56 @@ async def test_the_order_of_what_waits_survives_a_kill(tmp_path):
             await slack.replies(3)
             asked = [view.question.text for view in book.asked]
             assert asked == ["stranger 0", "stranger 0", "mine", "stranger 1", "stranger 2"]
+
+
+# ------------------------------------------------------------------ who the agent becomes (seed 003, "Evolution")
+
+
+async def test_the_agent_asks_to_change_and_its_owner_decides(tmp_path):
+    """Proposed in a chat, decided on the command line, in force from the next start on; the running prompt stays as it is."""
+    wish = {"field": "style", "value": "short and warm", "why": "They thank me for short answers."}
+    book = Office(
+        {},
+        {
+            "be shorter": [
+                think("I should ask.", Call("propose_persona_change", wish)),
+                lambda view: say(json.loads(view.results[-1])["note"]),
+            ]
+        },
+        lambda view: say("hm"),
+    )
+    async with serving(tmp_path, book) as daemon:
+        async with daemon.client("cli", "main") as owner, daemon.bridge("slack") as slack:
+            assert "/persona accept 1" in await owner.ask("be shorter")
+            with pytest.raises(AssertionError, match="only an owner"):
+                await slack.call("persona.accept", n=1)
+            shown = await daemon.command("persona", "list")
+            assert "1. style: “short and warm”" in shown.out
+            assert "on cli:main" in shown.out
+            assert (await daemon.command("persona", "accept", "1")).out.startswith(
+                "Accepted; it takes effect at the next"
+            )
+            await owner.ask("hello")
+        daemon.kill()
+        await daemon.start()
+        async with daemon.client("cli", "main", lastSeq=2) as owner:
+            await owner.ask("and now?")
+        before, after = book.asked[-2].system, book.asked[-1].system
+        assert "Speaking style: short and warm." in after
+        assert "Speaking style: short and warm." not in before
+        daemon.kill()
+        assert (await daemon.command("persona", "reject", "1")).out.startswith("Taken back")
+        await daemon.start()
+        async with daemon.client("cli", "main", lastSeq=3) as owner:
+            await owner.ask("and now again?")
+        assert book.asked[-1].system == before
+
+
+async def test_a_mistake_in_what_the_agent_became_stops_the_start_and_names_it(home):
+    (home / "data" / "identity").mkdir(parents=True)
+    (home / "data" / "identity" / "persona.json").write_text('{"style": 5}')
+    with pytest.raises(Exited) as caught:
+        async with running(home):
+            pass
+    assert caught.value.code == 78
+    assert "persona.json: style: found 5; a text is wanted" in caught.value.stderr
