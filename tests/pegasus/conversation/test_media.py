@@ -11,7 +11,9 @@ from pegasus.conversation.sanitize import user_content
 from pegasus.messages import ChannelInfo, Media
 from pegasus.models import Image
 from pegasus.storage.messages import StorageError
+from pegasus.testing.memory_disk import MemoryDisk
 from tests.pegasus.models.pictures import KINDS, jpeg, png
+from tests.pegasus.storage.conftest import run_journal
 
 CLI = ChannelInfo("cli", "main")
 
@@ -243,3 +245,14 @@ def test_many_pictures_in_one_turn_keep_the_newest():
     assert len(turn.images) == 20
     assert turn.images[-1].name == "4-8"
     assert turn.text.count("no longer shown") == 25
+
+
+async def test_the_real_journal_keeps_pictures(tmp_path):
+    disk = MemoryDisk()
+    async with run_journal(disk) as running:
+        pictures = Pictures()
+        kept = await keep_media(running.ref, [media(png())], pictures)
+    async with run_journal(disk) as running:
+        loaded = Pictures()
+        await loaded.load(running.ref, [entry(kept)])
+    assert loaded.get(kept.refs[0]["file"]).data == pictures.get(kept.refs[0]["file"]).data
