@@ -72,9 +72,11 @@ def decode(value: object) -> Entry:
     if type(value) is not dict and not isinstance(value, Mapping):
         raise BadEntry(f"an object is wanted, found {type(value).__name__}")
     get = value.get
-    role, ts, content, metadata = get("role"), get("ts", 0), get("content", ""), get("metadata")
+    role: Any = get("role")
+    ts, content, metadata = get("ts", 0), get("content", ""), get("metadata")
     call_id, calls = get("toolCallId"), get("toolCalls")
-    if type(role) is not str or role not in _ROLES:
+    known: Any = type(role) is str and role in _ROLES  # (a list has no hash)
+    if not known:
         raise BadEntry(f"unknown role {role!r}")
     if metadata is None and "metadata" not in value:
         metadata = {}
