@@ -87,7 +87,7 @@ class Reloader:
         self._token = token
         self._quiet = quiet_stderr
         self._asked = trio.Event()
-        self._is_cold = False
+        self._is_cold = self._is_stale = False
         self._retired: list[Models] = []
         self._configure_logs()
         self.models = make_models(settings, economy.books)
@@ -96,17 +96,20 @@ class Reloader:
 
     def request(self) -> None:
         """Ask for a reload; never waits (a signal handler's way)."""
+        self._is_stale = True
         self._asked.set()
 
     async def run(self) -> None:
-        """Reload whenever it was asked for; mistakes are logged, and the old settings stay."""
+        """Reload whenever it was asked for, and import what a chosen model needs; mistakes are logged, and the old settings stay."""
         while True:
             await self._asked.wait()
             self._asked = trio.Event()
             if self._is_cold:
                 self._is_cold = False
                 await self.models.warm_up()
+            if not self._is_stale:
                 continue
+            self._is_stale = False
             try:
                 await self.reload()
             except (SettingsError, ModelConfigError) as error:

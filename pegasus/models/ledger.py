@@ -22,6 +22,7 @@ DAYS, CHATS, TASKS, ITEMS, MODELS = 70, 5000, 2000, 1000, 500
 
 K = TypeVar("K")
 _CHANNEL: Final = "channel"
+_LATEST: Final = 253_402_300_800_000  # the year 10000, which no calendar has
 
 
 def day_of(ts: int) -> str:
@@ -87,7 +88,7 @@ def read_record(line: bytes) -> Record:
     counts = ("promptTokens", "completionTokens", "cacheReadTokens", "cacheWriteTokens")
     return Record(
         id=_text(fields, "id"),
-        ts=_amount(fields, "ts"),
+        ts=_amount(fields, "ts", _LATEST),
         model=_text(fields, "model"),
         usage=Usage(*(_amount(fields, key) for key in counts)),
         cost=cost,
@@ -100,9 +101,9 @@ def read_record(line: bytes) -> Record:
     )
 
 
-def _amount(fields: Mapping[str, object], key: str) -> int:
+def _amount(fields: Mapping[str, object], key: str, most: int = 1 << 53) -> int:
     value = fields.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < most:
         raise ValueError(key)
     return value
 

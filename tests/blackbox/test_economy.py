@@ -80,3 +80,13 @@ async def test_a_dead_first_model_costs_nobody_a_turn(tmp_path):
         [failing] = (await client.call("status"))["failingModels"]
         assert (failing["model"], failing["breaker"]) == ("dead/x", "open")
         await until(lambda: "dead/x" in daemon.stderr, "a line in the log")
+
+
+async def test_a_rule_sends_calls_to_another_model(tmp_path):
+    rules = {"models.routes.long.model": "test/model-2", "models.routes.long.min_tokens": 20_000}
+    async with serving(tmp_path, book := Book(), rules) as daemon, daemon.client() as client:
+        await client.ask("hello")
+        await client.ask("a long story " * 8000)
+        assert [view.body["model"] for view in book.asked] == ["model-1", "model-2"]
+        models = {each["model"]: each["calls"] for each in (await client.call("usage"))["models"]}
+        assert models == {"test/model-1": 1, "test/model-2": 1}

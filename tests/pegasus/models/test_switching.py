@@ -10,6 +10,8 @@ from pathlib import Path
 
 import attrs
 import pytest
+import trio
+import trio.testing
 
 from actors import Child, open_supervisor
 from pegasus.app.economy import Economy
@@ -204,3 +206,16 @@ def test_a_file_that_makes_no_sense_is_left_out(tmp_path: Path, content: bytes) 
     file.parent.mkdir(parents=True)
     file.write_bytes(content)
     assert reloader(tmp_path).model.name == "lab/a"
+
+
+async def test_a_reload_that_is_asked_for_along_with_a_choice_is_not_forgotten(tmp_path: Path) -> None:
+    made = reloader(tmp_path)
+    await made.choose("lab/b")
+    made.request()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        with trio.fail_after(30):
+            while made.settings is SETTINGS:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+        nursery.cancel_scope.cancel()
+    assert made.settings is not SETTINGS
