@@ -148,6 +148,16 @@ async def test_of_requests_that_want_one_append_each_nobody_waits_for_the_other(
         monkeypatch.undo()
 
 
+async def test_files_of_a_request_that_wants_no_order_are_synced_side_by_side(disk, monkeypatch):
+    async with run_journal(disk) as journal:
+        for path in ("a", "b", "c"):
+            await journal.append(path, b"1\n")
+        meeting(monkeypatch, 3)
+        everything = (("a", b"2\n"), ("b", b"2\n"), ("c", b"2\n"))
+        await journal.ask(Commit, everything, (), True, None, False)
+        monkeypatch.undo()
+
+
 async def test_a_request_over_two_files_keeps_its_order_whoever_else_writes(disk, monkeypatch):
     synced = []
     real = files_module._sync

@@ -21,9 +21,12 @@ from pegasus.tasks import (
     TaskError,
     TaskState,
     Wait,
+    payloads,
     task_id_of,
 )
+from pegasus.tasks.log import task_line
 from pegasus.tasks.ports import Limits
+from pegasus.tasks.replay import replay
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Shelf, open_desk
 
@@ -380,6 +383,46 @@ async def test_a_suspended_task_holds_no_place(autojump_clock):
 
 
 # ------------------------------------------------------------------ suspend, resume
+
+
+async def test_an_answer_and_that_the_task_is_completed_are_written_together(autojump_clock):
+    together = []
+
+    class Noting(Shelf):
+        async def gate(self, inbox):
+            async for message in inbox:
+                together.append([event.type.name for event in message.events])
+                for event in message.events:
+                    self.logs[event.task_id] = self.logs.get(event.task_id, b"") + task_line(event)
+                message.reply.send(None)
+
+    async with open_desk(ScriptedModel(["done"]), shelf=Noting()) as desk:
+        assert (await desk.run()).result == "done"
+    assert together == [["TASK_CREATED"], ["REASON_DONE", "STEP_COMPLETED", "TASK_COMPLETED"]]
+
+
+async def test_a_task_that_is_suspended_before_its_answer_is_written_completes_when_it_goes_on(autojump_clock):
+    shelf = Shelf()
+    model = ScriptedModel([After(5, "done")])
+    async with open_desk(model, shelf=shelf) as desk:
+        task_id = await desk.submit()
+        shelf.refusing = trio.Event()
+        await desk.bus.tell(
+            Emit(desk.events.create(EventType.TASK_NOTIFY, "x", payloads.notify("hm"), task_id=task_id))
+        )
+        await trio.sleep(6)  # the thought is over, and what came of it waits behind that
+        await desk.agent.ask(Suspend, task_id, "wait")
+        await trio.sleep(1)
+        shelf.refusing.set()
+        shelf.refusing = None
+        await trio.sleep(1)
+        assert (await desk.agent.ask(GetTask, task_id)).state is TaskState.SUSPENDED
+        await desk.agent.ask(Resume, task_id, "")
+        assert (await desk.outcome(task_id)).result == "done"
+        await trio.sleep(1)
+        assert [told.type for told in desk.listener.heard] == ["notify", "completed"]
+        assert len(model.requests) == 1
+        assert replay(shelf.logs[task_id], task_id).task.state is TaskState.COMPLETED
 
 
 async def test_a_task_suspended_while_a_tool_runs_keeps_its_result_and_never_runs_it_again(autojump_clock):

@@ -10,6 +10,7 @@ import trio
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.events import Record
 from pegasus.storage.journal import journal
+from pegasus.storage.messages import StorageError
 from pegasus.tasks.applying import RESTARTED
 from pegasus.tasks.index import index_line, pending_content
 from pegasus.tasks.log import task_line, task_path
@@ -111,6 +112,32 @@ async def test_a_disk_that_refuses_is_tried_again_and_nothing_is_answered_before
         await it.record(told())
         assert trio.current_time() - begun >= 0.5
         assert it.on_disk() == task_line(created()) + task_line(told())
+
+
+@pytest.mark.parametrize("tasks", ["a", "ab"])
+async def test_who_is_not_patient_hears_at_once_that_the_disk_refuses_and_nothing_is_kept(tasks, autojump_clock):
+    disk = MemoryDisk()
+    async with running(disk) as it:
+        await it.record(*[of(letter * 16, created()) for letter in tasks])
+        paths = [task_path(letter * 16, DATE) for letter in tasks]
+        before = [it.on_disk(path) for path in paths]
+        disk.fail(times=8)
+        with pytest.raises(StorageError), trio.fail_after(0.1):
+            await it.persister.ask(Record, tuple(of(letter * 16, told()) for letter in tasks), False)
+        disk.files.end_faults()
+        assert [it.on_disk(path) for path in paths] == before
+        await it.persister.ask(Record, tuple(of(letter * 16, told()) for letter in tasks), False)
+        lines = [task_line(of(letter * 16, told())) for letter in tasks]
+        assert [it.on_disk(path) for path in paths] == [old + line for old, line in zip(before, lines, strict=True)]
+
+
+async def test_lines_of_one_task_are_in_order_whichever_way_they_are_asked_for(autojump_clock):
+    async with running(MemoryDisk(delay=0.1)) as it:
+        asked = [(created(), True), (told("1"), False), (told("2"), True), (told("3"), False)]
+        answers = [await it.persister.request(Record, (made,), patient) for made, patient in asked]
+        for answer in answers:
+            await answer.get()
+        assert it.on_disk() == b"".join(task_line(made) for made, _ in asked)
 
 
 async def test_records_are_answered_in_order(autojump_clock):

@@ -161,7 +161,9 @@ def standard_tools(calls):
 
 
 @asynccontextmanager
-async def open_desk(model, *, limits=Limits(), shelf=None, listener=None, memory=None, tools=(), timeout=60.0, model_for=None):
+async def open_desk(
+    model, *, limits=Limits(), shelf=None, listener=None, memory=None, tools=(), timeout=60.0, model_for=None
+):
     calls = []
     shelf, listener, watcher = shelf or Shelf(), listener or Listener(), Watcher()
     types, _ = load_types(BUILT_IN)
