@@ -19,8 +19,6 @@ from pegasus.models.errors import provider_message
 MOST_BASE64: Final = 5 * 1024 * 1024
 MOST_PIXELS: Final = 8000
 MOST_PICTURES: Final = 20
-MOST_TOGETHER: Final = 16 * 1024 * 1024
-"""Characters of base64 of all pictures of a request: half of what Anthropic takes, and less than Gemini's 20 MB."""
 
 _PIXELS_PER_TOKEN, _MOST_TOKENS, _USUAL_TOKENS = 750, 1600, 1200
 _HEAD: Final = 256 * 1024  # characters of base64 in which the size must stand

@@ -13,6 +13,7 @@ from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.encoding import wire_id, wire_name
 from pegasus.models.openai import ChatWire
 from pegasus.testing.provider_request import ProviderRequest, parse
+from tests.pegasus.models.pictures import KINDS, image
 
 TEXT = st.text(st.characters(), max_size=20) | st.sampled_from(["", " \n", "\ud83d", "\u2028", "\x00", "a b", "ok"])
 SCALAR = st.none() | st.booleans() | st.integers() | st.floats() | TEXT
@@ -24,12 +25,13 @@ THINKING = st.lists(
     | st.just({"type": "redacted_thinking", "data": "xyz"}),
     max_size=2,
 )
+IMAGES = st.lists(st.sampled_from([image(mime) for mime in KINDS]), max_size=2).map(tuple)
 HEADERS = {"content-type": "application/json"}
 
 
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[Turn, ...]:
-    turns: list[Turn] = [UserTurn(text=draw(TEXT))]
+    turns: list[Turn] = [UserTurn(text=draw(TEXT), images=draw(IMAGES))]
     used: set[str] = set()
     for _ in range(draw(st.integers(0, 4))):
         ids = [word for word in draw(st.lists(TEXT, max_size=3, unique=True)) if word not in used]
@@ -38,7 +40,7 @@ def conversations(draw: st.DrawFn) -> tuple[Turn, ...]:
         thinking = tuple(draw(THINKING))
         turns.append(AssistantTurn(draw(TEXT), calls, thinking, draw(st.sampled_from(["anthropic", "gemini", None]))))
         results = tuple(ToolResult(call.id, call.name, draw(TEXT), draw(st.booleans())) for call in calls)
-        turns.append(UserTurn(results, draw(TEXT)))
+        turns.append(UserTurn(results, draw(TEXT), draw(IMAGES)))
     return tuple(turns)
 
 
@@ -85,3 +87,4 @@ def same_conversation(sent: ModelRequest, read: ProviderRequest) -> None:
             assert [call.name for call in theirs.calls] == [wire_name(call.name) for call in ours.calls]
         if isinstance(ours, UserTurn) and isinstance(theirs, UserTurn):
             assert [result.call_id for result in theirs.results] == [wire_id(r.call_id) for r in ours.results]
+            assert [shown.data for shown in theirs.images] == [shown.data for shown in ours.images]
