@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import actors, appends, crowd, idle, start, tasks, turn
+from benchmarks import actors, appends, crowd, idle, main_agent, start, tasks, turn
 from benchmarks.report import Result, as_json, table
 from benchmarks.workplace import Workplace
 
@@ -22,6 +22,7 @@ MEASURES: dict[str, Callable[[Workplace], Iterator[Result]]] = {
     "appends": appends.measure,
     "actors": actors.measure,
     "tasks": tasks.measure,
+    "main_agent": main_agent.measure,
 }
 
 

@@ -14,6 +14,7 @@ from actors import ActorError
 from pegasus.channels.intake import submit
 from pegasus.messages import InboundMessage
 from pegasus.settings import Models, Session, Settings, Tasks
+from pegasus.settings import model as settings
 from pegasus.storage.messages import Accepted, LastSeq, StorageError, Waiting
 from pegasus.tasks import ListTasks, TaskState
 from pegasus.testing.fake_channel import FakeChannel
@@ -34,8 +35,9 @@ SHUT_DOWN = 4 * DAY
 class Life:
     """One story on one disk. wrong: what was seen to be wrong while it ran; `verdict` says the rest."""
 
-    def __init__(self, random, **options):
-        self.story = Story(random, **options)
+    def __init__(self, random, talks=10, agent=None):
+        self.story = Story(random, talks)
+        self.settings = agent or settings.Agent()
         self.random = random
         self.plans = self.story.all
         self.wrong = []
@@ -87,7 +89,8 @@ class Life:
         self.worlds += 1
         self.wires.begin()
         settled = False
-        settings = Settings(
+        chosen = Settings(
+            agent=self.settings,
             models=Models(context_window=WINDOW, max_concurrent_calls=50),
             session=Session(compact_threshold=0.7),
             tasks=Tasks(recovery=self.story.recovery, timeout=30 * DAY, max_active=50),
@@ -98,7 +101,7 @@ class Life:
                 disk=self.disk,
                 channels=tuple(self.channels.values()),
                 task_model=self.worker,
-                settings=settings,
+                settings=chosen,
                 clock=self.clock,
             ) as world:
                 self.world = world
