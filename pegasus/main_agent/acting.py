@@ -6,7 +6,7 @@ import attrs
 
 from pegasus.conversation.entry import Entry
 from pegasus.main_agent.mind import Mind
-from pegasus.main_agent.progress import FORKED, thinks_again
+from pegasus.main_agent.progress import thinks_again
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.speaking import (
     REPLY,
@@ -32,7 +32,10 @@ class Acted:
 
 
 async def act(item: Item, response: ModelResponse, session: Session, mind: Mind, replies: int) -> Acted:
-    """Record the thought, carry out its calls in order. replies: how many the item has had before."""
+    """Record the thought, carry out its calls in order. replies: how many the item has had before.
+
+    What a skill in force does not allow is refused, call by call: one of them may have brought it into force.
+    """
     calls = session.own_ids(response.calls)
     said = spoken(response.text, item, len(session.entries)) if mind.habits.direct and not calls else None
     posts = _posts(item, calls, mind.habits.max_replies - replies)
@@ -42,11 +45,21 @@ async def act(item: Item, response: ModelResponse, session: Session, mind: Mind,
     posted = dict(zip((post.key for post in wanted), results, strict=True))
     again, count = False, 0 if said is None else 1
     for call in calls:
-        result = await _carry_out(call, posts.get(call.id), posted, item, mind)
+        refusal = refusal_of(call, item, session, mind)
+        if refusal is not None:
+            result = _result(call, mind, f"Error: {refusal}", failed=True)
+        else:
+            result = await _carry_out(call, posts.get(call.id), posted, item, mind)
         await session.add(result)
         again = again or thinks_again(call.name, result)
         count += call.name == REPLY.name and not result.failed
     return Acted(again, count)
+
+
+def refusal_of(call: ToolCall, item: Item, session: Session, mind: Mind) -> str | None:
+    """Why a skill that is in force for the item does not allow this call; None if it does, or none is."""
+    skilled = mind.make_faculties().skilled
+    return None if skilled is None else skilled.in_force(session.of_item(item.n)).refusal(call)
 
 
 def _posts(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, Post | Unspeakable]:
@@ -87,8 +100,6 @@ async def _carry_out(
 
 def _result(call: ToolCall, mind: Mind, content: str, failed: bool = False) -> Entry:
     metadata: dict[str, Json] = {"error": True} if failed else {}
-    if call.name == "use_skill" and not failed and content.startswith('{"taskId":'):
-        metadata[FORKED] = True
     return Entry(mind.clock(), "tool", content, call_id=call.id, metadata=metadata)
 
 

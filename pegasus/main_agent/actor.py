@@ -59,6 +59,7 @@ async def main_agent(
     session = await load_session(path, journal, mind.clock, make_works, inbox.started)
     agent = _Agent(session, journal, mind, announce, make_works, publish, started=trio.current_time())
     async with trio.open_nursery() as nursery:
+        agent.worker = Worker(session, mind, journal, agent.show, nursery.start_soon)
         nursery.start_soon(agent.main_lane)
         nursery.start_soon(agent.control_lane)
         async for message in inbox:
@@ -90,6 +91,7 @@ class _Agent:
     make_works: Callable[[], Works] | None
     publish: Publish | None
     started: float
+    worker: Worker = attrs.field(init=False)
     ended_before: dict[int, Ended] = attrs.field(init=False)
     turns: int = 0
     running: _Running | None = None
@@ -134,7 +136,7 @@ class _Agent:
         elif command_of(item.message.text) == "/new" and not is_notice(item):
             await self._new(item)
         else:
-            await Worker(self.session, self.mind, self.journal, self._show).run(work)
+            await self.worker.run(work)
 
     async def _new(self, item: Item) -> None:
         """Archive the session and say so. Taken up again after a crash, it finds a session that is empty or begun."""
@@ -226,9 +228,9 @@ class _Agent:
     def _typing(self, item: Item, *, active: bool) -> None:
         channel = item.message.channel
         said = (reply.seq for reply in self.session.replies if reply.channel.address == channel.address)
-        self._show(Typing(channel, active, max(said, default=0)))
+        self.show(Typing(channel, active, max(said, default=0)))
 
-    def _show(self, sign: Typing | Progress) -> None:
+    def show(self, sign: Typing | Progress) -> None:
         if self.announce is not None:
             with suppress(ActorError):  # nobody is there to show it; it is never stored
                 self.announce.tell_nowait(sign)

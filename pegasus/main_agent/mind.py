@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 
 from pegasus.main_agent.speaking import REPLY
-from pegasus.models.base import LanguageModel, ToolSpec
+from pegasus.models.base import LanguageModel, ModelRequest, ToolSpec
 from pegasus.tools import Tool
+
+if TYPE_CHECKING:
+    from pegasus.main_agent.compaction import Compactor
+    from pegasus.main_agent.skilled import Skilled
 
 
 @attrs.frozen(eq=False)
 class Faculties:
-    """The prompt, and the tools beside reply by their names. aliases: names that are accepted but not shown."""
+    """The prompt, and the tools beside reply by their names. aliases: names that are accepted but not shown.
+
+    skilled: what people and the model can call by name; None: nothing.
+    """
 
     system: str
     tools: Mapping[str, Tool]
     aliases: frozenset[str] = frozenset()
+    skilled: Skilled | None = None
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -51,7 +60,9 @@ class Mind:
     """clock: wall clock, ms.
 
     make_faculties: called for every thought and gives the same each time; made at the first one, for that takes a while.
-    memory_index: what a session that begins is told of memory, "" for nothing.
+    memory_index: what a session that begins is told of memory, "" for nothing. model_for: by `<provider>/<model>` or role; who
+    thinks where a skill wants another model. make_compactor: what keeps a session within the model's window; None: nothing does.
+    tokens: about how many a request has, most exactly near the given limit.
     """
 
     model: LanguageModel
@@ -59,3 +70,6 @@ class Mind:
     clock: Callable[[], int]
     habits: Habits = attrs.field(factory=Habits)
     memory_index: Callable[[], Awaitable[str]] | None = None
+    model_for: Callable[[str], LanguageModel] | None = None
+    make_compactor: Callable[[], Compactor] | None = None
+    tokens: Callable[[ModelRequest, int], Awaitable[int]] | None = None

@@ -17,8 +17,8 @@ from pegasus.main_agent.messages import Ended
 
 OUTWARD = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
 """Tools whose success leads to no further thought (seed 000; trap T22)."""
-FORKED = "forked"
-"""In the metadata of a tool entry: its call began work elsewhere, and leads to no further thought."""
+FORK = '{"taskId":'
+"""How the result of a skill begins that has become a task; what it says leads to no further thought."""
 
 
 class Next(Enum):
@@ -61,7 +61,7 @@ def progress_from(entries: Sequence[Entry], start: int) -> Progress:
 
 def thinks_again(name: str, result: Entry) -> bool:
     """Whether the result of this tool leads to another thought: what informs does, and every failure."""
-    return result.failed or (name not in OUTWARD and result.metadata.get(FORKED) is not True)
+    return result.failed or not (name in OUTWARD or (name == "use_skill" and result.content.startswith(FORK)))
 
 
 def thoughts_ended(entries: Sequence[Entry]) -> dict[int, Ended]:

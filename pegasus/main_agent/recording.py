@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pegasus.conversation.entry import Entry
 from pegasus.conversation.sanitize import user_content
 from pegasus.main_agent.notices import content_of, is_notice, metadata_of
-from pegasus.messages import Media
+from pegasus.messages import Json, Media
 from pegasus.storage.messages import Item
 
+if TYPE_CHECKING:
+    from pegasus.main_agent.skilled import Invocation
 
-def user_entry(item: Item, now: int) -> Entry:
-    """The user entry of an item. now: wall clock, ms."""
+
+def user_entry(item: Item, now: int, called: Invocation | None = None) -> Entry:
+    """The user entry of an item. now: wall clock, ms. called: the skill that the message calls."""
     message = item.message
     if is_notice(item):
         return Entry(now, "user", content_of(message), metadata={"item": item.n, **metadata_of(message)})
-    content = user_content(message.text, message.channel, tuple(map(_attachment, message.media)))
-    return Entry(now, "user", content, metadata={"item": item.n, "messageId": message.id})
+    attachments = tuple(map(_attachment, message.media))
+    metadata: dict[str, Json] = {"item": item.n, "messageId": message.id}
+    if called is None:
+        return Entry(now, "user", user_content(message.text, message.channel, attachments), metadata=metadata)
+    content = user_content(called.text, message.channel, attachments)
+    return Entry(now, "user", content, metadata={**metadata, **called.metadata})
 
 
 def _attachment(media: Media) -> str:

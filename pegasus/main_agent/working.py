@@ -7,7 +7,8 @@ worked on, and the ones before it are as good as done, for it stands behind them
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -15,15 +16,19 @@ import trio
 from actors import Ref
 from pegasus.conversation.entry import Entry
 from pegasus.main_agent.acting import act
-from pegasus.main_agent.commands import command_of
 from pegasus.main_agent.endings import apologise, give_up, model_failure, repeat_apology
 from pegasus.main_agent.mind import Mind
+from pegasus.main_agent.notices import is_notice
 from pegasus.main_agent.progress import Next
 from pegasus.main_agent.recording import user_entry
+from pegasus.main_agent.room import Room
 from pegasus.main_agent.session import Session
 from pegasus.messages import Progress
-from pegasus.models.base import Label, ModelError, ModelRequest, ModelResponse
+from pegasus.models.base import Label, LanguageModel, ModelError, ModelRequest, ModelResponse
 from pegasus.storage.messages import Item, JournalMessage, Newer, Take
+
+if TYPE_CHECKING:
+    from pegasus.main_agent.skilled import Invocation, Skilled
 
 DRAFT_EVERY = 0.25
 """Seconds between two drafts of a reply that is being written (direct speech)."""
@@ -41,14 +46,19 @@ class Work:
         return self.items[-1]
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class Worker:
-    """Works on items. show: told the drafts of replies, in direct speech; never waits, never fails."""
+    """Works on items. show: told the drafts of replies, in direct speech; never waits, never fails.
+
+    background: starts a task that runs beside the thoughts, for as long as the agent does.
+    """
 
     session: Session
     mind: Mind
     journal: Ref[JournalMessage]
     show: Callable[[Progress], None] | None = None
+    background: Callable[[Callable[[], Awaitable[None]]], None] | None = None
+    _room: Room | None = None
 
     async def run(self, work: Work) -> None:
         """Do all that the item still needs; what was done before a crash is not done again.
@@ -59,8 +69,13 @@ class Worker:
         if progress.next is Next.NOTHING:
             await repeat_apology(work.item, progress.end, self.session)
             return
+        called = await self._called(work.item) if not progress.thoughts else None
         if progress.next is Next.RECORD:
-            await self._record(work.item)
+            await self._record(work.item, called)
+        if called is not None and (called.skill.fork or called.problem):
+            await self._skilled.start(called, work.item, self.session, self.mind.clock())
+            return
+        if progress.next is Next.RECORD and called is None:
             await self._take_along(work, self.mind.habits.burst_cap)
         try:
             await self._think_and_act(work, progress.thoughts, progress.replies)
@@ -84,21 +99,49 @@ class Worker:
     # ------------------------------------------------------------------ thinking
 
     async def _think(self, work: Work) -> ModelResponse | None:
-        """One model call; None if a newer message of the chat ended it (`when_busy = "interrupt"`). Raises ModelError."""
-        request = self._request(work.item)
+        """One model call; None if a newer message of the chat ended it (`when_busy = "interrupt"`). Raises ModelError.
+
+        Before it the session is compacted if it is due; and after it, where the provider says that it is too long, as often as
+        that makes it smaller.
+        """
+        while True:
+            if self._bounds is not None:
+                await self._bounds.before_call(self._request(work.item), work)
+            try:
+                return await self._ask(work)
+            except ModelError as error:
+                if error.kind != "overflow" or self._bounds is None or not await self._bounds.too_long(work):
+                    raise
+
+    async def _ask(self, work: Work) -> ModelResponse | None:
+        model, request = self._model(work.item), self._request(work.item)
         if self.mind.habits.when_busy != "interrupt" or len(work.items) > self.mind.habits.steer_cap:
-            return await self.mind.model.generate(request)
+            return await model.generate(request)
         response: ModelResponse | None = None
+        failure: ModelError | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._wait_for_newer, work, nursery.cancel_scope)
-            response = await self.mind.model.generate(request)
+            try:
+                response = await model.generate(request)
+            except ModelError as error:
+                failure = error  # as itself, not in a group
             nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
         return response
 
     async def _wait_for_newer(self, work: Work, thought: trio.CancelScope) -> None:
         newer = await self._newer(work, wait=True)
-        if newer is not None and _may_join(newer):
+        if newer is not None and self._may_join(newer):
             thought.cancel()
+
+    def _model(self, item: Item) -> LanguageModel:
+        """Who thinks: the model that a skill in force wants, else the agent's own."""
+        skilled = self.mind.make_faculties().skilled
+        if skilled is None or self.mind.model_for is None:
+            return self.mind.model
+        wanted = skilled.in_force(self.session.of_item(item.n)).model
+        return self.mind.model_for(wanted) if wanted else self.mind.model
 
     def _request(self, item: Item) -> ModelRequest:
         """The whole session as turns, behind a prompt and tools that never change (prefix caching)."""
@@ -109,11 +152,32 @@ class Worker:
             faculties.system, tuple(self.session.projection.turns), faculties.specs, label=label, on_text=draft
         )
 
+    @property
+    def _bounds(self) -> Room | None:
+        if self._room is None and self.mind.make_compactor is not None:
+            self._room = Room(self.session, self.mind.make_compactor(), self.mind.tokens)
+            if self.background is not None:
+                self.background(self._room.run)
+        return self._room
+
     # ------------------------------------------------------------------ what comes in
 
-    async def _record(self, item: Item) -> None:
+    @property
+    def _skilled(self) -> Skilled:
+        skilled = self.mind.make_faculties().skilled
+        if skilled is None:
+            raise AssertionError("there are no skills")
+        return skilled
+
+    async def _called(self, item: Item) -> Invocation | None:
+        """The skill that a person's message calls."""
+        if self.mind.make_faculties().skilled is None or is_notice(item):
+            return None
+        return await self._skilled.resolve(item.message.text)
+
+    async def _record(self, item: Item, called: Invocation | None = None) -> None:
         preface = await self._preface() if self.session.is_fresh else ()
-        await self.session.add(*preface, user_entry(item, self.mind.clock()))
+        await self.session.add(*preface, user_entry(item, self.mind.clock(), called))
 
     async def _preface(self) -> tuple[Entry, ...]:
         """What stands before the first message of a session: the index of memory (checklist 96)."""
@@ -125,7 +189,7 @@ class Worker:
         before = len(work.items)
         while len(work.items) < most:
             newer = await self._newer(work, wait=False)
-            if newer is None or not _may_join(newer):
+            if newer is None or not self._may_join(newer):
                 break
             taken = await self.journal.ask(Take, newer.n)
             if taken is None:
@@ -134,13 +198,12 @@ class Worker:
             work.items.append(taken)  # not before: one that is cut off here is handed out again
         return len(work.items) > before
 
+    def _may_join(self, item: Item) -> bool:
+        """Commands and skills keep their place in the queue: each begins something of its own."""
+        return is_notice(item) or not item.message.text.lstrip().startswith("/")
+
     async def _newer(self, work: Work, *, wait: bool) -> Item | None:
         return await self.journal.ask(Newer, work.item.message.channel.address, work.item.n, wait)
-
-
-def _may_join(item: Item) -> bool:
-    """Commands keep their place in the queue."""
-    return command_of(item.message.text) is None
 
 
 class _Drafting:

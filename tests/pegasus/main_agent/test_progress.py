@@ -67,7 +67,7 @@ def test_items_that_later_items_follow_are_done(entries):
 
 
 def test_a_forked_skill_leads_to_no_further_thought_and_an_inline_one_does():
-    forked = Entry(0, "tool", "r", call_id="use_skill-id", metadata={"forked": True})
+    forked = Entry(0, "tool", '{"taskId":"1","status":"spawned"}', call_id="use_skill-id")
     assert progress_of([user(7), turn("use_skill"), forked], 7).next is Next.NOTHING
     assert progress_of([user(7), turn("use_skill"), result("use_skill")], 7).next is Next.THINK
 
