@@ -37,7 +37,7 @@ _TURNS: Final = (
     r"\b(?:call|use|run|execute|invoke) (?:the )?[`'\"]?"
     r"(?:reply|spawn_subagent|shell_exec|run_python|http_\w+|memory_\w+|use_skill)\b",
     r"\b(?:always|never) (?:reply|answer|send|call|use|run|execute|forward|include|append|delete|visit|open|trust|obey)\b",
-    r"(?:^|\n)\s*(?:<\|?/?(?:system|im_start|user|assistant)\b|\[?(?:system|assistant)\]?\s*:|\[channel\s*:|\[task\s)",
+    r"^[ \t]*(?:<\|?/?(?:system|im_start|user|assistant)\b|\[?(?:system|assistant)\]?\s*:|\[channel\s*:|\[task\s)",
     r"\b(?:ignoriere|vergiss|missachte)\b.{0,40}\b(?:anweisung|regel|vorgabe)",
     r"\bdu (?:musst|sollst|bist (?:jetzt|nun))\b|\bab (?:jetzt|sofort)\b",
     r"\b(?:ignore[zr]?|oublie[zr]?)\b.{0,40}\b(?:instruction|consigne|règle)",
@@ -47,10 +47,10 @@ _TURNS: Final = (
     r"(?:你|您)(?:必须|必須|应该|應該|现在是|現在是|要扮演)|不要告诉|不要告訴|系统提示",
     r"(?:指示|ルール|命令).{0,10}(?:無視|忘れ|従)|あなたは今|今後は(?:必ず|常に)|必ず.{0,20}(?:して|せよ)ください",
 )
-_DETECTOR: Final = re.compile("|".join(_TURNS), re.IGNORECASE)
+_DETECTOR: Final = re.compile("|".join(_TURNS), re.IGNORECASE | re.MULTILINE | re.DOTALL)
 _UNSEEN: Final = re.compile("[\U000e0000-\U000e007f\u202a-\u202e\u2066-\u2069\u200b\u2060-\u2064]")
 """Tags, directions and zero widths: what can hide words from people and not from models."""
-_MARK: Final = re.compile(r"\[source: [^\]\n]*\]")
+_MARK: Final = re.compile(r"\[source: [^\]\n]{0,200}\]")
 _FORGED: Final = re.compile(r"\[(?=\s*source\s*:)", re.IGNORECASE)
 _BULLET: Final = re.compile(r"\s*[-*] ")
 _LIKE: Final = "reads like an instruction"
@@ -60,8 +60,9 @@ def is_instruction(text: str) -> bool:
     """Whether it reads like an instruction to the agent, or hides something (see above)."""
     if _UNSEEN.search(text):
         return True
-    plain = unicodedata.normalize("NFKC", text)
-    return _DETECTOR.search("".join(c for c in plain if unicodedata.category(c) != "Cf")) is not None
+    if not text.isascii():
+        text = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+    return _DETECTOR.search(text) is not None
 
 
 def mark_for(text: str, source: str, seen: Iterable[str] = ()) -> str:
