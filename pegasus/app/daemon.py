@@ -116,7 +116,7 @@ async def _daemon(world: _World) -> int:
     reloader = Reloader(home, settings, world.token, economy, quiet_stderr=world.with_cli)
     disk = FileDisk(home.data)
     workshop = _workshop(world, reloader)
-    parts = Parts(settings, disk, reloader.model, world.persona, now, workshop, economy, world.base)
+    parts = Parts(settings, disk, reloader.model, world.persona, now, workshop, economy, world.base, reloader)
     listeners = await _listen(settings)
     url = _url(settings.gateway.host, listeners)
     notifier = Notifier.from_environment()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from actors import Ref
     from pegasus.app.economy import Economy
     from pegasus.memory import Memory
+    from pegasus.models.choosing import ModelSwitch
     from pegasus.storage.messages import JournalMessage
     from pegasus.tools import Tool
 
@@ -47,7 +48,7 @@ class Parts:
     """What the tree is made of. clock: wall clock, ms since the epoch. workshop: what tasks are given.
 
     economy: who keeps count of model calls; None: nobody does. base: the persona of the settings, where persona has come out of
-    it by changes that its owner accepted.
+    it by changes that its owner accepted. switch: what can change the model; None: nothing can.
     """
 
     settings: Settings
@@ -58,3 +59,4 @@ class Parts:
     workshop: Workshop
     economy: Economy | None = None
     base: Persona | None = None
+    switch: ModelSwitch | None = None
