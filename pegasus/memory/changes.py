@@ -36,10 +36,6 @@ class Author:
     why: str = ""
     source: str = ""
 
-    def __str__(self) -> str:
-        parts = [self.kind, self.task, f"for {self.channel}" if self.channel else "", self.user and f"({self.user})"]
-        return " ".join(part for part in parts if part)
-
 
 class Splice(NamedTuple):
     """At character `at` of the text before, `old` stood, and `new` stands in its place."""
@@ -69,7 +65,7 @@ class Change:
     undoes: int = 0
 
 
-class Standing(Exception):
+class NotTakenBack(Exception):
     """The change cannot be taken back; says why."""
 
 
@@ -156,13 +152,13 @@ class _Place(NamedTuple):
 
 
 def taken_back(change: Change, later: Sequence[Change], text: str) -> str:
-    """The file without this change. later: those to the same file since, in order. Raises Standing."""
+    """The file without this change. later: those to the same file since, in order. Raises NotTakenBack."""
     if change.splices is None:
-        raise Standing(f"change {change.n} was too large to be kept")
+        raise NotTakenBack(f"change {change.n} was too large to be kept")
     later = _without_detours(change.after, later)
     large = next((one.n for one in later if one.splices is None), None)
     if large is not None:
-        raise Standing(f"change {large}, which came later, was too large to be kept")
+        raise NotTakenBack(f"change {large}, which came later, was too large to be kept")
     kept = []
     for splice, place in zip(change.splices, _places(change.splices), strict=True):
         for one in later:
@@ -171,11 +167,11 @@ def taken_back(change: Change, later: Sequence[Change], text: str) -> str:
             kept.append(Splice(place.start, splice.new, splice.old))
         elif not (is_summary(splice.old) and is_summary(splice.new)):  # a summary that was renewed since stays
             names = ", ".join(map(str, place.touched)) or "one that is not in the log"
-            raise Standing(f"a later change stands on it: {names}; take that back first")
+            raise NotTakenBack(f"a later change stands on it: {names}; take that back first")
     try:
         return applied(text, sorted(kept))
     except ValueError as error:
-        raise Standing(str(error)) from None
+        raise NotTakenBack(str(error)) from None
 
 
 def _without_detours(state: str, later: Iterable[Change]) -> list[Change]:

@@ -15,8 +15,7 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.memory.changes import Author, Change, bytes_of, taken_back, text_of
-from pegasus.memory.changes import Standing as StandsFirm
+from pegasus.memory.changes import Author, Change, NotTakenBack, bytes_of, taken_back, text_of
 from pegasus.memory.index import EPISODE_INDEX, MemoryFile, fitting, index_message, line_of, listed
 from pegasus.memory.keeping import LARGEST, Keeper
 from pegasus.memory.names import MemoryRefused, check_new, find, no_such
@@ -169,7 +168,7 @@ class Memory:
             later = [one for one in changes if one.path == change.path and one.n > n]
             try:
                 content = bytes_of(taken_back(change, later, text))
-            except StandsFirm as error:
+            except NotTakenBack as error:
                 by_now = next((f"change {one.n} took it back" for one in later if one.undoes == n), str(error))
                 raise MemoryRefused(f"change {n} of {change.path} cannot be taken back: {by_now}") from None
             await self._shelf.check(change.path)

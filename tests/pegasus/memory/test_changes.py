@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pegasus.memory.changes import (
     Author,
     Change,
+    NotTakenBack,
     Splice,
-    Standing,
     applied,
     bytes_of,
     difference,
@@ -96,7 +96,7 @@ def test_an_earlier_change_elsewhere_is_taken_back_alone():
 def test_what_later_changes_stand_on_stays():
     texts = "a\nb\n", "a\nB\n", "a\nB\nC\n", "a\nBB\nC\n"
     first, *later = life(*texts)
-    with pytest.raises(Standing, match="a later change stands on it: 3; take that back first"):
+    with pytest.raises(NotTakenBack, match="a later change stands on it: 3; take that back first"):
         taken_back(first, later, texts[-1])
 
 
@@ -115,14 +115,14 @@ def test_a_summary_that_was_renewed_since_stays():
 
 def test_what_was_too_large_to_be_kept_cannot_be_taken_back():
     first, second = life("a\n", "b\n", "b\nc\n")
-    with pytest.raises(Standing, match="change 1 was too large"):
+    with pytest.raises(NotTakenBack, match="change 1 was too large"):
         taken_back(attrs.evolve(first, splices=None), [second], "b\nc\n")
-    with pytest.raises(Standing, match="change 2, which came later, was too large"):
+    with pytest.raises(NotTakenBack, match="change 2, which came later, was too large"):
         taken_back(first, [attrs.evolve(second, splices=None)], "b\nc\n")
 
 
 def test_a_log_that_does_not_fit_the_file_is_said():
-    with pytest.raises(Standing, match="not in the log"):
+    with pytest.raises(NotTakenBack, match="not in the log"):
         taken_back(life("a\n", "b\n")[0], [], "something else\n")
 
 
