@@ -34,7 +34,63 @@ _PROMISE: Final = re.compile(
     r"|後で|のちほど|お知らせします|ご連絡します|알려드리|하겠습니다|напомню|сообщу|я (?:буду|сделаю|проверю)",
     re.IGNORECASE,
 )
+_HINTS: Final = (
+    *(
+        "'ll",
+        "’ll",
+        "i will",
+        "i shall",
+        "i promise",
+        "i am going",
+        "'m going",
+        "’m going",
+        "let me",
+        "back to you",
+        "you posted",
+    ),
+    *(
+        "let you know",
+        "remind you",
+        "ich ",
+        "je v",
+        "je t",
+        "je r",
+        "te a",
+        "te r",
+        "voy a",
+        "ti a",
+        "ti r",
+        "ti f",
+        "vou",
+    ),
+    *(
+        "我",
+        "稍",
+        "一会",
+        "待",
+        "回",
+        "提醒",
+        "通知",
+        "告",
+        "後で",
+        "のちほど",
+        "知らせ",
+        "連絡",
+        "알려",
+        "하겠",
+        "напомню",
+        "сообщу",
+        "я ",
+    ),
+)
+"""One of these is in every text that the expression finds, and looking for them is twenty times as quick."""
 _QUESTION: Final = re.compile(r"[？؟]|\?(?=[\s\"'”’)\]»*_]|$)")
+
+
+def promises(text: str) -> bool:
+    """Whether the words of a reply say that something will come."""
+    lower = text.lower()
+    return any(hint in lower for hint in _HINTS) and _PROMISE.search(text) is not None
 
 
 @attrs.frozen
@@ -118,7 +174,7 @@ class _Fold:
         ]
         tasks = tuple(self.handed.get(event.item, ())) if event.item is not None else ()
         promise = Promise(event.ts, event.address, event.text, tasks)
-        if tasks or _PROMISE.search(event.text):
+        if tasks or promises(event.text):
             self.promises.append(promise)
         if event.item is not None:
             self.made.setdefault(event.item, []).append(promise)

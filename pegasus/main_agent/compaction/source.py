@@ -46,7 +46,7 @@ def source_of(entries: Sequence[Entry], room: int, weigh: Weigh = weigh) -> Sour
         parts = _parts((_line(event, share) for _, event in happened), room, weigh)
         if len(parts) <= MOST_PARTS or share < 0.02:
             return Source(summary_in(entries), tuple(parts[-MOST_PARTS:]))
-        share /= 2
+        share /= max(2.0, len(parts) / MOST_PARTS)
 
 
 def summary_in(entries: Sequence[Entry]) -> str:
