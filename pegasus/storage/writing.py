@@ -146,7 +146,8 @@ class Writer:
                 self._accepting()
             carried, unsynced = self._unsynced(requests, pieces)
             try:
-                write = Write(pieces, sync, unsynced, carried, settled, self._together(requests))
+                together = self._together(requests) if len(pieces) > 1 else ()
+                write = Write(pieces, sync, unsynced, carried, settled, together)
                 done = await self._disk.run(Volume.write, write)
             except StorageError as error:
                 log_in.dropped()

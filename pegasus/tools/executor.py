@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import attrs
 import trio
 
 from pegasus.messages import Metadata
@@ -48,7 +47,7 @@ class ToolExecutor:
             milliseconds = (trio.current_time() - begun) * 1000
             self.registry.called(tool.name, milliseconds, failed=failed)
         content = cut(outcome.content, context.max_result, tool.more)
-        return attrs.evolve(outcome, content=content, duration_ms=round(milliseconds))
+        return ToolOutcome(content, outcome.failed, round(milliseconds))
 
 
 def cut(content: str, most: int, more: str) -> str:

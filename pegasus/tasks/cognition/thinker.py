@@ -110,7 +110,7 @@ def _with_own_ids(context: TaskContext, calls: Sequence[ToolCall]) -> tuple[Tool
     """Ids that are unique within the task: a completion is matched to its step by them."""
     used = {call.id for entry in context.messages for call in entry.calls}
     ids = unique_ids([call.id for call in calls], used)
-    return tuple(attrs.evolve(call, id=own) for call, own in zip(calls, ids, strict=True))
+    return tuple(call if call.id == own else attrs.evolve(call, id=own) for call, own in zip(calls, ids, strict=True))
 
 
 def _metadata(response: ModelResponse) -> dict[str, Json]:
