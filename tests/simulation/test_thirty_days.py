@@ -33,9 +33,10 @@ def test_thirty_days_keep_every_promise(seed):
     life, verdict = lived(seed)
     shares = " ".join(f"{form} {cache.share:.2%}" for form, cache in life.wires.caches.items())
     print(
-        f"life {seed}: {len(life.accepted)} messages, {len(verdict.replies)} replies, {life.agent.calls} thoughts,"
-        f" {life.worker.calls} in tasks, {life.worlds} worlds, {dict(life.struck)}, {verdict.sessions} sessions,"
-        f" {verdict.compactions} compactions, cached: {shares}"
+        f"life {seed} ({life.story.when_busy}, {life.story.recovery}): {len(life.accepted)} messages, {len(verdict.replies)} replies,"
+        f" {life.agent.calls} thoughts, {life.worker.calls} in tasks, {life.worlds} worlds, {dict(life.struck)},"
+        f" {verdict.sessions} sessions, {verdict.compactions} compactions, {life.agent.summaries} summaries,"
+        f" {life.agent.overflows} overflows, cached: {shares}"
     )
     assert not verdict.wrong, "\n".join(verdict.wrong)
 

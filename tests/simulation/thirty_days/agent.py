@@ -18,6 +18,9 @@ PRIVATE = "(nobody-may-see-this)"
 _LINE = re.compile(r"^\[channel: (.+?) \| id: (.+?)(?: \| thread: (.+?))?\]\n", re.MULTILINE)
 _NOTICE = re.compile(r"\[Task (\w+) (completed|failed|needs information|update)\]\n")
 _NUMBER = re.compile(r"#(\d+)")
+_STOPPED = "(Work on the message above was stopped"
+_SEEN = 8
+"""Messages that it has an eye on: the newest, and those it may have been cut off from."""
 _TASK = re.compile(r"\b[0-9a-f]{16}\b")
 
 
@@ -34,17 +37,22 @@ class Moment:
         found = _NUMBER.search(self.text)
         return int(found[1]) if found else 0
 
-    def ok(self, name):
-        """The content of the last result of this tool that did not fail."""
-        return next((r.content for call, r in reversed(self.done) if call.name == name and not _failed(r)), None)
+    def ok(self, name, **wanted):
+        """The content of the last result of this tool, called with these arguments among others, that did not fail."""
+        return next((r.content for call, r in reversed(self.done) if _is(call, name, wanted) and not _failed(r)), None)
 
     def said(self, text):
+        """Long texts may have been shortened meanwhile."""
         return any(
-            call.name == "reply" and call.arguments.get("text") == text and not _failed(r) for call, r in self.done
+            c.name == "reply" and c.arguments.get("text", "")[:80] == text[:80] and not _failed(r) for c, r in self.done
         )
 
     def reply(self, text, **where):
         return () if self.said(text) else (("reply", {"text": text, **(where or self.where)}),)
+
+
+def _is(call, name, wanted):
+    return call.name == name and wanted.items() <= dict(call.arguments).items()
 
 
 class Agent:
@@ -74,14 +82,16 @@ class Agent:
             return await self._summarise(request, tokens)
         try:
             assert is_valid(request.turns)
-            moment = moment_of(request.turns)
+            moments = moments_of(request.turns)
+            moment = moments[-1]
         except (AssertionError, LookupError) as error:
             self._wrong.append(f"a request is no valid projection: {error!r} {request.turns[-3:]}")
             raise
         await trio.sleep(self._takes(moment.number, len(moment.done)))
         if moment.number in self._fails and not moment.text.startswith("["):
             raise ModelError("scripted: out of order", kind="server")
-        calls = tuple(ToolCall(f"call_{i}", *call) for i, call in enumerate(decide(moment, request.turns)))
+        wanted = [call for one in moments for call in decide(one, request.turns)]
+        calls = tuple(ToolCall(f"call_{i}", *call) for i, call in enumerate(wanted))
         text = f"{PRIVATE} I look at #{moment.number}, and {len(calls)} things are to be done."
         thinking = ({"type": "thinking", "thinking": f"{PRIVATE} hm", "signature": "c2ln"},) if self.calls % 3 else ()
         return ModelResponse(
@@ -101,17 +111,41 @@ class Agent:
         return ModelResponse(text, (), Usage(tokens, len(text) // 4), "end")
 
 
-def moment_of(turns):
-    """What the agent was told last, and all that it has done about it since."""
-    for i in range(len(turns) - 1, -1, -1):
-        lines = list(_LINE.finditer(turns[i].text)) if isinstance(turns[i], UserTurn) else ()
-        if lines:
-            kind, channel_id, thread = lines[-1].groups()
-            where = {"channelId": channel_id, "channelType": kind, **({"replyTo": thread} if thread else {})}
-            after = zip(turns[i + 1 :], turns[i + 2 :], strict=False)
-            done = [pair for turn, next in after if isinstance(turn, AssistantTurn) for pair in _pairs(turn, next)]
-            return Moment(where, turns[i].text[lines[-1].end() :].strip(), done)
-    raise LookupError("nobody has said anything")
+def moments_of(turns):
+    """The newest messages that nobody has called off, oldest first, each with all that was done since; others may have joined it."""
+    found = []
+    first = next((i for i, turn in _backwards(turns) if _heard(turn) and (i < len(turns) - 40 or not i)), 0)
+    for i in range(first, len(turns)):
+        turn = turns[i]
+        if isinstance(turn, AssistantTurn):
+            if "(I told the user:" in turn.text and found:
+                found.pop()
+            continue
+        lines = list(_LINE.finditer(turn.text))
+        for line, following in zip(lines, [*lines[1:], None], strict=False):
+            text = turn.text[line.end() : following.start() if following else None]
+            if _STOPPED not in text:
+                found.append((i, line.groups(), text.strip()))
+    if not found:
+        raise LookupError("nobody has said anything")
+    return [Moment(_where(*groups), text, _done_since(turns, i)) for i, groups, text in found[-_SEEN:]]
+
+
+def _backwards(turns):
+    return ((i, turns[i]) for i in range(len(turns) - 1, -1, -1))
+
+
+def _heard(turn):
+    return isinstance(turn, UserTurn) and _LINE.search(turn.text) is not None
+
+
+def _where(kind, channel_id, thread):
+    return {"channelId": channel_id, "channelType": kind, **({"replyTo": thread} if thread else {})}
+
+
+def _done_since(turns, i):
+    after = zip(turns[i + 1 :], turns[i + 2 :], strict=False)
+    return [pair for turn, next in after if isinstance(turn, AssistantTurn) for pair in _pairs(turn, next)]
 
 
 def _pairs(turn, following):
@@ -144,7 +178,7 @@ def _about_task(moment, task_id, word, text):
     if word == "completed":
         return moment.reply(f"#{moment.number} result: {json.loads(text)['response']}")
     if word == "failed":
-        task = moment.ok("task_status")
+        task = moment.ok("task_status", taskId=task_id)
         if task is None:
             return (("task_status", {"taskId": task_id}),)
         found = _NUMBER.search(json.loads(task)["description"])
@@ -154,55 +188,63 @@ def _about_task(moment, task_id, word, text):
 
 def _remember(moment, key, value):
     path = f"facts/user-{key.partition(chr(39))[0]}.md"
-    if moment.ok("memory_append") is None:
-        return (("memory_append", {"path": path, "entry": f"- {key}: {value}"}),)
+    if moment.ok("memory_append", why=f"#{moment.number}") is None:
+        return (("memory_append", {"path": path, "entry": f"- {key}: {value}", "why": f"#{moment.number}"}),)
     return moment.reply(f"#{moment.number} noted: {key}")
 
 
 def _correct(moment, key, value):
-    path = f"facts/user-{key.partition(chr(39))[0]}.md"
-    if any(moment.ok(name) is not None for name in ("memory_patch", "memory_write", "memory_append")):
+    path, why = f"facts/user-{key.partition(chr(39))[0]}.md", f"#{moment.number}"
+    if any(moment.ok(name, why=why) is not None for name in ("memory_patch", "memory_write", "memory_append")):
         return moment.reply(f"#{moment.number} corrected: {key}")
-    last, result = moment.done[-1] if moment.done else (None, None)
+    made = [(c, r) for c, r in moment.done if _is(c, "memory_read", {"path": path}) or c.arguments.get("why") == why]
+    last, result = made[-1] if made else (None, None)
     if last is None or last.name != "memory_read" or '"cancelled":true' in result.content:
         return (("memory_read", {"path": path}),)
     content = "" if _failed(result) else json.loads(result.content)["content"]
     lines = [line for line in content.splitlines() if line.startswith(f"- {key}: ")]
     new = f"- {key}: {value}"
     if len(lines) == 1:
-        return (("memory_patch", {"path": path, "old_str": lines[0], "new_str": new}),)
+        return (("memory_patch", {"path": path, "old_str": lines[0], "new_str": new, "why": why}),)
     if lines:  # it was noted twice, by a call that a crash had hidden
-        return (("memory_write", {"path": path, "content": content.replace(lines[0], new)}),)
-    return (("memory_append", {"path": path, "entry": new}),)
+        return (("memory_write", {"path": path, "content": content.replace(lines[0], new), "why": why}),)
+    return (("memory_append", {"path": path, "entry": new, "why": why}),)
 
 
 def _recall(moment, key):
     path = f"facts/user-{key.partition(chr(39))[0]}.md"
     if moment.ok("memory_list") is None:
         return (("memory_list", {}),)
-    reads = [result for call, result in moment.done if call.name == "memory_read"]
+    reads = [result for call, result in moment.done if _is(call, "memory_read", {"path": path})]
     if not reads or '"cancelled":true' in reads[-1].content:
         return (("memory_read", {"path": path}),)
     content = "" if _failed(reads[-1]) else json.loads(reads[-1].content)["content"]
     values = re.findall(rf"^- {re.escape(key)}: (.*)$", content, re.MULTILINE)
-    return moment.reply(f"#{moment.number} {key}: {values[-1] if values else 'unknown'}")
+    return () if _told(moment, key) else moment.reply(f"#{moment.number} {key}: {values[-1] if values else 'unknown'}")
+
+
+def _told(moment, key, mark=": "):
+    """Whether it was answered already, whatever memory or the clock has said since."""
+    start = f"#{moment.number} {key}{mark}"
+    return any(
+        c.name == "reply" and c.arguments.get("text", "").startswith(start) and not _failed(r) for c, r in moment.done
+    )
 
 
 def _delegate(moment):
     spawn = {"description": f"#{moment.number} the harbour", "input": f"#{moment.number}: find out how the harbour is"}
-    begun = () if moment.ok("spawn_subagent") else (("spawn_subagent", spawn),)
+    begun = () if moment.ok("spawn_subagent", **spawn) else (("spawn_subagent", spawn),)
     return (*moment.reply(f"#{moment.number} I'll find out and let you know"), *begun)
 
 
 def _answer(moment, about, value, turns):
     passing = moment.reply(f"#{moment.number} I pass it on")
-    if moment.ok("resume_task"):
-        return passing
+    told = f"#{moment.number}: the answer is {value}"
     tried = [
-        result
-        for call, result in moment.done
-        if call.name == "resume_task" and '"cancelled":true' not in result.content
+        r for c, r in moment.done if _is(c, "resume_task", {"input": told}) and '"cancelled":true' not in r.content
     ]
+    if tried and not _failed(tried[-1]):
+        return passing
     if tried:
         return moment.reply(f"#{moment.number} could not be passed on: {tried[-1].content}")
     task_id = task_in_sight(turns, about)
@@ -213,7 +255,7 @@ def _answer(moment, about, value, turns):
         task_id = next((t["taskId"] for t in json.loads(listed) if t["description"].startswith(f"#{about} ")), None)
     if task_id is None:
         return moment.reply(f"#{moment.number} could not be passed on: there is no such task")
-    return (*passing, ("resume_task", {"taskId": task_id, "input": f"The answer is {value}"}))
+    return (*passing, ("resume_task", {"taskId": task_id, "input": told}))
 
 
 def task_in_sight(turns, number):
@@ -234,7 +276,9 @@ def _tell(moment, kind, channel_id, words):
 
 def _time(moment):
     now = moment.ok("current_time")
-    return (("current_time", {}),) if now is None else moment.reply(f"#{moment.number} it is {now}")
+    if now is None:
+        return (("current_time", {}),)
+    return () if _told(moment, "it is", "") else moment.reply(f"#{moment.number} it is {now}")
 
 
 _WISHES = (

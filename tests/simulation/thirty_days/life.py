@@ -37,7 +37,7 @@ class Life:
 
     def __init__(self, random, talks=10, agent=None):
         self.story = Story(random, talks)
-        self.settings = agent or settings.Agent()
+        self.settings = agent or settings.Agent(when_busy=self.story.when_busy, burst_cap=self.story.burst_cap)
         self.random = random
         self.plans = self.story.all
         self.wrong = []

@@ -133,6 +133,8 @@ class Story:
         self._number = 0
         self.messages: list[Message] = []
         self.recovery = random.choice(["resume", "resume", "fail"])
+        self.when_busy = random.choice(["followup", "steer", "interrupt"])
+        self.burst_cap = random.choice([1, 3])
         self.acknowledges = {place.type: random.random() < 0.8 for place in PLACES}
         self._hello()
         self._facts()

@@ -37,7 +37,7 @@ class Worker:
         errand = self._errands(number)
         made = [call.name for turn in request.turns if isinstance(turn, AssistantTurn) for call in turn.calls]
         heard = " ".join(turn.text for turn in request.turns[::2])
-        answer = re.search(r"The answer is (\w+)", heard)
+        answer = re.search(r"the answer is (\w+)", heard)
         if made.count("current_time") < errand.steps:
             await trio.sleep(0.5)
             return self._call(tokens, "current_time")
