@@ -11,7 +11,7 @@ import trio
 
 from actors import ActorInfo
 from pegasus import __version__
-from pegasus.app.tasks import AGENT
+from pegasus.app.commons import AGENT
 from pegasus.app.tree import Grown
 from pegasus.gateway import Caller, Method, Params
 from pegasus.main_agent import Ended, GetStatus, Stop

@@ -29,7 +29,10 @@ from pegasus.settings import Settings
 from pegasus.storage import FileDisk, StorageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from actors import Ref
+    from pegasus.main_agent.archives import Page
     from pegasus.memory import Memory
     from pegasus.storage.messages import JournalMessage
     from pegasus.tools import Tool
@@ -99,10 +102,31 @@ def _workshop(world: _World, reloader: Reloader) -> Workshop:
         memory=memory,
         tools=tools,
         model_for=lambda role: reloader.models.get(role),  # noqa: PLW0108 a reload puts others in their place
-        context_window=lambda: reloader.models.context_window("subagent"),
+        talker_for=lambda role: reloader.models.get(role, "conversation"),
+        context_window=lambda role: reloader.models.context_window(role),  # noqa: PLW0108
         random=Random(),  # noqa: S311 ids only
+        counter=lambda: reloader.models.counter(),  # noqa: PLW0108
+        skills=(home.skills, home.workspace / "skills"),
+        archives=_Archives(home.data / "main"),
         in_thread=True,
     )
+
+
+class _Archives:
+    """The archives of the session; what reads them is imported when somebody does."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def names(self) -> tuple[str, ...]:
+        from pegasus.main_agent.archives import FolderArchives
+
+        return await FolderArchives(self._folder).names()
+
+    async def read(self, name: str, offset: int, skip: int, lines: int, most: int) -> Page:
+        from pegasus.main_agent.archives import FolderArchives
+
+        return await FolderArchives(self._folder).read(name, offset, skip, lines, most)
 
 
 def now() -> int:

@@ -18,8 +18,10 @@ from pegasus.storage import Disk
 if TYPE_CHECKING:
     from actors import Ref
     from pegasus.app.economy import Economy
+    from pegasus.main_agent.archives import Archives
     from pegasus.memory import Memory
     from pegasus.models.choosing import ModelSwitch
+    from pegasus.models.tokens import TokenCounter
     from pegasus.storage.messages import JournalMessage
     from pegasus.tools import Tool
 
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
 class Workshop:
     """What tasks are given. workspace: where their files are. subagents: folders of SUBAGENT.md, the user's last.
 
-    tools: all but those about tasks. model_for: by role or `<provider>/<model>`. wanted: set when the task system may or must
-    begin; in_thread: import it in a thread, so that the daemon goes on meanwhile.
+    tools: all but those about tasks. model_for: by role or `<provider>/<model>`, for work; talker_for: the same, for a conversation,
+    which does not wait behind work; context_window: tokens, by role; counter: counts for the model that talks. skills: folders
+    of skills beside the built-in ones, the strongest last. archives: of the session. wanted: set when the task system may or
+    must begin; in_thread: import it in a thread, so that the daemon goes on meanwhile.
     """
 
     workspace: Path
@@ -37,8 +41,12 @@ class Workshop:
     memory: Callable[[Ref[JournalMessage]], Memory]
     tools: Callable[[Memory], tuple[Tool, ...]]
     model_for: Callable[[str], LanguageModel]
-    context_window: Callable[[], int]
+    talker_for: Callable[[str], LanguageModel]
+    context_window: Callable[[str], int]
     random: Random
+    counter: Callable[[], TokenCounter] | None = None
+    skills: tuple[Path, ...] = ()
+    archives: Archives | None = None
     wanted: trio.Event = attrs.field(factory=trio.Event)
     in_thread: bool = False
 

@@ -6,40 +6,30 @@ behind that. Whoever asks the agent meanwhile finds it not running yet, and wait
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Never
 
-import attrs
 import trio
 
 from actors import Child, Inbox, Intensity, Mailbox, Strategy, open_supervisor
-from pegasus.app.parts import Parts, Workshop
-from pegasus.observe import get_logger
+from pegasus.app.commons import AGENT, BUS, LISTENER, Commons, or_nothing
+from pegasus.app.parts import Workshop
 
 if TYPE_CHECKING:
     from actors import Ref
-    from pegasus.identity import ChannelNote
-    from pegasus.identity.evolution import Evolution
-    from pegasus.main_agent import Faculties
-    from pegasus.main_agent.works import Works
     from pegasus.memory import Memory
     from pegasus.models.base import LanguageModel
     from pegasus.storage.messages import JournalMessage
     from pegasus.tasks import Notify
     from pegasus.tasks.ports import Kit
     from pegasus.tasks.ports import Memory as Remembered
-    from pegasus.tasks.types import TaskType, TaskTypes
+    from pegasus.tasks.types import TaskType
 
-BUS, AGENT, LISTENER = "tasks/bus", "tasks/agent", "main-agent/courier"
-"""Where they are in the tree."""
 PATIENCE = Intensity(restarts=8, period=60.0)
 ROOMY = Mailbox(4096)
 SHUTDOWN = 12.0
 """Seconds to let stages finish, then to end what is left of them."""
-
-_log = get_logger("tasks")
 
 
 async def task_system(inbox: Inbox[object], make: Callable[[], list[Child[Any]]], workshop: Workshop) -> None:
@@ -56,36 +46,6 @@ def task_child(commons: Commons) -> Child[Never]:
     """The child `tasks` of the root."""
     make = partial(_children, commons)
     return Child("tasks", task_system, make, commons.workshop, shutdown=SHUTDOWN)
-
-
-@attrs.frozen(eq=False)
-class Commons:
-    """What Main Agent and tasks have in common. find: the address of an actor by its path in the tree.
-
-    memory, evolution (of the persona): one for all.
-    """
-
-    parts: Parts
-    journal: Ref[JournalMessage]
-    find: Callable[[str], Ref[Any]]
-    memory: Callable[[], Memory]
-    evolution: Callable[[], Evolution]
-
-    @property
-    def workshop(self) -> Workshop:
-        """What tasks are given."""
-        return self.parts.workshop
-
-
-def commons_of(parts: Parts, journal: Ref[JournalMessage], find: Callable[[str], Ref[Any]]) -> Commons:
-    """The commons of a tree; what is slow to import is made when it is first asked for."""
-
-    def evolution() -> Evolution:
-        from pegasus.identity.evolution import Evolution
-
-        return Evolution(journal, parts.base or parts.persona, parts.clock)
-
-    return Commons(parts, journal, find, cache(partial(parts.workshop.memory, journal)), cache(evolution))
 
 
 def _children(commons: Commons) -> list[Child[Any]]:
@@ -116,49 +76,6 @@ def _children(commons: Commons) -> list[Child[Any]]:
     ]
 
 
-def make_faculties(commons: Commons, channels: list[ChannelNote]) -> Faculties:
-    """The Main Agent's prompt and tools, those that delegate among them."""
-    from pegasus.identity import main_prompt
-    from pegasus.main_agent import REPLY, Faculties
-    from pegasus.main_agent.delegating import ALIAS, delegating_tools
-    from pegasus.tasks.tools import task_tools
-    from pegasus.tools import current_time
-    from pegasus.tools.identity import persona_tool
-    from pegasus.tools.memory import memory_tools
-
-    parts, agent = commons.parts, commons.find(AGENT)
-    types = load_task_types(commons.workshop).described()
-    found = (
-        *delegating_tools(agent, types),
-        *memory_tools(commons.memory()),
-        current_time(parts.clock),
-        *task_tools(agent),
-        persona_tool(commons.evolution(), parts.settings.agent.owners),
-    )
-    tools = {tool.name: tool for tool in found if _is_wanted(tool.name, parts.settings.agent.tools)}
-    named = (REPLY.name, *(name for name in tools if name != ALIAS))
-    direct = parts.settings.agent.speech == "direct"
-    prompt = main_prompt(parts.persona, tools=named, channels=channels, subagents=types, direct=direct)
-    return Faculties(prompt, tools, frozenset({ALIAS}))
-
-
-async def memory_index(commons: Commons) -> str:
-    """What a session that begins is told of memory."""
-    return await _or_nothing(commons.memory().index_message)
-
-
-def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
-    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def make_works(commons: Commons) -> Works:
-    """What the Main Agent can see and end; whoever wants it wants the task system to run."""
-    from pegasus.main_agent.delegating import Delegated
-
-    commons.workshop.wanted.set()
-    return Delegated(commons.find(AGENT))
-
-
 def courier_child(journal: Ref[JournalMessage]) -> Child[Never]:
     """The listener of the task system, beside the Main Agent."""
 
@@ -168,16 +85,6 @@ def courier_child(journal: Ref[JournalMessage]) -> Child[Never]:
         await courier(inbox, journal)
 
     return Child("courier", run)
-
-
-def load_task_types(workshop: Workshop) -> TaskTypes:
-    """The built-in kinds of task and the user's own; what is wrong with a file is logged."""
-    from pegasus.tasks.types import BUILT_IN, load_types
-
-    types, problems = load_types(BUILT_IN, *workshop.subagents)
-    for problem in problems:
-        _log.warning("a kind of task", problem=problem)
-    return types
 
 
 def make_kit(commons: Commons) -> Kit:
@@ -193,7 +100,7 @@ def make_kit(commons: Commons) -> Kit:
     from pegasus.tools.registry import ToolRegistry
 
     parts, workshop = commons.parts, commons.workshop
-    settings, window = parts.settings, workshop.context_window()
+    settings, window = parts.settings, workshop.context_window("subagent")
     memory = commons.memory()
     registry = ToolRegistry((*workshop.tools(memory), *task_tools(commons.find(AGENT))))
     toolbox = ToolExecutor(registry, timeout=settings.tools.timeout, timeouts=settings.tools.timeouts)
@@ -202,7 +109,7 @@ def make_kit(commons: Commons) -> Kit:
         return workshop.model_for(task_type.model or "subagent")
 
     return Kit(
-        types=load_task_types(workshop),
+        types=commons.load_task_types(),
         thinker=Thinker(parts.persona, parts.clock),
         doer=Doer(toolbox, parts.clock),
         reflector=Reflector(parts.persona, window),
@@ -218,16 +125,4 @@ def _remembered(memory: Memory) -> Remembered:
     """Memory as tasks meet it: one that cannot be read costs nobody a task."""
     from pegasus.tasks.ports import Memory as Remembered
 
-    return Remembered(partial(_or_nothing, memory.index_message), partial(_or_nothing, memory.for_reflection))
-
-
-async def _or_nothing(read: Callable[[], Awaitable[str]]) -> str:
-    from actors import ActorError
-    from pegasus.memory import MemoryRefused
-    from pegasus.storage.messages import StorageError
-
-    try:
-        return await read()
-    except (MemoryRefused, OSError, StorageError, ActorError) as error:
-        _log.warning("memory cannot be read", error=str(error))
-        return ""
+    return Remembered(partial(or_nothing, memory.index_message), partial(or_nothing, memory.for_reflection))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
 from actors import Backoff, Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
+from pegasus.app.agent import make_answers, make_mind, make_works
+from pegasus.app.commons import BUS, commons_of
 from pegasus.app.economy import usage_child
 from pegasus.app.parts import Parts
-from pegasus.app.tasks import BUS, commons_of, courier_child, make_faculties, make_works, memory_index, task_child
+from pegasus.app.tasks import courier_child, task_child
 from pegasus.channels import AdapterMessage
 from pegasus.channels.switchboard import switchboard
-from pegasus.identity import ChannelNote
-from pegasus.main_agent import Faculties, Habits, MainAgentMessage, Mind, main_agent, publisher
-from pegasus.settings import Settings
+from pegasus.main_agent import Faculties, MainAgentMessage, main_agent, publisher
 from pegasus.storage.journal import journal
 from pegasus.storage.messages import JournalMessage
 
@@ -48,21 +48,26 @@ class Grown:
 
 async def grow(root: Supervisor, parts: Parts) -> Grown:
     """Start journal, tasks and Main Agent, one after the other; the channels come last (see `open_channels`)."""
-    settings, clock, workshop = parts.settings, parts.clock, parts.workshop
+    clock = parts.clock
     storage = await root.start_child(Child("journal", partial(journal, clock=clock), parts.disk, mailbox=BURST))
     if parts.economy is not None:
         keeper = usage_child(parts.economy, storage)  # under a supervisor of its own: its crash is nobody else's
         await root.start_child(Child("usage", supervisor([keeper], intensity=PATIENCE)))
     commons = commons_of(parts, storage, root.ref)
     await root.start_child(task_child(commons))
-    faculties = cache(partial(make_faculties, commons, _configured(settings)))
-    mind = Mind(parts.model, faculties, clock, _habits(settings), partial(memory_index, commons))
-    works = partial(make_works, commons)
-    publish = publisher(root.ref(BUS), clock, workshop.random)
-    run = partial(main_agent, announce=root.ref("channels/switchboard"), make_works=works, publish=publish)
+    mind = make_mind(commons)
+    run = partial(
+        main_agent,
+        announce=root.ref("channels/switchboard"),
+        make_works=partial(make_works, commons),
+        publish=publisher(root.ref(BUS), clock, parts.workshop.random),
+        answers=make_answers(commons),
+    )
     agent = Child("global", run, storage, mind, backoff=RETRY)
     await root.start_child(Child("main-agent", supervisor([agent, courier_child(storage)], intensity=PATIENCE)))
-    return Grown(root, storage, root.ref("main-agent/global"), faculties, commons.memory, commons.evolution, parts)
+    return Grown(
+        root, storage, root.ref("main-agent/global"), mind.make_faculties, commons.memory, commons.evolution, parts
+    )
 
 
 async def open_channels(
@@ -87,21 +92,3 @@ async def open_channels(
         for name, child in {**adapters, **clients}.items()
     ]
     await grown.root.start_child(Child("channels", supervisor([hub, gateway, *parkable], intensity=PATIENCE)))
-
-
-def _habits(settings: Settings) -> Habits:
-    agent = settings.agent
-    return Habits(
-        max_thoughts=agent.max_thoughts,
-        max_replies=agent.max_replies,
-        tool_timeout=settings.tools.timeout,
-        tool_timeouts=settings.tools.timeouts,
-        direct=agent.speech == "direct",
-        when_busy=agent.when_busy,
-        steer_cap=agent.steer_cap,
-        burst_cap=agent.burst_cap,
-    )
-
-
-def _configured(settings: Settings) -> list[ChannelNote]:
-    return [ChannelNote("cli", "main")] if settings.channels.cli.enabled else []

@@ -31,13 +31,14 @@ class Acted:
     replies: int
 
 
-async def act(item: Item, response: ModelResponse, session: Session, mind: Mind, replies: int) -> Acted:
-    """Record the thought, carry out its calls in order. replies: how many the item has had before.
+async def act(item: Item, response: ModelResponse, session: Session, mind: Mind, thoughts: int, replies: int) -> Acted:
+    """Record the thought, carry out its calls in order. thoughts: how many the item has had,
+    this one included; replies: how many were posted before.
 
     What a skill in force does not allow is refused, call by call: one of them may have brought it into force.
     """
     calls = session.own_ids(response.calls)
-    said = spoken(response.text, item, len(session.entries)) if mind.habits.direct and not calls else None
+    said = spoken(response.text, item, thoughts) if mind.habits.direct and not calls else None
     posts = _posts(item, calls, mind.habits.max_replies - replies)
     wanted = tuple(post for post in (said, *posts.values()) if isinstance(post, Post))
     turn = Entry(mind.clock(), "assistant", response.text, calls, metadata=_turn_metadata(response, spoken=said))

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 
 import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.conversation.entry import Entry
-from pegasus.main_agent.commands import HELP, command_of, status_text, stop_text
+from pegasus.main_agent.commands import Answers, command_of, help_text, status_text, stop_text
 from pegasus.main_agent.endings import apologise, close_open_calls
 from pegasus.main_agent.loading import load_session
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
@@ -29,7 +30,17 @@ from pegasus.main_agent.working import Work, Worker
 from pegasus.main_agent.works import Works
 from pegasus.messages import ChannelInfo, Json, Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Commit, Done, Item, JournalMessage, NextItem, Posted, Revoked, Waiting
+from pegasus.storage.messages import (
+    Commit,
+    Done,
+    Item,
+    JournalMessage,
+    NextItem,
+    Posted,
+    Revoked,
+    StorageError,
+    Waiting,
+)
 
 _log = get_logger("main_agent")
 
@@ -48,16 +59,17 @@ async def main_agent(
     announce: Ref[Typing | Progress] | None = None,
     make_works: Callable[[], Works] | None = None,
     publish: Publish | None = None,
+    answers: Answers = MappingProxyType({}),
 ) -> None:
     """Run the agent of one session. announce: who is told when it starts and ends thinking, and what it is about to say.
 
     make_works: gives the background work that it can see and end; None: there is none. publish: makes known what people
-    said, once it is dealt with.
+    said, once it is dealt with. answers: who answers a command that is not the agent's own, by its name.
 
     Cancelled or stopped: the running model call ends at once; its item is taken up again at the next start.
     """
     session = await load_session(path, journal, mind.clock, make_works, inbox.started)
-    agent = _Agent(session, journal, mind, announce, make_works, publish, started=trio.current_time())
+    agent = _Agent(session, journal, mind, announce, make_works, publish, answers, started=trio.current_time())
     async with trio.open_nursery() as nursery:
         agent.worker = Worker(session, mind, journal, agent.show, nursery.start_soon)
         nursery.start_soon(agent.main_lane)
@@ -90,6 +102,7 @@ class _Agent:
     announce: Ref[Typing | Progress] | None
     make_works: Callable[[], Works] | None
     publish: Publish | None
+    answers: Answers
     started: float
     worker: Worker = attrs.field(init=False)
     ended_before: dict[int, Ended] = attrs.field(init=False)
@@ -169,8 +182,25 @@ class _Agent:
             case "/status":
                 waiting = max(0, await self._accepted() - (self.running is not None))
                 return status_text(self.status(), waiting, trio.current_time() - self.started)
-            case _:
-                return HELP
+            case "/help":
+                return await self._help()
+            case other:
+                return await self._others_answer(other or "", item)
+
+    async def _help(self) -> str:
+        skilled = self.mind.make_faculties().skilled
+        called = await skilled.help() if skilled is not None else ""
+        text = help_text(self.answers)
+        return f"{text}\n\nSkills:\n{called}" if called else text
+
+    async def _others_answer(self, command: str, item: Item) -> str:
+        answer = self.answers.get(command)
+        if answer is None:
+            return f"{command} means nothing here."
+        try:
+            return await answer(item.message)
+        except StorageError as error:
+            return f"That did not work: {error}"
 
     async def _answer(self, item: Item, text: str, purpose: str) -> None:
         post = answer_to(item, text, purpose)

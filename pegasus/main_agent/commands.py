@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from pegasus.main_agent.messages import AgentStatus, Ended
+from pegasus.messages import InboundMessage
 from pegasus.wording import count, span
 
-CONTROL = frozenset({"/stop", "/help", "/status"})
+CONTROL: Final = frozenset({"/stop", "/help", "/status", "/usage", "/model", "/persona"})
 """These pass the queue; /new keeps its place in it."""
 
-HELP = """\
-/stop — end what I am working on right now, and say what was ended
-/new — put this conversation aside (it is archived) and begin a fresh one
-/status — what I am doing, and with which model
-/help — this list
-Anything else you write is a message to me."""
+Answers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
+"""Who answers which command. Raises StorageError."""
+
+_HELP: Final = {
+    "/stop": "end what I am working on right now, and say what was ended",
+    "/new": "put this conversation aside (it is archived) and begin a fresh one",
+    "/status": "what I am doing, and with which model",
+    "/usage": "what my model calls have used, and what is left of the budgets",
+    "/model": "which model thinks; my owner can choose another: /model provider/name, /model default",
+    "/persona": "who I am, and what I propose to change about that (for my owner to accept or reject)",
+    "/help": "this list",
+}
+_OWN: Final = frozenset({"/stop", "/new", "/status", "/help"})
+
+
+def help_text(answers: Collection[str]) -> str:
+    """The answer to /help. answers: the commands that somebody answers, beside the agent's own."""
+    lines = [f"{command} — {words}" for command, words in _HELP.items() if command in _OWN or command in answers]
+    return "\n".join([*lines, "Anything else you write is a message to me."])
 
 
 def command_of(text: str) -> str | None:

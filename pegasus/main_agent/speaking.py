@@ -60,10 +60,10 @@ def post_of(call: ToolCall, item: Item) -> Post | Unspeakable:
     )
 
 
-def spoken(text: str, item: Item, place: int) -> Post | None:
-    """What the model wrote is what is said (direct speech); None if it chose silence. place: makes the key unique."""
+def spoken(text: str, item: Item, thought: int) -> Post | None:
+    """What the model wrote is what is said (direct speech); None if it chose silence. thought: its number within the item."""
     said = text.strip()
-    return answer_to(item, said, f"text-{place}") if said and said != SILENCE else None
+    return answer_to(item, said, f"text-{thought}") if said and said != SILENCE else None
 
 
 def answer_to(item: Item, text: str, purpose: str) -> Post:

@@ -88,7 +88,7 @@ class Worker:
             response = await self._think(work)
             if response is not None:
                 thoughts += 1
-                acted = await act(work.item, response, self.session, self.mind, replies)
+                acted = await act(work.item, response, self.session, self.mind, thoughts, replies)
                 replies += acted.replies
                 if not acted.again:
                     return
@@ -132,7 +132,7 @@ class Worker:
 
     async def _wait_for_newer(self, work: Work, thought: trio.CancelScope) -> None:
         newer = await self._newer(work, wait=True)
-        if newer is not None and self._may_join(newer):
+        if newer is not None and self._may_join(newer, work):
             thought.cancel()
 
     def _model(self, item: Item) -> LanguageModel:
@@ -189,7 +189,7 @@ class Worker:
         before = len(work.items)
         while len(work.items) < most:
             newer = await self._newer(work, wait=False)
-            if newer is None or not self._may_join(newer):
+            if newer is None or not self._may_join(newer, work):
                 break
             taken = await self.journal.ask(Take, newer.n)
             if taken is None:
@@ -198,9 +198,17 @@ class Worker:
             work.items.append(taken)  # not before: one that is cut off here is handed out again
         return len(work.items) > before
 
-    def _may_join(self, item: Item) -> bool:
-        """Commands and skills keep their place in the queue: each begins something of its own."""
-        return is_notice(item) or not item.message.text.lstrip().startswith("/")
+    def _may_join(self, item: Item, work: Work) -> bool:
+        """Whether it goes on with what is worked on: the same person in the same thread, or a task's word for it.
+
+        Commands and skills keep their place in the queue: each begins something of its own.
+        """
+        here, there = work.item.message.channel, item.message.channel
+        if here.reply_to != there.reply_to:
+            return False
+        if is_notice(item):
+            return True
+        return here.user_id == there.user_id and not item.message.text.lstrip().startswith("/")
 
     async def _newer(self, work: Work, *, wait: bool) -> Item | None:
         return await self.journal.ask(Newer, work.item.message.channel.address, work.item.n, wait)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 
 import attrs
 import trio
@@ -25,9 +27,11 @@ from pegasus.main_agent import AgentStatus, Ended, GetStatus, Stop
 from pegasus.memory import Memory
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models.base import LanguageModel
+from pegasus.models.tokens import Counter, Gauge
 from pegasus.settings import Settings
 from pegasus.storage.journal import FLUSH_AFTER
 from pegasus.storage.messages import Accepted, Connected, JournalMessage, Overloaded, Waiting
+from pegasus.testing.disk_archives import DiskArchives
 from pegasus.testing.disk_shelf import DiskShelf
 from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import MemoryDisk
@@ -35,6 +39,8 @@ from pegasus.tools import Tool, current_time
 from pegasus.tools.memory import memory_tools
 
 CLI = ChannelInfo("cli", "main")
+WINDOW = 100_000
+"""Tokens of the context window, where the settings name none."""
 START = 1_772_020_800_000
 """The wall clock of a world at virtual time 0: 2026-02-25 12:00:00 UTC, ms since the epoch."""
 
@@ -101,23 +107,39 @@ async def open_world(
     tools: Sequence[Tool] = (),
     subagents: Sequence[Path] = (),
     clock: Callable[[], int] = wall_clock,
+    skills: Sequence[Path] = (),
+    models: Mapping[str, LanguageModel] = MappingProxyType({}),
 ) -> AsyncIterator[World]:
     """Start an agent; leaving the block stops it in order. `kill` ends it like a power failure instead.
 
     task_model: thinks in tasks, if it is another one. tools: what tasks have beside memory and current_time. subagents: folders
-    of SUBAGENT.md. clock: the wall clock, ms since the epoch.
+    of SUBAGENT.md. skills: folders of skills, beside the built-in ones. clock: the wall clock, ms since the epoch. models: other
+    ones, by role ("compact", say) or by name.
 
     channels: by default one of type "cli". The same ones may be given to the next world on the same disk.
     """
     disk = disk or MemoryDisk()
-    parts = Parts(
-        settings or Settings(),
-        disk,
-        model,
-        BUILT_IN,
-        clock,
-        _workshop(disk, task_model or model, tools, subagents, clock),
+    settings = settings or Settings()
+    window = settings.models.context_window or WINDOW
+
+    def model_for(role: str) -> LanguageModel:
+        return models.get(role) or task_model or model
+
+    workshop = Workshop(
+        workspace=Path(),
+        subagents=tuple(subagents),
+        memory=lambda journal: Memory(journal, DiskShelf(disk), clock),
+        tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
+        model_for=model_for,
+        talker_for=model_for,
+        context_window=lambda role: window,
+        random=Random(0),  # noqa: S311
+        counter=cache(partial(Counter, Gauge())),
+        skills=tuple(skills),
+        archives=DiskArchives(disk),
     )
+    workshop.wanted.set()
+    parts = Parts(settings, disk, model, BUILT_IN, clock, workshop)
     channels = channels or (FakeChannel("cli"),)
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT, name="pegasus") as root:
         grown = await grow(root, parts)
@@ -127,26 +149,6 @@ async def open_world(
         nobody = Child("gateway", FakeChannel("").run, grown.journal)
         await open_channels(grown, nobody, adapters, {})
         yield World(root, grown, disk, {channel.kind: channel for channel in channels})
-
-
-def _workshop(
-    disk: MemoryDisk,
-    model: LanguageModel,
-    tools: Sequence[Tool],
-    subagents: Sequence[Path],
-    clock: Callable[[], int],
-) -> Workshop:
-    workshop = Workshop(
-        workspace=Path(),
-        subagents=tuple(subagents),
-        memory=lambda journal: Memory(journal, DiskShelf(disk), clock),
-        tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
-        model_for=lambda role: model,
-        context_window=lambda: 100_000,
-        random=Random(0),  # noqa: S311
-    )
-    workshop.wanted.set()
-    return workshop
 
 
 async def kill(world: World, *, torn_bytes: int = 0) -> None:

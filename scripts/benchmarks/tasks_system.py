@@ -16,8 +16,9 @@ from actors import ActorInfo, Child, Inbox, Ref, Started, Supervisor, open_super
 from benchmarks.processes import BenchError
 from benchmarks.provider import Provider
 from benchmarks.wires import Wire
+from pegasus.app.commons import AGENT, commons_of
 from pegasus.app.parts import Parts, Workshop
-from pegasus.app.tasks import AGENT, commons_of, task_child
+from pegasus.app.tasks import task_child
 from pegasus.identity import BUILT_IN
 from pegasus.memory import FolderShelf, Memory
 from pegasus.messages import Json, Metadata
@@ -173,7 +174,8 @@ async def task_system(
         memory=lambda ref: Memory(ref, FolderShelf(data / "memory")),
         tools=lambda memory: (*standard_tools(chosen.tools, memory, now), step()),
         model_for=model_for,
-        context_window=lambda: 128_000,
+        talker_for=model_for,
+        context_window=lambda role: 128_000,
         random=Random(),
     )
     parts = Parts(chosen, disk, model_for("default"), BUILT_IN, now, workshop)

@@ -1,0 +1,161 @@
+"""What the Main Agent is made of: its mind, its tools and prompt, and the answers to commands that others know."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from pegasus.app.commons import AGENT, Commons
+from pegasus.identity import ChannelNote
+from pegasus.main_agent import Faculties, Habits, Mind
+
+if TYPE_CHECKING:
+    from pegasus.main_agent.compaction import Compactor
+    from pegasus.main_agent.works import Works
+    from pegasus.messages import InboundMessage
+    from pegasus.models.base import ModelRequest
+    from pegasus.settings import Settings
+
+Answer = Callable[["InboundMessage"], Awaitable[str]]
+"""Answers a command."""
+
+
+def make_mind(commons: Commons) -> Mind:
+    """What the agent thinks with. What is slow to import is made at its first thought, or when somebody has time for it."""
+    parts, workshop = commons.parts, commons.workshop
+    return Mind(
+        parts.model,
+        cache(partial(make_faculties, commons)),
+        parts.clock,
+        _habits(parts.settings),
+        commons.memory_index,
+        workshop.talker_for,
+        partial(make_compactor, commons),
+        partial(_tokens, commons) if workshop.counter is not None else None,
+    )
+
+
+def make_works(commons: Commons) -> Works:
+    """What the Main Agent can see and end; whoever wants it wants the task system to run."""
+    from pegasus.main_agent.delegating import Delegated
+
+    commons.workshop.wanted.set()
+    return Delegated(commons.find(AGENT))
+
+
+def make_answers(commons: Commons) -> Mapping[str, Answer]:
+    """Who answers which command, beside those that the agent answers itself."""
+    parts = commons.parts
+    owners = parts.settings.agent.owners
+
+    async def usage(message: InboundMessage) -> str:
+        if parts.economy is None:
+            return "Nobody keeps count of what I use."
+        return await parts.economy.text(message.channel)
+
+    async def model(message: InboundMessage) -> str:
+        from pegasus.main_agent.ranks import is_owner
+        from pegasus.models.choosing import model_command
+
+        if parts.switch is None:
+            return f"I think with {parts.model.name}."
+        argument = message.text.strip().partition(" ")[2]
+        return await model_command(argument, parts.switch, owner=is_owner(message.channel, owners))
+
+    async def persona(message: InboundMessage) -> str:
+        from pegasus.main_agent.persona_command import persona_answer
+
+        return await persona_answer(commons.evolution(), parts.persona, owners, message.text, message.channel)
+
+    return {"/usage": usage, "/model": model, "/persona": persona}
+
+
+# ------------------------------------------------------------------ its parts
+
+
+def make_faculties(commons: Commons) -> Faculties:
+    """The prompt and the tools, those that delegate among them."""
+    from pegasus.identity import main_prompt
+    from pegasus.main_agent import REPLY
+    from pegasus.main_agent.archives import archive_tool
+    from pegasus.main_agent.delegating import ALIAS, delegating_tools
+    from pegasus.main_agent.skilled import Skilled
+    from pegasus.skills import BUILT_IN, Skills, listing
+    from pegasus.tasks.tools import task_tools
+    from pegasus.tools import current_time
+    from pegasus.tools.identity import persona_tool
+    from pegasus.tools.memory import memory_tools
+
+    parts, workshop, agent = commons.parts, commons.workshop, commons.find(AGENT)
+    types = commons.load_task_types().described()
+    skills = Skills(BUILT_IN, *workshop.skills, in_thread=workshop.in_thread)
+    skilled = Skilled(skills, agent, workshop.model_for)
+    found = (
+        *delegating_tools(agent, types),
+        skilled.tool(),
+        *memory_tools(commons.memory()),
+        current_time(parts.clock),
+        *task_tools(agent),
+        *((archive_tool(workshop.archives),) if workshop.archives is not None else ()),
+        persona_tool(commons.evolution(), parts.settings.agent.owners),
+    )
+    tools = {tool.name: tool for tool in found if _is_wanted(tool.name, parts.settings.agent.tools)}
+    prompt = main_prompt(
+        parts.persona,
+        tools=(REPLY.name, *(name for name in tools if name != ALIAS)),
+        channels=_configured(parts.settings),
+        subagents=types,
+        skills=listing(skills.all(), workshop.context_window("default")),
+        direct=parts.settings.agent.speech == "direct",
+    )
+    return Faculties(prompt, tools, frozenset({ALIAS}), skilled)
+
+
+def make_compactor(commons: Commons) -> Compactor:
+    """What keeps the session within the model's window."""
+    from pegasus.main_agent.compaction import Compactor, Limits
+    from pegasus.main_agent.compaction.task_outlook import TaskOutlook
+
+    settings, workshop = commons.parts.settings, commons.workshop
+    limits = Limits(
+        window=partial(workshop.context_window, "default"),
+        compact_window=partial(workshop.context_window, "compact"),
+        threshold=settings.session.compact_threshold,
+        timeout=settings.models.timeout,
+    )
+    return Compactor(
+        partial(workshop.model_for, "compact"),
+        limits,
+        commons.parts.clock,
+        TaskOutlook(commons.find(AGENT)),
+        commons.memory_index,
+    )
+
+
+async def _tokens(commons: Commons, request: ModelRequest, limit: int) -> int:
+    counter = commons.workshop.counter
+    return 0 if counter is None else await counter().compare(request, limit)
+
+
+def _habits(settings: Settings) -> Habits:
+    agent = settings.agent
+    return Habits(
+        max_thoughts=agent.max_thoughts,
+        max_replies=agent.max_replies,
+        tool_timeout=settings.tools.timeout,
+        tool_timeouts=settings.tools.timeouts,
+        direct=agent.speech == "direct",
+        when_busy=agent.when_busy,
+        steer_cap=agent.steer_cap,
+        burst_cap=agent.burst_cap,
+    )
+
+
+def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _configured(settings: Settings) -> list[ChannelNote]:
+    return [ChannelNote("cli", "main")] if settings.channels.cli.enabled else []
