@@ -44,7 +44,8 @@ class Life:
         self.wires = Wires(self.wrong)
         fails = {plan.number for plan in self.plans.values() if plan.fails}
         self.agent = Agent(self.wires.send, self._takes, fails, self.wrong)
-        self.worker = Worker(self.wires.send, self._errand, self.wrong)
+        self.worker = Worker(self.wires.send, self._errand, self.agent.generate, self.wrong)
+        self.agent.window = self.story.true_window * WINDOW
         self.disk = Machine(0.0)
         kinds = dict.fromkeys(place.type for place in PLACES)
         self.channels = {kind: _Channel(kind, self) for kind in kinds}

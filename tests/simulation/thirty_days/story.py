@@ -126,7 +126,8 @@ ACTORS = (
 
 
 class Story:
-    """All that is decided by the seed. talks: about how many times a day somebody begins to say something."""
+    """All that is decided by the seed. talks: about how many times a day somebody begins to say something. true_window: the model's
+    own, as a part of what the settings say that it is."""
 
     def __init__(self, random, talks=10):
         self.random = random
@@ -135,6 +136,7 @@ class Story:
         self.recovery = random.choice(["resume", "resume", "fail"])
         self.when_busy = random.choice(["followup", "steer", "interrupt"])
         self.burst_cap = random.choice([1, 3])
+        self.true_window = random.choice([1.0, 1.0, 0.6])
         self.acknowledges = {place.type: random.random() < 0.8 for place in PLACES}
         self._hello()
         self._facts()
@@ -244,7 +246,7 @@ class Story:
 
     def _disasters(self):
         random = self.random
-        kinds = {"power": 2, "operation": 4, "kill": 3, "restart": 3, "crash": 14, "clock": 5, "full": 2, "errors": 4}
+        kinds = {"power": 3, "operation": 7, "kill": 5, "restart": 3, "crash": 24, "clock": 5, "full": 2, "errors": 4}
         for kind, count in kinds.items():
             for _ in range(count):
                 at = random.uniform(0.2 * DAY, (DAYS - 0.5) * DAY)

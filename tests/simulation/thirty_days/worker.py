@@ -14,16 +14,19 @@ EPISODES = "episodes/2026-03.md"
 
 
 class Worker:
-    """errands: gives the errand of a number. learnt: those about which it was told that memory has what it wrote."""
+    """errands: gives the errand of a number. summarise: who answers for the role "compact". learnt: the errands about which it was
+    told that memory has what it wrote."""
 
     name = "openai/gpt-test"
 
-    def __init__(self, send, errands, wrong):
-        self._send, self._errands, self._wrong = send, errands, wrong
+    def __init__(self, send, errands, summarise, wrong):
+        self._send, self._errands, self._summarise, self._wrong = send, errands, summarise, wrong
         self.calls = 0
         self.learnt = set()
 
     async def generate(self, request):
+        if request.label.role == "compact":
+            return await self._summarise(request)
         tokens = self._send(request, is_main=False) // 4
         self.calls += 1
         if not is_valid(request.turns):
