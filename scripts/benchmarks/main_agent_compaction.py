@@ -21,7 +21,7 @@ from benchmarks.wires import WIRES
 from benchmarks.workplace import Workplace
 
 MESSAGES = 5000
-THOUGHT, SUMMARY = 0.3, 3.0
+THOUGHT, SUMMARY = 0.5, 5.0
 """Seconds that the provider takes."""
 WINDOW = 480_000
 MOST = 80
