@@ -19,6 +19,7 @@ from tests.simulation.thirty_days.verdict import Verdict
 
 SEEDS = int(os.environ.get("PEGASUS_LIVES", "1"))
 FIRST = int(os.environ.get("PEGASUS_FIRST_LIFE", "0"))
+TROUBLES = int(os.environ.get("PEGASUS_TROUBLES", "1"))
 
 
 def lived(seed, **options):
@@ -30,7 +31,7 @@ def lived(seed, **options):
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 def test_thirty_days_keep_every_promise(seed):
-    life, verdict = lived(seed)
+    life, verdict = lived(seed, troubles=TROUBLES)
     shares = " ".join(f"{form} {cache.share:.2%}" for form, cache in life.wires.caches.items())
     print(
         f"life {seed} ({life.story.when_busy}, {life.story.recovery}): {len(life.accepted)} messages, {len(verdict.replies)} replies,"

@@ -35,8 +35,8 @@ SHUT_DOWN = 4 * DAY
 class Life:
     """One story on one disk. wrong: what was seen to be wrong while it ran; `verdict` says the rest."""
 
-    def __init__(self, random, talks=10, agent=None):
-        self.story = Story(random, talks)
+    def __init__(self, random, agent=None, **options):
+        self.story = Story(random, **options)
         self.settings = agent or settings.Agent(when_busy=self.story.when_busy, burst_cap=self.story.burst_cap)
         self.random = random
         self.plans = self.story.all
@@ -46,7 +46,7 @@ class Life:
         self.agent = Agent(self.wires.send, self._takes, fails, self.wrong)
         self.worker = Worker(self.wires.send, self._errand, self.agent.generate, self.wrong)
         self.agent.window = self.story.true_window * WINDOW
-        self.disk = Machine(0.0)
+        self.disk = Machine(self.story.slow_disk)
         kinds = dict.fromkeys(place.type for place in PLACES)
         self.channels = {kind: _Channel(kind, self) for kind in kinds}
         self.world = None

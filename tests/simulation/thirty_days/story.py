@@ -126,16 +126,17 @@ ACTORS = (
 
 
 class Story:
-    """All that is decided by the seed. talks: about how many times a day somebody begins to say something. true_window: the model's
-    own, as a part of what the settings say that it is."""
+    """All that is decided by the seed. talks: about how many times a day somebody begins to say something. troubles: how many times
+    as many disasters. true_window: the model's own, as a part of what the settings say that it is."""
 
-    def __init__(self, random, talks=10):
+    def __init__(self, random, talks=10, troubles=1):
         self.random = random
         self._number = 0
         self.messages: list[Message] = []
         self.recovery = random.choice(["resume", "resume", "fail"])
         self.when_busy = random.choice(["followup", "steer", "interrupt"])
         self.burst_cap = random.choice([1, 3])
+        self.slow_disk = random.choice([0, 0, 0.001, 0.03])
         self.true_window = random.choice([1.0, 1.0, 0.6])
         self.acknowledges = {place.type: random.random() < 0.8 for place in PLACES}
         self._hello()
@@ -145,7 +146,7 @@ class Story:
         for day in range(6, DAYS - 3, random.randint(7, 9)):
             self._say(day * DAY + random.uniform(0, HOUR), "new", OWNERS)
         self.messages.sort(key=lambda message: message.at)
-        self.disasters = sorted(self._disasters(), key=lambda disaster: disaster.at)
+        self.disasters = sorted(self._disasters(troubles), key=lambda disaster: disaster.at)
 
     @property
     def all(self):
@@ -244,11 +245,11 @@ class Story:
             answer = self._message(pause, "answer", place, about=about, fact=("", "", value))
         self._say(at, "errand", place, errand=errand, answer=answer, twice=self._twice())
 
-    def _disasters(self):
+    def _disasters(self, troubles):
         random = self.random
         kinds = {"power": 3, "operation": 7, "kill": 5, "restart": 3, "crash": 24, "clock": 5, "full": 2, "errors": 4}
         for kind, count in kinds.items():
-            for _ in range(count):
+            for _ in range(count * troubles):
                 at = random.uniform(0.2 * DAY, (DAYS - 0.5) * DAY)
                 if random.random() < 0.7:  # while something is being done
                     at = random.choice(self.messages).at + random.choice([0.0, 0.01, 0.6, 1.0, 3.0, 20.0])
