@@ -6,7 +6,7 @@ import attrs
 
 from pegasus.conversation.entry import Entry
 from pegasus.main_agent.mind import Mind
-from pegasus.main_agent.progress import thinks_again
+from pegasus.main_agent.progress import UNFINISHED, thinks_again
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.speaking import (
     REPLY,
@@ -18,6 +18,7 @@ from pegasus.main_agent.speaking import (
     spoken,
 )
 from pegasus.messages import Json
+from pegasus.models import unfinished
 from pegasus.models.base import ModelResponse, ToolCall
 from pegasus.storage.messages import Item, Post, PostResult
 from pegasus.tools import ToolContext, run_tool
@@ -32,19 +33,19 @@ class Acted:
 
 
 async def act(item: Item, response: ModelResponse, session: Session, mind: Mind, thoughts: int, replies: int) -> Acted:
-    """Record the thought, carry out its calls in order. thoughts: how many the item has had,
-    this one included; replies: how many were posted before.
+    """Record the thought, carry out its calls in order.
 
+    thoughts: how many the item has had, this one included; replies: how many were posted before.
     What a skill in force does not allow is refused, call by call: one of them may have brought it into force.
     """
     calls = session.own_ids(response.calls)
     said = spoken(response.text, item, thoughts) if mind.habits.direct and not calls else None
     posts = _posts(item, calls, mind.habits.max_replies - replies)
     wanted = tuple(post for post in (said, *posts.values()) if isinstance(post, Post))
-    turn = Entry(mind.clock(), "assistant", response.text, calls, metadata=_turn_metadata(response, spoken=said))
-    results = await session.commit((turn,), wanted)
+    note = _cut_off(response, mind)
+    results = await session.commit((turn_of(response, mind.clock(), calls, said), *note), wanted)
     posted = dict(zip((post.key for post in wanted), results, strict=True))
-    again, count = False, 0 if said is None else 1
+    again, count = bool(note), 0 if said is None else 1
     for call in calls:
         refusal = refusal_of(call, item, session, mind)
         if refusal is not None:
@@ -55,6 +56,12 @@ async def act(item: Item, response: ModelResponse, session: Session, mind: Mind,
         again = again or thinks_again(call.name, result)
         count += call.name == REPLY.name and not result.failed
     return Acted(again, count)
+
+
+def _cut_off(response: ModelResponse, mind: Mind) -> tuple[Entry, ...]:
+    """The note after an answer that is not whole, so that the model goes on; on disk with it, for a restart must know."""
+    note = unfinished(response)
+    return () if note is None else (Entry(mind.clock(), "system", note, metadata={"type": UNFINISHED}),)
 
 
 def refusal_of(call: ToolCall, item: Item, session: Session, mind: Mind) -> str | None:
@@ -104,14 +111,15 @@ def _result(call: ToolCall, mind: Mind, content: str, failed: bool = False) -> E
     return Entry(mind.clock(), "tool", content, call_id=call.id, metadata=metadata)
 
 
-def _turn_metadata(response: ModelResponse, *, spoken: Post | None) -> dict[str, Json]:
+def turn_of(response: ModelResponse, now: int, calls: tuple[ToolCall, ...] = (), said: Post | None = None) -> Entry:
+    """The assistant entry of a thought. calls: with their own ids; said: what it says in direct speech."""
     usage = response.usage
     metadata: dict[str, Json] = {
         "usage": {"promptTokens": usage.prompt_tokens, "completionTokens": usage.completion_tokens},
         "stopReason": response.stop_reason,
     }
-    if spoken is not None:
+    if said is not None:
         metadata["spoken"] = True
     if response.thinking:
         metadata |= {"thinking": list(response.thinking), "thinkingOf": response.thinking_of}
-    return metadata
+    return Entry(now, "assistant", response.text, calls, metadata=metadata)

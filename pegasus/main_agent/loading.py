@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from actors import Ref
 from pegasus.conversation.entry import BadEntry, Entry, decode, encode
+from pegasus.conversation.media import Pictures
 from pegasus.conversation.repair import OpenCall, is_well_formed, open_calls, repair
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.speaking import post_key, reply_result
@@ -41,8 +42,9 @@ async def load_session(
         entries, bad = _decode_all(lines)
         torn = lines.bad
         del content, lines
-        if not bad and is_well_formed(entries):
-            return Session(path, entries, journal)
+        whole = not bad and is_well_formed(entries)
+    if whole:
+        return await _with_pictures(path, entries, journal)
     repaired = repair(entries, await _recorded(entries, journal, make_works, up), clock())
     for note in (*bad, *repaired.notes):
         _log.warning("repaired the session", path=path, what=note)
@@ -51,9 +53,15 @@ async def load_session(
         if bad:
             aside = b"".join(line.raw + b"\n" for line in torn)
             await until_written(lambda: journal.ask(ReplaceFile, f"{path}.bad-{clock()}", aside), path)
-        whole = b"".join(map(encode, repaired.entries))
-        await until_written(lambda: journal.ask(ReplaceFile, path, whole), path)
-    return Session(path, repaired.entries, journal)
+        content = b"".join(map(encode, repaired.entries))
+        await until_written(lambda: journal.ask(ReplaceFile, path, content), path)
+    return await _with_pictures(path, repaired.entries, journal)
+
+
+async def _with_pictures(path: str, entries: Sequence[Entry], journal: Ref[JournalMessage]) -> Session:
+    pictures = Pictures()
+    await pictures.load(journal, entries)
+    return Session(path, entries, journal, pictures)
 
 
 LONG = 1 << 20

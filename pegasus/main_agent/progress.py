@@ -17,6 +17,8 @@ from pegasus.main_agent.messages import Ended
 
 OUTWARD = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
 """Tools whose success leads to no further thought (seed 000; trap T22)."""
+UNFINISHED = "unfinished"
+"""Type of the note after an answer that was cut off; the model goes on."""
 FORK = '{"taskId":'
 """How the result of a skill begins that has become a task; what it says leads to no further thought."""
 
@@ -52,6 +54,8 @@ def progress_from(entries: Sequence[Entry], start: int) -> Progress:
             thoughts, pending = thoughts + 1, False
             replies += entry.metadata.get("spoken") is True
             calls = {call.id: call.name for call in entry.calls}
+        elif entry.metadata.get("type") == UNFINISHED:
+            pending = True
         elif entry.role == "tool":
             name = calls.get(entry.call_id or "", "")
             replies += name == "reply" and not entry.failed

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pegasus.conversation.entry import Entry
+from pegasus.conversation.media import Kept
 from pegasus.conversation.sanitize import user_content
 from pegasus.main_agent.notices import content_of, is_notice, metadata_of
-from pegasus.messages import Json, Media
+from pegasus.messages import Json
 from pegasus.storage.messages import Item
 
 if TYPE_CHECKING:
     from pegasus.main_agent.skilled import Invocation
 
+NOTHING_KEPT: Final = Kept()
 
-def user_entry(item: Item, now: int, called: Invocation | None = None) -> Entry:
-    """The user entry of an item. now: wall clock, ms. called: the skill that the message calls."""
+
+def user_entry(item: Item, now: int, called: Invocation | None = None, kept: Kept = NOTHING_KEPT) -> Entry:
+    """The user entry of an item. now: wall clock, ms. called: the skill that the message calls. kept: what was attached to it."""
     message = item.message
     if is_notice(item):
         return Entry(now, "user", content_of(message), metadata={"item": item.n, **metadata_of(message)})
-    attachments = tuple(map(_attachment, message.media))
     metadata: dict[str, Json] = {"item": item.n, "messageId": message.id}
-    if called is None:
-        return Entry(now, "user", user_content(message.text, message.channel, attachments), metadata=metadata)
-    content = user_content(called.text, message.channel, attachments)
-    return Entry(now, "user", content, metadata={**metadata, **called.metadata})
-
-
-def _attachment(media: Media) -> str:
-    return f"(attached: {media.name}, {media.mime}, {len(media.data) * 3 // 4:,} bytes; this version cannot open it)"
+    if message.channel.user_id is not None:
+        metadata["userId"] = message.channel.user_id
+    if kept.refs:
+        metadata["media"] = list(kept.refs)
+    text = message.text if called is None else called.text
+    more = {} if called is None else called.metadata
+    return Entry(now, "user", user_content(text, message.channel, kept.labels), metadata={**metadata, **more})

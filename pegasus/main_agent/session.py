@@ -10,6 +10,7 @@ import trio
 
 from actors import Answer, Ref
 from pegasus.conversation.entry import Entry, encode
+from pegasus.conversation.media import Pictures
 from pegasus.conversation.projection import Projection
 from pegasus.conversation.repair import unique_ids
 from pegasus.main_agent.progress import Next, Progress, closed_by, progress_from
@@ -56,10 +57,20 @@ async def _step_aside() -> None:
 
 
 class Session:
-    """One conversation, `path` below data/. What is in memory is what the file will hold; see `loading` for the start."""
+    """One conversation, `path` below data/. What is in memory is what the file will hold; see `loading` for the start.
 
-    def __init__(self, path: str, entries: Sequence[Entry], journal: Ref[JournalMessage]) -> None:
+    pictures: those of its entries that the model can see.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        entries: Sequence[Entry],
+        journal: Ref[JournalMessage],
+        pictures: Pictures | None = None,
+    ) -> None:
         self.path = path
+        self.pictures = Pictures() if pictures is None else pictures
         self._journal = journal
         self.replies: tuple[OutboundMessage, ...] = ()
         """What was said since `begin`."""
@@ -71,7 +82,7 @@ class Session:
 
     def _start(self, entries: Sequence[Entry]) -> None:
         self.entries: list[Entry] = list(entries)
-        self.projection = Projection(entries)
+        self.projection = Projection(entries, self.pictures)
         self._used_ids = {call.id for entry in entries for call in entry.calls}
         self._starts = {entry.item: place for place, entry in enumerate(entries) if entry.item is not None}
 

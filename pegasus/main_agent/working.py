@@ -8,6 +8,7 @@ worked on, and the ones before it are as good as done, for it stands behind them
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,14 +16,15 @@ import trio
 
 from actors import Ref
 from pegasus.conversation.entry import Entry
-from pegasus.main_agent.acting import act
+from pegasus.conversation.media import keep_media
+from pegasus.main_agent.acting import act, turn_of
 from pegasus.main_agent.endings import apologise, give_up, model_failure, repeat_apology
 from pegasus.main_agent.mind import Mind
 from pegasus.main_agent.notices import is_notice
 from pegasus.main_agent.progress import Next
 from pegasus.main_agent.recording import user_entry
 from pegasus.main_agent.room import Room
-from pegasus.main_agent.session import Session
+from pegasus.main_agent.session import Session, until_written
 from pegasus.messages import Progress
 from pegasus.models.base import Label, LanguageModel, ModelError, ModelRequest, ModelResponse
 from pegasus.storage.messages import Item, JournalMessage, Newer, Take
@@ -30,6 +32,7 @@ from pegasus.storage.messages import Item, JournalMessage, Newer, Take
 if TYPE_CHECKING:
     from pegasus.main_agent.skilled import Invocation, Skilled
 
+REFUSED = "Sorry, the model that thinks for me declined to answer this."
 DRAFT_EVERY = 0.25
 """Seconds between two drafts of a reply that is being written (direct speech)."""
 
@@ -88,6 +91,10 @@ class Worker:
             response = await self._think(work)
             if response is not None:
                 thoughts += 1
+                if response.stop_reason == "refusal" and not response.calls and not replies:
+                    await self.session.add(turn_of(response, self.mind.clock()))
+                    await apologise(work.item, self.session, self.mind.clock(), REFUSED)
+                    return
                 acted = await act(work.item, response, self.session, self.mind, thoughts, replies)
                 replies += acted.replies
                 if not acted.again:
@@ -177,7 +184,10 @@ class Worker:
 
     async def _record(self, item: Item, called: Invocation | None = None) -> None:
         preface = await self._preface() if self.session.is_fresh else ()
-        await self.session.add(*preface, user_entry(item, self.mind.clock(), called))
+        kept = await until_written(
+            partial(keep_media, self.journal, item.message.media, self.session.pictures), "media"
+        )
+        await self.session.add(*preface, user_entry(item, self.mind.clock(), called, kept))
 
     async def _preface(self) -> tuple[Entry, ...]:
         """What stands before the first message of a session: the index of memory (checklist 96)."""
