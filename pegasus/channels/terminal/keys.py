@@ -9,6 +9,9 @@ COMMANDS = {
     "/status": "what the agent is doing",
     "/stop": "end the running thought and its tasks",
     "/new": "start a new conversation",
+    "/model": "which model thinks; /model provider/name for another",
+    "/usage": "what model calls have used",
+    "/persona": "who the agent is",
     "/exit": "leave the chat (also /quit)",
 }
 """Offered for completion; the agent's own skills are commands too, and are sent like any text."""

@@ -24,7 +24,8 @@ DOUBT_SECONDS = 30.0
 ANSWERED_SECONDS = 2.0
 """The same, once the turn has had a reply."""
 
-_ANSWERED_AT_ONCE = frozenset({"/stop", "/help", "/status"})
+ANSWERED_AT_ONCE = frozenset({"/stop", "/help", "/status", "/usage", "/model", "/persona"})
+"""Commands that pass the queue: no thought begins and ends with them."""
 
 Write: TypeAlias = Callable[[str], Awaitable[None]]
 
@@ -34,7 +35,7 @@ class Turn:
 
     def __init__(self, text: str) -> None:
         self.dropped: Dropped | None = None
-        self._command = text.strip().partition(" ")[0].lower() in _ANSWERED_AT_ONCE
+        self._command = text.strip().partition(" ")[0].lower() in ANSWERED_AT_ONCE
         self._accepted = False
         self._replied = False
         self._thinking = False

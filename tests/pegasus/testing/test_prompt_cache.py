@@ -30,4 +30,9 @@ def test_a_session_that_begins_is_not_counted_but_one_whose_first_turn_grows_is(
 
 
 def test_common_prefix():
-    assert [common_prefix(*pair) for pair in ((b"", b"a"), (b"ab", b"ac"), (b"ab", b"abc"), (b"x", b"y"))] == [0, 1, 2, 0]
+    assert [common_prefix(*pair) for pair in ((b"", b"a"), (b"ab", b"ac"), (b"ab", b"abc"), (b"x", b"y"))] == [
+        0,
+        1,
+        2,
+        0,
+    ]

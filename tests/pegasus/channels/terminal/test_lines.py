@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 import trio
 
-from pegasus.channels.terminal.lines import ANSWERED_SECONDS, AWAY_SECONDS, DOUBT_SECONDS, LineChat, Turn
+from pegasus.channels.terminal.lines import (
+    ANSWERED_AT_ONCE,
+    ANSWERED_SECONDS,
+    AWAY_SECONDS,
+    DOUBT_SECONDS,
+    LineChat,
+    Turn,
+)
 from pegasus.channels.terminal.talk import Gone
 from pegasus.gateway.client import Accepted, Dropped, Offline
+from pegasus.main_agent import CONTROL
 from pegasus.messages import ChannelInfo, OutboundMessage, Typing
 
 CHANNEL = ChannelInfo("cli", "main")
@@ -328,3 +336,7 @@ async def test_a_doubt_does_not_outlive_its_turn(rig, autojump_clock):
         nursery.start_soon(cut_then_busy)
         assert await rig.run("one", "two") == 0
     assert rig.out == ["two\n"]
+
+
+def test_the_commands_that_are_answered_at_once_are_those_that_pass_the_queue():
+    assert ANSWERED_AT_ONCE == CONTROL
