@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from pegasus.app.commons import AGENT, Commons
 from pegasus.identity import ChannelNote
 from pegasus.main_agent import Faculties, Habits, Mind
+from pegasus.storage.addresses import escape_field
 
 if TYPE_CHECKING:
     from pegasus.main_agent.compaction import Compactor
     from pegasus.main_agent.works import Works
-    from pegasus.messages import InboundMessage
+    from pegasus.messages import Address, InboundMessage
     from pegasus.models.base import ModelRequest
     from pegasus.settings import Settings
 
@@ -22,12 +23,15 @@ Answer = Callable[["InboundMessage"], Awaitable[str]]
 """Answers a command."""
 
 
-def make_mind(commons: Commons) -> Mind:
-    """What the agent thinks with. What is slow to import is made at its first thought, or when somebody has time for it."""
+def make_mind(commons: Commons, known: Sequence[Address] = ()) -> Mind:
+    """What the agent thinks with. What is slow to import is made at its first thought, or when somebody has time for it.
+
+    known: addresses that were there before this start, newest first.
+    """
     parts, workshop = commons.parts, commons.workshop
     return Mind(
         parts.model,
-        cache(partial(make_faculties, commons)),
+        cache(partial(make_faculties, commons, _channels(parts.settings, known))),
         parts.clock,
         _habits(parts.settings),
         commons.memory_index,
@@ -75,8 +79,8 @@ def make_answers(commons: Commons) -> Mapping[str, Answer]:
 # ------------------------------------------------------------------ its parts
 
 
-def make_faculties(commons: Commons) -> Faculties:
-    """The prompt and the tools, those that delegate among them."""
+def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> Faculties:
+    """The prompt and the tools, those that delegate among them. channels: what the prompt names."""
     from pegasus.identity import main_prompt
     from pegasus.main_agent import REPLY
     from pegasus.main_agent.archives import archive_tool
@@ -105,7 +109,7 @@ def make_faculties(commons: Commons) -> Faculties:
     prompt = main_prompt(
         parts.persona,
         tools=(REPLY.name, *(name for name in tools if name != ALIAS)),
-        channels=_configured(parts.settings),
+        channels=channels,
         subagents=types,
         skills=listing(skills.all(), workshop.context_window("default")),
         direct=parts.settings.agent.speech == "direct",
@@ -157,5 +161,8 @@ def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _configured(settings: Settings) -> list[ChannelNote]:
-    return [ChannelNote("cli", "main")] if settings.channels.cli.enabled else []
+def _channels(settings: Settings, known: Sequence[Address]) -> tuple[ChannelNote, ...]:
+    """The configured channels, then those that were there before; programs that call over the terminal's channel are no people."""
+    configured = [ChannelNote("cli", "main")] if settings.channels.cli.enabled else []
+    others = [ChannelNote(escape_field(one.type), escape_field(one.channel_id)) for one in known if one.type != "cli"]
+    return (*configured, *others)

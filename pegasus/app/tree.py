@@ -18,7 +18,7 @@ from pegasus.channels import AdapterMessage
 from pegasus.channels.switchboard import switchboard
 from pegasus.main_agent import Faculties, MainAgentMessage, main_agent, publisher
 from pegasus.storage.journal import journal
-from pegasus.storage.messages import JournalMessage
+from pegasus.storage.messages import JournalMessage, KnownAddresses
 
 if TYPE_CHECKING:
     from pegasus.identity.evolution import Evolution
@@ -55,7 +55,7 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
         await root.start_child(Child("usage", supervisor([keeper], intensity=PATIENCE)))
     commons = commons_of(parts, storage, root.ref)
     await root.start_child(task_child(commons))
-    mind = make_mind(commons)
+    mind = make_mind(commons, await storage.ask(KnownAddresses))
     run = partial(
         main_agent,
         announce=root.ref("channels/switchboard"),

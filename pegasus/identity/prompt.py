@@ -93,4 +93,4 @@ def _known(channels: Sequence[ChannelNote]) -> str:
     if not channels:
         return ""
     names = [f"- {c.type}" + (f" (channelId {c.channel_id})" if c.channel_id else "") for c in channels]
-    return "Configured channels:\n" + "\n".join(names) + "\n"
+    return "Channels that exist (there may be more by now; messages show theirs):\n" + "\n".join(names) + "\n"

@@ -19,6 +19,7 @@ from pegasus.storage.lanes import MAIN, Pending
 from pegasus.storage.loading import Logs, Report
 from pegasus.storage.messages import (
     Item,
+    KnownAddresses,
     LastSeq,
     Newer,
     NextItem,
@@ -35,7 +36,7 @@ from pegasus.storage.volume import Volume
 
 REPLIES_AT_ONCE = 100
 
-Query: TypeAlias = Waiting | Posted | Unacknowledged | LastSeq
+Query: TypeAlias = Waiting | Posted | Unacknowledged | LastSeq | KnownAddresses
 _NO_RECORD = (ValueError, KeyError, TypeError)
 
 
@@ -190,6 +191,8 @@ class Dispatcher:
             query.reply.send(self._logs.inbox.waiting)
         elif type(query) is LastSeq:
             query.reply.send(self._logs.outbox.last_seq(query.address))
+        elif type(query) is KnownAddresses:
+            query.reply.send(self._logs.directory.newest())
         elif type(query) is Posted:
             await self._answer_posted(query)
         elif type(query) is Unacknowledged:

@@ -40,6 +40,7 @@ from pegasus.storage.messages import (
     Disconnected,
     Done,
     JournalMessage,
+    KnownAddresses,
     LastSeq,
     Newer,
     NextItem,
@@ -171,7 +172,7 @@ class _Journal:
                     return _Work(requests, queries, reads=self._gather_reads(message, inbox))
                 case ReplaceFile() | Archive() | ArchiveName():
                     return _Work(requests, queries, message)
-                case Waiting() | Posted() | Unacknowledged() | LastSeq():
+                case Waiting() | Posted() | Unacknowledged() | LastSeq() | KnownAddresses():
                     queries.append(message)
                 case None:
                     pass

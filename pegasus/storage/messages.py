@@ -147,6 +147,13 @@ class Disconnected:
     channel_id: str | None
 
 
+@attrs.frozen(eq=False, repr=False)
+class KnownAddresses:
+    """The addresses that were seen last, newest first, at most 20."""
+
+    reply: Reply[tuple[Address, ...]]
+
+
 @attrs.frozen
 class Unroutable:
     """No address fits (interfaces 8.2). known: addresses that would, newest first, at most 20."""
@@ -320,6 +327,7 @@ JournalMessage: TypeAlias = (
     | Waiting
     | Connected
     | Disconnected
+    | KnownAddresses
     | Commit
     | Posted
     | NextReplies
