@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from pegasus.app.commons import AGENT, Commons
+from pegasus.conversation.sanitize import sanitize_for_prompt
 from pegasus.identity import ChannelNote
 from pegasus.main_agent import Faculties, Habits, Mind
 from pegasus.storage.addresses import escape_field
@@ -65,8 +66,8 @@ def make_answers(commons: Commons) -> Mapping[str, Answer]:
 
         if parts.switch is None:
             return f"I think with {parts.model.name}."
-        argument = message.text.strip().partition(" ")[2]
-        return await model_command(argument, parts.switch, owner=is_owner(message.channel, owners))
+        _, *argument = sanitize_for_prompt(message.text).split(None, 1)
+        return await model_command("".join(argument), parts.switch, owner=is_owner(message.channel, owners))
 
     async def persona(message: InboundMessage) -> str:
         from pegasus.main_agent.persona_command import persona_answer

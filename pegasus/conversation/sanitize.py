@@ -10,7 +10,15 @@ from pegasus.storage.addresses import escape_field
 
 _STRIPPED = frozenset({"Cc", "Cf", "Zl", "Zp"})
 _KEPT = frozenset("\n\t\r")
-_IMITATION = re.compile(r"(^|[\n\r])([ \t]*)(\[\s*(?:channel\s*:|task\s|reply\s))", re.IGNORECASE)
+_BLANK = r"\s\u115f\u1160\u2800\u3164\uffa0"
+"""Characters that show as a blank, whatever Unicode calls them."""
+_UNSEEN = r"\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
+"""Characters that show as nothing and are of none of the stripped categories (Unicode, Default_Ignorable_Code_Point)."""
+_BRACKET = re.compile(rf"(^|[\n\r])((?:(?![\n\r])[{_BLANK}{_UNSEEN}])*)([\[［﹇])([^\n\r]{{0,80}})")
+_BLANKS = re.compile(f"[{_BLANK}]+")
+_IMITATION = re.compile(r"\[\s*(?:channel\s*:|task\s|reply\s)", re.IGNORECASE)
+_ALIKE = str.maketrans("асеһӏрѕтукαεκρτոհӀ", "acehlpstykaekptnhl")
+"""Letters of other alphabets that look like those of our words."""
 
 
 class _Table(dict[int, int | None]):
@@ -40,8 +48,26 @@ def sanitize_for_prompt(text: str) -> str:
 
 
 def escape_imitations(text: str) -> str:
-    """Put a backslash before every line start that imitates a metadata line or a notification."""
-    return _IMITATION.sub(r"\1\2\\\3", text)
+    """Put a backslash before every line start that a reader could take for a metadata line or a notification.
+
+    Blanks of every kind, letters of other alphabets and widths that look the same, and marks on them make no difference.
+    """
+    return _BRACKET.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    before, blanks, bracket, line = found.groups()
+    if _IMITATION.match(found.string, found.start(3)) or (
+        not found[0].isascii() and _IMITATION.match(_looks(bracket + line))
+    ):
+        return f"{before}{blanks}\\{bracket}{line}"
+    return found[0]
+
+
+def _looks(line: str) -> str:
+    """The line as it looks: in plain small letters with plain blanks, without marks."""
+    plain = _BLANKS.sub(" ", unicodedata.normalize("NFKD", line)).casefold().translate(_ALIKE)
+    return "".join(c for c in plain if unicodedata.category(c)[0] != "M")
 
 
 def metadata_line(channel: ChannelInfo) -> str:

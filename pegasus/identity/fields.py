@@ -57,7 +57,7 @@ def _text(field: str, text: str, *, many_lines: bool = False) -> str:
     for c in text:
         if unicodedata.category(c) in _FORBIDDEN and c not in _JOINERS and not (many_lines and c == "\n"):
             raise ProposalRefused(f"{field}: U+{ord(c):04X} may not stand in it")
-    if any(line.lstrip().startswith(("#", "[channel:")) for line in text.split("\n")):
+    if any(line.lstrip().startswith(("#", "[")) for line in text.split("\n")):
         raise ProposalRefused(f"{field}: no line may begin like a heading or a message")
     return text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from pegasus.conversation.sanitize import sanitize_for_prompt
 from pegasus.main_agent.messages import AgentStatus, Ended
 from pegasus.messages import InboundMessage
 from pegasus.wording import count, span
@@ -24,6 +25,8 @@ _HELP: Final = {
     "/persona": "who I am, and what I propose to change about that (for my owner to accept or reject)",
     "/help": "this list",
 }
+_LOOKED_AT: Final = 1_000
+"""Characters of a message in which a command has to stand: this is asked of every message, however long."""
 _OWN: Final = frozenset({"/stop", "/new", "/status", "/help"})
 
 
@@ -34,11 +37,11 @@ def help_text(answers: Collection[str]) -> str:
 
 
 def command_of(text: str) -> str | None:
-    """The command a message is ("/stop" …), or None. Case and anything after the first space do not matter."""
-    stripped = text.strip()
-    if not stripped.startswith("/"):
+    """The command a message is ("/stop" …), or None. Case, anything after the first space, and what nobody can see do not matter."""
+    if "/" not in text:
         return None
-    word = stripped.split(None, 1)[0].lower()
+    word, *_ = sanitize_for_prompt(text[:_LOOKED_AT]).split(None, 1) or ("",)
+    word = word.lower()
     return word if word in CONTROL or word == "/new" else None
 
 
