@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from pegasus.main_agent.compaction import opening
 from pegasus.main_agent.progress import Next, Progress
 from pegasus.main_agent.session import Session
 from pegasus.memory import Memory, Written
@@ -69,6 +70,12 @@ def forget_what_was_told(monkeypatch):
 def test_an_agent_that_forgets_is_found_out(monkeypatch, sabotage):
     sabotage(monkeypatch)
     assert lived(1, talks=1)[1].wrong
+
+
+def test_a_compaction_that_carries_nothing_over_is_found_out(monkeypatch):
+    monkeypatch.setattr(opening, "_sections", lambda rest: [])
+    _, verdict = lived(3, talks=3)
+    assert any("knows nothing of the tasks" in wrong for wrong in verdict.wrong)
 
 
 def test_a_short_life_is_as_it_should_be():

@@ -122,6 +122,9 @@ def moments_of(turns):
                 found.pop()
             continue
         lines = list(_LINE.finditer(turn.text))
+        before = turn.text[: lines[0].start()] if lines else turn.text
+        if _STOPPED in before and found:
+            found.pop()
         for line, following in zip(lines, [*lines[1:], None], strict=False):
             text = turn.text[line.end() : following.start() if following else None]
             if _STOPPED not in text:

@@ -18,6 +18,29 @@ COMMANDS = {"help": "/stop —", "status": "I am ", "stop": ("Stopped:", "Nothin
 _NUMBER = re.compile(r"#(\d+)")
 
 
+CARRIED, AT_ONCE = 5, 8
+"""Open tasks that a compaction must carry at least, with a small window; entries behind it in which the end of one may come."""
+
+
+def open_tasks(sessions, path):
+    """The tasks that a session, or one that it goes on with, has begun and not seen ended, oldest first."""
+    entries = sessions.get(path, [])
+    previous = _previous(entries)
+    tasks = dict.fromkeys(open_tasks(sessions, f"main/{previous}") if previous else ())
+    for entry in entries:
+        if entry["role"] == "tool" and (found := re.match(r'\{"taskId":"(\w+)","status":"spawned"', entry["content"])):
+            tasks[found[1]] = None
+        elif "taskId" in entry.get("metadata", {}) and re.search(r"\[Task \w+ (completed|failed)\]", entry["content"]):
+            tasks.pop(entry["metadata"]["taskId"], None)
+    return list(tasks)
+
+
+def _previous(entries):
+    """The archive of what was compacted into this session, "" if it began anew."""
+    metadata = entries[0].get("metadata", {}) if entries else {}
+    return metadata["previousSession"] if metadata.get("type") == "compact" else ""
+
+
 class Verdict:
     """wrong: what is wrong with a life that has ended, in words. stopped: the numbers that some /stop has named."""
 
@@ -203,7 +226,21 @@ class Verdict:
         for path, entries in sessions.items():
             items = Counter(e["metadata"]["item"] for e in entries if "item" in e.get("metadata", {}))
             self.wrong += [f"item {n} is {count} times in {path}" for n, count in items.items() if count > 1]
-            self.compactions += bool(entries) and entries[0].get("metadata", {}).get("type") == "compact"
+            if previous := _previous(entries):
+                self.compactions += 1
+                self._look_at_compaction(
+                    path, entries, sessions[f"main/{previous}"], open_tasks(sessions, f"main/{previous}")
+                )
+
+    def _look_at_compaction(self, path, entries, before, tasks):
+        """Work that is not back is still known, if there is not too much of it, or its end was about to be told."""
+        stay = max((i for i, entry in enumerate(entries) if entry in before), default=0)
+        known = json.dumps([entry["content"] for entry in entries[: stay + AT_ONCE]])
+        missing = [task for task in tasks[-CARRIED:] if task not in known]
+        if missing:
+            self.wrong.append(
+                f"{path} knows nothing of the tasks {missing}, which were open: {entries[0]['content'][:2000]}"
+            )
 
     def _look_at_prompts(self):
         for form, cache in self.life.wires.caches.items():
