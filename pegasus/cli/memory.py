@@ -12,8 +12,8 @@ from typing import Any
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.cli.dial import find_daemon
-from pegasus.gateway.client import ClientError, Daemon, NotConnected, open_client
+from pegasus.cli.asking import Node, ask
+from pegasus.gateway.client import ClientError
 from pegasus.host import Home, own_home
 from pegasus.memory import Author, FolderShelf, MemoryRefused, memory_in
 from pegasus.memory.history import LOG, changes_in
@@ -26,7 +26,6 @@ from pegasus.settings import Settings
 from pegasus.storage import FileDisk, StorageError, journal
 from pegasus.tools.memory import found_json
 
-Node = Mapping[str, Any]
 _CALLER = ChannelInfo("cli", "memory")
 _BY = {"main-agent": "the agent", "hand": "hand", "user": "you"}
 
@@ -136,28 +135,12 @@ def _show(
     down: Callable[[], Node],
 ) -> int:
     try:
-        daemon = _daemon(home, settings)
-        answer = down() if daemon is None else trio.run(_call, daemon, method, params)
+        answer = ask(home, settings, _CALLER, method, params, down)
     except (ClientError, MemoryRefused, StorageError) as error:
         print(f"pegasus: {error}", file=sys.stderr)
         return 1
     print(render(answer))
     return 0
-
-
-def _daemon(home: Home, settings: Settings) -> Daemon | None:
-    try:
-        return find_daemon(home, settings)
-    except NotConnected:
-        return None
-
-
-async def _call(daemon: Daemon, method: str, params: Mapping[str, Json]) -> Node:
-    async with open_client(daemon.url, daemon.token, _CALLER) as client:
-        answer = await client.call(method, params, timeout=30.0)
-    if not isinstance(answer, Mapping):
-        raise ClientError(f"the daemon answered {method} with something that is not an object: {answer!r:.80}")
-    return answer
 
 
 def _as_json(answer: Node) -> str:

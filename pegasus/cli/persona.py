@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.cli.dial import find_daemon
-from pegasus.gateway.client import ClientError, Daemon, NotConnected, open_client
+from pegasus.cli.asking import Node, ask
+from pegasus.gateway.client import ClientError
 from pegasus.host import Home, own_home
 from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona
 from pegasus.identity.evolution import Evolution, read_standing
 from pegasus.identity.fields import ProposalRefused
 from pegasus.identity.view import decided_text, proposal_view, text_of_view, view_of
-from pegasus.messages import ChannelInfo, Json
+from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, StorageError, journal
 
-Node = Mapping[str, Any]
 COMMAND = "pegasus persona"
 _CALLER = ChannelInfo("cli", "persona")
 
@@ -31,11 +30,10 @@ def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
     """The persona, what was proposed, what was decided."""
 
     def answer() -> str:
-        daemon = _daemon(home, settings)
-        if daemon is None:
-            view: Node = view_of(read_standing(_base(home, settings), home.data))
-        else:
-            view = trio.run(_call, daemon, "persona.list", {})
+        def down() -> Node:
+            return view_of(read_standing(_base(home, settings), home.data))
+
+        view = ask(home, settings, _CALLER, "persona.list", {}, down)
         return json.dumps(view, ensure_ascii=False) if as_json else text_of_view(view, COMMAND)
 
     return _told(answer)
@@ -45,11 +43,12 @@ def run_decide(home: Home, settings: Settings, *, n: int, accept: bool) -> int:
     """Accept or reject a proposal. Without a daemon the home is held meanwhile, so that none begins."""
 
     def answer() -> str:
-        daemon = _daemon(home, settings)
-        if daemon is not None:
-            return decided_text(trio.run(_call, daemon, "persona.accept" if accept else "persona.reject", {"n": n}))
-        with own_home(home):
-            return decided_text(trio.run(_decide, home, _base(home, settings), n, accept))
+        def down() -> Node:
+            with own_home(home):
+                return trio.run(_decide, home, _base(home, settings), n, accept)
+
+        method = "persona.accept" if accept else "persona.reject"
+        return decided_text(ask(home, settings, _CALLER, method, {"n": n}, down))
 
     return _told(answer)
 
@@ -63,23 +62,8 @@ def _told(answer: Callable[[], str]) -> int:
     return 0
 
 
-def _daemon(home: Home, settings: Settings) -> Daemon | None:
-    try:
-        return find_daemon(home, settings)
-    except NotConnected:
-        return None
-
-
 def _base(home: Home, settings: Settings) -> Persona:
     return load_persona(home.resolve(settings.agent.persona)) if settings.agent.persona else BUILT_IN
-
-
-async def _call(daemon: Daemon, method: str, params: Mapping[str, Json]) -> Node:
-    async with open_client(daemon.url, daemon.token, _CALLER) as client:
-        answer = await client.call(method, params, timeout=30.0)
-    if not isinstance(answer, Mapping):
-        raise ClientError(f"the daemon answered {method} with something that is not an object: {answer!r:.80}")
-    return answer
 
 
 async def _decide(home: Home, base: Persona, n: int, accept: bool) -> Node:

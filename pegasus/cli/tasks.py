@@ -7,13 +7,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
-import trio
-
-from pegasus.cli.dial import find_daemon
+from pegasus.cli.asking import Node, ask
 from pegasus.conversation import to_json
-from pegasus.gateway.client import Client, ClientError, Daemon, NotConnected, open_client
+from pegasus.gateway.client import ClientError
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
@@ -23,7 +20,6 @@ from pegasus.tasks.views import view_of
 from pegasus.wire import to_wire
 from pegasus.wording import span
 
-Node = Mapping[str, Any]
 _CALLER = ChannelInfo("cli", "tasks")
 _STATES = {"idle": "waiting"}
 
@@ -96,36 +92,12 @@ def _show(
     down: Callable[[], Node] | None,
 ) -> int:
     try:
-        answer = _ask(home, settings, method, params, down)
+        answer = ask(home, settings, _CALLER, method, params, down)
     except (ClientError, LookupError, OSError) as error:
         print(f"pegasus: {error.args[0] if error.args else error}", file=sys.stderr)
         return 1
     print(render(answer))
     return 0
-
-
-def _ask(
-    home: Home, settings: Settings, method: str, params: Mapping[str, str], down: Callable[[], Node] | None
-) -> Node:
-    try:
-        daemon = find_daemon(home, settings)
-    except NotConnected:
-        if down is None:
-            raise
-        return down()
-    return trio.run(_call, daemon, method, params)
-
-
-async def _call(daemon: Daemon, method: str, params: Mapping[str, str]) -> Node:
-    async with open_client(daemon.url, daemon.token, _CALLER) as client:
-        return await _answer(client, method, params)
-
-
-async def _answer(client: Client, method: str, params: Mapping[str, str]) -> Node:
-    answer = await client.call(method, params, timeout=30.0)
-    if not isinstance(answer, Mapping):
-        raise ClientError(f"the daemon answered {method} with something that is not an object: {answer!r:.80}")
-    return answer
 
 
 def _as_json(answer: Node) -> str:
