@@ -42,7 +42,7 @@ class Habits:
     """
 
     max_thoughts: int = 20
-    max_replies: int = 50
+    max_replies: int = 200
     tool_timeout: float = 60.0
     tool_timeouts: Mapping[str, float] = attrs.field(factory=dict)
     direct: bool = False

@@ -122,7 +122,7 @@ class Agent:
     tools: tuple[str, ...] = texts(
         'names or patterns of the tools the agent itself has, as "memory_*"; [] = all. reply is always there'
     )
-    max_replies: int = whole(50, "replies one message may get", least=1, most=1000)
+    max_replies: int = whole(200, "replies one message may get", least=1, most=1000)
     owners: tuple[str, ...] = texts(
         'who the agent belongs to: "type", "type:channelId" or "type:userId"; they go first, and decide about its identity',
         "cli",
