@@ -163,7 +163,11 @@ def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _channels(settings: Settings, known: Sequence[Address]) -> tuple[ChannelNote, ...]:
-    """The configured channels, then those that were there before; programs that call over the terminal's channel are no people."""
+    """The configured channels, then those that were there before; programs that call over the terminal's channel are no people.
+
+    In an order that does not depend on who wrote last: the next start would else have another prompt, and providers nothing cached.
+    """
     configured = [ChannelNote("cli", "main")] if settings.channels.cli.enabled else []
-    others = [ChannelNote(escape_field(one.type), escape_field(one.channel_id)) for one in known if one.type != "cli"]
+    people = sorted((one.type, one.channel_id) for one in known if one.type != "cli")
+    others = [ChannelNote(escape_field(kind), escape_field(channel_id)) for kind, channel_id in people]
     return (*configured, *others)
