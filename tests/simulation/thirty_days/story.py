@@ -126,10 +126,10 @@ ACTORS = (
 
 
 class Story:
-    """All that is decided by the seed. talks: about how many times a day somebody begins to say something. troubles: how many times
-    as many disasters. true_window: the model's own, as a part of what the settings say that it is."""
+    """All that is decided by the seed. talks: about how many times a day somebody begins to say something. facts: how many each person
+    tells. troubles: how many times as many disasters. true_window: the model's own, as a part of what the settings say that it is."""
 
-    def __init__(self, random, talks=10, troubles=1):
+    def __init__(self, random, talks=10, facts=4, troubles=1):
         self.random = random
         self._number = 0
         self.messages: list[Message] = []
@@ -140,7 +140,7 @@ class Story:
         self.true_window = random.choice([1.0, 1.0, 0.6])
         self.acknowledges = {place.type: random.random() < 0.8 for place in PLACES}
         self._hello()
-        self._facts()
+        self._facts(facts)
         for _ in range(talks * DAYS):
             self._talk()
         for day in range(6, DAYS - 3, random.randint(7, 9)):
@@ -168,12 +168,12 @@ class Story:
         for place in PLACES:
             self._say(self.random.uniform(0, HOUR), "chat", place)
 
-    def _facts(self):
+    def _facts(self, count):
         """Told in the first weeks; some change later; each is asked for again and again, and all at the end."""
         random = self.random
         for place in (PLACES[0], PLACES[2], PLACES[4], PLACES[5], PLACES[6]):
             path = f"facts/user-{place.user_id}.md"
-            for thing in random.sample(THINGS, 4):
+            for thing in random.sample(THINGS, count):
                 key = f"{place.user_id}'s {thing}"
                 at = random.uniform(0.1 * DAY, 14 * DAY)
                 value = self._value()

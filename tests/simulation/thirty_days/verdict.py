@@ -18,6 +18,8 @@ COMMANDS = {"help": "/stop —", "status": "I am ", "stop": ("Stopped:", "Nothin
 _NUMBER = re.compile(r"#(\d+)")
 
 
+PROMPTS = 4
+"""Different ones there may be in all runs together: they name the channels, which are known after the first hour."""
 CARRIED, AT_ONCE = 5, 8
 """Open tasks that a compaction must carry at least, with a small window; entries behind it in which the end of one may come."""
 
@@ -243,6 +245,8 @@ class Verdict:
             )
 
     def _look_at_prompts(self):
+        if len(self.life.wires.prompts) > PROMPTS:
+            self.wrong.append(f"{self.life.worlds} runs had {len(self.life.wires.prompts)} different prompts")
         for form, cache in self.life.wires.caches.items():
             if cache.share <= CACHED:
                 self.wrong.append(f"{form} could take only {cache.share:.1%} of all prompts from its cache")

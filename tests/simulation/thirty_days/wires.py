@@ -23,11 +23,15 @@ class _Wire:
 
 
 class Wires:
-    """The connections of one run of the process; `wrong` gets what a provider would refuse."""
+    """The connections of one run of the process; `wrong` gets what a provider would refuse.
+
+    prompts: of the Main Agent, all runs together. caches: by format.
+    """
 
     def __init__(self, wrong):
         self._wrong = wrong
         self.caches = {"anthropic": PromptCache(), "openai": PromptCache()}
+        self.prompts = set()
         self.begin()
 
     def begin(self):
@@ -61,6 +65,7 @@ class Wires:
             self._wrong.append(f"{one.form} got other tools than were meant: {read.tools}")
 
     def _same_head(self, request):
+        self.prompts.add(request.system)
         head = (request.system, request.tools)
         if self._head is None:
             self._head = head
