@@ -113,7 +113,9 @@ async def test_a_client_that_never_reads_is_disconnected_and_loses_nothing(tmp_p
 async def test_a_slow_reader_holds_up_nobody_and_gets_everything_in_the_end(tmp_path):
     """Ten megabytes of replies at once: what does not fit waits in the outbox, not in memory."""
     big = [f"{n:03} " + "x" * 100_000 for n in range(100)]
-    async with serving(tmp_path, Book({"tell me": say(*big)})) as daemon, daemon.client("web", "reader") as reader:
+    roomy = {"models.context_window": 100_000_000}  # this is not about compaction
+    book = Book({"tell me": say(*big)})
+    async with serving(tmp_path, book, roomy) as daemon, daemon.client("web", "reader") as reader:
         async with connect(daemon.url, lazy=True) as lazy:
             await lazy.hello(daemon.token, "web", "lazy")
             await lazy.say("tell me")
