@@ -21,7 +21,7 @@ MOST_PIXELS: Final = 8000
 MOST_PICTURES: Final = 20
 
 _PIXELS_PER_TOKEN, _MOST_TOKENS, _USUAL_TOKENS = 750, 1600, 1200
-_HEAD: Final = 256 * 1024  # characters of base64 in which the size must stand
+_HEAD: Final = 256 * 1024  # characters of base64 in which the size must stand (a JPEG may have it later)
 
 _MAGIC: Final = (
     ("image/png", b"\x89PNG\r\n\x1a\n"),
@@ -105,6 +105,8 @@ def refused(mime: str, data: str) -> str | None:
         found = kind_of(head)
         return f"it says {mime}, but is {found or 'no such picture'}"
     size = size_of(head)
+    if size is None and (len(data) <= _HEAD or mime != "image/jpeg"):
+        return "it is damaged"
     if size is not None and (max(size) > MOST_PIXELS or min(size) < 1):
         return f"it is {size[0]} x {size[1]} pixels, and models take up to {MOST_PIXELS} x {MOST_PIXELS}"
     return None

@@ -46,6 +46,10 @@ EARLY: Final = 0.9
 """Part of the threshold from which on a summary is prepared while turns go on."""
 AGAIN: Final = 0.1
 """Part of the window by which a session must have grown since the last compaction, before the next one."""
+HOPELESS: Final = 1.5
+"""Windows that the messages at hand must come to, as `weigh` counts, which is too many, for their texts to be cut at once."""
+AT_HAND: Final = 0.5
+"""Part of the window that is then left of them."""
 ASKING: Final = 5.0
 """Seconds that tasks, timers and memory may take to say how they stand."""
 
@@ -207,10 +211,28 @@ class Compactor:
     async def _planned(
         self, session: Conversation, running: Collection[int], item: int | None
     ) -> tuple[Plan, Summary] | None:
-        if (ready := await self._prepared(session, running)) is not None:
-            return ready
-        wanted = plan(session.entries, running, int(KEEP * self.limits.window()), self.weigh)
-        return (wanted, await self._summary(wanted, item)) if wanted.is_worth_it else None
+        ready = await self._prepared(session, running)
+        if ready is None:
+            wanted = plan(session.entries, running, int(KEEP * self.limits.window()), self.weigh)
+            summary = await self._summary(wanted, item) if wanted.is_worth_it else None
+        else:
+            wanted, summary = ready
+        fewer = self._too_much(wanted.kept)
+        if fewer is not None:
+            wanted = attrs.evolve(wanted, kept=fewer)
+        elif summary is None:
+            return None
+        return wanted, summary or Summary(summary_in(session.entries), mechanical=False)
+
+    def _too_much(self, kept: Sequence[Entry]) -> Sequence[Entry] | None:
+        """What stays, with its texts cut, where no provider could take it as it is; else None.
+
+        Some do not say so, but leave out what they like (Ollama), and all of them want the whole of it first.
+        """
+        window = self.limits.window()
+        if sum(weight(entry, self.weigh) for entry in kept) <= HOPELESS * window:
+            return None
+        return shortened(kept, int(AT_HAND * window), self.weigh)
 
     async def _prepared(self, session: Conversation, running: Collection[int]) -> tuple[Plan, Summary] | None:
         job = self._job

@@ -94,6 +94,29 @@ async def test_where_nothing_can_be_summarised_nothing_happens(autojump_clock):
         assert session.disk.paths() == [PATH]
 
 
+@pytest.mark.parametrize("before", [0, 40])
+async def test_a_message_that_no_provider_could_take_is_cut_before_it_is_sent(autojump_clock, before):
+    """Some providers do not say that it is too long, but leave out what they like; the whole of it is in the archive."""
+    talk = long_talk(messages=before)
+    talk.heard("begin " + "many words " * 10_000 + "end")
+    async with session_of(talk) as session:
+        name = await compactor(lambda _: good()).compact(session, {talk.last_item})
+        assert total(session.entries) < WINDOW
+        [message] = [entry for entry in session.entries if entry.item == talk.last_item]
+        assert "begin many words" in message.content
+        assert message.content.endswith("end")
+        assert "characters left out" in message.content
+        assert "many words " * 10_000 in session.disk.content(f"main/{name}").decode()
+
+
+async def test_one_that_may_fit_is_left_to_the_provider(autojump_clock):
+    """Our count is too high on purpose: nothing is cut that might have been taken."""
+    talk = Talk()
+    talk.heard("word " * (WINDOW * 4 // 5))
+    async with session_of(talk) as session:
+        assert await compactor().compact(session, {1}) is None
+
+
 async def test_one_compaction_after_the_other_keeps_one_summary(autojump_clock):
     talk, model = long_talk(), ScriptedModel(lambda _: good())
     async with session_of(talk) as session:
