@@ -74,7 +74,7 @@ class Pictures:
     async def load(self, journal: Ref[JournalMessage], entries: Sequence[Entry]) -> None:
         """Read the newest pictures that these entries name. What cannot be read is left out, and logged."""
         wanted: list[tuple[str, str, int]] = []
-        for entry in reversed(entries):
+        for entry in reversed([entry for entry in entries if "media" in entry.metadata]):
             wanted += reversed(refs_of(entry))
             if len(wanted) >= MOST_SHOWN or sum(size for _, _, size in wanted) >= MOST_BYTES:
                 break

@@ -34,13 +34,15 @@ class Projection:
 
     def append(self, entry: Entry) -> None:
         """Take up one more entry. A tool entry must follow the assistant entry that called it (see repair)."""
-        match entry.role:
-            case "user" | "system":
-                self._add_user(text=entry.content) if "media" not in entry.metadata else self._add_with_pictures(entry)
-            case "tool":
-                self._add_result(entry)
-            case "assistant":
-                self._add_assistant(entry)
+        role = entry.role
+        if role == "tool":
+            self._add_result(entry)
+        elif role == "assistant":
+            self._add_assistant(entry)
+        elif "media" in entry.metadata:
+            self._add_with_pictures(entry)
+        else:
+            self._add_user(text=entry.content)
 
     def _add_with_pictures(self, entry: Entry) -> None:
         images: list[Image] = []
@@ -94,11 +96,13 @@ class Projection:
             self.turns.append(UserTurn(results, text, images))
 
     def _add_result(self, entry: Entry) -> None:
-        caller = next((turn for turn in reversed(self.turns) if isinstance(turn, AssistantTurn)), None)
-        call = next((c for c in caller.calls if c.id == entry.call_id), None) if caller else None
-        if call is not None:
-            result = ToolResult(call.id, call.name, entry.content or "(no output)", is_error=entry.failed)
-            self._add_user(results=(result,))
+        for turn in self.turns[:-3:-1]:  # turns alternate: it is the last one, or the one before
+            if isinstance(turn, AssistantTurn):
+                for call in turn.calls:
+                    if call.id == entry.call_id:
+                        result = ToolResult(call.id, call.name, entry.content or "(no output)", entry.failed)
+                        self._add_user(results=(result,))
+                        return
 
     def _add_assistant(self, entry: Entry) -> None:
         text = entry.content if entry.content.strip() else ""

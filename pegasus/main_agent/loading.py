@@ -42,9 +42,8 @@ async def load_session(
         entries, bad = _decode_all(lines)
         torn = lines.bad
         del content, lines
-        whole = not bad and is_well_formed(entries)
-    if whole:
-        return await _with_pictures(path, entries, journal)
+        if not bad and is_well_formed(entries):
+            return await _with_pictures(path, entries, journal)
     repaired = repair(entries, await _recorded(entries, journal, make_works, up), clock())
     for note in (*bad, *repaired.notes):
         _log.warning("repaired the session", path=path, what=note)

@@ -84,7 +84,8 @@ class Session:
         self.entries: list[Entry] = list(entries)
         self.projection = Projection(entries, self.pictures)
         self._used_ids = {call.id for entry in entries for call in entry.calls}
-        self._starts = {entry.item: place for place, entry in enumerate(entries) if entry.item is not None}
+        users = (place for place, entry in enumerate(entries) if entry.role == "user")  # at a start there may be many
+        self._starts = {n: place for place in users if (n := entries[place].item) is not None}
 
     # ------------------------------------------------------------------ how far items are
 
