@@ -68,8 +68,8 @@ class FakeChannel:
 
     async def _take(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
         if self.refuses is not None and self.refuses(reply):
-            self._last[reply.channel.channel_id] = max(reply.seq, self._last.get(reply.channel.channel_id, 0))
             await report_undelivered(journal, reply, "the service refuses it")
+            self._last[reply.channel.channel_id] = max(reply.seq, self._last.get(reply.channel.channel_id, 0))
             return
         if self.failures:
             self.failures -= 1
