@@ -17,6 +17,7 @@ import trio
 from actors import Ref
 from pegasus.conversation.entry import Entry
 from pegasus.conversation.media import keep_media
+from pegasus.identity import SILENCE
 from pegasus.main_agent.acting import act, turn_of
 from pegasus.main_agent.endings import apologise, give_up, model_failure, repeat_apology
 from pegasus.main_agent.mind import Mind
@@ -225,7 +226,7 @@ class Worker:
 
 
 class _Drafting:
-    """Shows what the model writes while it writes; each draft is the whole text so far."""
+    """Shows what the model writes while it writes; each draft is the whole text so far. The word for silence is none."""
 
     def __init__(self, item: Item, show: Callable[[Progress], None]) -> None:
         self._channel = item.message.channel
@@ -236,6 +237,6 @@ class _Drafting:
     def __call__(self, piece: str | None) -> None:
         self._text = "" if piece is None else self._text + piece
         now = trio.current_time()
-        if self._text and now - self._shown_at >= DRAFT_EVERY:
+        if now - self._shown_at >= DRAFT_EVERY and not SILENCE.startswith(self._text.strip()):
             self._shown_at = now
             self._show(Progress(self._channel, self._text))
