@@ -24,6 +24,7 @@ from pegasus.models.base import (
 from pegasus.models.encoding import encode, wire_id, wire_name
 from pegasus.models.errors import provider_message
 from pegasus.models.ids import CallIds
+from pegasus.models.joined import Joined
 from pegasus.models.message_answer import THINKING, TYPE, MessageAssembler
 from pegasus.models.pictures import Blindness, in_words
 from pegasus.models.sdk import Sdk, load
@@ -64,13 +65,13 @@ class AnthropicWire:
         self._form = TYPE
         self._most = _UNLIMITED
         self._blindness = Blindness()
+        self._joined = Joined()
 
     def body(self, request: ModelRequest) -> bytes:
         """The request as JSON; each turn is serialised once in its life."""
-        parts = self._parts(request)
-        parts[-1] = b"%s%s}]}]}" % (parts[-1][:-3], _MARKER)
-        parts[0] = self._cached_head(request) + parts[0]
-        return b",".join(parts)
+        earlier = self._joined.before_last(request.turns, self._written)
+        last = self._written(request.turns[-1])[:-3]
+        return b"".join((self._cached_head(request), earlier, last, _MARKER, b"}]}]}"))
 
     def assembler(self, request: ModelRequest, body: bytes, tell: Tell = nobody) -> MessageAssembler:
         """For the answer to this request."""
@@ -89,11 +90,13 @@ class AnthropicWire:
             self._most, self._head = limit, (None, b"")
             return True
         if self._blindness.learn(status, body, request):
+            self._joined.forget()
             return True
         refused = "thinking" in said and ("signature" in said or "cannot be modified" in said)
         if status != 400 or not refused or self._form == _WITHOUT_THINKING:
             return False
         self._form = _WITHOUT_THINKING
+        self._joined.forget()
         return True
 
     def exact(self, sdk: Sdk) -> Exact:
@@ -104,21 +107,17 @@ class AnthropicWire:
 
     def count_body(self, request: ModelRequest) -> bytes:
         """The body for count_tokens: as for a call, without what says how to answer."""
-        parts = self._parts(request)
+        parts = map(self._written, request.turns)
         head = self._make_head(request, *self._tools(request))
         for key in ("max_tokens", "stream"):
             del head[key]
         return encode(head)[:-1] + b',"messages":[' + b",".join(parts) + b"]}"
 
-    def _parts(self, request: ModelRequest) -> list[bytes]:
-        """The turns, as they were serialised when they were first sent."""
-        form, hides = self._form, self._blindness.hides
-        return [
-            _hidden(turn)
-            if isinstance(turn, UserTurn) and turn.images and hides(turn)
-            else turn.fragments.get(form) or _fragment(turn, form)
-            for turn in request.turns
-        ]
+    def _written(self, turn: Turn) -> bytes:
+        """The turn, as it was serialised when it was first sent."""
+        if isinstance(turn, UserTurn) and turn.images and self._blindness.hides(turn):
+            return _hidden(turn)
+        return turn.fragments.get(self._form) or _fragment(turn, self._form)
 
     def _tools(self, request: ModelRequest) -> tuple[tuple[ToolSpec, ...], str]:
         """The tools to declare, and the choice among them."""

@@ -18,6 +18,7 @@ from pegasus.models.chat_answer import ChatAssembler
 from pegasus.models.encoding import encode, wire_id, wire_name
 from pegasus.models.errors import provider_message
 from pegasus.models.ids import CallIds
+from pegasus.models.joined import Joined
 from pegasus.models.pictures import Blindness, in_words
 from pegasus.models.sdk import Sdk, load
 from pegasus.models.telling import Tell, nobody
@@ -69,21 +70,19 @@ class ChatWire:
         self._refused_limit = ""
         self._most = _UNLIMITED
         self._blindness = Blindness()
+        self._joined = Joined()
         self._usage = True
         self._no_reasoning = False
 
     def body(self, request: ModelRequest) -> bytes:
         """The request as JSON; each turn is serialised once in its life."""
-        form, hides = self._format, self._blindness.hides
-        parts = [
-            _hidden(turn)
-            if isinstance(turn, UserTurn) and turn.images and hides(turn)
-            else turn.fragments.get(form) or _fragment(turn, form)
-            for turn in request.turns
-        ]
-        parts[0] = self._cached_head(request) + parts[0]
-        parts[-1] += b"]}"
-        return b",".join(parts)
+        earlier = self._joined.before_last(request.turns, self._written)
+        return b"".join((self._cached_head(request), earlier, self._written(request.turns[-1]), b"]}"))
+
+    def _written(self, turn: Turn) -> bytes:
+        if isinstance(turn, UserTurn) and turn.images and self._blindness.hides(turn):
+            return _hidden(turn)
+        return turn.fragments.get(self._format) or _fragment(turn, self._format)
 
     def assembler(self, request: ModelRequest, body: bytes, tell: Tell = nobody) -> ChatAssembler:
         """For the answer to this request."""
@@ -101,6 +100,7 @@ class ChatWire:
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
         """Learn from a 400 that names a parameter this server or model does not take, each lesson once; or pictures."""
         if self._blindness.learn(status, body, request):
+            self._joined.forget()
             return True
         if status not in (400, 422):
             return False

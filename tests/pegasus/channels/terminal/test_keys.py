@@ -45,7 +45,16 @@ def test_ctrl_c_on_an_empty_line_tells_how_to_leave():
 
 
 def test_a_slash_offers_all_commands_and_more_letters_fewer():
-    assert [name for name, _ in completions("/")] == ["/help", "/status", "/stop", "/new", "/model", "/usage", "/persona", "/exit"]
+    assert [name for name, _ in completions("/")] == [
+        "/help",
+        "/status",
+        "/stop",
+        "/new",
+        "/model",
+        "/usage",
+        "/persona",
+        "/exit",
+    ]
     assert [name for name, _ in completions("/ST")] == ["/status", "/stop"]
 
 

@@ -1,0 +1,33 @@
+"""The turns of a conversation as bytes, joined: what was sent the time before is not put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pegasus.models.base import Turn
+
+
+class Joined:
+    """Of the conversation that was asked about last. join: what stands between two turns."""
+
+    def __init__(self, join: bytes = b",") -> None:
+        self._join = join
+        self._turns: tuple[Turn, ...] = ()
+        self._bytes = b""
+
+    def before_last(self, turns: tuple[Turn, ...], written: Callable[[Turn], bytes]) -> bytes:
+        """All turns but the last, each followed by what stands between; the last one is another the next time, often.
+
+        The same Turn objects are the same bytes; whoever writes a turn otherwise than before must `forget`.
+        """
+        known = len(self._turns)
+        if known >= len(turns) or turns[:known] != self._turns:
+            known, self._bytes = 0, b""
+        if fresh := turns[known:-1]:
+            self._bytes = b"".join((self._bytes, self._join.join(map(written, fresh)), self._join))
+        self._turns = turns[:-1]
+        return self._bytes
+
+    def forget(self) -> None:
+        """Turns are written otherwise from now on."""
+        self._turns, self._bytes = (), b""
