@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pegasus.app.commons import AGENT, Commons
 from pegasus.conversation.sanitize import sanitize_for_prompt
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pegasus.messages import Address, InboundMessage
     from pegasus.models.base import ModelRequest
     from pegasus.settings import Settings
+
+_LONGEST_NAME: Final = 64
+"""Characters of a channel's name that the prompt may have in it."""
 
 Answer = Callable[["InboundMessage"], Awaitable[str]]
 """Answers a command."""
@@ -166,8 +169,14 @@ def _channels(settings: Settings, known: Sequence[Address]) -> tuple[ChannelNote
     """The configured channels, then those that were there before; programs that call over the terminal's channel are no people.
 
     In an order that does not depend on who wrote last: the next start would else have another prompt, and providers nothing cached.
+    What is no plain name is left out: strangers choose their ids, and one that is a sentence would be read as ours here.
     """
     configured = [ChannelNote("cli", "main")] if settings.channels.cli.enabled else []
-    people = sorted((one.type, one.channel_id) for one in known if one.type != "cli")
+    people = sorted((one.type, one.channel_id) for one in known if one.type != "cli" and _is_plain(one))
     others = [ChannelNote(escape_field(kind), escape_field(channel_id)) for kind, channel_id in people]
     return (*configured, *others)
+
+
+def _is_plain(address: Address) -> bool:
+    """Whether it is short and has no blanks."""
+    return all(len(name) <= _LONGEST_NAME and len(name.split()) == 1 for name in (address.type, address.channel_id))
