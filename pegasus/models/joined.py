@@ -13,21 +13,22 @@ class Joined:
     def __init__(self, join: bytes = b",") -> None:
         self._join = join
         self._turns: tuple[Turn, ...] = ()
-        self._bytes = b""
+        self._bytes = bytearray()
 
-    def before_last(self, turns: tuple[Turn, ...], written: Callable[[Turn], bytes]) -> bytes:
+    def before_last(self, turns: tuple[Turn, ...], written: Callable[[Turn], bytes]) -> bytearray:
         """All turns but the last, each followed by what stands between; the last one is another the next time, often.
 
-        The same Turn objects are the same bytes; whoever writes a turn otherwise than before must `forget`.
+        The same Turn objects are the same bytes; whoever writes a turn otherwise than before must `forget`. What is given is
+        good until the next question.
         """
         known = len(self._turns)
         if known >= len(turns) or turns[:known] != self._turns:
-            known, self._bytes = 0, b""
+            known, self._bytes = 0, bytearray()
         if fresh := turns[known:-1]:
-            self._bytes = b"".join((self._bytes, self._join.join(map(written, fresh)), self._join))
+            self._bytes += self._join.join(map(written, fresh)) + self._join
         self._turns = turns[:-1]
         return self._bytes
 
     def forget(self) -> None:
         """Turns are written otherwise from now on."""
-        self._turns, self._bytes = (), b""
+        self._turns, self._bytes = (), bytearray()

@@ -12,6 +12,8 @@ import trio
 from httpcore2 import AsyncNetworkBackend, AsyncNetworkStream, ReadError, WriteError
 from httpcore2._backends.trio import TrioBackend, TrioStream
 
+WHOLE: Final = 1 << 16
+"""Bytes of a body that go out with its head."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 
 
@@ -43,12 +45,14 @@ class OneSendStream(TrioStream):
 
     async def _flush(self, buffer: bytes, timeout: float | None) -> None:
         held, self._held = self._held, b""
-        data = held + buffer if held else buffer
         if timeout is not None:
-            await super().write(data, timeout)
+            await super().write(held + buffer if held else buffer, timeout)
             return
+        rest = memoryview(buffer)[WHOLE:]  # a long conversation is not copied for the sake of its head
         try:
-            await self._stream.send_all(data)
+            await self._stream.send_all(held + buffer[:WHOLE] if held else buffer[:WHOLE])
+            if rest:
+                await self._stream.send_all(rest)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise WriteError(str(error)) from error
 

@@ -8,7 +8,7 @@ import trio
 from httpcore2 import ReadError, WriteError
 from trio.testing import memory_stream_pair
 
-from pegasus.models.network import OneSendStream, use_one_send
+from pegasus.models.network import WHOLE, OneSendStream, use_one_send
 
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -35,6 +35,17 @@ async def test_the_head_goes_out_with_the_body() -> None:
     await stream.write(HEAD)
     assert await stream.read(100) == b"answer"
     assert sent[2:] == [HEAD]
+
+
+@pytest.mark.parametrize("size", [WHOLE - 1, WHOLE, WHOLE + 1, 5 * WHOLE])
+@pytest.mark.parametrize("timeout", [None, 5.0])
+async def test_a_long_body_arrives_whole(size: int, timeout: float | None) -> None:
+    ours, theirs = memory_stream_pair()
+    stream, body = OneSendStream(ours), bytes(n % 251 for n in range(size))
+    await stream.write(HEAD)
+    await stream.write(body, timeout)
+    await ours.send_eof()
+    assert b"".join([part async for part in theirs]) == HEAD + body
 
 
 @pytest.mark.parametrize("timeout", [None, 5.0])
