@@ -130,8 +130,8 @@ class Volume:
             following = self._write_next(path, content)
             self._unfinished[path] = archived
             undo.callback(self._undo_archive, path)
+            self._sync_for_good(path)
             self._durable_folders.discard(posixpath.dirname(path))
-            self._files.sync(path)  # nobody will write to it again, so this is the last chance
             self._files.rename(path, archived)
             self._files.rename(following, path)
             self._sync_folder(path)
@@ -139,6 +139,14 @@ class Volume:
             del self._unfinished[path]
             self._appender.forget(path)
             return posixpath.basename(archived)
+
+    def _sync_for_good(self, path: str) -> None:
+        """Nobody will write to it again, so this is the last chance. Where it fails, what is lost is written anew the next time."""
+        tail = self._appender.tail(path, self._files.prepare(path))
+        if tail.certain:
+            self._appender.settle(path, tail)
+        else:
+            self._make_durable(path, self._files.read(path))
 
     def archive_name(self, path: str, at: int) -> str:
         """The file name that the archive would get, "" if there is no file."""

@@ -210,7 +210,9 @@ class Life:
             while self.world is None:
                 await self._news.wait()
             with suppress(ActorError, StorageError):
-                if isinstance(result := await submit(self.world.journal, message), Accepted):
+                if isinstance(
+                    result := await submit(self.world.journal, message, owners=self.settings.owners), Accepted
+                ):
                     return result
             await trio.sleep(0.5)
 
