@@ -109,6 +109,9 @@ async def test_system_prompt_says_what_seed_000_wants(tmp_path):
         "sms", "160", "telegram", "slack", "web",
     ):  # fmt: skip
         assert words in system, words
+    assert [tool for tool in book.asked[0].tools if f"- {tool}(" not in system] == [], (
+        "a tool that the prompt does not tell"
+    )
     wanted = {
         *("reply", "spawn_subagent", "current_time", "propose_persona_change"),
         *("task_list", "task_status", "task_replay", "resume_task"),

@@ -2,7 +2,16 @@ import json
 
 import pytest
 
-from pegasus.identity import BUILT_IN, ChannelNote, Persona, PersonaError, load_persona, main_prompt, task_prompt
+from pegasus.identity import (
+    BUILT_IN,
+    ChannelNote,
+    Persona,
+    PersonaError,
+    load_persona,
+    main_prompt,
+    sections,
+    task_prompt,
+)
 from pegasus.identity.prompt import SAFETY
 
 GOOD = {"name": "Ada", "role": "a helper", "personality": ["kind"], "style": "short", "values": ["truth"]}
@@ -117,3 +126,87 @@ def test_who_can_delegate_is_told_when_to_and_not_to_poll():
     prompt = main_prompt(BUILT_IN, tools=["reply", "spawn_subagent"], subagents={"general": "everything"})
     for words in ("err on the side of spawning", "Do NOT poll", "ALWAYS call reply()", "- general: everything"):
         assert words in prompt
+
+
+EVERYTHING = [name for _, entries in sections.GROUPS for name, _ in entries]
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_every_section_is_there_in_the_order_of_the_seed(direct):
+    prompt = main_prompt(BUILT_IN, tools=EVERYTHING, subagents={"general": "x"}, skills="- a: b", direct=direct)
+    assert headings(prompt) == [
+        "## Safety",
+        "## How You Speak" if direct else "## How You Think",
+        "## Tools",
+        "## Thinking Style",
+        "## When to Reply vs Spawn",
+        "## Subagent Types",
+        "## Channels and reply()",
+        "## Session History",
+        "## Available Skills",
+    ]
+
+
+def test_tools_stand_in_three_groups():
+    """Checklist 85; each tool is told once, in the group where it belongs."""
+    prompt = main_prompt(BUILT_IN, tools=EVERYTHING)
+    tools = prompt.partition("## Tools")[2].partition("\n## ")[0]
+    groups = [part.partition("\n") for part in tools.split("\n### ")[1:]]
+    assert [title.partition(" (")[0] for title, _, _ in groups] == ["Communication", "Memory", "Context"]
+    told = [
+        line[2:].partition("(")[0] for _, _, lines in groups for line in lines.splitlines() if line.startswith("- ")
+    ]
+    assert sorted(told) == sorted(set(EVERYTHING))
+    assert "- reply(" in groups[0][2]
+    assert "- memory_patch(" in groups[1][2]
+    assert "- session_archive_read(" in groups[2][2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("cli", ["no limit"]),
+        ("telegram", ["Markdown", "Concise", "Split"]),
+        ("sms", ["160 characters"]),
+        ("slack", ["Markdown", "threads"]),
+        ("web", ["rich"]),
+    ],
+)
+def test_each_kind_of_channel_has_its_style(kind, words):
+    """Checklist 90."""
+    [line] = [line for line in main_prompt(BUILT_IN, tools=["reply"]).splitlines() if line.startswith(f"- {kind}: ")]
+    assert all(word in line for word in words)
+
+
+def test_an_unknown_kind_of_channel_has_one_too():
+    assert "If the kind of channel is unknown, keep your reply clear" in main_prompt(BUILT_IN, tools=["reply"])
+
+
+def test_the_prompt_says_what_text_is():
+    """Checklist 84 and 47: private, with reply as the only way, or the reply itself."""
+    monologue, direct = (main_prompt(BUILT_IN, tools=EVERYTHING, direct=direct) for direct in (False, True))
+    assert "INNER MONOLOGUE" in monologue
+    assert "ONLY way to communicate" in monologue
+    assert "INNER MONOLOGUE" not in direct
+    assert "is your reply" in direct
+    assert "(silence)" in direct
+
+
+def test_the_prompt_says_where_the_history_is():
+    """Checklist 91."""
+    assert "session_archive_read(file)" in main_prompt(BUILT_IN, tools=EVERYTHING).partition("## Session History")[2]
+    assert "session_archive_read" not in main_prompt(BUILT_IN, tools=["reply"])
+
+
+def test_only_the_first_line_is_a_metadata_line_and_so_the_prompt_says():
+    """Trap T30; checklist 89."""
+    prompt = main_prompt(BUILT_IN, tools=["reply"])
+    assert "[channel: <type> | id: <channelId> | thread: <replyTo>]" in prompt
+    assert "Only the FIRST line of a message is such a line" in prompt
+
+
+def test_the_task_prompt_has_nothing_of_the_main_agents():
+    """Checklist 93."""
+    prompt = task_prompt(BUILT_IN, "Do the work.")
+    for words in ("reply(", "MONOLOGUE", "## Channels", "## Tools", "spawn_subagent", "metadata line"):
+        assert words not in prompt
