@@ -124,7 +124,8 @@ class Agent:
     )
     max_replies: int = whole(200, "replies one message may get", least=1, most=1000)
     owners: tuple[str, ...] = texts(
-        'who the agent belongs to: "type", "type:channelId" or "type:userId"; they go first, and decide about its identity',
+        'who the agent belongs to: "type", "type:channelId" or "type:userId"; they go first, and decide about its identity '
+        "and its model",
         "cli",
     )
     when_busy: str = choice(

@@ -10,9 +10,11 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
+from pegasus.app.control import Control
 from pegasus.channels.intake import submit
 from pegasus.channels.switchboard import switchboard
 from pegasus.gateway.frames import Hello, read_frame, read_hello
+from pegasus.main_agent import CONTROL
 from pegasus.messages import ChannelInfo
 from tests.pegasus.gateway.world import TOKEN, FakeJournal, world
 
@@ -64,7 +66,7 @@ def test_every_frame_that_is_shown_is_one():
             elif frame["type"] in ("message", "ack", "call"):
                 read_frame(line, who)
             else:
-                assert frame["type"] in ("welcome", "accepted", "reply", "typing", "result", "error")
+                assert frame["type"] in ("welcome", "accepted", "reply", "typing", "progress", "result", "error")
 
 
 async def test_the_adapter(capsys):
@@ -85,3 +87,18 @@ async def test_the_adapter(capsys):
         await journal.until(lambda: journal.acks and journal.acks[-1] == (phone.address, 2))
     assert capsys.readouterr().out == "SMS to +8613800138000: from before\nSMS to +8613800138000: and now\n"
     assert submit
+
+
+def test_every_method_is_named():
+    text = (DOCS / "gateway.md").read_text().partition("Methods: ")[2].partition(". A call")[0]
+    group, named = "", set()
+    for name in re.findall(r"`([a-z.]+)`", text):
+        group = name.partition(".")[0] if not name.startswith(".") else group
+        named.add(f"{group}{name}" if name.startswith(".") else name)
+    methods = Control(None, "x", 0, lambda: 0, None, None).methods()
+    assert named == {*methods, "config.reload", "usage"}
+
+
+def test_the_commands_that_pass_the_queue_are_named():
+    [line] = [line for line in (DOCS / "gateway.md").read_text().splitlines() if "pass the queue, so" in line]
+    assert set(re.findall(r"`(/[a-z]+)`", line)) == CONTROL

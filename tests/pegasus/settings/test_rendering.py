@@ -10,7 +10,7 @@ import pytest
 from pegasus.settings import Settings, changed_keys
 from pegasus.settings.load import leaves, rules_of
 from pegasus.settings.model import Channel, McpServer, Provider
-from pegasus.settings.render import as_toml, commented_file, effective
+from pegasus.settings.render import _not_yet, as_toml, commented_file, effective
 from pegasus.settings.rules import SectionRule, TableRule
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
@@ -96,7 +96,8 @@ def test_the_page_names_every_key_with_its_default_and_what_it_may_hold(path, cl
         if isinstance(rule, SectionRule):
             continue
         allowed = f"a table, each value {rule.each.allowed}" if isinstance(rule, TableRule) else rule.allowed
-        assert f"| `{name}` | {allowed} | `{as_toml(getattr(default, name))}` | {rule.doc}" in section
+        meaning = f"{rule.doc}{_not_yet(f'{path}.{name}')}.{' Secret.' if rule.secret else ''}"
+        assert f"| `{name}` | {allowed} | `{as_toml(getattr(default, name))}` | {meaning} |" in section
 
 
 def test_the_page_names_every_channel():
