@@ -83,15 +83,19 @@ async def main_agent(
         nursery.cancel_scope.cancel()
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class _Running:
-    """What is being worked on. ended is set when nothing of it runs any more. told: what a /stop that ends it will say."""
+    """What is being worked on. ended is set when nothing of it runs any more. told: what a /stop that ends it will say.
+
+    elsewhere: that was said on another chat.
+    """
 
     work: Work
     since: float
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     ended: trio.Event = attrs.field(factory=trio.Event)
     told: dict[str, Json] = attrs.field(factory=dict)
+    elsewhere: bool = False
 
 
 @attrs.define(eq=False)
@@ -127,8 +131,8 @@ class _Agent:
             try:
                 with running.scope:
                     await self._handle(work)
-                if running.scope.cancelled_caught:
-                    await close_open_calls(self.session, work.item, self.mind.clock(), self.stopped_by, running.told)
+                if running.scope.cancelled_caught and not await self._close(running):
+                    continue
                 for done in work.items:
                     await self.journal.tell(Done(done.n))
                     self.turns += 1
@@ -140,6 +144,17 @@ class _Agent:
                 self.running = None
                 running.ended.set()
                 self._typing(item, active=False)
+
+    async def _close(self, running: _Running) -> bool:
+        """End what a /stop has cut short; False if it goes on, since who stopped it has nothing to do with it."""
+        return await close_open_calls(
+            self.session,
+            running.work.item,
+            self.mind.clock(),
+            self.stopped_by,
+            running.told,
+            elsewhere=running.elsewhere,
+        )
 
     async def _handle(self, work: Work) -> None:
         item = work.item
@@ -234,6 +249,7 @@ class _Agent:
             self.stopped_by = by
             if n is not None:
                 running.told.update(stop=n, what=thought.what, seconds=thought.seconds)
+            running.elsewhere = channel is not None and channel.address != running.work.item.message.channel.address
             running.scope.cancel()
         if self.make_works is not None:
             ended += await self.make_works().stop(by, channel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pegasus.conversation.entry import Entry
+from pegasus.main_agent.notices import is_notice
 from pegasus.main_agent.progress import Next
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.speaking import answer_to
@@ -15,6 +16,9 @@ from pegasus.storage.messages import Item
 
 _log = get_logger("main_agent")
 
+STOPPED_ELSEWHERE = (
+    "I was stopped from another chat while I was thinking about your message. Send it again if it still matters."
+)
 _TOLD = "(I told the user: "
 
 
@@ -34,11 +38,15 @@ async def repeat_apology(item: Item, note: Entry | None, session: Session) -> No
         await session.commit((), (answer_to(item, text, "apology"),))
 
 
-async def close_open_calls(session: Session, item: Item, now: int, by: str, told: Mapping[str, Json]) -> None:
+async def close_open_calls(
+    session: Session, item: Item, now: int, by: str, told: Mapping[str, Json], *, elsewhere: bool = False
+) -> bool:
     """After a thought was cut short by `by`: give the calls without a result one, and note the end of the item.
 
-    told: goes into the note, for a /stop that a crash cuts off from its answer.
+    told: goes into the note, for a /stop that a crash cuts off from its answer. elsewhere: it was said on another chat than the
+    item's; then who waits for an answer is told, and what no person has said (a task's result) does not end: False.
     """
+    ends = not (elsewhere and is_notice(item))
     answered: set[str] = set()
     closing: list[Entry] = []
     for entry in reversed(session.of_item(item.n)):
@@ -48,10 +56,12 @@ async def close_open_calls(session: Session, item: Item, now: int, by: str, told
             if call.id not in answered:
                 content = f'{{"cancelled":true,"reason":"stopped by {by}"}}'
                 closing.append(Entry(now, "tool", content, call_id=call.id, metadata={"error": True}))
-    metadata = {"type": "stopped", "ends": True, **told}
+    metadata: dict[str, Json] = {"type": "stopped", **({"ends": True} if ends else {}), **told}
     note = Entry(now, "system", f"(Work on the message above was stopped by {by}.)", metadata=metadata)
     recorded = session.progress(item.n).next is not Next.RECORD
-    await session.commit((*closing, note) if recorded else ())
+    posts = (answer_to(item, STOPPED_ELSEWHERE, "stopped"),) if elsewhere and ends else ()
+    await session.commit((*closing, note) if recorded else (), posts)
+    return ends
 
 
 async def give_up(item: Item, session: Session, now: int, thoughts: int, *, replied: bool) -> None:

@@ -8,7 +8,7 @@ from pegasus.settings import Agent, Settings
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
 from tests.pegasus.conversation.test_projection import is_valid
-from tests.pegasus.main_agent.voices import SLACK
+from tests.pegasus.main_agent.voices import SLACK, spawn
 
 LOOK = say("", call("current_time", "t"))
 
@@ -169,3 +169,41 @@ async def test_whatever_the_moment_of_a_power_failure_each_message_is_dealt_with
     assert len(said) == len(set(said))
     assert cli.texts[-1].endswith("third")
     assert cli.replies[-1].metadata["inReplyTo"] == "third"
+
+
+async def test_who_is_stopped_from_another_chat_is_told(autojump_clock):
+    slack = FakeChannel("slack")
+    async with open_world(ScriptedModel([Hang()]), channels=(FakeChannel("cli"), slack)) as world:
+        await world.say("think", SLACK, message_id="m1")
+        await trio.sleep(1)
+        await world.say("/stop")
+        assert "thought: think" in (await world.next_reply()).text
+        told = await world.next_reply("slack")
+        await world.idle()
+    assert told.text.startswith("I was stopped from another chat")
+    assert told.metadata["inReplyTo"] == "m1"
+    assert len(slack.texts) == 1
+
+
+async def test_a_tasks_result_that_is_stopped_from_another_chat_is_told_all_the_same(autojump_clock):
+    def think(request):
+        text = request.turns[-1].text
+        if "[Task" in text:
+            return (
+                Hang()
+                if len(seen) == 0 and not seen.append(1)
+                else say("", reply("r2", "the result", "#general", channelType="slack"))
+            )
+        return say("", spawn("count")) if "count" in text else say()
+
+    seen, slack = [], FakeChannel("slack")
+    tasks = ScriptedModel(lambda request: say("ten"))
+    async with open_world(ScriptedModel(think), channels=(FakeChannel("cli"), slack), task_model=tasks) as world:
+        await world.say("count", SLACK)
+        await trio.sleep(20)
+        assert (await world.status()).thinking_about
+        await world.say("/stop")
+        assert "Stopped" in (await world.next_reply()).text
+        assert (await world.next_reply("slack")).text == "the result"
+        await world.idle()
+        assert (await world.status()).thinking_about is None
