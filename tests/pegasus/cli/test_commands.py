@@ -135,11 +135,11 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "status",
         "tree",
         "tasks",
-        "persona",
-        "skills",
-        "memory",
         "config",
+        "memory",
+        "skills",
         "sessions",
+        "persona",
     ]
 
 
