@@ -28,10 +28,13 @@ from pegasus.main_agent.room import Room
 from pegasus.main_agent.session import Session, until_written
 from pegasus.messages import Progress
 from pegasus.models.base import Label, LanguageModel, ModelError, ModelRequest, ModelResponse
+from pegasus.observe import get_logger
 from pegasus.storage.messages import Item, JournalMessage, Newer, Take
 
 if TYPE_CHECKING:
     from pegasus.main_agent.skilled import Invocation, Skilled
+
+_log = get_logger("main_agent")
 
 REFUSED = "Sorry, the model that thinks for me declined to answer this."
 DRAFT_EVERY = 0.25
@@ -149,7 +152,11 @@ class Worker:
         if skilled is None or self.mind.model_for is None:
             return self.mind.model
         wanted = skilled.in_force(self.session.of_item(item.n)).model
-        return self.mind.model_for(wanted) if wanted else self.mind.model
+        try:
+            return self.mind.model_for(wanted) if wanted else self.mind.model
+        except ValueError as error:  # the settings have changed since the skill was called
+            _log.warning("the model that a skill wants is not there any more", item=item.n, error=str(error))
+            return self.mind.model
 
     def _request(self, item: Item) -> ModelRequest:
         """The whole session as turns, behind a prompt and tools that never change (prefix caching)."""

@@ -1,0 +1,220 @@
+"""Edges of what one message may cause: who joins it, what it may cost, what is left when it is cut short."""
+
+import attrs
+import pytest
+import trio
+
+from pegasus.app.parts import Workshop
+from pegasus.messages import ChannelInfo
+from pegasus.settings import Agent, Settings
+from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
+from pegasus.testing.world import FakeChannel, kill, open_world
+from tests.pegasus.conversation.test_projection import is_valid
+
+LOOK = say("", call("current_time", "t"))
+ANN = ChannelInfo("slack", "#general", "ann", "thread:1")
+
+
+def busy(mode, **more):
+    return Settings(agent=Agent(when_busy=mode, **more))
+
+
+def here(call_id, text):
+    return reply(call_id, text, "#general", channelType="slack")
+
+
+# ------------------------------------------------------------------ who joins a thought
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        attrs.evolve(ANN, reply_to="thread:2"),
+        attrs.evolve(ANN, reply_to=None),
+        attrs.evolve(ANN, user_id="bob"),
+        attrs.evolve(ANN, user_id=None),
+    ],
+    ids=["another thread", "no thread", "another person", "nobody known"],
+)
+@pytest.mark.parametrize("mode", ["steer", "interrupt"])
+async def test_only_the_same_person_in_the_same_thread_joins(autojump_clock, mode, other):
+    model = ScriptedModel([After(5, LOOK), say("", here("r1", "one")), say("", here("r2", "two"))])
+    async with open_world(model, settings=busy(mode), channels=(FakeChannel("slack"),)) as world:
+        await world.say("first", ANN)
+        await trio.sleep(1)
+        await world.say("second", other)
+        await world.idle()
+    assert "second" not in "".join(turn.text for turn in model.requests[1].turns)
+    assert (len(model.requests), model.cancelled) == (3, 0)
+
+
+async def test_no_more_than_the_cap_interrupt_one_thought(autojump_clock):
+    """Who writes on and on would else never get an answer."""
+    model = ScriptedModel([Hang(), After(5, say("", reply("r1", "one"))), say("", reply("r2", "two"))])
+    async with open_world(model, settings=busy("interrupt", steer_cap=1)) as world:
+        for word in ("first", "second", "third"):
+            await world.say(word)
+            await trio.sleep(1)
+        await world.idle()
+        assert world.channels["cli"].texts == ["one", "two"]
+    assert model.cancelled == 1
+    assert "third" not in model.requests[1].turns[-1].text
+
+
+async def test_a_message_that_joins_has_all_its_thoughts_and_replies(autojump_clock):
+    """What the one before it has used up is not taken from it."""
+    script = [After(5, say("", reply("r1", "looking"), call("current_time", "t1"))), LOOK, say("", reply("r2", "done"))]
+    model = ScriptedModel(script)
+    settings = busy("steer", max_thoughts=2, max_replies=1)
+    async with open_world(model, settings=settings) as world:
+        await world.say("first")
+        await trio.sleep(1)
+        await world.say("second")
+        await world.idle()
+        assert world.channels["cli"].texts == ["looking", "done"]
+
+
+# ------------------------------------------------------------------ how it ends
+
+
+async def test_who_got_a_reply_gets_no_apology_at_the_limit(autojump_clock):
+    first = say("", reply("r1", "one moment"), call("current_time", "t"))
+    model = ScriptedModel(lambda request: LOOK if len(model.requests) > 1 else first)
+    async with open_world(model, settings=Settings(agent=Agent(max_thoughts=3))) as world:
+        await world.say("loop")
+        await world.idle()
+        await trio.sleep(1)
+        assert world.channels["cli"].texts == ["one moment"]
+        assert world.session()[-1]["metadata"]["type"] == "limit"
+
+
+async def test_who_got_a_reply_is_not_told_of_a_refusal(autojump_clock):
+    first = say("", reply("r1", "one moment"), call("current_time", "t"))
+    model = ScriptedModel([first, say("I would rather not", stop_reason="refusal"), say("", reply("r2", "yes"))])
+    async with open_world(model) as world:
+        await world.say("hm")
+        await world.say("and this?")
+        await world.idle()
+        await trio.sleep(1)
+        assert world.channels["cli"].texts == ["one moment", "yes"]
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\n\t"])
+async def test_a_reply_without_a_text_is_an_error_and_reaches_nobody(autojump_clock, text):
+    model = ScriptedModel([say("", reply("r1", text)), say("", reply("r2", "better"))])
+    async with open_world(model) as world:
+        await world.say("hi")
+        assert (await world.next_reply()).text == "better"
+        assert len(world.channels["cli"].texts) == 1
+    [result] = model.requests[1].turns[-1].results
+    assert result.is_error
+    assert "text is empty" in result.content
+
+
+async def test_stop_while_a_tool_runs_gives_each_open_call_its_result(autojump_clock):
+    model = ScriptedModel([say("", call("sleepy", "s1"), call("current_time", "t1")), say("", reply("r", "next"))])
+    async with open_world(model) as world:
+        tools = world.grown.make_faculties().tools
+
+        async def run(arguments, context):
+            await trio.sleep_forever()
+
+        clock = tools["current_time"]
+        tools["sleepy"] = attrs.evolve(clock, spec=attrs.evolve(clock.spec, name="sleepy"), run=run)
+        await world.say("sleep")
+        await trio.sleep(1)
+        await world.say("/stop")
+        await world.idle()
+        closed = [line for line in world.session() if line["role"] == "tool"]
+        assert sorted(line["toolCallId"] for line in closed) == ["s1", "t1"]
+        assert all('"cancelled":true' in line["content"] for line in closed)
+        await world.say("go on")
+        await world.idle()
+    assert is_valid(model.requests[1].turns)
+
+
+async def test_after_a_crash_the_message_at_hand_comes_first_whoever_wrote_since(autojump_clock):
+    """Its work has begun: an owner's message that waits goes behind it."""
+    disk = MemoryDisk()
+    slack, cli = FakeChannel("slack"), FakeChannel("cli")
+    model = ScriptedModel([LOOK, Hang()])
+    async with open_world(model, disk=disk, channels=(cli, slack)) as world:
+        with trio.CancelScope() as scope:
+            await world.say("first", ANN)
+            await trio.sleep(1)
+            await world.say("mine")
+            await kill(world)
+            scope.cancel()
+    order = []
+
+    def think(request):
+        order.append(request.turns[-1].text.partition("\n")[2] or "first")
+        return say()
+
+    async with open_world(ScriptedModel(think), disk=disk, channels=(cli, slack)) as again:
+        await again.idle()
+    assert order == ["first", "mine"]
+
+
+# ------------------------------------------------------------------ skills
+
+
+@pytest.fixture
+def skills(tmp_path):
+    def write(name, front):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "SKILL.md").write_text(f"---\ndescription: d\n{front}\n---\nDo $ARGUMENTS.", "utf-8")
+        return [tmp_path]
+
+    return write
+
+
+def without(monkeypatch, name):
+    """In this world there is no model of this name."""
+    original = Workshop.__init__
+
+    def init(self, *arguments, **more):
+        original(self, *arguments, **more)
+        models = self.talker_for
+
+        def model_for(role):
+            if role == name:
+                raise ValueError(f"models: there is no provider for {role!r}")
+            return models(role)
+
+        object.__setattr__(self, "talker_for", model_for)
+        object.__setattr__(self, "model_for", model_for)
+
+    monkeypatch.setattr(Workshop, "__init__", init)
+
+
+async def test_a_skill_whose_model_there_is_not_is_told_and_nothing_is_thought(autojump_clock, skills, monkeypatch):
+    without(monkeypatch, "lab/gone")
+    model = ScriptedModel([say("", reply("r", "next"))])
+    async with open_world(model, skills=skills("fix", "model: lab/gone")) as world:
+        await world.say("/fix it")
+        told = (await world.next_reply()).text
+        assert told.startswith("/fix could not be started")
+        assert "lab/gone" in told
+        await world.say("hello")
+        assert (await world.next_reply()).text == "next"
+    assert len(model.requests) == 1
+
+
+async def test_a_skill_whose_model_has_gone_meanwhile_is_gone_on_with_by_the_usual_one(
+    autojump_clock, skills, monkeypatch
+):
+    """The settings were changed while it was in force, over a crash: its message is answered all the same."""
+    disk, folders, strong = MemoryDisk(), skills("fix", "model: lab/gone"), ScriptedModel([LOOK, Hang()])
+    async with open_world(ScriptedModel([]), disk=disk, skills=folders, models={"lab/gone": strong}) as world:
+        with trio.CancelScope() as scope:
+            await world.say("/fix it")
+            await trio.sleep(1)
+            await kill(world)
+            scope.cancel()
+    without(monkeypatch, "lab/gone")
+    model = ScriptedModel([say("", reply("r", "fixed"))])
+    async with open_world(model, disk=disk, skills=folders) as again:
+        assert (await again.next_reply()).text == "fixed"
+        await again.idle()
