@@ -240,9 +240,12 @@ class Compactor:
             return None
         await job.done.wait()  # not for ever: a summary has its time
         wanted = planned_again(session.entries, running, job.cut)
-        if wanted is None or job.summary is None or job.summary.mechanical:  # by now the model may be back
+        summary = job.summary
+        if (
+            wanted is None or summary is None or (summary.mechanical and not summary.late)
+        ):  # the model may be back by now
             return None
-        return wanted, job.summary
+        return wanted, summary
 
     async def _forced(
         self, session: Conversation, running: Collection[int], item: int | None
@@ -277,7 +280,7 @@ class Compactor:
         places = [place.address for place in carry(wanted.summarised).places if _since(place.last, wanted)]
         room = max(1_000, int(0.6 * self.limits.compact_window()) - 3 * most)
         problem = "it took too long"
-        with trio.move_on_after(self.limits.timeout):
+        with trio.move_on_after(self.limits.timeout) as scope:
             for smaller in (1, 4):
                 task = Task(
                     source_of(wanted.summarised, room // smaller, self.weigh),
@@ -292,7 +295,8 @@ class Compactor:
                     if not (isinstance(error, ModelError) and error.kind == "overflow"):
                         break
         _log.warning("no summary of the session could be had, so one was made by code", problem=problem)
-        return Summary(mechanical_summary(wanted.summarised, most, self.weigh), mechanical=True)
+        text = mechanical_summary(wanted.summarised, most, self.weigh)
+        return Summary(text, mechanical=True, late=scope.cancelled_caught)
 
     async def _rest(self, entries: Sequence[Entry], kept: Sequence[Entry], now: int, window: int) -> Rest:
         tasks = await self._asked(self.outlook.tasks, None, "tasks")

@@ -18,10 +18,11 @@ from pegasus.wording import count
 
 @attrs.frozen
 class Summary:
-    """mechanical: made by code."""
+    """mechanical: made by code. late: because the model took too long."""
 
     text: str
     mechanical: bool
+    late: bool = False
 
 
 @attrs.frozen

@@ -5,11 +5,12 @@ import pytest
 import trio
 
 from pegasus.app.parts import Workshop
-from pegasus.messages import ChannelInfo
-from pegasus.settings import Agent, Settings
+from pegasus.channels.intake import submit
+from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.settings import Agent, Models, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
-from pegasus.testing.world import FakeChannel, kill, open_world
+from pegasus.testing.world import CLI, FakeChannel, kill, open_world
 from tests.pegasus.conversation.test_projection import is_valid
 
 LOOK = say("", call("current_time", "t"))
@@ -143,7 +144,7 @@ async def test_after_a_crash_the_message_at_hand_comes_first_whoever_wrote_since
         with trio.CancelScope() as scope:
             await world.say("first", ANN)
             await trio.sleep(1)
-            await world.say("mine")
+            await submit(world.journal, InboundMessage("mine", CLI, "m2"), owners=["cli"])
             await kill(world)
             scope.cancel()
     order = []
@@ -155,6 +156,33 @@ async def test_after_a_crash_the_message_at_hand_comes_first_whoever_wrote_since
     async with open_world(ScriptedModel(think), disk=disk, channels=(cli, slack)) as again:
         await again.idle()
     assert order == ["first", "mine"]
+
+
+async def test_the_session_knows_which_message_it_was_and_whose(autojump_clock):
+    async with open_world(ScriptedModel([say()]), channels=(FakeChannel("slack"),)) as world:
+        await world.say("hi", ANN, message_id="m-7")
+        await world.idle()
+        assert world.session()[0]["metadata"] == {"item": 1, "messageId": "m-7", "userId": "ann"}
+
+
+@pytest.mark.parametrize(("seconds", "by_code"), [(30, False), (100, True)])
+async def test_a_summary_is_prepared_while_turns_go_on(autojump_clock, seconds, by_code):
+    """However slow the model is that summarises: who writes meanwhile waits no longer than ever."""
+    summary = "## Now\nwe count\n## People\ncli:main\n## Decisions and facts\nnone\n## Open\nnone"
+    compact = ScriptedModel(lambda request: After(seconds, say(summary)))
+    model = ScriptedModel(lambda request: say("", reply(f"r{len(request.turns)}", "ok")))
+    settings = Settings(models=Models(context_window=20_000))
+    turns = []
+    async with open_world(model, settings=settings, models={"compact": compact}) as world:
+        while not world.session() or world.session()[0]["role"] != "system":
+            begun = trio.current_time()
+            await world.say("one two three four " * 60)
+            await world.idle()
+            turns.append((trio.current_time() - begun, len(compact.requests)))
+            await trio.sleep(30)
+        assert world.session()[0]["metadata"]["mechanical"] is by_code
+    assert len([took for took, summaries in turns[:-1] if summaries]) >= 2, "nothing was said while it was made"
+    assert max(took for took, _ in turns) < 5
 
 
 # ------------------------------------------------------------------ skills
