@@ -7,6 +7,7 @@ rules that must be those of the insertion; so the file names the version of the 
 from __future__ import annotations
 
 import sqlite3
+import time
 import unicodedata
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -59,6 +60,10 @@ class Marked(NamedTuple):
     stamp: str
     offset: int
     line: int
+
+
+MERGE: Final = 200
+"""Pages that one step of tidying writes, about."""
 
 
 class Index:
@@ -161,6 +166,19 @@ class Index:
         words = (row, place, indexed(title), indexed(text))
         self._db.execute("INSERT INTO words (words, rowid, place, title, body) VALUES ('delete', ?, ?, ?, ?)", words)
         self._db.execute("DELETE FROM passages WHERE id = ?", (row,))
+
+    def tidy(self, until: float, *, whole: bool) -> None:
+        """Merge the parts that words were put in by, for a search looks into each: until nothing is to be gained, or the time is over.
+
+        until: of time.monotonic(). whole: into a single one, which takes as long as the index is large.
+        """
+        pages = -MERGE if whole else MERGE  # https://sqlite.org/fts5.html#the_merge_command
+        while time.monotonic() < until:
+            before = self._db.total_changes
+            self._db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
+            if self._db.total_changes - before < 2:
+                return
+            pages = MERGE
 
     # ------------------------------------------------------------------ finding
 

@@ -25,6 +25,8 @@ LOOK_EVERY: Final = 1.0
 """Seconds for which a look at the folders is good."""
 BUDGET: Final = 5.0
 """Seconds that one search may spend on bringing the index up to date."""
+TIDYING: Final = 0.02
+"""Seconds that a look may spend on merging what earlier ones have put in."""
 BATCH: Final = 500
 """Passages that are put in between two looks at the clock."""
 LARGEST: Final = 256 << 10
@@ -132,7 +134,9 @@ class Searcher:
             index.begin()
             self._refresh_pages(index, known)
             index.commit()
-            return self._refresh_sessions(index, known, until)
+            behind = self._refresh_sessions(index, known, until)
+            index.tidy(until if not known else min(until, time.monotonic() + TIDYING), whole=not known)
+            return behind
         except BaseException:
             with suppress(sqlite3.Error):
                 index.rollback()
