@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from pegasus.conversation.entry import Entry
@@ -22,6 +24,10 @@ from pegasus.models import unfinished
 from pegasus.models.base import ModelResponse, ToolCall
 from pegasus.storage.messages import Item, Post, PostResult
 from pegasus.tools import ToolContext, run_tool
+from pegasus.tools.executor import cut
+
+LONGEST: Final = 70_000
+"""Characters of a tool's result: the body of the largest skill, and what JSON adds to it; the replay of a task may be megabytes."""
 
 
 @attrs.frozen
@@ -103,7 +109,7 @@ async def _carry_out(
         key=post_key(item.n, call.id), user_id=item.message.channel.user_id, origin=item.message.channel
     )
     outcome = await run_tool(tool, call.arguments, mind.habits.timeout_of(call.name), context)
-    return _result(call, mind, outcome.content, failed=outcome.failed)
+    return _result(call, mind, cut(outcome.content, LONGEST, tool.more), failed=outcome.failed)
 
 
 def _result(call: ToolCall, mind: Mind, content: str, failed: bool = False) -> Entry:

@@ -165,6 +165,27 @@ async def test_the_session_knows_which_message_it_was_and_whose(autojump_clock):
         assert world.session()[0]["metadata"] == {"item": 1, "messageId": "m-7", "userId": "ann"}
 
 
+async def test_a_result_that_fills_the_window_is_cut_with_a_notice(autojump_clock):
+    """The conversation of a task may be megabytes; what was asked for stays readable, and the model knows what is missing."""
+    model = ScriptedModel(
+        [say("", call("huge", "h1")), say("", call("current_time", "t1", timezone="x" * 200_000)), say()]
+    )
+    async with open_world(model) as world:
+        tools = world.grown.make_faculties().tools
+
+        async def run(arguments, context):
+            return ["word " * 100] * 2_000
+
+        clock = tools["current_time"]
+        tools["huge"] = attrs.evolve(clock, spec=attrs.evolve(clock.spec, name="huge"), run=run, more="Ask for less.")
+        await world.say("hi")
+        await world.idle()
+    for request in model.requests[1:]:
+        [result] = request.turns[-1].results
+        assert 60_000 < len(result.content) <= 70_000
+        assert "characters are missing here" in result.content
+
+
 @pytest.mark.parametrize(("seconds", "by_code"), [(30, False), (100, True)])
 async def test_a_summary_is_prepared_while_turns_go_on(autojump_clock, seconds, by_code):
     """However slow the model is that summarises: who writes meanwhile waits no longer than ever."""
