@@ -7,7 +7,7 @@ import trio
 from pegasus.app.parts import Workshop
 from pegasus.channels.intake import submit
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.settings import Agent, Models, Settings
+from pegasus.settings import Agent, Models, Settings, Tools
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
@@ -163,6 +163,32 @@ async def test_the_session_knows_which_message_it_was_and_whose(autojump_clock):
         await world.say("hi", ANN, message_id="m-7")
         await world.idle()
         assert world.session()[0]["metadata"] == {"item": 1, "messageId": "m-7", "userId": "ann"}
+
+
+async def test_no_more_replies_than_the_owner_allows(autojump_clock):
+    model = ScriptedModel([say("", *(reply(f"r{n}", str(n)) for n in range(4))), say()])
+    async with open_world(model, settings=Settings(agent=Agent(max_replies=2))) as world:
+        await world.say("hi")
+        await world.idle()
+        await trio.sleep(1)
+        assert world.channels["cli"].texts == ["0", "1"]
+    assert [result.is_error for result in model.requests[1].turns[-1].results] == [False, False, True, True]
+
+
+async def test_a_tool_has_the_time_that_the_settings_give_it(autojump_clock):
+    model = ScriptedModel([say("", call("sleepy", "s1")), say()])
+    settings = Settings(tools=Tools(timeout=50.0, timeouts={"sleepy": 2.0}))
+    async with open_world(model, settings=settings) as world:
+        tools = world.grown.make_faculties().tools
+
+        async def run(arguments, context):
+            await trio.sleep_forever()
+
+        clock = tools["current_time"]
+        tools["sleepy"] = attrs.evolve(clock, spec=attrs.evolve(clock.spec, name="sleepy"), run=run)
+        await world.say("hi")
+        await world.idle()
+    assert "took longer than 2 s" in model.requests[1].turns[-1].results[0].content
 
 
 async def test_a_result_that_fills_the_window_is_cut_with_a_notice(autojump_clock):
