@@ -12,6 +12,8 @@ from trio_websocket import ConnectionClosed
 
 from tests.blackbox.support import HANG, Book, Closed, connect, say, serving, until
 
+ROOMY = {"models.context_window": 100_000_000}
+"""Where megabytes are said, and it is not about compaction."""
 MB = 1_000_000
 
 
@@ -88,7 +90,7 @@ async def test_a_flood_on_one_channel_is_worked_off_in_order(tmp_path):
 async def test_a_client_that_never_reads_is_disconnected_and_loses_nothing(tmp_path):
     big = [f"{n:02} " + "x" * 100_000 for n in range(40)]
     book = Book({f"tell me {n}": say(text) for n, text in enumerate(big)})
-    async with serving(tmp_path, book) as daemon, daemon.client("web", "reader") as reader:
+    async with serving(tmp_path, book, ROOMY) as daemon, daemon.client("web", "reader") as reader:
         await reader.ask("hello")
         before = daemon.memory()
         async with connect(daemon.url, lazy=True) as lazy:
@@ -113,9 +115,8 @@ async def test_a_client_that_never_reads_is_disconnected_and_loses_nothing(tmp_p
 async def test_a_slow_reader_holds_up_nobody_and_gets_everything_in_the_end(tmp_path):
     """Ten megabytes of replies at once: what does not fit waits in the outbox, not in memory."""
     big = [f"{n:03} " + "x" * 100_000 for n in range(100)]
-    roomy = {"models.context_window": 100_000_000}  # this is not about compaction
     book = Book({"tell me": say(*big)})
-    async with serving(tmp_path, book, roomy) as daemon, daemon.client("web", "reader") as reader:
+    async with serving(tmp_path, book, ROOMY) as daemon, daemon.client("web", "reader") as reader:
         async with connect(daemon.url, lazy=True) as lazy:
             await lazy.hello(daemon.token, "web", "lazy")
             await lazy.say("tell me")
