@@ -29,7 +29,7 @@ from pegasus.main_agent.session import Session, until_written
 from pegasus.messages import Progress
 from pegasus.models.base import Label, LanguageModel, ModelError, ModelRequest, ModelResponse
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Item, JournalMessage, Newer, Take
+from pegasus.storage.messages import Item, JournalMessage, Newer, StorageError, Take
 
 if TYPE_CHECKING:
     from pegasus.main_agent.skilled import Invocation, Skilled
@@ -229,7 +229,11 @@ class Worker:
         return here.user_id == there.user_id and not item.message.text.lstrip().startswith("/")
 
     async def _newer(self, work: Work, *, wait: bool) -> Item | None:
-        return await self.journal.ask(Newer, work.item.message.channel.address, work.item.n, wait)
+        try:
+            return await self.journal.ask(Newer, work.item.message.channel.address, work.item.n, wait)
+        except StorageError as error:  # it cannot be read back now, and so it waits its turn
+            _log.warning("what else this chat has said cannot be read", error=str(error))
+            return None
 
 
 class _Drafting:
