@@ -36,7 +36,7 @@ class Entry:
     def item(self) -> int | None:
         """The inbox number of the message that this user entry holds."""
         n = self.metadata.get("item")
-        return n if isinstance(n, int) and self.role == "user" else None
+        return n if type(n) is int and self.role == "user" else None
 
     @property
     def failed(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any
 
 import attrs
 
@@ -69,12 +68,17 @@ def thinks_again(name: str, result: Entry) -> bool:
 
 
 def thoughts_ended(entries: Sequence[Entry]) -> dict[int, Ended]:
-    """What each /stop has ended, by its item number."""
-    notes: list[Any] = [entry.metadata for entry in entries if "stop" in entry.metadata]
-    return {note["stop"]: Ended("thought", str(note.get("what")), float(note.get("seconds") or 0)) for note in notes}
+    """What each /stop has ended, by its item number. Notes that are malformed tell nothing."""
+    found: dict[int, Ended] = {}
+    for entry in entries:
+        stop, seconds = entry.metadata.get("stop"), entry.metadata.get("seconds")
+        if isinstance(stop, int) and not isinstance(stop, bool):
+            took = float(seconds) if isinstance(seconds, int | float) else 0.0
+            found[stop] = Ended("thought", str(entry.metadata.get("what")), took)
+    return found
 
 
 def closed_by(entries: Sequence[Entry]) -> int | None:
     """The item whose /new began this session: its first line says so."""
     closes = entries[0].metadata.get("closes") if entries else None
-    return closes if isinstance(closes, int) else None
+    return closes if isinstance(closes, int) and not isinstance(closes, bool) else None
