@@ -146,6 +146,7 @@ async def test_stop_from_another_channel(stage, name):
         await book.reached(1)
         assert "a long thought" in await cli.ask("/stop")
         await book.abandoned()
+        assert "stopped from another chat" in (await busy.reply())["text"]
         assert await busy.ask("next") == "echo: next"
 
 

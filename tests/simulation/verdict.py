@@ -6,6 +6,8 @@ import json
 import re
 from collections import Counter
 
+from pegasus.main_agent.endings import STOPPED_ELSEWHERE
+
 ANSWERS = {
     "/help": "/stop —",
     "/status": "I am ",
@@ -58,6 +60,8 @@ def _judge(plan, said, other, life, stopped, faults):
         return ""
     if len(other) > 1:
         return f"it was answered more than once: {other}"
+    if other and other[0] == STOPPED_ELSEWHERE:
+        return "" if stopped else "it says that it was stopped, which nobody did"
     failed = bool(other) and other[0].startswith(FAILED)
     if failed and faults < 3:
         return "it failed 3 times, says the apology; it did not"
