@@ -158,7 +158,7 @@ class _Agent:
 
     async def _handle(self, work: Work) -> None:
         item = work.item
-        answered = self.session.progress(item.n).next is Next.NOTHING
+        answered = self.session.progress(item.n, item.message.id).next is Next.NOTHING
         if item.attempt > MAX_ATTEMPTS and not answered:
             await apologise(item, self.session, self.mind.clock(), _set_aside(item))
         elif command_of(item.message.text) == "/new" and not is_notice(item):

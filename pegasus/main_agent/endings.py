@@ -26,7 +26,7 @@ async def apologise(item: Item, session: Session, now: int, text: str) -> None:
     """Tell the sender honestly that nothing will come of the message, and end the item."""
     note = Entry(now, "assistant", f"{_TOLD}{text})", metadata={"type": "apology", "ends": True})
     entries: tuple[Entry, ...] = (note,)
-    if session.progress(item.n).next is Next.RECORD:
+    if session.progress(item.n, item.message.id).next is Next.RECORD:
         entries = (Entry(now, "user", "(a message that could not be taken up)", metadata={"item": item.n}), note)
     await session.commit(entries, (answer_to(item, text, "apology"),))
 
@@ -58,7 +58,7 @@ async def close_open_calls(
                 closing.append(Entry(now, "tool", content, call_id=call.id, metadata={"error": True}))
     metadata: dict[str, Json] = {"type": "stopped", **({"ends": True} if ends else {}), **told}
     note = Entry(now, "system", f"(Work on the message above was stopped by {by}.)", metadata=metadata)
-    recorded = session.progress(item.n).next is not Next.RECORD
+    recorded = session.progress(item.n, item.message.id).next is not Next.RECORD
     posts = (answer_to(item, STOPPED_ELSEWHERE, "stopped"),) if elsewhere and ends else ()
     await session.commit((*closing, note) if recorded else (), posts)
     return ends

@@ -89,9 +89,15 @@ class Session:
 
     # ------------------------------------------------------------------ how far items are
 
-    def progress(self, item: int) -> Progress:
-        """Where the work on this item of the inbox stands."""
+    def progress(self, item: int, message_id: str | None = None) -> Progress:
+        """Where the work on this item of the inbox stands.
+
+        message_id: of its message. If another one is recorded under the number, the inbox was lost and has begun to count anew.
+        """
         start = self._starts.get(item)
+        if start is not None and message_id is not None:
+            recorded = self.entries[start].metadata.get("messageId", message_id)
+            start = start if recorded == message_id else None
         if start is None:
             return Progress(Next.NOTHING if closed_by(self.entries) == item else Next.RECORD)
         return progress_from(self.entries, start)

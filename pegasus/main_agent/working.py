@@ -72,7 +72,7 @@ class Worker:
 
         Cancelled: what had been said and done stays; `close_open_calls` then makes the session well-formed.
         """
-        progress = self.session.progress(work.item.n)
+        progress = self.session.progress(work.item.n, work.item.message.id)
         if progress.next is Next.NOTHING:
             await repeat_apology(work.item, progress.end, self.session)
             return

@@ -192,6 +192,10 @@ class InboxLog:
         self._owed.clear()
         self._forget_old_ids()
 
+    def begin_above(self, n: int) -> None:
+        """Give no number up to n: the log was lost, and others know items by their numbers."""
+        self._last_n = max(self._last_n, n)
+
     def _replay_message(self, record: dict[str, Any], span: Span) -> None:
         n, lane, message = int(record["n"]), text_of(record.get("lane", MAIN)), record["message"]
         rank = min(max(0, int(record.get("rank", 0))), MAX_RANK)

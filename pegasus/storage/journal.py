@@ -82,7 +82,7 @@ async def journal(
     It is up once inbox and outbox are read. Raises StorageError if they cannot be. Stopped, cancelled or crashed:
     a batch that is being written is finished and answered, and what is owed is flushed.
     """
-    logs = await load(disk, max_waiting, report)
+    logs = await load(disk, max_waiting, report, clock())
     dispatcher = Dispatcher(disk, logs, report)
     writer = Writer(disk, logs, clock, report, dispatcher.hand_out_early, dispatcher.posted)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from pegasus.observe import get_logger
 from pegasus.storage import inbox, outbox
 from pegasus.storage.addresses import Directory
 from pegasus.storage.disk import Disk
@@ -18,6 +19,8 @@ Report = Callable[[str], object]
 """Tells a person what was found and done."""
 
 _NAMED = 5
+
+_log = get_logger("journal")
 
 
 class Logs(NamedTuple):
@@ -34,10 +37,10 @@ class _Log(Protocol):
     def loaded(self, size: int) -> None: ...
 
 
-async def load(disk: Disk, max_waiting: int, report: Report) -> Logs:
+async def load(disk: Disk, max_waiting: int, report: Report, now: int = 0) -> Logs:
     """The logs as they are on disk; a missing file is an empty one. What replies carried of other files is in those now.
 
-    Raises StorageError if one cannot be read, or written where it must be.
+    now: wall clock, ms. Raises StorageError if one cannot be read, or written where it must be.
     """
     directory = Directory()
     accepted, replies = InboxLog(directory, max_waiting), OutboxLog()
@@ -48,6 +51,9 @@ async def load(disk: Disk, max_waiting: int, report: Report) -> Logs:
         for (path, log), content in zip(logs, contents, strict=True)
         if await _replay(disk, path, content, log, report)
     ]
+    if contents[1] and not contents[0]:
+        _log.warning("the inbox is gone or empty, though replies are there; what waited in it is lost", path=inbox.PATH)
+        accepted.begin_above(now // 1000)
     for run in replies.take_runs():
         if wrong := await disk.run(Volume.redo, run):
             report(wrong)

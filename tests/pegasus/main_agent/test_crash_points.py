@@ -4,8 +4,10 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
+import trio
 
 from actors import ActorError, GaveUp
+from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, down, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world
 
@@ -103,3 +105,28 @@ async def test_stop_taken_up_once_more_ends_nothing_else_and_says_what_it_had_en
     assert sum("thought: long" in text for text in cli.texts) == sessions.count(b'"type":"stopped"')
     assert cli.texts[-1] == "answer to next"
     assert len(cli.texts) == 2 + len(new)
+
+
+@pytest.mark.parametrize("lost", [("inbox/",), ("inbox/", "outbox/")])
+async def test_what_is_said_after_the_inbox_was_lost_is_answered(autojump_clock, lost):
+    """Somebody has deleted it, or its disk is gone: its numbers must not be taken for those in session and outbox."""
+    ids = count()
+    cli, model = FakeChannel("cli"), ScriptedModel(lambda request: say("", reply(f"c{next(ids)}", "answer")))
+    async with open_world(model, channels=(cli,)) as world:
+        for n in range(3):
+            await world.say(f"before {n}", message_id=f"b{n}")
+        await world.say("/help", message_id="b-help")
+        await world.idle()
+        await kill(world)
+    disk, cli = MemoryDisk(), FakeChannel("cli")
+    for path in world.disk.paths():
+        if not path.startswith(lost):
+            disk.put(path, world.disk.content(path))
+    async with open_world(model, disk=disk, channels=(cli,)) as again:
+        for n in range(3):
+            await again.say(f"after {n}", message_id=f"a{n}")
+        await again.say("/help", message_id="a-help")
+        await again.idle()
+        await trio.sleep(1)
+    answered = {reply.metadata["inReplyTo"] for reply in cli.replies}
+    assert answered >= {"a0", "a1", "a2", "a-help"}
