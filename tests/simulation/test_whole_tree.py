@@ -58,7 +58,7 @@ def test_a_life_is_the_same_again():
 
 
 def forget_what_was_done(monkeypatch):
-    monkeypatch.setattr(Session, "progress", lambda session, n: Progress(Next.RECORD))
+    monkeypatch.setattr(Session, "progress", lambda session, n, message_id=None: Progress(Next.RECORD))
 
 
 def forget_what_was_accepted(monkeypatch):
