@@ -2,9 +2,12 @@
 
 import os
 import sys
-import time
+
+import trio
 
 PYTHON = sys.executable
+PATIENCE = 20.0
+"""Seconds that another process may take."""
 
 
 def alive(mark):
@@ -41,9 +44,37 @@ def command_line(pid):
         return ""
 
 
-def until(condition, seconds=20.0):
-    """Wait for something another process does; for use in threads and in plain tests."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.01)
+class Bell:
+    """A named pipe that a command writes into to say that it is there: `echo > NAME`. To be made before the command is."""
+
+    def __init__(self, path):
+        os.mkfifo(path)
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    async def wait(self):
+        """What was written into it, once something was."""
+        try:
+            with trio.fail_after(PATIENCE):
+                await trio.lowlevel.wait_readable(self._fd)
+            return os.read(self._fd, 1000).decode()
+        finally:
+            os.close(self._fd)
+
+
+async def gone(mark):
+    """Wait until the last process that has `mark` in its environment has ended."""
+    with trio.fail_after(PATIENCE):
+        while there := alive(mark):
+            for pid in there:
+                await _ended(pid)
+
+
+async def _ended(pid):
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await trio.lowlevel.wait_readable(fd)
+    finally:
+        os.close(fd)

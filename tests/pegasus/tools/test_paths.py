@@ -119,15 +119,15 @@ async def test_a_name_that_is_too_long_is_an_error(work):
 
 async def test_tilde_is_the_users_directory_and_checked_like_any_other(workshop, tmp_path, monkeypatch):
     home = tmp_path / "home"
-    (home / "work").mkdir(parents=True)
+    (home / "allowed").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
-    work = workshop(home / "work")
+    work = workshop(home / "allowed")
     assert "outside" in await work.refused("read_file", path="~/secret")
     assert "outside" in await work.refused("read_file", path="~")
-    await work("write_file", path="~/work/a.txt", content="x")
-    assert (home / "work" / "a.txt").exists()
+    await work("write_file", path="~/allowed/a.txt", content="x")
+    assert (home / "allowed" / "a.txt").exists()
     await work("write_file", path="~b", content="x")  # a name like any other
-    assert (home / "work" / "~b").exists()
+    assert (home / "allowed" / "~b").exists()
 
 
 async def test_a_folder_whose_name_begins_the_same_is_not_the_allowed_one(work, workspace):

@@ -12,7 +12,7 @@ import trio
 
 from pegasus.tools import process
 from pegasus.tools.process import Limits, ProcessError, run_process
-from tests.pegasus.tools.processes import PYTHON, alive, guards, until
+from tests.pegasus.tools.processes import PYTHON, Bell, alive, gone, guards
 
 QUICK = Limits(grace=0.2)
 
@@ -35,11 +35,6 @@ def run(mark, tmp_path):
         return await run_process(command, cwd=tmp_path, env=env, limits=limits, timeout=timeout, **more)
 
     return run
-
-
-async def started(path):
-    """Wait until a command has made this file, which is how it says that it is there."""
-    await trio.to_thread.run_sync(until, path.exists)
 
 
 # ------------------------------------------------------------------ what it says
@@ -167,9 +162,10 @@ async def test_a_gigabyte_costs_no_memory_and_ends_the_command(run):
 
 async def test_others_go_on_during_a_flood(run, tmp_path):
     """While one command floods without end, another starts and ends in the same loop."""
+    there = Bell(tmp_path / "there")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: run("touch there; exec yes", limits=Limits(flood=1 << 60)))
-        await started(tmp_path / "there")
+        nursery.start_soon(lambda: run("echo > there; exec yes", limits=Limits(flood=1 << 60)))
+        await there.wait()
         with trio.fail_after(10):
             assert (await run("echo here")).stdout == "here\n"
         nursery.cancel_scope.cancel()
@@ -214,14 +210,14 @@ async def test_nothing_outlives_a_plain_command(run):
 
 
 DAEMON = """
-import os, signal, sys, time
+import os, signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 if os.fork(): os._exit(0)
 os.setsid()
 if os.fork(): os._exit(0)
 open("daemon", "w").write(str(os.getpid()))
-time.sleep(1000)
+while True: signal.pause()
 """
 
 
@@ -269,11 +265,11 @@ async def test_a_process_that_flees_from_pid_to_pid_ends(run, tmp_path):
 
 
 BOMB = """
-import os, signal, time
+import os, signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 for _ in range(6): os.fork()
 open(f"member{os.getpid()}", "w").close()
-while True: time.sleep(1)
+while True: signal.pause()
 """
 
 
@@ -284,12 +280,13 @@ async def test_a_crowd_that_ignores_term_ends(run, tmp_path):
 
 
 async def test_a_cancelled_call_returns_when_all_has_ended(run, tmp_path, mark):
+    up = Bell(tmp_path / "up")
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(
-                run, "trap '' TERM; setsid sh -c 'trap \"\" TERM; touch up; sleep 1000' & wait; sleep 1000"
+                run, "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo > up; sleep 1000' & wait; sleep 1000"
             )
-            await started(tmp_path / "up")
+            await up.wait()
             scope.cancel()
     assert alive(mark) == {}
 
@@ -357,20 +354,21 @@ async def test_a_daemon_that_is_killed_leaves_nothing_behind(number, mark, tmp_p
     """kill -9 of the parent: the guards see their pipe end, and end everything, TERM-ignoring sessions of their own included."""
     name, _, value = mark.partition("=")
     commands = [
-        "touch one; exec sleep 1000",
-        "trap '' TERM; setsid sh -c 'trap \"\" TERM; touch two; while :; do sleep 1; done' & wait; sleep 1000",
-        "touch three; exec yes",
+        "echo > one; exec sleep 1000",
+        "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo > two; while :; do sleep 1; done' & wait; sleep 1000",
+        "echo > three; exec yes",
     ]
+    bells = [Bell(tmp_path / file) for file in ("one", "two", "three")]
     (tmp_path / "parent.py").write_text(PARENT)
     parent = await trio.lowlevel.open_process(
         [sys.executable, tmp_path / "parent.py", str(tmp_path), *commands], env={**os.environ, name: value}
     )
-    for file in ("one", "two", "three"):
-        await started(tmp_path / file)
+    for bell in bells:
+        await bell.wait()
     assert len(alive(mark)) > 3
     parent.send_signal(number)
     await parent.wait()
-    await trio.to_thread.run_sync(until, lambda: not alive(mark))
+    await gone(mark)
 
 
 # ------------------------------------------------------------------ without a subreaper (macOS, some sandboxes)

@@ -8,7 +8,7 @@ import trio
 from pegasus.tools.base import ToolContext, run_tool
 from pegasus.tools.process import Limits
 from pegasus.tools.shell import shell_tools
-from tests.pegasus.tools.processes import guards, until
+from tests.pegasus.tools.processes import Bell, guards
 
 SHELL, PYTHON = shell_tools(Limits(grace=0.2))
 
@@ -94,12 +94,13 @@ async def test_the_deadline_of_the_call_comes_first(use):
 
 
 async def test_a_cancelled_call_leaves_nothing(use, workspace):
+    bell = Bell(workspace / "pid")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: use(SHELL, command="setsid sh -c 'echo $$ > pid; sleep 1000' & sleep 1000"))
-        await trio.to_thread.run_sync(until, lambda: (workspace / "pid").exists() and (workspace / "pid").read_text())
+        pid = int(await bell.wait())
         nursery.cancel_scope.cancel()
     with pytest.raises(ProcessLookupError):
-        os.kill(int((workspace / "pid").read_text()), 0)
+        os.kill(pid, 0)
 
 
 async def test_what_ran_on_in_the_background_is_told(use):
