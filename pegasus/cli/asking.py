@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -39,6 +41,31 @@ def ask(
             raise
         return down()
     return trio.run(_call, daemon, caller, method, params)
+
+
+def show(
+    home: Home,
+    settings: Settings,
+    caller: ChannelInfo,
+    method: str,
+    params: Mapping[str, Json],
+    render: Callable[[Node], str],
+    down: Callable[[], Node] | None,
+    expected: tuple[type[Exception], ...],
+) -> int:
+    """Print what `ask` gives, or on stderr why it does not; gives the exit code. expected: what it may fail with."""
+    try:
+        answer = ask(home, settings, caller, method, params, down)
+    except expected as error:
+        print(f"pegasus: {error.args[0] if len(error.args) == 1 else error}", file=sys.stderr)
+        return 1
+    print(render(answer))
+    return 0
+
+
+def json_line(answer: Node) -> str:
+    """The answer as one line of JSON."""
+    return json.dumps(answer, ensure_ascii=False)
 
 
 async def _call(daemon: Daemon, caller: ChannelInfo, method: str, params: Mapping[str, Json]) -> Node:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.cli.asking import Node, ask
+from pegasus.cli.asking import Node, json_line, show
 from pegasus.gateway.client import ClientError
 from pegasus.host import Home, own_home
 from pegasus.memory import Author, FolderShelf, MemoryRefused, memory_in
@@ -37,7 +35,7 @@ def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
         files = map(listed, _shelf(home).look_now())
         return {"files": [{"path": one.path, "summary": one.summary, "size": one.size} for one in files]}
 
-    return _show(home, settings, "memory.list", {}, _as_json if as_json else list_text, down)
+    return _show(home, settings, "memory.list", {}, json_line if as_json else list_text, down)
 
 
 def run_show(home: Home, settings: Settings, *, path: str) -> int:
@@ -71,7 +69,7 @@ def run_log(home: Home, settings: Settings, *, path: str | None, limit: int, as_
         return {"changes": [view_of(one) for one in made[:limit]]}
 
     params: dict[str, Json] = {"limit": limit, **({"path": path} if path else {})}
-    return _show(home, settings, "memory.log", params, _as_json if as_json else log_text, down)
+    return _show(home, settings, "memory.log", params, json_line if as_json else log_text, down)
 
 
 def run_undo(home: Home, settings: Settings, *, n: int) -> int:
@@ -102,7 +100,9 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, where:
         return answer if isinstance(answer, Mapping) else {}
 
     params: dict[str, Json] = {"query": query, "limit": limit, **({"in": where} if where else {})}
-    return _show(home, settings, "memory.search", params, _as_json if as_json else found_text, lambda: trio.run(search))
+    return _show(
+        home, settings, "memory.search", params, json_line if as_json else found_text, lambda: trio.run(search)
+    )
 
 
 # ------------------------------------------------------------------ asking
@@ -134,17 +134,7 @@ def _show(
     render: Callable[[Node], str],
     down: Callable[[], Node],
 ) -> int:
-    try:
-        answer = ask(home, settings, _CALLER, method, params, down)
-    except (ClientError, MemoryRefused, StorageError) as error:
-        print(f"pegasus: {error}", file=sys.stderr)
-        return 1
-    print(render(answer))
-    return 0
-
-
-def _as_json(answer: Node) -> str:
-    return json.dumps(answer, ensure_ascii=False)
+    return show(home, settings, _CALLER, method, params, render, down, (ClientError, MemoryRefused, StorageError))
 
 
 # ------------------------------------------------------------------ for people

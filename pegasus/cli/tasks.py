@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping
 
-from pegasus.cli.asking import Node, ask
+from pegasus.cli.asking import Node, json_line, show
 from pegasus.conversation import to_json
 from pegasus.gateway.client import ClientError
 from pegasus.host import Home
-from pegasus.messages import ChannelInfo
+from pegasus.messages import ChannelInfo, Json
 from pegasus.settings import Settings
 from pegasus.tasks import folder
 from pegasus.tasks.replay import Replayed
@@ -32,7 +31,7 @@ def run_list(home: Home, settings: Settings, *, date: str | None, as_json: bool)
         return {"tasks": [_stored(found) for found in folder.load_day(home.data, day) if found.task is not None]}
 
     params = {} if date is None else {"date": date}
-    return _show(home, settings, "tasks.list", params, _as_json if as_json else list_text, down)
+    return _show(home, settings, "tasks.list", params, json_line if as_json else list_text, down)
 
 
 def run_show(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> int:
@@ -41,7 +40,7 @@ def run_show(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> 
     def down() -> Node:
         return _stored(_found(home, task_id))
 
-    return _show(home, settings, "tasks.show", {"taskId": task_id}, _as_json if as_json else show_text, down)
+    return _show(home, settings, "tasks.show", {"taskId": task_id}, json_line if as_json else show_text, down)
 
 
 def run_replay(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> int:
@@ -52,7 +51,7 @@ def run_replay(home: Home, settings: Settings, *, task_id: str, as_json: bool) -
         messages = [to_json(entry) for entry in task.context.messages] if task is not None else []
         return {"taskId": task_id, "messages": messages}
 
-    return _show(home, settings, "tasks.replay", {"taskId": task_id}, _as_json if as_json else replay_text, down)
+    return _show(home, settings, "tasks.replay", {"taskId": task_id}, json_line if as_json else replay_text, down)
 
 
 def _found(home: Home, task_id: str) -> Replayed:
@@ -87,21 +86,11 @@ def _show(
     home: Home,
     settings: Settings,
     method: str,
-    params: Mapping[str, str],
+    params: Mapping[str, Json],
     render: Callable[[Node], str],
     down: Callable[[], Node] | None,
 ) -> int:
-    try:
-        answer = ask(home, settings, _CALLER, method, params, down)
-    except (ClientError, LookupError, OSError) as error:
-        print(f"pegasus: {error.args[0] if error.args else error}", file=sys.stderr)
-        return 1
-    print(render(answer))
-    return 0
-
-
-def _as_json(answer: Node) -> str:
-    return json.dumps(answer, ensure_ascii=False)
+    return show(home, settings, _CALLER, method, params, render, down, (ClientError, LookupError, OSError))
 
 
 # ------------------------------------------------------------------ for people
