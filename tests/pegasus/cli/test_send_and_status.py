@@ -90,9 +90,8 @@ async def turn(gate, *texts, after=1):
     """The agent's part: think, say something, be done."""
     await gate.journal.until(lambda: len(gate.journal.accepted) >= after)
     await gate.typing(SEND, True)
-    for text in texts:
-        await gate.say(SEND, text)
-    await gate.typing(SEND, False)
+    said = [await gate.say(SEND, text) for text in texts]
+    await gate.typing(SEND, False, after=said[-1].seq if said else 0)
 
 
 async def test_send_prints_all_replies_of_the_turn(home, nursery, capsys):
