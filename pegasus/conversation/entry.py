@@ -15,6 +15,8 @@ Role = Literal["user", "assistant", "tool", "system"]
 _ROLES: frozenset[str] = frozenset(get_args(Role))
 _OBJECT = (dict, Mapping)  # in this order: asking the abstract class is slow, and long logs are read with this
 _NUMBER = (int, float)
+_PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_ESCAPED = json.JSONEncoder(separators=(",", ":"))
 
 
 @attrs.frozen
@@ -50,7 +52,11 @@ class BadEntry(ValueError):
 
 def encode(entry: Entry) -> bytes:
     """The entry as one JSON line with its newline; what is empty is absent."""
-    return json.dumps(to_json(entry), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    line = to_json(entry)
+    try:
+        return _PLAIN.encode(line).encode() + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate, which only an escape can carry: another program wrote it so
+        return _ESCAPED.encode(line).encode() + b"\n"
 
 
 def to_json(entry: Entry) -> dict[str, Json]:
@@ -107,7 +113,7 @@ def _decode_call(value: Any) -> ToolCall:
     if isinstance(arguments, str):  # as other programs wrote it
         try:
             arguments = json.loads(arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             arguments = {}
     if not isinstance(call_id, str) or not isinstance(name, str) or not isinstance(arguments, _OBJECT):
         raise BadEntry("a tool call needs id, name and an arguments object")

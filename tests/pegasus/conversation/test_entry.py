@@ -16,6 +16,13 @@ def test_what_is_encoded_is_decoded_as_it_was(entries):
     assert [decode(value) for _, value in lines.good] == entries
 
 
+def test_half_a_surrogate_pair_is_written_as_it_was_read():
+    """Another program may have put one into the file; who mends the file must not fail over it."""
+    line = b'{"ts":1,"role":"user","content":"a\\ud800"}\n'
+    [(_, value)] = read_lines(line).good
+    assert encode(decode(value)) == line
+
+
 def test_what_is_absent_is_empty():
     assert decode({"role": "user"}) == Entry(0, "user")
     assert decode({"role": "tool", "toolCallId": "c", "content": "x", "ts": 1.7, "new": 1}) == Entry(
@@ -25,10 +32,12 @@ def test_what_is_absent_is_empty():
 
 
 def test_arguments_that_another_program_has_written_as_text_are_read():
-    calls = [{"id": "c", "name": "n", "arguments": '{"a":1}'}, {"id": "d", "name": "n", "arguments": "{"}]
+    texts = {"c": '{"a":1}', "d": "{", "e": "[" * 100_000}
+    calls = [{"id": key, "name": "n", "arguments": text} for key, text in texts.items()]
     assert decode({"role": "assistant", "toolCalls": calls}).calls == (
         ToolCall("c", "n", {"a": 1}),
         ToolCall("d", "n", {}),
+        ToolCall("e", "n", {}),
     )
 
 
