@@ -23,7 +23,7 @@ from pegasus.main_agent.endings import apologise, give_up, model_failure, repeat
 from pegasus.main_agent.mind import Mind
 from pegasus.main_agent.notices import is_notice
 from pegasus.main_agent.progress import Next
-from pegasus.main_agent.recording import user_entry
+from pegasus.main_agent.recording import NOTHING_KEPT, user_entry
 from pegasus.main_agent.room import Room
 from pegasus.main_agent.session import Session, until_written
 from pegasus.messages import Progress
@@ -192,9 +192,10 @@ class Worker:
 
     async def _record(self, item: Item, called: Invocation | None = None) -> None:
         preface = await self._preface() if self.session.is_fresh else ()
-        kept = await until_written(
-            partial(keep_media, self.journal, item.message.media, self.session.pictures), "media"
-        )
+        kept = NOTHING_KEPT
+        if item.message.media:
+            keep = partial(keep_media, self.journal, item.message.media, self.session.pictures)
+            kept = await until_written(keep, "media")
         await self.session.add(*preface, user_entry(item, self.mind.clock(), called, kept))
 
     async def _preface(self) -> tuple[Entry, ...]:

@@ -8,9 +8,11 @@ tokenizer differs, for Latin text and code apart from all other scripts.
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, ref
 
 import attrs
@@ -42,6 +44,8 @@ _PER_TURN, _PER_CALL, _PER_RESULT, _PER_TOOL = 4, 10, 8, 8  # tokens of what hol
 _PRIOR: Final = 60.0
 """Tokens of evidence that weigh as much as the weights above do."""
 _FORGET: Final = 0.98
+_LESSONS: Final = 64
+"""What is remembered until it is needed; older ones would count for little by then."""
 _LEAST, _MOST = 0.25, 4.0
 
 
@@ -55,7 +59,10 @@ class TokenCounter(Protocol):
         """Tokens of a prompt of which `known` are known, and `new` turns. At once, without network."""
 
     async def compare(self, request: ModelRequest, limit: int) -> int:
-        """Tokens of the request: estimated, and only counted where the estimate is within a tenth of the limit."""
+        """Tokens of the request: estimated, and only counted where the estimate is within a tenth of the limit.
+
+        Of a request that has less than half of that for certain, any number between what it has and that half.
+        """
 
 
 # ------------------------------------------------------------------ sizes of what is written
@@ -110,6 +117,11 @@ def head_texts(system: str, tools: tuple[ToolSpec, ...]) -> tuple[list[str], flo
     return [system, *specs], _PER_TURN + _PER_TOOL * len(specs)
 
 
+def _bytes(texts: Iterable[str]) -> int:
+    """No fewer than they have in UTF-8."""
+    return sum(len(text) if text.isascii() else 4 * len(text) for text in texts)
+
+
 def _compact(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
@@ -123,24 +135,56 @@ def _sum(texts: Iterable[str], fixed: float) -> Size:
 
 @attrs.frozen(eq=False)
 class _Seen:
-    """A prompt that the provider has counted. turns: how many; last: the last of them, and its size."""
+    """A prompt that the provider has counted. turns: how many; last: the last of them, None if that is also the first."""
 
     turns: int
     tokens: int
-    last: ref[Turn]
-    last_size: Size
+    last: Turn | None
+
+
+class _Observation(NamedTuple):
+    """These turns made the prompt so much longer, says the provider."""
+
+    turns: Sequence[ref[Turn]]
+    tokens: int
 
 
 class Gauge:
-    """What is known of one model's tokenizer, and of the conversations it has counted. In memory only."""
+    """What is known of one model's tokenizer, and of the conversations it has counted. In memory only.
+
+    What the text of a turn comes to is only looked at when an estimate is wanted: most calls are far from every limit.
+    """
 
     def __init__(self) -> None:
         self._sizes: WeakKeyDictionary[Turn, Size] = WeakKeyDictionary()
         self._seen: WeakKeyDictionary[Turn, _Seen] = WeakKeyDictionary()
         self._heads: tuple[object, Size] = (None, NOTHING)
-        self.factors = (1.0, 1.0)  # of narrow and wide text
+        self._lessons: deque[_Observation] = deque(maxlen=_LESSONS)
+        self._factors = (1.0, 1.0)
         self._xx, self._xz, self._zz = _PRIOR, 0.0, _PRIOR
         self._xy, self._zy = _PRIOR, _PRIOR
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """By how much this tokenizer differs from the weights, for narrow and for wide text."""
+        while self._lessons:
+            turns, tokens = self._lessons.popleft()
+            size = NOTHING
+            for turn in (reference() for reference in turns):
+                if turn is None or (isinstance(turn, UserTurn) and turn.images):
+                    break
+                size += self.size(turn)
+            else:
+                self._fit(size.narrow, size.wide, tokens - size.fixed)
+        return self._factors
+
+    def at_most(self, request: ModelRequest) -> int:
+        """No fewer tokens than the request has, by its length alone: a token is a byte or more."""
+        seen, begin = self._standing(request)
+        parts = [texts_of(turn) for turn in request.turns[begin:]]
+        if seen is None:
+            parts.append(head_texts(request.system, request.tools))
+        return (seen.tokens if seen else 0) + sum(_bytes(texts) + math.ceil(fixed) for texts, fixed in parts)
 
     def estimate(self, known: int, new: Iterable[Turn]) -> int:
         """`known` tokens and the estimate of the turns."""
@@ -155,26 +199,36 @@ class Gauge:
 
     def since(self, request: ModelRequest) -> tuple[int | None, tuple[Turn, ...]]:
         """Tokens known of this conversation (None: nothing is), and the turns that they do not cover."""
-        seen = self._seen.get(request.turns[0]) if request.turns else None
-        if seen is None or seen.turns > len(request.turns):
+        seen, begin = self._standing(request)
+        if seen is None:
             return None, request.turns
-        if seen.last() is request.turns[seen.turns - 1]:
-            return seen.tokens, request.turns[seen.turns :]
-        if seen.turns == 1:
-            return None, request.turns
-        # The last turn was replaced by a longer one, which is counted anew.
-        return round(seen.tokens - self._tokens(seen.last_size)), request.turns[seen.turns - 1 :]
+        known = seen.tokens
+        if begin < seen.turns and seen.last is not None:
+            known = round(known - self._tokens(self.size(seen.last)))
+        return known, request.turns[begin:]
 
     def learn(self, request: ModelRequest, usage: Usage) -> None:
         """The provider has counted this request."""
         if usage.prompt_tokens <= 0 or not request.turns:
             return
-        known, new = self.since(request)
-        if known is not None and new and not any(isinstance(turn, UserTurn) and turn.images for turn in new):
-            size = sum(map(self.size, new), NOTHING)
-            self._fit(size.narrow, size.wide, usage.prompt_tokens - known - size.fixed)
-        last = request.turns[-1]
-        self._seen[request.turns[0]] = _Seen(len(request.turns), usage.prompt_tokens, ref(last), self.size(last))
+        seen, begin = self._standing(request)
+        if seen is not None and seen.turns == begin < len(request.turns):
+            new = [ref(turn) for turn in request.turns[begin:]]
+            self._lessons.append(_Observation(new, usage.prompt_tokens - seen.tokens))
+        first, last = request.turns[0], request.turns[-1]
+        self._seen[first] = _Seen(len(request.turns), usage.prompt_tokens, last if last is not first else None)
+
+    def _standing(self, request: ModelRequest) -> tuple[_Seen | None, int]:
+        """What was counted of this conversation, if anything, and the first turn that is new.
+
+        The last turn may have been replaced by a longer one, which is then counted anew.
+        """
+        seen = self._seen.get(request.turns[0]) if request.turns else None
+        if seen is None or seen.turns > len(request.turns):
+            return None, 0
+        if seen.last is None or seen.last is request.turns[seen.turns - 1]:
+            return seen, seen.turns
+        return seen, seen.turns - 1
 
     def size(self, turn: Turn) -> Size:
         """Size of a turn, measured once in its life."""
@@ -190,7 +244,8 @@ class Gauge:
         return self._heads[1]
 
     def _tokens(self, size: Size) -> float:
-        return size.narrow * self.factors[0] + size.wide * self.factors[1] + size.fixed
+        narrow, wide = self.factors
+        return size.narrow * narrow + size.wide * wide + size.fixed
 
     def _fit(self, x: float, z: float, y: float) -> None:
         """One more observation for the least squares that give the factors; long and short ones count by their length."""
@@ -204,7 +259,7 @@ class Gauge:
         determinant = self._xx * self._zz - self._xz * self._xz
         narrow = (self._xy * self._zz - self._zy * self._xz) / determinant
         wide = (self._zy * self._xx - self._xy * self._xz) / determinant
-        self.factors = (min(max(narrow, _LEAST), _MOST), min(max(wide, _LEAST), _MOST))
+        self._factors = (min(max(narrow, _LEAST), _MOST), min(max(wide, _LEAST), _MOST))
 
 
 # ------------------------------------------------------------------ counting
@@ -235,5 +290,8 @@ class Counter:
 
     async def compare(self, request: ModelRequest, limit: int) -> int:
         """Tokens of the request, exact where it matters: within a tenth of the limit."""
+        bound = self._gauge.at_most(request)
+        if 2 * bound < limit:
+            return bound
         guess = self._gauge.whole(request)
         return await self.count(request) if 0.9 * limit <= guess <= 1.1 * limit else guess

@@ -13,11 +13,22 @@ from typing import Any
 import pytest
 import trio
 
-from pegasus.models import AssistantTurn, Image, ModelRequest, Models, ToolCall, ToolResult, Turn, Usage, UserTurn
+from pegasus.models import (
+    AssistantTurn,
+    Image,
+    ModelRequest,
+    Models,
+    ToolCall,
+    ToolResult,
+    Turn,
+    Usage,
+    UserTurn,
+)
 from pegasus.models import counting as exact
+from pegasus.models import tokens as estimates
 from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.counting import ByProvider, ByTable, encoding_name, load_encoding, table_file
-from pegasus.models.tokens import Counter, Gauge, text_size
+from pegasus.models.tokens import Counter, Gauge, Size, text_size
 from pegasus.settings import Models as ModelSettings
 from pegasus.testing.provider import ProviderServer
 from pegasus.testing.provider_answer import Answer
@@ -157,11 +168,41 @@ async def test_a_provider_that_does_not_answer_is_waited_for_once(autojump_clock
 
 async def test_counting_is_for_when_it_matters(server: ProviderServer) -> None:
     server.tokens = lambda _: 12345
+    guess = Gauge().whole(request())
     async with opened("anthropic", server) as model:
-        guess = await model.counter.compare(request(), 100_000)
-        assert guess < 200
+        for limit in (100_000, 2 * guess):
+            assert guess <= await model.counter.compare(request(), limit) < limit / 2 + 1
         assert server.counted == 0
         assert await model.counter.compare(request(), guess) == 12345
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_no_request_has_more_tokens_than_it_can_have_at_most(encoding: str) -> None:
+    """Neither one of which nothing is known, nor one that the provider has counted in part."""
+    turns = conversation(["english", "code", "chinese"], 60)
+    gauge = Gauge()
+    for n in range(1, 60):
+        asked = ModelRequest("A system prompt that is as long as what stands before the turns.", tuple(turns[:n]))
+        assert truth(asked.turns, encoding) <= gauge.at_most(asked)
+        if n % 3 == 0:
+            gauge.learn(asked, Usage(truth(asked.turns, encoding)))
+    assert gauge.at_most(asked) < 2 * truth(asked.turns, encoding)
+
+
+async def test_far_from_the_limit_no_text_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most calls are; neither before the call nor when its usage is known."""
+    looked = []
+    monkeypatch.setattr(estimates, "text_size", lambda text: looked.append(text) or Size(len(text) / 4))
+    gauge = Gauge()
+    counter = Counter(gauge)
+    turns = conversation(["english"], 40)
+    for n in range(1, 40, 2):
+        asked = ModelRequest("", tuple(turns[:n]))
+        assert await counter.compare(asked, 1_000_000) < 500_000
+        counter.learn(asked, Usage(truth(asked.turns, "o200k_base")))
+    assert looked == []
+    await counter.compare(ModelRequest("", tuple(turns)), 10)
+    assert len(looked) == 40 - 1  # the first turn taught nothing: the prompt was in it
 
 
 async def test_a_model_learns_from_every_answer(server: ProviderServer, form: str) -> None:
