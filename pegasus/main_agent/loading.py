@@ -6,6 +6,7 @@ import gc
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 
 from actors import Ref
 from pegasus.conversation.entry import BadEntry, Entry, decode, encode
@@ -16,7 +17,7 @@ from pegasus.main_agent.speaking import post_key, reply_result
 from pegasus.main_agent.works import Works
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.storage import ReadLines, read_lines
+from pegasus.storage import BadLine, ReadLines, read_lines
 from pegasus.storage.messages import JournalMessage, Posted, ReadFile, ReplaceFile
 
 _log = get_logger("session")
@@ -40,17 +41,16 @@ async def load_session(
     with _uncollected(len(content)):
         lines = read_lines(content)
         entries, bad = _decode_all(lines)
-        torn = lines.bad
         del content, lines
         if not bad and is_well_formed(entries):
             return await _with_pictures(path, entries, journal)
     repaired = repair(entries, await _recorded(entries, journal, make_works, up), clock())
-    for note in (*bad, *repaired.notes):
+    for note in (*map(str, bad), *repaired.notes):
         _log.warning("repaired the session", path=path, what=note)
     if repaired.notes or bad:
         # Bad lines go to a file of their own: they may hold something that a person can still read.
         if bad:
-            aside = b"".join(line.raw + b"\n" for line in torn)
+            aside = b"".join(line.raw.removesuffix(b"\n") + b"\n" for line in bad)
             await until_written(lambda: journal.ask(ReplaceFile, f"{path}.bad-{clock()}", aside), path)
         content = b"".join(map(encode, repaired.entries))
         await until_written(lambda: journal.ask(ReplaceFile, path, content), path)
@@ -110,12 +110,14 @@ async def _recorded(
     return recorded
 
 
-def _decode_all(lines: ReadLines) -> tuple[list[Entry], list[str]]:
+def _decode_all(lines: ReadLines) -> tuple[list[Entry], list[BadLine]]:
+    """The entries, and the lines that hold none, in the order of the file."""
     entries: list[Entry] = []
-    notes = [f"line {line.number}: {line.problem}" for line in lines.bad]
+    bad = list(lines.bad)
     for number, value in lines.good:
         try:
             entries.append(decode(value))
         except BadEntry as error:
-            notes.append(f"line {number}: {error} ({json.dumps(value)[:80]})")
-    return entries, notes
+            raw = json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
+            bad.append(BadLine(number, 0, raw, f"{error} ({json.dumps(value)[:80]})"))
+    return entries, sorted(bad, key=attrgetter("number"))

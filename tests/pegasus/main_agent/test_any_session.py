@@ -94,3 +94,16 @@ async def test_whatever_its_lines_say_of_themselves_the_next_message_is_answered
         assert world.channels["cli"].texts.count("here") >= 2
         assert "Sorry" not in "".join(world.channels["cli"].texts)
     assert all(is_valid(request.turns) for request in model.requests)
+
+
+async def test_what_is_no_line_of_ours_is_kept_beside_the_session(autojump_clock):
+    """Whether it is JSON or not: a person may still read it, and a newer version may know what it is."""
+    disk = MemoryDisk()
+    good, wizard = {"ts": 1, "role": "user", "content": "kept"}, {"ts": 1, "role": "wizard", "content": "Grüße"}
+    lines = (json.dumps(good), json.dumps(wizard), "no JSON", json.dumps(good))
+    disk.put("main/current.jsonl", "".join(f"{line}\n" for line in lines).encode())
+    async with open_world(ScriptedModel([]), disk=disk) as world:
+        await world.idle()
+        assert [line["content"] for line in world.session()] == ["kept", "kept"]
+    [aside] = [path for path in disk.paths() if ".bad-" in path]
+    assert disk.content(aside).decode().splitlines() == [json.dumps(wizard, ensure_ascii=False), "no JSON"]
