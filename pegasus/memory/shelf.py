@@ -52,7 +52,7 @@ class Shelf(Protocol):
         """The first `most` bytes of a file that was listed. Raises OSError."""
 
     async def check(self, path: str) -> None:
-        """Raises OSError unless a file written there would stand in memory's own folders."""
+        """Raises OSError unless a file written there would stand in memory's own folders, and replace nothing but a file."""
 
 
 class FolderShelf:
@@ -110,9 +110,12 @@ class FolderShelf:
             return os.read(fd, most) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
 
     def _check(self, path: str) -> None:
-        for folder in (self._folder, os.path.join(self._folder, os.path.dirname(path))):
-            if os.path.islink(folder):
-                raise OSError(f"{folder} is a symbolic link, through which memory does not write")
+        file = os.path.join(self._folder, path)
+        for place in (self._folder, os.path.dirname(file), file):
+            if os.path.islink(place):
+                raise OSError(f"{place} is a symbolic link, which memory neither follows nor replaces")
+        if os.path.lexists(file) and not os.path.isfile(file):
+            raise OSError(f"{file} is no regular file, and memory does not replace it")
 
 
 def _stamp(status: os.stat_result) -> Stamp:

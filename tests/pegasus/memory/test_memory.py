@@ -154,9 +154,35 @@ async def test_links_pipes_and_folders_are_not_seen_and_not_written_through(memo
     for path in ("facts/link.md", "linked/secret.md", "facts/pipe.md"):
         with pytest.raises(MemoryRefused, match="there is no"):
             await memory.read(path)
-    await memory.write("facts/link.md", "mine")
     assert (tmp_path / "secret.md").read_text() == "secret"
-    assert not (folder / "facts" / "link.md").is_symlink()
+
+
+async def test_what_a_person_has_put_there_and_is_no_file_is_not_replaced(memory, folder, tmp_path, put):
+    """A link into a folder of notes, say: whoever has made it would find it cut, and the notes going stale."""
+    (tmp_path / "notes.md").write_text("notes")
+    put("facts/user.md", "x")
+    (folder / "facts" / "link.md").symlink_to(tmp_path / "notes.md")
+    (folder / "facts" / "nowhere.md").symlink_to(tmp_path / "nowhere.md")
+    os.mkfifo(folder / "facts" / "pipe.md")
+    for path, words in (("link", "symbolic link"), ("nowhere", "symbolic link"), ("pipe", "no regular file")):
+        with pytest.raises(OSError, match=words):
+            await memory.write(f"facts/{path}.md", "mine")
+        with pytest.raises(OSError, match=words):
+            await memory.append(f"facts/{path}.md", "mine")
+    assert (folder / "facts" / "link.md").is_symlink()
+    assert (tmp_path / "notes.md").read_text() == "notes"
+    assert [file.path for file in await memory.list()] == ["facts/user.md"]
+
+
+async def test_an_undo_does_not_replace_a_link_either(memory, folder, tmp_path):
+    await memory.write("facts/user.md", "one")
+    await memory.write("facts/user.md", "two")
+    (folder / "facts" / "user.md").rename(tmp_path / "notes.md")
+    (folder / "facts" / "user.md").symlink_to(tmp_path / "notes.md")
+    edit = (await memory.log())[0]
+    with pytest.raises(OSError, match="symbolic link"):
+        await memory.undo(edit.n)
+    assert (tmp_path / "notes.md").read_text() == "two\n"
 
 
 async def test_a_folder_that_is_a_link_is_not_written_through(memory, folder, tmp_path):
