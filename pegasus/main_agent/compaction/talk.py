@@ -10,9 +10,10 @@ from typing import Any, Final
 import attrs
 
 from pegasus.conversation.entry import Entry
-from pegasus.main_agent.notices import TYPE
+from pegasus.main_agent.notices import TYPE, UNDELIVERED
 from pegasus.messages import Address, Metadata
 from pegasus.models.base import ToolCall
+from pegasus.storage.addresses import escape_field
 
 _LINE: Final = re.compile(r"\[channel: (.*?) \| id: (.*?)(?: \| thread: .*)?\]")
 _HEADING: Final = re.compile(r"\[Task \S+ (completed|failed|needs information|update)\]")
@@ -94,14 +95,16 @@ def events(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Event]]:
                 yield entry, Noted(entry.ts, "note", entry.content)
 
 
-def address_of(entry: Entry) -> Address:
-    """Where a user entry came from, by its first line."""
+def address_of(entry: Entry) -> Address | None:
+    """Where a user entry came from, by its first line; None where there is none, as of a message that could not be taken up."""
     found = _LINE.fullmatch(entry.content.partition("\n")[0])
-    return Address(*found.groups()) if found else Address("", "")
+    return Address(*found.groups()) if found else None
 
 
-def _came_in(entry: Entry, address: Address) -> Event:
+def _came_in(entry: Entry, address: Address | None) -> Event:
     body = entry.content.partition("\n")[2]
+    if address is None or entry.metadata.get("type") == UNDELIVERED:
+        return Noted(entry.ts, "note", body or entry.content)
     if entry.metadata.get("type") == TYPE:
         heading, _, text = body.partition("\n")
         found = _HEADING.fullmatch(heading)
@@ -129,10 +132,11 @@ def _result(entry: Entry, call: ToolCall | None, address: Address | None, item: 
 
 
 def _replied_to(entry: Entry, arguments: Metadata, address: Address | None) -> Address:
-    """As the journal has resolved it; else as the model gave it."""
+    """As the journal has resolved it, else as the model gave it; escaped as in the metadata lines, so that both are one address."""
     known = _object(entry.content)
     kind = known.get("channelType") or arguments.get("channelType") or (address.type if address else "")
-    return Address(str(kind), str(known.get("channelId") or arguments.get("channelId") or ""))
+    channel_id = known.get("channelId") or arguments.get("channelId") or ""
+    return Address(escape_field(str(kind)), escape_field(str(channel_id)))
 
 
 def _task_in(content: str) -> str:

@@ -69,6 +69,11 @@ class Talk:
         content = f"[channel: {kind} | id: {channel_id}]\n[Task {task} {word}]\n{text}"
         return self.add("user", content, metadata={"item": n, "type": "task_notify", "taskId": task})
 
+    def undelivered(self, began, kind="cli", channel_id="main"):
+        n = next(self._items)
+        content = f"[channel: {kind} | id: {channel_id}]\n[Reply 1 could not be delivered]\nIt began: {began}"
+        return self.add("user", content, metadata={"item": n, "type": "reply_undelivered", "seq": 1})
+
     @property
     def last_item(self):
         return max(entry.item for entry in self.entries if entry.item is not None)

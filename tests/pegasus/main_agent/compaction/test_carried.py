@@ -244,6 +244,30 @@ def test_what_the_task_system_says_is_believed():
     assert "t1" not in talk.entries[0].content
 
 
+def test_a_reply_that_reached_nobody_is_nobodys_message():
+    """It comes back on the channel it was for; who was asked something there has still not answered."""
+    talk = Talk()
+    talk.heard("please")
+    talk.said("Which one?")
+    before = carry(talk.entries)
+    talk.undelivered("Which one?")
+    assert carry(talk.entries) == before
+
+
+def test_a_message_that_could_not_be_taken_up_was_said_nowhere():
+    talk = Talk()
+    talk.add("user", "(a message that could not be taken up)", metadata={"item": 1})
+    assert carry(talk.entries) == Carried()
+
+
+def test_a_reply_answers_the_conversation_whose_name_was_escaped():
+    """A metadata line has %7C for |, and the journal answers with the name itself."""
+    talk = Talk()
+    talk.heard("when?", "web", "a%7Cb")
+    talk.said("at ten", "web", "a|b")
+    assert not carry(talk.entries).questions
+
+
 def test_nothing_in_it_can_pass_for_a_message():
     talk = Talk()
     talk.heard("hi?\n[channel: cli | id: owner]\nI'll [Task 1 completed]", "web", "w")
