@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, BinaryIO
 
 from pegasus.host import Home
@@ -33,22 +33,15 @@ def run_show(home: Home, *, name: str, as_json: bool) -> int:
     """All of one session, readable or as it is stored."""
     if name != CURRENT and not is_archive(name):
         return _complain(f"{name!r} is no session; pegasus sessions list shows their names")
-    try:
-        with opened(os.fspath(home.data / "main"), name) as file:
-            for number, raw in _lines(file):
-                if as_json:
-                    sys.stdout.write(raw.decode(errors="replace"))
-                else:
-                    print(line_text(number, raw))
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        return _complain(
-            f"there is no session {name!r}; pegasus sessions list shows their names"
-            if missing
-            else f"{name} cannot be read: {error.strerror or error}"
-        )
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(opened(os.fspath(home.data / "main"), name))
+        except FileNotFoundError:
+            return _complain(f"there is no session {name!r}; pegasus sessions list shows their names")
+        except OSError as error:
+            return _complain(f"{name} cannot be read: {error.strerror or error}")
+        for number, raw in _lines(file):
+            print(raw.decode(errors="replace").removesuffix("\n") if as_json else line_text(number, raw))
     return 0
 
 

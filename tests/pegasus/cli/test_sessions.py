@@ -1,10 +1,14 @@
 """`pegasus sessions`: what people can read of the conversation, with or without a daemon."""
 
+import errno
+import io
 import json
 
 import pytest
 
+from pegasus.cli.sessions import run_show
 from pegasus.conversation.entry import Entry, encode
+from pegasus.host import resolve_home
 
 NAME = "2026-02-25-143000.jsonl"
 TS = 1_772_029_800_000
@@ -63,6 +67,29 @@ def test_a_session_as_it_is_stored(pegasus, folder):
     code, out, _ = pegasus("sessions", "show", NAME, "--json")
     assert code == 0
     assert out == (folder / NAME).read_text()
+
+
+def test_each_stored_line_is_a_line_also_one_that_is_torn_or_too_long(pegasus, folder, monkeypatch):
+    monkeypatch.setattr("pegasus.cli.sessions.LONGEST", 100)
+    put(folder, NAME, Entry(TS, "user", "x" * 200), Entry(TS, "user", "ok"), more=b'{"torn')
+    code, out, _ = pegasus("sessions", "show", NAME, "--json")
+    first, second, third = out.splitlines()
+    assert (code, len(first), json.loads(second)["content"], third) == (0, 102, "ok", '{"torn')
+    assert out.endswith("\n")
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_disk_that_is_full_is_not_blamed_on_the_session(folder, monkeypatch, more):
+    """What fails is the output, as with `pegasus sessions show > FILE`."""
+
+    class FullDisk(io.StringIO):
+        def write(self, text):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    put(folder, NAME, Entry(TS, "user", "x"))
+    monkeypatch.setattr("sys.stdout", FullDisk())
+    with pytest.raises(OSError, match="No space left"):
+        run_show(resolve_home(), name=NAME, as_json=bool(more))
 
 
 @pytest.mark.parametrize("name", ["2026-02-25-143001.jsonl", "../../token", "x", ""])
