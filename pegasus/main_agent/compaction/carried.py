@@ -6,7 +6,6 @@ that is summarised. Everything is bounded: the newest of each kind, each no long
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import attrs
 from pegasus.conversation.entry import Entry
 from pegasus.main_agent.compaction.planning import clip, is_opening
 from pegasus.main_agent.compaction.talk import Handed, Heard, Returned, Said, events
+from pegasus.main_agent.compaction.words import asks, promises
 from pegasus.messages import Address, Json, Metadata
 
 MOST: Final = 20
@@ -24,73 +24,6 @@ EXCERPT: Final = 500
 ROOMY: Final = 64_000
 KEPT_FOR: Final = 30 * 86_400_000
 """Ms that a promise without a task is carried on: nobody can tell by code whether it was kept."""
-
-_PROMISE: Final = re.compile(
-    r"\bI['’]ll\b|\bI (?:will|shall|promise|am going to)\b|\bI['’]m going to\b|\bwe['’]ll\b|\blet me\b|\bget back to you\b"
-    r"|\bkeep you posted\b|\blet you know\b|\bremind you\b"
-    r"|\bich (?:werde|melde|erinnere|sage dir|prüfe|kümmere)\b|\bmelde mich\b|\bje (?:vais|vous tiens|te tiens|reviens)\b"
-    r"|\bte (?:aviso|avisaré|recordaré)\b|\bvoy a\b|\bti (?:avviso|ricordo|faccio sapere)\b|\bvou\b"
-    r"|我会|我會|我将|我將|我去|我来|我來|稍后|稍後|一会儿|待会|待會|回头|回頭|提醒你|通知你|告诉你|告訴你"
-    r"|後で|のちほど|お知らせします|ご連絡します|알려드리|하겠습니다|напомню|сообщу|я (?:буду|сделаю|проверю)",
-    re.IGNORECASE,
-)
-_HINTS: Final = (
-    *(
-        "'ll",
-        "’ll",
-        "i will",
-        "i shall",
-        "i promise",
-        "i am going",
-        "'m going",
-        "’m going",
-        "let me",
-        "back to you",
-        "you posted",
-    ),
-    *(
-        "let you know",
-        "remind you",
-        "ich ",
-        "je v",
-        "je t",
-        "je r",
-        "te a",
-        "te r",
-        "voy a",
-        "ti a",
-        "ti r",
-        "ti f",
-        "vou",
-    ),
-    *(
-        "我",
-        "稍",
-        "一会",
-        "待",
-        "回",
-        "提醒",
-        "通知",
-        "告",
-        "後で",
-        "のちほど",
-        "知らせ",
-        "連絡",
-        "알려",
-        "하겠",
-        "напомню",
-        "сообщу",
-        "я ",
-    ),
-)
-"""One of these is in every text that the expression finds, and looking for them is twenty times as quick."""
-_QUESTION: Final = re.compile(r"[？؟]|\?(?=[\s\"'”’)\]»*_]|$)")
-
-
-def promises(text: str) -> bool:
-    """Whether the words of a reply say that something will come."""
-    lower = text.lower()
-    return any(hint in lower for hint in _HINTS) and _PROMISE.search(text) is not None
 
 
 @attrs.frozen
@@ -160,12 +93,12 @@ class _Fold:
             users = (*users[-4:], event.user)
         self.places[event.address] = Place(event.address, event.ts, known.messages + 1 if known else 1, users)
         self.questions = [q for q in self.questions if q.address != event.address or not q.ours]
-        if _QUESTION.search(event.text):
+        if asks(event.text):
             self.questions.append(Question(event.ts, event.address, event.text, ours=False))
 
     def said(self, event: Said) -> None:
         self.questions = [q for q in self.questions if q.address != event.address or q.ours]
-        if _QUESTION.search(event.text):
+        if asks(event.text):
             self.questions.append(Question(event.ts, event.address, event.text, ours=True))
         self.promises = [
             one

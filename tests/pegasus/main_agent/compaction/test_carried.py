@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.main_agent.compaction import carried
 from pegasus.main_agent.compaction.carried import KEPT_FOR, MOST, Carried, bounded, carried_in, carry, to_metadata
 from pegasus.main_agent.compaction.opening import Rest, Summary, opening
 from pegasus.main_agent.compaction.outlook import OpenTask
@@ -31,6 +30,7 @@ def texts(found):
         "I will remind you at nine",
         "I'll get back to you.",
         "Ich melde mich morgen",
+        "Melde mich!",
         "我会提醒你",
         "稍后告诉你结果",
         "後でお知らせします",
@@ -57,12 +57,6 @@ def test_a_reply_that_was_not_posted_promised_nothing():
     talk.heard("please")
     talk.said("I'll do it", failed=True)
     assert not carry(talk.entries).promises
-
-
-@given(st.lists(st.from_regex(carried._PROMISE, fullmatch=True) | st.text(max_size=5)))
-def test_the_quick_look_overlooks_no_promise(words):
-    text = " ".join(words)
-    assert carried.promises(text) == (carried._PROMISE.search(text) is not None)
 
 
 @pytest.mark.parametrize("reply_first", [True, False])
