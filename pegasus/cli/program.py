@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 
 import click
 
@@ -75,12 +76,18 @@ def _report_defect(error: BaseException, *, debug: bool) -> int:
 
 
 def fill_standard_streams() -> None:
-    """Give closed standard streams something harmless, before a socket or the log file gets their number."""
+    """Give closed standard streams something harmless, before a socket or the log file gets their number.
+
+    Those that are open put a sign in place of what their encoding has no form for, instead of ending the command.
+    """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def _say(line: str) -> None:

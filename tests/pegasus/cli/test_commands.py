@@ -285,6 +285,33 @@ def test_closed_standard_streams_do_no_harm(user):
     assert (user / ".pegasus" / "token").read_text().count("\n") == 1
 
 
+@pytest.mark.parametrize(("encoding", "shown"), [("latin-1", "gr\xfc\xdfe ? ?"), ("utf-8", "gr\xfc\xdfe \U0001f389 ?")])
+def test_a_character_that_stdout_has_no_form_for_is_a_question_mark(user, encoding, shown):
+    """A terminal that is not of UTF-8; and the name of a file, which may be any bytes."""
+    script = "import sys; from pegasus.cli import program; program.fill_standard_streams(); print(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "grüße \U0001f389 \udcff"],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert (done.stdout.decode(encoding), done.stderr) == (shown + "\n", b"")
+
+
+def test_bytes_on_stdin_that_are_no_text_are_no_defect(user):
+    done = subprocess.run(
+        [sys.executable, "-m", "pegasus", "send", "-"],
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        input=b"gr\xff\xdfe",
+        stderr=subprocess.PIPE,
+        timeout=20,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert b"no daemon is running" in done.stderr
+
+
 def test_a_settings_error_costs_no_daemon():
     """Found with the light half of the program: nothing of the daemon is imported."""
     script = (
