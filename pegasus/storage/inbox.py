@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from pegasus.messages import Address, InboundMessage, Json
 from pegasus.storage.addresses import Directory
 from pegasus.storage.compaction import merged, pieces
-from pegasus.storage.jsonl import Line, address_in, encode_line, text_of
+from pegasus.storage.jsonl import Line, address_in, encode_line, number_of, text_of
 from pegasus.storage.lanes import MAIN, MAX_RANK, Lane, Pending
 from pegasus.storage.messages import Accepted, Overloaded
 from pegasus.storage.volume import Span
@@ -197,8 +197,8 @@ class InboxLog:
         self._last_n = max(self._last_n, n)
 
     def _replay_message(self, record: dict[str, Any], span: Span) -> None:
-        n, lane, message = int(record["n"]), text_of(record.get("lane", MAIN)), record["message"]
-        rank = min(max(0, int(record.get("rank", 0))), MAX_RANK)
+        n, lane, message = number_of(record["n"]), text_of(record.get("lane", MAIN)), record["message"]
+        rank = int(min(max(0, record.get("rank", 0)), MAX_RANK))
         address = address_in(message["channel"])
         text_of(message["text"])
         self._ids[_digest(address.type, address.channel_id, text_of(message["id"]))] = n
@@ -208,7 +208,7 @@ class InboxLog:
             self._add(Pending(n, lane, rank, address, None, span))
 
     def _replay_done(self, record: dict[str, Any], _: Span) -> None:
-        n = int(record["n"])
+        n = number_of(record["n"])
         self._last_n = max(self._last_n, n)  # it was assigned, even if its line is damaged
         pending = self._pending.get(n)
         if pending is not None:
@@ -218,7 +218,7 @@ class InboxLog:
         self._directory.saw(address_in(record["channel"]))
 
     def _replay_compacted(self, record: dict[str, Any], _: Span) -> None:
-        self._last_n = max(self._last_n, int(record["lastN"]))
+        self._last_n = max(self._last_n, number_of(record["lastN"]))
 
     def _replay_ids(self, record: dict[str, Any], _: Span) -> None:
         self._ids.update(struct.iter_unpack(">QQ", base64.b64decode(record["packed"], validate=True)))

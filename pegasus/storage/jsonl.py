@@ -68,6 +68,13 @@ def text_of(value: object) -> str:
     return value
 
 
+def number_of(value: object) -> int:
+    """The value, which must be a whole number from 0 to 2^63 - 1, as all that count are; else TypeError."""
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise TypeError("not a whole number")
+    return value
+
+
 def address_in(channel: Mapping[str, object]) -> Address:
     """The address of a channel in a record. Raises KeyError or TypeError."""
     return Address(text_of(channel["type"]), text_of(channel["channelId"]))

@@ -18,7 +18,7 @@ from typing import Any
 
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage.compaction import merged, pieces
-from pegasus.storage.jsonl import Line, text_of
+from pegasus.storage.jsonl import Line, number_of, text_of
 from pegasus.storage.messages import Post
 from pegasus.storage.redo import SETTLED, Debt, Run, run_in, together
 from pegasus.storage.replies import (
@@ -208,8 +208,8 @@ class OutboxLog:
         return runs
 
     def _replay_reply(self, record: dict[str, Any], span: Span) -> None:
-        key, at, message = text_of(record["key"]), int(record["at"]), record["message"]
-        channel, seq = channel_in(message["channel"]), int(message["seq"])
+        key, at, message = text_of(record["key"]), number_of(record["at"]), record["message"]
+        channel, seq = channel_in(message["channel"]), number_of(message["seq"])
         text_of(message["text"])
         run = run_in(record["redo"]) if "redo" in record else None
         if key in self._keys:
@@ -229,13 +229,13 @@ class OutboxLog:
             self._unacked_bytes += span.length
 
     def _replay_ack(self, record: dict[str, Any], _: Span) -> None:
-        channel, seq = channel_in(record["channel"]), int(record["seq"])
+        channel, seq = channel_in(record["channel"]), number_of(record["seq"])
         numbering = self._addresses.get(channel.address) or self._number(channel)
         numbering.last = max(numbering.last, seq)  # it was assigned, even if its line is damaged
         self._settle(numbering, seq)
 
     def _replay_address(self, record: dict[str, Any], _: Span) -> None:
-        last, acked, channel = int(record["seq"]), int(record["acked"]), channel_in(record["channel"])
+        last, acked, channel = number_of(record["seq"]), number_of(record["acked"]), channel_in(record["channel"])
         numbering = self._addresses.get(channel.address) or self._number(channel)
         numbering.last, numbering.acked = max(numbering.last, last), max(numbering.acked, acked)
 

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from pegasus.storage.jsonl import encode_line, text_of
+from pegasus.storage.jsonl import encode_line, number_of, text_of
 
 CARRIED_BYTES = 64 << 10
 """What is not synced of one file at most; beyond it a sync costs less than writing it twice."""
@@ -102,10 +102,7 @@ def with_redo(line: bytes, redo: bytes) -> bytes:
 
 def run_in(redo: Mapping[str, object]) -> Run:
     """What a line carries. Raises KeyError or TypeError."""
-    offset = redo["offset"]
-    if not isinstance(offset, int):
-        raise TypeError("not a number")
-    return Run(text_of(redo["path"]), offset, text_of(redo["data"]).encode())
+    return Run(text_of(redo["path"]), number_of(redo["offset"]), text_of(redo["data"]).encode())
 
 
 def together(before: Run | None, run: Run) -> Run:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pegasus.messages import Address, ChannelInfo, Json, OutboundMessage
-from pegasus.storage.jsonl import encode_line, text_of
+from pegasus.storage.jsonl import encode_line, number_of, text_of
 from pegasus.storage.volume import Span
 from pegasus.wire import from_wire, to_wire
 
@@ -74,9 +74,10 @@ def ack_line(address: Address, seq: int) -> bytes:
 
 def channel_in(channel: dict[str, Any]) -> ChannelInfo:
     """The channel in a record. Raises KeyError or TypeError."""
-    return ChannelInfo(
-        text_of(channel["type"]), text_of(channel["channelId"]), channel.get("userId"), channel.get("replyTo")
+    user_id, reply_to = (
+        None if (value := channel.get(key)) is None else text_of(value) for key in ("userId", "replyTo")
     )
+    return ChannelInfo(text_of(channel["type"]), text_of(channel["channelId"]), user_id, reply_to)
 
 
 def address_line(numbering: Numbering) -> bytes:
@@ -95,4 +96,4 @@ def keys_line(some: Iterable[Stored]) -> bytes:
 def keys_in(record: dict[str, Any]) -> list[tuple[str, ChannelInfo, int]]:
     """Key, channel and seq of acknowledged replies. Raises KeyError, TypeError, ValueError or IndexError."""
     channels = [channel_in(channel) for channel in record["channels"]]
-    return [(text_of(key), channels[place], int(seq)) for key, seq, place in record["replies"]]
+    return [(text_of(key), channels[place], number_of(seq)) for key, seq, place in record["replies"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -177,13 +178,13 @@ def test_the_rank_survives_a_reload_and_a_compaction():
 
 def test_a_rank_of_another_version_is_brought_within_limits():
     data = b"".join(
-        b'{"type":"message","n":%d,"at":1,"rank":%d,"message":{"text":"","id":"%d",'
+        b'{"type":"message","n":%d,"at":1,"rank":%b,"message":{"text":"","id":"%d",'
         b'"channel":{"type":"web","channelId":"c"}}}\n' % (n, rank, n)
-        for n, rank in ((1, -5), (2, 77))
+        for n, rank in ((1, b"-5"), (2, b"77"), (3, b"1e999"))
     )
     file = File(data)
     assert file.problems == []
-    assert [pending.rank for pending in file.log._pending.values()] == [0, 9]
+    assert [pending.rank for pending in file.log._pending.values()] == [0, 9, 9]
 
 
 def test_only_so_many_ids_are_recognised():
@@ -347,14 +348,26 @@ def test_attempts_begin_anew_in_a_new_process():
             "rank": "urgent",
             "message": {"text": "", "id": "1", "channel": {"type": "a", "channelId": "x"}},
         },
+        {
+            "type": "message",
+            "n": -4,
+            "message": {"text": "", "id": "1", "channel": {"type": "a", "channelId": "x"}},
+        },
+        {
+            "type": "message",
+            "n": 1 << 64,
+            "message": {"text": "", "id": "1", "channel": {"type": "a", "channelId": "x"}},
+        },
         {"type": "done", "n": None},
+        {"type": "done", "n": math.inf},
         {"type": "ids", "packed": "!"},
         {"type": "ids", "packed": "AAAA"},
         {"type": "address", "channel": None},
         {"type": "addresses", "known": [["a"]]},
         {"type": "compacted"},
+        {"type": "compacted", "lastN": math.inf},
     ],
-    ids=range(16),
+    ids=range(20),
 )
 def test_a_record_of_another_kind_is_told_and_changes_nothing(record):
     file = File()

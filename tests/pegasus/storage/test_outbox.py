@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -345,15 +346,36 @@ def test_keys_of_acknowledged_replies_are_remembered_up_to_a_limit_and_of_others
             "at": AT,
             "message": {"text": "", "seq": "x", "channel": {"type": "web", "channelId": "c1"}},
         },
+        {
+            "type": "reply",
+            "key": "x",
+            "at": math.inf,
+            "message": {"text": "", "seq": 2, "channel": {"type": "web", "channelId": "c1"}},
+        },
+        {
+            "type": "reply",
+            "key": "x",
+            "at": AT,
+            "message": {"text": "", "seq": 2, "channel": {"type": "web", "channelId": "c1", "userId": []}},
+        },
+        {
+            "type": "reply",
+            "key": "x",
+            "at": AT,
+            "message": {"text": "", "seq": 2, "channel": {"type": "web", "channelId": "c1"}},
+            "redo": {"path": "main/current.jsonl", "offset": -1, "data": ""},
+        },
         {"type": "ack", "channel": {"type": "web", "channelId": "c1"}},
+        {"type": "ack", "channel": {"type": "web", "channelId": "c1"}, "seq": math.inf},
         {"type": "ack", "seq": 1},
         {"type": "address", "channel": {"type": "web", "channelId": "c1"}, "seq": 5},
         {"type": "keys", "channels": [], "replies": [["a"]]},
         {"type": "keys", "channels": [], "replies": [["a", 1, 0]]},
         {"type": "keys", "channels": [{"type": "web"}], "replies": []},
         {"type": "keys", "channels": [], "replies": 5},
+        {"type": "keys", "channels": [{"type": "web", "channelId": "c1"}], "replies": [["a", math.inf, 0]]},
     ],
-    ids=range(15),
+    ids=range(20),
 )
 def test_a_record_of_another_kind_is_told_and_changes_nothing(record):
     file = File()
