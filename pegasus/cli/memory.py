@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import trio
 
-from actors import Child, open_supervisor
+from actors import Ref
+from pegasus.cli.alone import Clock, with_journal
 from pegasus.cli.asking import Node, json_line, show
 from pegasus.gateway.client import ClientError
-from pegasus.host import Home, own_home
+from pegasus.host import Home
 from pegasus.memory import Author, FolderShelf, MemoryRefused, memory_in
 from pegasus.memory.history import LOG, changes_in
 from pegasus.memory.index import listed
@@ -21,7 +21,8 @@ from pegasus.memory.names import find, no_such
 from pegasus.memory.view import view_of
 from pegasus.messages import ChannelInfo, Json
 from pegasus.settings import Settings
-from pegasus.storage import FileDisk, StorageError, journal
+from pegasus.storage import StorageError
+from pegasus.storage.messages import JournalMessage
 from pegasus.tools.memory import found_json
 
 _CALLER = ChannelInfo("cli", "memory")
@@ -75,15 +76,15 @@ def run_log(home: Home, settings: Settings, *, path: str | None, limit: int, as_
 def run_undo(home: Home, settings: Settings, *, n: int) -> int:
     """Take a change back. Without a daemon the home is held meanwhile, so that none begins."""
 
-    def down() -> Node:
-        with own_home(home):
-            return trio.run(_undo, home, n)
+    async def undo(journal: Ref[JournalMessage], clock: Clock) -> Node:
+        memory = memory_in(home.data, journal, clock)
+        return {"change": view_of(await memory.undo(n, Author("user", channel="cli:memory")))}
 
     def text(answer: Node) -> str:
         change = answer["change"]
         return f"Change {change['undoes']} of {change['path']} is taken back, by change {change['n']}."
 
-    return _show(home, settings, "memory.undo", {"n": n}, text, down)
+    return _show(home, settings, "memory.undo", {"n": n}, text, lambda: with_journal(home, undo))
 
 
 def run_search(home: Home, settings: Settings, *, query: str, limit: int, where: str | None, as_json: bool) -> int:
@@ -110,20 +111,6 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, where:
 
 def _shelf(home: Home) -> FolderShelf:
     return FolderShelf(home.data / "memory")
-
-
-async def _undo(home: Home, n: int) -> Node:
-    """With a journal of our own, which ends with us."""
-
-    def clock() -> int:
-        return time.time_ns() // 1_000_000
-
-    async def run(inbox: Any) -> None:
-        await journal(inbox, FileDisk(home.data), clock=clock)
-
-    async with open_supervisor([Child("journal", run)]) as supervisor:
-        memory = memory_in(home.data, supervisor.ref("journal"), clock)
-        return {"change": view_of(await memory.undo(n, Author("user", channel="cli:memory")))}
 
 
 def _show(
