@@ -22,7 +22,7 @@ from pegasus.main_agent.loading import load_session
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
 from pegasus.main_agent.mind import Mind
 from pegasus.main_agent.notices import is_notice
-from pegasus.main_agent.progress import Next, closed_by, thoughts_ended
+from pegasus.main_agent.progress import Next, is_closed_by, thoughts_ended
 from pegasus.main_agent.publishing import Publish
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.speaking import answer_to, post_key
@@ -169,11 +169,11 @@ class _Agent:
     async def _new(self, item: Item) -> None:
         """Archive the session and say so. Taken up again after a crash, it finds a session that is empty or begun."""
         now = self.mind.clock()
-        text, opening = "This is a fresh conversation.", partial(_opening, now, item.n)
+        text, opening = "This is a fresh conversation.", partial(_opening, now, item)
         if not self.session.entries:
             await self.session.commit((opening(""),), (answer_to(item, text, "new"),))
             return
-        if closed_by(self.session.entries) != item.n:
+        if not is_closed_by(self.session.entries, item.n, item.message.id):
             name = await self.session.restart(lambda archived: (opening(archived),), now)
             text += f" The one before is kept in {name}."
         await self.session.commit((), (answer_to(item, text, "new"),))
@@ -290,8 +290,8 @@ def _set_aside(item: Item) -> str:
     )
 
 
-def _opening(now: int, closes: int, archived: str) -> Entry:
-    metadata: dict[str, Json] = {"type": "new", "closes": closes}
+def _opening(now: int, closes: Item, archived: str) -> Entry:
+    metadata: dict[str, Json] = {"type": "new", "closes": closes.n, "messageId": closes.message.id}
     if not archived:
         return Entry(now, "system", "(A new conversation begins.)", metadata=metadata)
     text = f"(A new conversation begins. The one before is archived as {archived}.)"

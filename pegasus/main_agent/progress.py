@@ -13,6 +13,7 @@ import attrs
 
 from pegasus.conversation.entry import Entry
 from pegasus.main_agent.messages import Ended
+from pegasus.messages import Metadata
 
 OUTWARD = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
 """Tools whose success leads to no further thought (seed 000; trap T22)."""
@@ -78,7 +79,13 @@ def thoughts_ended(entries: Sequence[Entry]) -> dict[int, Ended]:
     return found
 
 
-def closed_by(entries: Sequence[Entry]) -> int | None:
-    """The item whose /new began this session: its first line says so."""
-    closes = entries[0].metadata.get("closes") if entries else None
-    return closes if isinstance(closes, int) and not isinstance(closes, bool) else None
+def is_of(metadata: Metadata, message_id: str | None) -> bool:
+    """Whether this is of the message, as far as it tells; another one under the same number is of an inbox that was lost."""
+    return message_id is None or metadata.get("messageId", message_id) == message_id
+
+
+def is_closed_by(entries: Sequence[Entry], item: int, message_id: str | None) -> bool:
+    """Whether the /new in this item began this session: its first line says so."""
+    metadata = entries[0].metadata if entries else {}
+    closes = metadata.get("closes")
+    return type(closes) is int and closes == item and is_of(metadata, message_id)

@@ -13,7 +13,7 @@ from pegasus.conversation.entry import Entry, encode
 from pegasus.conversation.media import Pictures
 from pegasus.conversation.projection import Projection
 from pegasus.conversation.repair import unique_ids
-from pegasus.main_agent.progress import Next, Progress, closed_by, progress_from
+from pegasus.main_agent.progress import Next, Progress, is_closed_by, is_of, progress_from
 from pegasus.messages import OutboundMessage
 from pegasus.models.base import ToolCall
 from pegasus.observe import get_logger
@@ -95,12 +95,9 @@ class Session:
         message_id: of its message. If another one is recorded under the number, the inbox was lost and has begun to count anew.
         """
         start = self._starts.get(item)
-        if start is not None and message_id is not None:
-            recorded = self.entries[start].metadata.get("messageId", message_id)
-            start = start if recorded == message_id else None
-        if start is None:
-            return Progress(Next.NOTHING if closed_by(self.entries) == item else Next.RECORD)
-        return progress_from(self.entries, start)
+        if start is not None and is_of(self.entries[start].metadata, message_id):
+            return progress_from(self.entries, start)
+        return Progress(Next.NOTHING if is_closed_by(self.entries, item, message_id) else Next.RECORD)
 
     @property
     def is_fresh(self) -> bool:

@@ -130,3 +130,23 @@ async def test_what_is_said_after_the_inbox_was_lost_is_answered(autojump_clock,
         await trio.sleep(1)
     answered = {reply.metadata["inReplyTo"] for reply in cli.replies}
     assert answered >= {"a0", "a1", "a2", "a-help"}
+
+
+async def test_an_inbox_that_was_lost_after_new_has_no_number_that_is_done_already(autojump_clock):
+    """The first line of the session names the item that began it."""
+    ids = count()
+    cli, model = FakeChannel("cli"), ScriptedModel(lambda request: say("", reply(f"c{next(ids)}", "answer")))
+    async with open_world(model, channels=(cli,)) as world:
+        await world.say("before", message_id="b")
+        await world.say("/new", message_id="b-new")
+        await world.idle()
+        await kill(world)
+    disk, cli = MemoryDisk(), FakeChannel("cli")
+    disk.put("main/current.jsonl", world.disk.content("main/current.jsonl"))
+    async with open_world(model, disk=disk, channels=(cli,)) as again:
+        for n in range(2):
+            await again.say(f"after {n}", message_id=f"a{n}")
+        await again.idle()
+        await again.say("/new", message_id="a-new")
+        await again.idle()
+    assert [reply.metadata["inReplyTo"] for reply in cli.replies] == ["a0", "a1", "a-new"]
