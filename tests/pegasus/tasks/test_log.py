@@ -1,6 +1,7 @@
 """The lines of a task's log, as interfaces section 5 has them."""
 
 import json
+import math
 
 import pytest
 from hypothesis import given
@@ -86,6 +87,10 @@ def test_an_event_is_the_same_from_its_line(type):
         ({"event": "TASK_TELEPORTED", "ts": 1, "taskId": "t", "data": {}}, "TASK_TELEPORTED"),
         ({"event": ["TASK_FAILED"]}, "unknown event"),
         ({"event": "TASK_FAILED", "ts": "now", "taskId": "t", "data": {}}, "ts"),
+        ({"event": "TASK_FAILED", "ts": math.inf, "taskId": "t", "data": {}}, "ts"),
+        ({"event": "TASK_FAILED", "ts": math.nan, "taskId": "t", "data": {}}, "ts"),
+        ({"event": "TASK_FAILED", "ts": 1e300, "taskId": "t", "data": {}}, "ts"),
+        ({"event": "TASK_FAILED", "ts": -1, "taskId": "t", "data": {}}, "ts"),
         ({"event": "TASK_FAILED", "ts": 1, "data": {}}, "taskId"),
         ({"event": "TASK_FAILED", "ts": 1, "taskId": "t", "data": []}, "data"),
     ],
@@ -117,6 +122,12 @@ def test_endless_nesting_can_be_written():
     deep = []
     deep.append(deep)
     assert b"nested too deep" in task_line(event(E.TASK_NOTIFY, {"message": deep}))
+
+
+@pytest.mark.parametrize(("ms", "date"), [(-1, "1970-01-01"), (int(1e300), "9999-12-31")])
+def test_a_time_without_a_date_has_the_nearest(ms, date):
+    """A list of what is pending may hold such a one, and must not stop the start."""
+    assert date_of(ms) == date
 
 
 @pytest.mark.parametrize("bad", ["", "../x", "a/b", "x" * 65, "a.b", "ä", "a\n"])
