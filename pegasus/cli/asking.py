@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import trio
 
 from pegasus.cli.dial import find_daemon
-from pegasus.gateway.client import ClientError, Daemon, NotConnected, open_client
+from pegasus.gateway.client import Client, ClientError, Daemon, NotConnected, open_client
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo, Json
 from pegasus.settings import Settings
@@ -22,40 +22,22 @@ PATIENCE = 30.0
 """Seconds the daemon may take to answer."""
 
 
-def ask(
-    home: Home,
-    settings: Settings,
-    caller: ChannelInfo,
-    method: str,
-    params: Mapping[str, Json],
-    down: Callable[[], Node] | None,
-) -> Node:
-    """The daemon's answer to a call; what `down` gives where none runs. Raises ClientError, and what `down` raises.
-
-    down: None where only a daemon can do it.
-    """
-    try:
-        daemon = find_daemon(home, settings)
-    except NotConnected:
-        if down is None:
-            raise
-        return down()
-    return trio.run(_call, daemon, caller, method, params)
-
-
 def show(
     home: Home,
     settings: Settings,
-    caller: ChannelInfo,
     method: str,
     params: Mapping[str, Json],
     render: Callable[[Node], str],
     down: Callable[[], Node] | None,
-    expected: tuple[type[Exception], ...],
+    *refusals: type[Exception],
 ) -> int:
-    """Print what `ask` gives, or on stderr why it does not; gives the exit code. expected: what it may fail with."""
+    """Print the daemon's answer to a call, or on stderr why there is none; gives the exit code.
+
+    down: gives the answer where no daemon runs, and may raise `refusals`; None where only a daemon can answer.
+    """
+    expected: tuple[type[Exception], ...] = (ClientError, *refusals)
     try:
-        answer = ask(home, settings, caller, method, params, down)
+        answer = _ask(home, settings, method, params, down)
     except expected as error:
         print(f"pegasus: {error.args[0] if len(error.args) == 1 else error}", file=sys.stderr)
         return 1
@@ -63,14 +45,32 @@ def show(
     return 0
 
 
+def _ask(
+    home: Home, settings: Settings, method: str, params: Mapping[str, Json], down: Callable[[], Node] | None
+) -> Node:
+    try:
+        daemon = find_daemon(home, settings)
+    except NotConnected:
+        if down is None:
+            raise
+        return down()
+    return trio.run(_call, daemon, method, params)
+
+
 def json_line(answer: Node) -> str:
     """The answer as one line of JSON."""
     return json.dumps(answer, ensure_ascii=False)
 
 
-async def _call(daemon: Daemon, caller: ChannelInfo, method: str, params: Mapping[str, Json]) -> Node:
+async def _call(daemon: Daemon, method: str, params: Mapping[str, Json]) -> Node:
+    caller = ChannelInfo("cli", method.partition(".")[0])
     async with open_client(daemon.url, daemon.token, caller) as client:
-        answer = await client.call(method, params, timeout=PATIENCE)
+        return await answer_of(client, method, params, PATIENCE)
+
+
+async def answer_of(client: Client, method: str, params: Mapping[str, Json], timeout: float) -> Node:
+    """What the daemon answers within `timeout` seconds. Raises ClientError."""
+    answer = await client.call(method, params, timeout=timeout)
     if not isinstance(answer, Mapping):
         raise ClientError(f"the daemon answered {method} with something that is not an object: {answer!r:.80}")
     return answer

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import trio
 
 from actors import Ref
 from pegasus.cli.alone import Clock, with_journal
 from pegasus.cli.asking import Node, json_line, show
-from pegasus.gateway.client import ClientError
 from pegasus.host import Home
 from pegasus.memory import Author, FolderShelf, MemoryRefused, memory_in
 from pegasus.memory.history import LOG, changes_in
@@ -19,13 +18,12 @@ from pegasus.memory.index import listed
 from pegasus.memory.keeping import LARGEST
 from pegasus.memory.names import find, no_such
 from pegasus.memory.view import view_of
-from pegasus.messages import ChannelInfo, Json
+from pegasus.messages import Json
 from pegasus.settings import Settings
 from pegasus.storage import StorageError
 from pegasus.storage.messages import JournalMessage
 from pegasus.tools.memory import found_json
 
-_CALLER = ChannelInfo("cli", "memory")
 _BY = {"main-agent": "the agent", "hand": "hand", "user": "you"}
 
 
@@ -36,7 +34,7 @@ def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
         files = map(listed, _shelf(home).look_now())
         return {"files": [{"path": one.path, "summary": one.summary, "size": one.size} for one in files]}
 
-    return _show(home, settings, "memory.list", {}, json_line if as_json else list_text, down)
+    return show(home, settings, "memory.list", {}, json_line if as_json else list_text, down)
 
 
 def run_show(home: Home, settings: Settings, *, path: str) -> int:
@@ -48,13 +46,14 @@ def run_show(home: Home, settings: Settings, *, path: str) -> int:
             raise no_such(path, there)
         return {"path": path, "content": (await shelf.read(path, LARGEST)).decode("utf-8-sig", "replace")}
 
-    return _show(
+    return show(
         home,
         settings,
         "memory.show",
         {"path": path},
         lambda answer: answer["content"].rstrip("\n"),
         lambda: trio.run(read),
+        MemoryRefused,
     )
 
 
@@ -70,7 +69,7 @@ def run_log(home: Home, settings: Settings, *, path: str | None, limit: int, as_
         return {"changes": [view_of(one) for one in made[:limit]]}
 
     params: dict[str, Json] = {"limit": limit, **({"path": path} if path else {})}
-    return _show(home, settings, "memory.log", params, json_line if as_json else log_text, down)
+    return show(home, settings, "memory.log", params, json_line if as_json else log_text, down)
 
 
 def run_undo(home: Home, settings: Settings, *, n: int) -> int:
@@ -80,11 +79,14 @@ def run_undo(home: Home, settings: Settings, *, n: int) -> int:
         memory = memory_in(home.data, journal, clock)
         return {"change": view_of(await memory.undo(n, Author("user", channel="cli:memory")))}
 
+    def down() -> Node:
+        return with_journal(home, undo)
+
     def text(answer: Node) -> str:
         change = answer["change"]
         return f"Change {change['undoes']} of {change['path']} is taken back, by change {change['n']}."
 
-    return _show(home, settings, "memory.undo", {"n": n}, text, lambda: with_journal(home, undo))
+    return show(home, settings, "memory.undo", {"n": n}, text, down, MemoryRefused, StorageError)
 
 
 def run_search(home: Home, settings: Settings, *, query: str, limit: int, where: str | None, as_json: bool) -> int:
@@ -101,27 +103,12 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, where:
         return answer if isinstance(answer, Mapping) else {}
 
     params: dict[str, Json] = {"query": query, "limit": limit, **({"in": where} if where else {})}
-    return _show(
-        home, settings, "memory.search", params, json_line if as_json else found_text, lambda: trio.run(search)
-    )
-
-
-# ------------------------------------------------------------------ asking
+    render = json_line if as_json else found_text
+    return show(home, settings, "memory.search", params, render, lambda: trio.run(search), MemoryRefused)
 
 
 def _shelf(home: Home) -> FolderShelf:
     return FolderShelf(home.data / "memory")
-
-
-def _show(
-    home: Home,
-    settings: Settings,
-    method: str,
-    params: Mapping[str, Json],
-    render: Callable[[Node], str],
-    down: Callable[[], Node],
-) -> int:
-    return show(home, settings, _CALLER, method, params, render, down, (ClientError, MemoryRefused, StorageError))
 
 
 # ------------------------------------------------------------------ for people

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from actors import Ref
 from pegasus.cli.alone import Clock, with_journal
 from pegasus.cli.asking import Node, json_line, show
-from pegasus.gateway.client import ClientError
 from pegasus.host import Home
 from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona
 from pegasus.identity.evolution import Evolution, read_standing
 from pegasus.identity.fields import ProposalRefused
 from pegasus.identity.view import decided_text, proposal_view, text_of_view, view_of
-from pegasus.messages import ChannelInfo, Json
 from pegasus.settings import Settings
 from pegasus.storage import StorageError
 from pegasus.storage.messages import JournalMessage
 
 COMMAND = "pegasus persona"
-_CALLER = ChannelInfo("cli", "persona")
 
 
 def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
@@ -31,7 +26,7 @@ def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
     def down() -> Node:
         return view_of(read_standing(_base(home, settings), home.data))
 
-    return _show(home, settings, "persona.list", {}, json_line if as_json else text, down)
+    return show(home, settings, "persona.list", {}, json_line if as_json else text, down, PersonaError)
 
 
 def run_decide(home: Home, settings: Settings, *, n: int, accept: bool) -> int:
@@ -42,21 +37,12 @@ def run_decide(home: Home, settings: Settings, *, n: int, accept: bool) -> int:
         made = await evolution.decide(n, accept=accept, by="the command line")
         return proposal_view(made, (await evolution.standing()).persona)
 
+    def down() -> Node:
+        return with_journal(home, decide)
+
     method = "persona.accept" if accept else "persona.reject"
-    return _show(home, settings, method, {"n": n}, decided_text, lambda: with_journal(home, decide))
+    return show(home, settings, method, {"n": n}, decided_text, down, ProposalRefused, PersonaError, StorageError)
 
 
 def _base(home: Home, settings: Settings) -> Persona:
     return load_persona(home.resolve(settings.agent.persona)) if settings.agent.persona else BUILT_IN
-
-
-def _show(
-    home: Home,
-    settings: Settings,
-    method: str,
-    params: Mapping[str, Json],
-    render: Callable[[Node], str],
-    down: Callable[[], Node],
-) -> int:
-    expected = (ClientError, ProposalRefused, PersonaError, StorageError)
-    return show(home, settings, _CALLER, method, params, render, down, expected)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import attrs
 import trio
 
 from actors import ActorInfo
 from actors.text import TreeView, render
+from pegasus.cli.asking import Node, answer_of, json_line
 from pegasus.cli.dial import find_daemon
 from pegasus.gateway.client import Client, ClientError, Daemon, open_client
 from pegasus.host import Home
@@ -22,20 +21,21 @@ from pegasus.wording import count, span
 
 EVERY = 1.0
 """Seconds between two looks of --watch."""
+PATIENCE = 10.0
+"""Seconds the daemon may take to say how it fares."""
 
-Node = Mapping[str, Any]
 _CALLER = ChannelInfo("cli", "status")
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def run_status(home: Home, settings: Settings, *, as_json: bool) -> int:
     """Print what the daemon is doing; exit code 1 with a line on stderr if there is none."""
-    return _show(home, settings, "status", _as_json if as_json else status_text, watch=False)
+    return _show(home, settings, "status", json_line if as_json else status_text, watch=False)
 
 
 def run_tree(home: Home, settings: Settings, *, as_json: bool, watch: bool) -> int:
     """Print the supervision tree; with `watch` every second until Ctrl-C, which is exit code 0."""
-    return _show(home, settings, "tree", _as_json if as_json else tree_text, watch=watch)
+    return _show(home, settings, "tree", json_line if as_json else tree_text, watch=watch)
 
 
 def _show(home: Home, settings: Settings, method: str, render: Callable[[Node], str], *, watch: bool) -> int:
@@ -55,7 +55,7 @@ def _show(home: Home, settings: Settings, method: str, render: Callable[[Node], 
 
 async def _print(daemon: Daemon, method: str, render: Callable[[Node], str], watch: bool) -> None:
     async with open_client(daemon.url, daemon.token, _CALLER) as client:
-        screen = watch and render is not _as_json and sys.stdout.isatty()
+        screen = watch and render is not json_line and sys.stdout.isatty()
         _write(await _look(client, method, render), screen=screen, first=True)
         while watch:
             await trio.sleep(EVERY)
@@ -63,10 +63,7 @@ async def _print(daemon: Daemon, method: str, render: Callable[[Node], str], wat
 
 
 async def _look(client: Client, method: str, render: Callable[[Node], str]) -> str:
-    answer = await client.call(method, timeout=10.0)
-    if not isinstance(answer, Mapping):
-        raise ClientError(f"the daemon answered {method} with something that is not an object: {answer!r:.80}")
-    return render(answer)
+    return render(await answer_of(client, method, {}, PATIENCE))
 
 
 def _write(text: str, *, screen: bool, first: bool = False) -> None:
@@ -79,10 +76,6 @@ def _write(text: str, *, screen: bool, first: bool = False) -> None:
         start = _HOME + _REST_OF_SCREEN if first else _HOME
         text = start + f"{_REST_OF_LINE}\n".join(lines) + _REST_OF_LINE + "\n" + _REST_OF_SCREEN
     print(text, end="" if screen else "\n", flush=True)
-
-
-def _as_json(answer: Node) -> str:
-    return json.dumps(answer, ensure_ascii=False)
 
 
 # ------------------------------------------------------------------ for people

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
 
 from pegasus.cli.asking import Node, json_line, show
 from pegasus.conversation import to_json
-from pegasus.gateway.client import ClientError
 from pegasus.host import Home
-from pegasus.messages import ChannelInfo, Json
 from pegasus.settings import Settings
 from pegasus.tasks import folder
 from pegasus.tasks.replay import Replayed
@@ -19,7 +16,6 @@ from pegasus.tasks.views import view_of
 from pegasus.wire import to_wire
 from pegasus.wording import span
 
-_CALLER = ChannelInfo("cli", "tasks")
 _STATES = {"idle": "waiting"}
 
 
@@ -31,7 +27,7 @@ def run_list(home: Home, settings: Settings, *, date: str | None, as_json: bool)
         return {"tasks": [_stored(found) for found in folder.load_day(home.data, day) if found.task is not None]}
 
     params = {} if date is None else {"date": date}
-    return _show(home, settings, "tasks.list", params, json_line if as_json else list_text, down)
+    return show(home, settings, "tasks.list", params, json_line if as_json else list_text, down, OSError)
 
 
 def run_show(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> int:
@@ -40,7 +36,8 @@ def run_show(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> 
     def down() -> Node:
         return _stored(_found(home, task_id))
 
-    return _show(home, settings, "tasks.show", {"taskId": task_id}, json_line if as_json else show_text, down)
+    render = json_line if as_json else show_text
+    return show(home, settings, "tasks.show", {"taskId": task_id}, render, down, LookupError, OSError)
 
 
 def run_replay(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> int:
@@ -51,7 +48,8 @@ def run_replay(home: Home, settings: Settings, *, task_id: str, as_json: bool) -
         messages = [to_json(entry) for entry in task.context.messages] if task is not None else []
         return {"taskId": task_id, "messages": messages}
 
-    return _show(home, settings, "tasks.replay", {"taskId": task_id}, json_line if as_json else replay_text, down)
+    render = json_line if as_json else replay_text
+    return show(home, settings, "tasks.replay", {"taskId": task_id}, render, down, LookupError, OSError)
 
 
 def _found(home: Home, task_id: str) -> Replayed:
@@ -73,24 +71,13 @@ def run_cancel(home: Home, settings: Settings, *, task_id: str) -> int:
         doing = f", which was at {answer['doing']}" if answer.get("doing") else ""
         return f"Stopped task {answer['taskId']}{doing}."
 
-    return _show(home, settings, "tasks.cancel", {"taskId": task_id}, text, None)
+    return show(home, settings, "tasks.cancel", {"taskId": task_id}, text, None)
 
 
 def run_resume(home: Home, settings: Settings, *, task_id: str, text: str) -> int:
     """Let a task go on; needs the daemon."""
     params = {"taskId": task_id, "input": text}
-    return _show(home, settings, "tasks.resume", params, lambda answer: f"Task {answer['taskId']} goes on.", None)
-
-
-def _show(
-    home: Home,
-    settings: Settings,
-    method: str,
-    params: Mapping[str, Json],
-    render: Callable[[Node], str],
-    down: Callable[[], Node] | None,
-) -> int:
-    return show(home, settings, _CALLER, method, params, render, down, (ClientError, LookupError, OSError))
+    return show(home, settings, "tasks.resume", params, lambda answer: f"Task {answer['taskId']} goes on.", None)
 
 
 # ------------------------------------------------------------------ for people
