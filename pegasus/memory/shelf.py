@@ -2,7 +2,7 @@
 
 They are read directly, not through the journal: the journal replaces them by renaming, so a reader always finds a whole
 file, written by it or by a person with an editor; and a listing of a hundred files keeps no commit waiting. Links,
-pipes and whatever else is no regular file are not seen.
+pipes and whatever else is no regular file are not seen, nor is what has a name that is no UTF-8.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class FolderShelf:
 
     def _standing(self, folder: int, above: str, seen: Mapping[str, Stamp] | None, most: int) -> Iterator[Standing]:
         with os.scandir(folder) as entries:
-            found = list(entries)
+            found = [entry for entry in entries if _is_text(entry.name)]
         for entry in found:
             with suppress(OSError):  # gone, or not to be read
                 if entry.is_file(follow_symlinks=False) and entry.name.endswith(".md"):
@@ -116,6 +116,14 @@ class FolderShelf:
                 raise OSError(f"{place} is a symbolic link, which memory neither follows nor replaces")
         if os.path.lexists(file) and not os.path.isfile(file):
             raise OSError(f"{file} is no regular file, and memory does not replace it")
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # bytes that are no UTF-8
+        return False
+    return True
 
 
 def _stamp(status: os.stat_result) -> Stamp:

@@ -157,6 +157,17 @@ async def test_links_pipes_and_folders_are_not_seen_and_not_written_through(memo
     assert (tmp_path / "secret.md").read_text() == "secret"
 
 
+async def test_a_file_whose_name_is_no_text_does_not_keep_memory_from_working(memory, folder, put):
+    """Unpacked from an old archive, say. It is not seen: no log, no index and no model could say its name."""
+    put("facts/user.md", "x")
+    (folder / "facts" / os.fsdecode(b"caf\xe9.md")).write_text("y")
+    os.mkdir(os.fsencode(folder) + b"/caf\xe9")
+    (folder / os.fsdecode(b"caf\xe9") / "a.md").write_text("z")
+    assert [file.path for file in await memory.list()] == ["facts/user.md"]
+    await memory.append("facts/user.md", "- more")
+    assert [change.path for change in await memory.log()] == ["facts/user.md"] * 2
+
+
 async def test_what_a_person_has_put_there_and_is_no_file_is_not_replaced(memory, folder, tmp_path, put):
     """A link into a folder of notes, say: whoever has made it would find it cut, and the notes going stale."""
     (tmp_path / "notes.md").write_text("notes")
