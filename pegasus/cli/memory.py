@@ -15,8 +15,7 @@ from pegasus.host import Home
 from pegasus.memory import Author, FolderShelf, MemoryRefused, memory_in
 from pegasus.memory.history import LOG, changes_in
 from pegasus.memory.index import listed
-from pegasus.memory.keeping import LARGEST
-from pegasus.memory.names import find, no_such
+from pegasus.memory.memory import whole
 from pegasus.memory.view import view_of
 from pegasus.messages import Json
 from pegasus.settings import Settings
@@ -32,7 +31,11 @@ def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
 
     def down() -> Node:
         files = map(listed, _shelf(home).look_now())
-        return {"files": [{"path": one.path, "summary": one.summary, "size": one.size} for one in files]}
+        return {
+            "files": [
+                {"path": one.path, "summary": one.summary, "size": one.size, "marked": list(one.marks)} for one in files
+            ]
+        }
 
     return show(home, settings, "memory.list", {}, json_line if as_json else list_text, down)
 
@@ -42,9 +45,8 @@ def run_show(home: Home, settings: Settings, *, path: str) -> int:
 
     async def read() -> Node:
         shelf = _shelf(home)
-        if find(path, there := await shelf.look()) is None:
-            raise no_such(path, there)
-        return {"path": path, "content": (await shelf.read(path, LARGEST)).decode("utf-8-sig", "replace")}
+        content = await whole(path, shelf, await shelf.look())
+        return {"path": path, "content": content.decode("utf-8-sig", "replace")}
 
     return show(
         home,

@@ -75,7 +75,7 @@ class Memory:
 
     async def read(self, path: str) -> str:
         """The whole file. Bytes that are no UTF-8 are shown as �."""
-        return (await self._bytes(path, await self._look())).decode("utf-8-sig", "replace")
+        return (await whole(path, self._shelf, await self._look())).decode("utf-8-sig", "replace")
 
     async def search(self, query: str, limit: int = 8, where: str = "") -> Found:
         """What was remembered or said that has these words, best first. where: facts, episodes, sessions, "" = all."""
@@ -164,7 +164,7 @@ class Memory:
             change = next((one for one in changes if one.n == n), None)
             if change is None:
                 raise MemoryRefused(f"there is no change {n} in the log (any more)")
-            text = text_of(await self._bytes(change.path, there)) if find(change.path, there) else ""
+            text = text_of(await whole(change.path, self._shelf, there)) if find(change.path, there) else ""
             later = [one for one in changes if one.path == change.path and one.n > n]
             try:
                 content = bytes_of(taken_back(change, later, text))
@@ -202,27 +202,17 @@ class Memory:
             if one.size > LARGEST or room < 0:
                 parts.append(f"## {line_of(listed(one))}\n(not shown here; memory_read shows it)")
                 continue
-            text = (await self._bytes(one.path, there)).decode("utf-8-sig", "replace")
+            text = (await whole(one.path, self._shelf, there)).decode("utf-8-sig", "replace")
             parts.append(f"## {one.path}\n{text.strip()}")
         lines = fitting([line_of(listed(one)) for one in episodes], EPISODE_INDEX)
         return "\n\n".join([*parts, "" if facts else "(none yet)", "# Episodes", "\n".join(lines) or "(none yet)"])
 
     # ------------------------------------------------------------------ one file
 
-    async def _bytes(self, path: str, there: tuple[Standing, ...]) -> bytes:
-        one = find(path, there)
-        if one is None:
-            raise no_such(path, there)
-        if one.size > LARGEST:
-            raise MemoryRefused(
-                f"{path} has {one.size:,} bytes, more than can be read ({LARGEST:,}): somebody should split it by hand"
-            )
-        return await self._shelf.read(path, LARGEST)
-
     async def _text(self, path: str, there: tuple[Standing, ...]) -> str:
         """What may be changed and written back: nothing of it must be lost by that."""
         try:
-            return (await self._bytes(path, there)).decode("utf-8-sig")
+            return (await whole(path, self._shelf, there)).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise MemoryRefused(f"{path} is not UTF-8 (byte {error.start}); only memory_write can replace it") from None
 
@@ -239,6 +229,18 @@ class Memory:
         await self._keeper.change(path, content, how, by)
         self._searcher_must_look()
         return Written(len(content), mark)
+
+
+async def whole(path: str, shelf: Shelf, there: tuple[Standing, ...]) -> bytes:
+    """All of one of the files that are there. Raises MemoryRefused for another one and for one that is too large, and OSError."""
+    one = find(path, there)
+    if one is None:
+        raise no_such(path, there)
+    if one.size > LARGEST:
+        raise MemoryRefused(
+            f"{path} has {one.size:,} bytes, more than can be read ({LARGEST:,}): somebody should split it by hand"
+        )
+    return await shelf.read(path, LARGEST)
 
 
 def memory_in(data: Path, journal: Ref[JournalMessage], clock: Callable[[], int]) -> Memory:

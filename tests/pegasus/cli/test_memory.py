@@ -14,6 +14,7 @@ from pegasus.cli.memory import found_text, list_text, log_text, run_list, run_lo
 from pegasus.gateway import BadParams, Caller
 from pegasus.host import Home, own_home
 from pegasus.memory import Author, memory_in
+from pegasus.memory.keeping import LARGEST
 from pegasus.settings import Settings
 from tests.pegasus.gateway.world import TOKEN, world
 from tests.pegasus.memory.conftest import open_memory
@@ -40,6 +41,16 @@ def test_everything_is_listed_and_shown(pegasus, home):
     [file] = json.loads(pegasus("memory", "list", "--json")[1])["files"]
     assert file["path"] == "facts/user.md"
     assert pegasus("memory", "show", "facts/user.md")[1].endswith("- Name: Ann\n- Tea: green [source: web]\n")
+
+
+def test_without_a_daemon_the_answers_are_those_of_one(pegasus, home):
+    facts = home.data / "memory" / "facts"
+    [file] = json.loads(pegasus("memory", "list", "--json")[1])["files"]
+    assert file["marked"] == ["web"]
+    (facts / "long.md").write_text("x" * (LARGEST + 1))
+    code, out, err = pegasus("memory", "show", "facts/long.md")
+    assert (code, out) == (1, "")
+    assert "facts/long.md has 262,145 bytes, more than can be read" in err
 
 
 def test_the_log_says_who_did_what_and_why(pegasus, home):
