@@ -170,7 +170,6 @@ class Session:
             entries = tuple(begin(name))
             content = b"".join(map(encode, entries))
             await self._journal.ask(Archive, self.path, content, at, self._item, name)
-            self._damaged = False
             self._start(entries)
             self._mark = len(self.entries)
             return name
