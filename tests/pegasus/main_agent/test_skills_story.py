@@ -10,6 +10,8 @@ from actors import ActorError, GaveUp
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Agent, Settings
 from pegasus.skills.catalog import LOOK_EVERY
+from pegasus.storage.messages import StorageError
+from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world
 from tests.pegasus.main_agent.voices import RESUME, delegate, notices, result_of, spawn, tasks_of
@@ -241,3 +243,27 @@ async def test_other_chats_are_not_held_by_the_limits(write, tmp_path, autojump_
         assert (await world.next_reply("slack")).text == "b"
         await world.idle()
         assert "Error" not in result_of(world.session(), "current_time")[0]
+
+
+@pytest.mark.parametrize("operation", range(1, 7))
+async def test_a_call_that_the_disk_refuses_begins_no_task(write, tmp_path, autojump_clock, operation):
+    """It is handed out while it is still being written; who was told that it was not accepted sends it again."""
+    write("dig", context="fork")
+    task_model = ScriptedModel(lambda request: say("dug"))
+    disk = MemoryDisk(delay=0.1)
+    async with open_world(
+        ScriptedModel(lambda request: say("")), disk=disk, task_model=task_model, skills=[tmp_path]
+    ) as world:
+        await world.idle()
+        disk.fail(operation)
+        refused = 0
+        while True:
+            try:
+                await world.say("/dig here", message_id=f"m-{refused}")
+                break
+            except StorageError:
+                refused += 1
+        await world.next_reply()
+        await trio.sleep(10)
+        assert len(await tasks_of(world)) == 1
+        assert sum("runs as task" in text for text in world.channels["cli"].texts) == 1
