@@ -11,8 +11,9 @@ from pegasus.gateway.config import GatewayConfig
 from pegasus.gateway.connection import Connection
 from pegasus.gateway.control import Methods
 from pegasus.gateway.frames import Hello
+from pegasus.gateway.replies import Replies
 from pegasus.gateway.routes import Routes
-from pegasus.messages import OutboundMessage, Progress, Typing
+from pegasus.messages import Address, OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.storage.messages import JournalMessage
 
@@ -43,23 +44,22 @@ class Hub:
 
     def typing(self, typing: Typing) -> None:
         """Tell that the agent thinks, or has thought. The end of a turn is told after the replies it gave."""
-        clients = self.routes.clients(typing.channel.address)
-        if not clients:
-            return
-        frame = render.typing(typing)
-        for client in clients:
-            if client.replies is not None and client.greeted:
-                client.replies.after(typing.channel.channel_id, frame, typing.after)
+        if listeners := self._listeners(typing.channel.address):
+            frame = render.typing(typing)
+            for replies in listeners:
+                replies.after(typing.channel.channel_id, frame, typing.after)
 
     def progress(self, draft: Progress) -> None:
         """Show a reply while it is written. A client that is behind goes without: the next one has all of the text."""
-        clients = self.routes.clients(draft.channel.address)
-        if not clients:
-            return
-        frame = render.progress(draft)
-        for client in clients:
-            if client.replies is not None and client.greeted:
-                client.replies.after(draft.channel.channel_id, frame, 0)
+        if listeners := self._listeners(draft.channel.address):
+            frame = render.progress(draft)
+            for replies in listeners:
+                replies.draft(draft.channel.channel_id, frame)
+
+    def _listeners(self, address: Address) -> list[Replies]:
+        """Of those who are connected for an address, the ones that have their welcome."""
+        found = [client.replies for client in self.routes.clients(address) if client.greeted]
+        return [replies for replies in found if replies is not None]
 
     def catch_up(self) -> None:
         """Some replies were not handed over: everybody reads what is missing."""

@@ -1,7 +1,7 @@
 """The bounded queue between everybody who has something for a client and the one task that writes to it.
 
-Three kinds of traffic, three ways to bound it: pushes (replies, typing) are refused when the queue is full, and the caller
-disconnects the client; answers to what the client itself said wait in at most ANSWERS slots, and the client is not read
+Four kinds of traffic, four ways to bound it: pushes (replies, typing) are refused when the queue is full, and the caller
+disconnects the client; drafts are left out while it is half full; answers to what the client itself said wait in at most ANSWERS slots, and the client is not read
 while they are taken; what is read from the journal waits for room.
 """
 
@@ -74,9 +74,14 @@ class Outgoing:
         while self._answers >= ANSWERS and self.closing is None:
             await self._space.park()
 
+    @property
+    def is_behind(self) -> bool:
+        """More than half of what pushes may fill is full."""
+        return len(self._entries) > self._frames // 2 or self._size > self._limit // 2
+
     async def room(self) -> None:
         """Wait until the queue is half empty."""
-        while (len(self._entries) > self._frames // 2 or self._size > self._limit // 2) and self.closing is None:
+        while self.is_behind and self.closing is None:
             await self._space.park()
 
     def close(self, code: int, reason: str, *, flush: bool = True) -> None:

@@ -71,6 +71,12 @@ class Replies:
         if read:
             self._start_reading(channel_id)
 
+    def draft(self, channel_id: str, frame: str) -> None:
+        """Send a frame that a client which is behind can do without."""
+        cursor = self._cursors.get(channel_id)
+        if not self._connection.outgoing.is_behind and (cursor is None or not cursor.holds()):
+            self._connection.push(frame)
+
     def catch_up(self, channel_id: str) -> None:
         """Read from the journal what may have been missed at this address."""
         cursor = self._cursor(channel_id)

@@ -4,7 +4,7 @@ import pytest
 
 from pegasus.channels import Deliver
 from pegasus.gateway import replies as replies_module
-from pegasus.messages import Address, ChannelInfo, Media
+from pegasus.messages import Address, ChannelInfo, Media, Progress
 from pegasus.storage.messages import StorageError
 from tests.pegasus.gateway.world import WEB, world
 
@@ -292,3 +292,19 @@ async def test_a_client_that_does_not_read_is_disconnected_and_misses_nothing():
                 assert sent < 2000, "it was never disconnected"
         async with gate.client() as client:
             assert await seqs(client, sent) == list(range(1, sent + 1))
+
+
+async def test_a_client_that_is_behind_goes_without_drafts_and_stays_connected():
+    """Each draft is the whole text so far, so that the next one or the reply makes up for it."""
+    text = "x" * 50_000
+    async with world(queue_frames=16, queue_bytes=200_000, close_timeout=0.01) as gate:
+        async with gate.client() as client, gate.client("c2") as other:
+            for _ in range(300):  # more than the buffers of both sockets take
+                await gate.ref.tell(Progress(WEB, text))
+                await other.quiet()
+            await gate.say(WEB, "done")
+            frame = await client.get()
+            while frame["type"] == "progress":
+                assert frame["text"] == text
+                frame = await client.get()
+            assert (frame["type"], frame["text"]) == ("reply", "done")
