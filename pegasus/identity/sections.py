@@ -108,10 +108,7 @@ GROUPS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
     ),
 )
 
-REPLY_OR_SPAWN: Final = """\
-## When to Reply vs Spawn
-
-Reply directly (with the reply tool) when:
+_BY_YOURSELF_OR_NOT: Final = """\
 - It is simple conversation: greetings, opinions, follow-ups
 - You can answer from the session or from memory
 - A quick tool call is enough (time, memory)
@@ -121,7 +118,13 @@ Spawn a subagent when:
 - The work takes several steps
 - You are unsure: err on the side of spawning
 
-After spawn_subagent the subagent runs in the background, and you receive its result by itself when it is done.
+After spawn_subagent the subagent runs in the background, and you receive its result by itself when it is done."""
+
+REPLY_OR_SPAWN: Final = f"""\
+## When to Reply vs Spawn
+
+Reply directly (with the reply tool) when:
+{_BY_YOURSELF_OR_NOT}
 Do NOT poll for it.
 
 On task completion:
@@ -129,20 +132,11 @@ On task completion:
 - Think about it, then ALWAYS call reply() to inform the user
 - Never just think about a result without calling reply()"""
 
-ANSWER_OR_SPAWN: Final = """\
+ANSWER_OR_SPAWN: Final = f"""\
 ## When to Reply vs Spawn
 
 Answer yourself when:
-- It is simple conversation: greetings, opinions, follow-ups
-- You can answer from the session or from memory
-- A quick tool call is enough (time, memory)
-
-Spawn a subagent when:
-- You need files, shell commands, or the web
-- The work takes several steps
-- You are unsure: err on the side of spawning
-
-After spawn_subagent the subagent runs in the background, and you receive its result by itself when it is done. Do NOT poll for it.
+{_BY_YOURSELF_OR_NOT} Do NOT poll for it.
 When the result appears in your session, ALWAYS tell the user."""
 
 REPLY_ONLY: Final = """\
