@@ -15,6 +15,7 @@ from pegasus.host import Home
 from pegasus.memory import Author, FolderShelf, MemoryRefused, memory_in
 from pegasus.memory.history import LOG, changes_in
 from pegasus.memory.index import listed
+from pegasus.memory.keeping import FOLDER
 from pegasus.memory.memory import whole
 from pegasus.memory.view import view_of
 from pegasus.messages import Json
@@ -64,7 +65,7 @@ def run_log(home: Home, settings: Settings, *, path: str | None, limit: int, as_
 
     def down() -> Node:
         try:
-            data = (home.data / "memory" / LOG).read_bytes()
+            data = (home.data / FOLDER / LOG).read_bytes()
         except FileNotFoundError:
             data = b""
         made = [one for one in reversed(changes_in(data)) if path in (None, one.path)]
@@ -110,7 +111,7 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, where:
 
 
 def _shelf(home: Home) -> FolderShelf:
-    return FolderShelf(home.data / "memory")
+    return FolderShelf(home.data / FOLDER)
 
 
 # ------------------------------------------------------------------ for people

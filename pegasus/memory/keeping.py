@@ -30,9 +30,12 @@ from pegasus.memory.shelf import Shelf, Stamp, Standing
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Commit, JournalMessage, ReadFile, ReplaceFile
 
+FOLDER: Final = "memory"
+"""Where the files and their log are, below data/."""
 LARGEST: Final = 256 << 10
 """Bytes of a file, written by hand, that are still read."""
 HAND: Final = Author("hand", why="edited outside of Pegasus")
+_LOG_PATH: Final = f"{FOLDER}/{LOG}"
 _PARSE_HERE: Final = 1 << 18
 
 _log = get_logger("memory")
@@ -44,10 +47,9 @@ class Keeper:
     After any error and after a cancellation it trusts nothing it has in mind, and begins anew from the log.
     """
 
-    def __init__(self, journal: Ref[JournalMessage], shelf: Shelf, prefix: str, clock: Callable[[], int]) -> None:
+    def __init__(self, journal: Ref[JournalMessage], shelf: Shelf, clock: Callable[[], int]) -> None:
         self._journal = journal
         self._shelf = shelf
-        self._prefix = prefix
         self._clock = clock
         self._history: History | None = None
         self._stamps: dict[str, Stamp] = {}
@@ -73,10 +75,10 @@ class Keeper:
 
     async def changes(self) -> list[Change]:
         """Every change that is still in the log, in order."""
-        return changes_in(await self._journal.ask(ReadFile, self._log_path))
+        return changes_in(await self._journal.ask(ReadFile, _LOG_PATH))
 
     async def _load(self) -> History:
-        data = await self._journal.ask(ReadFile, self._log_path)
+        data = await self._journal.ask(ReadFile, _LOG_PATH)
         if len(data) > _PARSE_HERE:
             history = await trio.to_thread.run_sync(read_history, data, abandon_on_cancel=True)
         else:
@@ -89,16 +91,16 @@ class Keeper:
 
     async def _mend(self, history: History, data: bytes) -> None:
         """Put aside what is no record, and write the rest anew: nothing may be appended behind a torn line."""
-        aside = f"{self._log_path}.bad-{self._clock()}"
+        aside = f"{_LOG_PATH}.bad-{self._clock()}"
         await self._journal.ask(ReplaceFile, aside, b"".join(line.rstrip(b"\n") + b"\n" for line in history.damaged))
         good = shortened(data)
-        await self._journal.ask(ReplaceFile, self._log_path, good)
+        await self._journal.ask(ReplaceFile, _LOG_PATH, good)
         history.size = history.short = len(good)
         _log.warning("the log of memory was damaged", lines=len(history.damaged), aside=aside)
 
     async def _settle(self, history: History, last: Change) -> None:
         """Whether the last change was made. One is made at a time, so it is the only one that may not have been."""
-        content = await self._journal.ask(ReadFile, f"{self._prefix}/{last.path}")
+        content = await self._journal.ask(ReadFile, f"{FOLDER}/{last.path}")
         if hash_of(content) == last.before != last.after:
             await self._append(history, void_line(last.n, self._clock()))
             history.void()
@@ -140,7 +142,7 @@ class Keeper:
         try:
             await self._append(history, change_line(change))
             history.add(change)
-            await self._journal.ask(ReplaceFile, f"{self._prefix}/{path}", content)
+            await self._journal.ask(ReplaceFile, f"{FOLDER}/{path}", content)
             self._stamps.pop(path, None)
             await self._shorten(history)
         except BaseException:
@@ -154,17 +156,13 @@ class Keeper:
         return Change(n, self._clock(), path, how, by, before.hash, now.hash, splices, undoes)
 
     async def _append(self, history: History, lines: bytes) -> None:
-        await self._journal.ask(Commit, ((self._log_path, lines),))
+        await self._journal.ask(Commit, ((_LOG_PATH, lines),))
         history.size += len(lines)
 
     async def _shorten(self, history: History) -> None:
         if history.size < history.short + GROWTH:
             return
-        data = await self._journal.ask(ReadFile, self._log_path)
+        data = await self._journal.ask(ReadFile, _LOG_PATH)
         less = await trio.to_thread.run_sync(shortened, data, abandon_on_cancel=True)
-        await self._journal.ask(ReplaceFile, self._log_path, less)
+        await self._journal.ask(ReplaceFile, _LOG_PATH, less)
         history.size = history.short = len(less)
-
-    @property
-    def _log_path(self) -> str:
-        return f"{self._prefix}/{LOG}"

@@ -17,7 +17,7 @@ import trio
 from actors import ActorError, Ref
 from pegasus.memory.changes import Author, Change, NotTakenBack, bytes_of, taken_back, text_of
 from pegasus.memory.index import EPISODE_INDEX, MemoryFile, fitting, index_message, line_of, listed
-from pegasus.memory.keeping import LARGEST, Keeper
+from pegasus.memory.keeping import FOLDER, LARGEST, Keeper
 from pegasus.memory.names import MemoryRefused, check_new, find, no_such
 from pegasus.memory.page import appended, title_for
 from pegasus.memory.provenance import mark_for, marked_entry, marked_page, marked_piece
@@ -59,12 +59,10 @@ class Memory:
         shelf: Shelf,
         clock: Callable[[], int] = lambda: 0,
         searcher: Searcher | None = None,
-        *,
-        prefix: str = "memory",
     ) -> None:
         self._shelf = shelf
         self._searcher = searcher
-        self._keeper = Keeper(journal, shelf, prefix, clock)
+        self._keeper = Keeper(journal, shelf, clock)
         self._one_change = trio.Lock()
 
     # ------------------------------------------------------------------ looking
@@ -247,4 +245,4 @@ def memory_in(data: Path, journal: Ref[JournalMessage], clock: Callable[[], int]
     """The memory of a home, whose data folder this is, with its search."""
     from pegasus.memory.search import Searcher
 
-    return Memory(journal, FolderShelf(data / "memory"), clock, Searcher.of(data))
+    return Memory(journal, FolderShelf(data / FOLDER), clock, Searcher.of(data))
