@@ -1,8 +1,8 @@
 """The bounded queue between everybody who has something for a client and the one task that writes to it.
 
 Four kinds of traffic, four ways to bound it: pushes (replies, typing) are refused when the queue is full, and the caller
-disconnects the client; drafts are left out while it is half full; answers to what the client itself said wait in at most ANSWERS slots, and the client is not read
-while they are taken; what is read from the journal waits for room.
+disconnects the client; drafts are left out while it is more than half full; answers to what the client itself said wait in
+at most ANSWERS slots, and the client is not read while they are taken; what is read from the journal waits for room.
 """
 
 from __future__ import annotations

@@ -297,14 +297,14 @@ async def test_a_client_that_does_not_read_is_disconnected_and_misses_nothing():
 async def test_a_client_that_is_behind_goes_without_drafts_and_stays_connected():
     """Each draft is the whole text so far, so that the next one or the reply makes up for it."""
     text = "x" * 50_000
-    async with world(queue_frames=16, queue_bytes=200_000, close_timeout=0.01) as gate:
-        async with gate.client() as client, gate.client("c2") as other:
-            for _ in range(300):  # more than the buffers of both sockets take
-                await gate.ref.tell(Progress(WEB, text))
-                await other.quiet()
-            await gate.say(WEB, "done")
+    small = world(queue_frames=16, queue_bytes=200_000, close_timeout=0.01)
+    async with small as gate, gate.client() as client, gate.client("c2") as other:
+        for _ in range(300):  # more than the buffers of both sockets take
+            await gate.ref.tell(Progress(WEB, text))
+            await other.quiet()
+        await gate.say(WEB, "done")
+        frame = await client.get()
+        while frame["type"] == "progress":
+            assert frame["text"] == text
             frame = await client.get()
-            while frame["type"] == "progress":
-                assert frame["text"] == text
-                frame = await client.get()
-            assert (frame["type"], frame["text"]) == ("reply", "done")
+        assert (frame["type"], frame["text"]) == ("reply", "done")
