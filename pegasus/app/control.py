@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -62,45 +62,30 @@ class Control:
         }
 
     def methods(self) -> dict[str, Method]:
-        """By their names on the wire, those about tasks among them: what these need is imported at the first call."""
-        about_tasks = {
-            f"tasks.{name}": self._about_tasks(name) for name in ("list", "show", "replay", "cancel", "resume")
+        """By their names on the wire; what those of other rooms need is imported at the first call."""
+        rooms: Mapping[str, tuple[Callable[[], object], Sequence[str]]] = {
+            "tasks": (self._about_tasks, ("list", "show", "replay", "cancel", "resume")),
+            "memory": (self._about_memory, ("list", "show", "log", "undo", "search")),
+            "persona": (self._about_persona, ("list", "accept", "reject")),
         }
-        about_memory = {
-            f"memory.{name}": self._about_memory(name) for name in ("list", "show", "log", "undo", "search")
-        }
-        about_persona = {f"persona.{name}": self._about_persona(name) for name in ("list", "accept", "reject")}
-        own = {"status": self.status, "tree": self.tree, "stop": self.stop}
-        return {**own, **about_tasks, **about_memory, **about_persona}
+        about = {f"{room}.{name}": _method(make, name) for room, (make, names) in rooms.items() for name in names}
+        return {"status": self.status, "tree": self.tree, "stop": self.stop, **about}
 
-    def _about_tasks(self, name: str) -> Method:
-        async def call(caller: Caller, params: Params) -> Json:
-            from pegasus.app.task_control import TaskControl
+    def _about_tasks(self) -> object:
+        from pegasus.app.task_control import TaskControl
 
-            method: Method = getattr(TaskControl(self.grown.root.ref(AGENT)), name)
-            return await method(caller, params)
+        return TaskControl(self.grown.root.ref(AGENT))
 
-        return call
+    def _about_memory(self) -> object:
+        from pegasus.app.memory_control import MemoryControl
 
-    def _about_memory(self, name: str) -> Method:
-        async def call(caller: Caller, params: Params) -> Json:
-            from pegasus.app.memory_control import MemoryControl
+        return MemoryControl(self.grown.memory())
 
-            method: Method = getattr(MemoryControl(self.grown.memory()), name)
-            return await method(caller, params)
+    def _about_persona(self) -> object:
+        from pegasus.app.persona_control import PersonaControl
 
-        return call
-
-    def _about_persona(self, name: str) -> Method:
-        async def call(caller: Caller, params: Params) -> Json:
-            from pegasus.app.persona_control import PersonaControl
-
-            parts = self.grown.parts
-            control = PersonaControl(self.grown.evolution(), parts.persona, parts.settings.agent.owners)
-            method: Method = getattr(control, name)
-            return await method(caller, params)
-
-        return call
+        parts = self.grown.parts
+        return PersonaControl(self.grown.evolution(), parts.persona, parts.settings.agent.owners)
 
     async def _tasks(self) -> Json:
         """How many tasks are in which state; null while the task system does not run."""
@@ -125,6 +110,16 @@ class Control:
         """What /stop does; answers with what was ended, once it has ended."""
         ended = await self.grown.main_agent.ask(Stop, f"a control call ({caller.type})")
         return {"ended": [_ended(one) for one in ended]}
+
+
+def _method(make: Callable[[], object], name: str) -> Method:
+    """This method of what `make` gives, which is called for each call."""
+
+    async def call(caller: Caller, params: Params) -> Json:
+        method: Method = getattr(make(), name)
+        return await method(caller, params)
+
+    return call
 
 
 def _failing(spec: str, status: BreakerStatus) -> Json:
