@@ -106,7 +106,7 @@ def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> Faculti
         *memory_tools(commons.memory()),
         current_time(parts.clock),
         *task_tools(agent),
-        *((archive_tool(workshop.archives),) if workshop.archives is not None else ()),
+        *((archive_tool(workshop.archives()),) if workshop.archives is not None else ()),
         persona_tool(commons.evolution(), parts.settings.agent.owners),
     )
     tools = {tool.name: tool for tool in found if _is_wanted(tool.name, parts.settings.agent.tools)}

@@ -29,10 +29,8 @@ from pegasus.settings import Settings
 from pegasus.storage import FileDisk, StorageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from actors import Ref
-    from pegasus.main_agent.archives import Page
+    from pegasus.main_agent.archives import Archives
     from pegasus.memory import Memory
     from pegasus.storage.messages import JournalMessage
     from pegasus.tools import Tool
@@ -96,6 +94,11 @@ def _workshop(world: _World, reloader: Reloader) -> Workshop:
 
         return standard_tools(settings.tools, memory, now)
 
+    def archives() -> Archives:
+        from pegasus.main_agent.archives import FolderArchives
+
+        return FolderArchives(home.data / "main")
+
     return Workshop(
         workspace=home.workspace,
         subagents=(home.subagents,),
@@ -107,26 +110,9 @@ def _workshop(world: _World, reloader: Reloader) -> Workshop:
         random=Random(),  # noqa: S311 ids only
         counter=lambda: reloader.models.counter(),  # noqa: PLW0108
         skills=(home.skills, home.workspace / "skills"),
-        archives=_Archives(home.data / "main"),
+        archives=archives,
         in_thread=True,
     )
-
-
-class _Archives:
-    """The archives of the session; what reads them is imported when somebody does."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    async def names(self) -> tuple[str, ...]:
-        from pegasus.main_agent.archives import FolderArchives
-
-        return await FolderArchives(self._folder).names()
-
-    async def read(self, name: str, offset: int, skip: int, lines: int, most: int) -> Page:
-        from pegasus.main_agent.archives import FolderArchives
-
-        return await FolderArchives(self._folder).read(name, offset, skip, lines, most)
 
 
 def now() -> int:

@@ -46,7 +46,7 @@ class Workshop:
     random: Random
     counter: Callable[[], TokenCounter] | None = None
     skills: tuple[Path, ...] = ()
-    archives: Archives | None = None
+    archives: Callable[[], Archives] | None = None
     wanted: trio.Event = attrs.field(factory=trio.Event)
     in_thread: bool = False
 

@@ -136,7 +136,7 @@ async def open_world(
         random=Random(0),  # noqa: S311
         counter=cache(partial(Counter, Gauge())),
         skills=tuple(skills),
-        archives=DiskArchives(disk),
+        archives=lambda: DiskArchives(disk),
     )
     workshop.wanted.set()
     parts = Parts(settings, disk, model, BUILT_IN, clock, workshop)
