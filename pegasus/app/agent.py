@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pegasus.main_agent.works import Works
     from pegasus.messages import Address, InboundMessage
     from pegasus.models.base import ModelRequest
+    from pegasus.models.tokens import TokenCounter
     from pegasus.settings import Settings
 
 _LONGEST_NAME: Final = 64
@@ -41,7 +42,7 @@ def make_mind(commons: Commons, known: Sequence[Address] = ()) -> Mind:
         commons.memory_index,
         workshop.talker_for,
         partial(make_compactor, commons),
-        partial(_tokens, commons) if workshop.counter is not None else None,
+        partial(_tokens, workshop.counter) if workshop.counter is not None else None,
     )
 
 
@@ -142,9 +143,8 @@ def make_compactor(commons: Commons) -> Compactor:
     )
 
 
-async def _tokens(commons: Commons, request: ModelRequest, limit: int) -> int:
-    counter = commons.workshop.counter
-    return 0 if counter is None else await counter().compare(request, limit)
+async def _tokens(counter: Callable[[], TokenCounter], request: ModelRequest, limit: int) -> int:
+    return await counter().compare(request, limit)
 
 
 def _habits(settings: Settings) -> Habits:
