@@ -11,7 +11,7 @@ import attrs
 from pegasus.settings.checks import NOT_YET
 from pegasus.settings.layers import PROVIDER_VARIABLES
 from pegasus.settings.load import leaves, rules_of
-from pegasus.settings.model import McpServer, Price, Provider, Settings
+from pegasus.settings.model import Provider, Settings
 from pegasus.settings.rules import Rule, SectionRule, TableRule
 
 MASK: Final = "***"
@@ -85,42 +85,30 @@ def _without_password(url: str) -> str:
 
 def commented_file() -> str:
     """A settings file with every key at its default, and what it means."""
-    defaults = Settings()
-    parts = [_HEAD]
-    for name in rules_of(Settings):
-        if name == "providers":
-            parts += ["\n".join(_provider_section(one)) for one in ("anthropic", "openai")]
-        elif name == "mcp":
-            parts.append("\n".join(_example(McpServer, "mcp.servers.NAME")))
-        elif name == "prices":
-            parts.append("\n".join(_example(Price, 'prices."PROVIDER/MODEL"')))
-        elif name == "channels":
-            parts += ["\n".join(_section(channel, f"channels.{key}")) for key, channel in _channels(defaults)]
-        else:
-            parts.append("\n".join(_section(getattr(defaults, name), name)))
-    return "\n".join(parts)
+    return "\n".join([_HEAD, *_section(Settings(), "")])
 
 
 def _section(section: Any, path: str) -> Iterator[str]:
-    yield f"# {type(section).__doc__}"
-    yield f"[{path}]"
-    for name, rule in _keys(type(section)):
-        yield f"# {rule.doc}{_not_yet(f'{path}.{name}')}"
-        yield f"{name} = {as_toml(getattr(section, name))}"
-    yield ""
+    if keys := _keys(type(section)):
+        yield f"# {type(section).__doc__}"
+        yield f"[{path}]"
+        for name, rule in keys:
+            yield f"# {rule.doc}{_not_yet(f'{path}.{name}')}"
+            yield f"{name} = {as_toml(getattr(section, name))}"
+        yield ""
     for name, inner in rules_of(type(section)).items():
-        if isinstance(inner, SectionRule) and inner.named:
-            yield from _example(inner.cls, f"{path}.{name}.NAME")
+        below = f"{path}.{name}" if path else name
+        if below == "providers":
+            for provider in ("anthropic", "openai"):
+                yield from _provider_section(provider)
+        elif isinstance(inner, SectionRule) and inner.named:
+            yield from _example(inner.cls, below + ('."PROVIDER/MODEL"' if inner.models else ".NAME"))
         elif isinstance(inner, SectionRule):
-            yield from _section(getattr(section, name), f"{path}.{name}")
+            yield from _section(getattr(section, name), below)
 
 
 def _keys(cls: type[attrs.AttrsInstance]) -> list[tuple[str, Rule]]:
     return [(name, rule) for name, rule in rules_of(cls).items() if isinstance(rule, Rule)]
-
-
-def _channels(defaults: Settings) -> list[tuple[str, Any]]:
-    return [(name, getattr(defaults.channels, name)) for name in rules_of(type(defaults.channels))]
 
 
 def _provider_section(name: str) -> Iterator[str]:
