@@ -36,24 +36,8 @@ CHOICE: Final = "models/choice.json"
 _LARGEST_CHOICE = 4096
 
 
-class CurrentModel:
-    """The model that thinks now; a reload puts another one in its place between two calls."""
-
-    def __init__(self, model: LanguageModel) -> None:
-        self.model = model
-
-    @property
-    def name(self) -> str:
-        """`<provider>/<model>` as in the settings."""
-        return self.model.name
-
-    async def generate(self, request: ModelRequest) -> ModelResponse:
-        """Ask the model of this moment."""
-        return await self.model.generate(request)
-
-
 class FollowedModel:
-    """The model that `get` gives at the moment of each call."""
+    """The model that `get` gives at the moment of each call; between two of them there may be another one in its place."""
 
     def __init__(self, get: Callable[[], LanguageModel]) -> None:
         self._get = get
@@ -92,7 +76,8 @@ class Reloader:
         self._configure_logs()
         self.models = make_models(settings, economy.books)
         self._take_up(self.models, _kept_choice(home))
-        self.model = CurrentModel(self.models.get("default", "conversation"))
+        self._thinking = self.models.get("default", "conversation")
+        self.model = FollowedModel(lambda: self._thinking)
 
     def request(self) -> None:
         """Ask for a reload; never waits (a signal handler's way)."""
@@ -132,7 +117,7 @@ class Reloader:
             models = make_models(new, self.economy.books)
             models.get("default", "conversation")  # raises before anything has changed
             self._take_up(models, self.models.chosen)
-            self.model.model = models.get("default", "conversation")
+            self._thinking = models.get("default", "conversation")
             old, self.models = self.models, models
             await models.warm_up()
             self._retired.append(old)  # a call may be under way on it
@@ -171,7 +156,7 @@ class Reloader:
             content = json.dumps({"default": spec}).encode() + b"\n"
             await self.journal.ask(ReplaceFile, CHOICE, content)
         name = self.models.choose(spec)
-        self.model.model = self.models.get("default", "conversation")
+        self._thinking = self.models.get("default", "conversation")
         self._is_cold = True
         self._asked.set()
         _log.info("model chosen", model=name, by="the settings" if not spec else "/model")
