@@ -1,4 +1,4 @@
-"""All commands and their options. What a command does is imported when it is run."""
+"""The commands and their options; those about data that the user owns are in `owned.py`. What one does is imported when it is run."""
 
 from __future__ import annotations
 
