@@ -9,8 +9,9 @@ import pytest
 
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.storage.journal import journal
+from pegasus.storage.journal import journal as journal_actor
 from pegasus.storage.messages import Accept, Commit, Post
+from pegasus.testing.memory_disk import MemoryDisk
 
 NOW = 1_772_029_800_000  # 2026-02-25 14:30:00 UTC
 CLI = ChannelInfo("cli", "main", "me")
@@ -40,7 +41,7 @@ class Running:
 @asynccontextmanager
 async def run_journal(disk, *, now=lambda: NOW, **options):
     reports = []
-    run = partial(journal, clock=now, report=reports.append, **options)
+    run = partial(journal_actor, clock=now, report=reports.append, **options)
     child = Child("journal", run, disk, restart=Restart.TEMPORARY, mailbox=Mailbox(capacity=1024))
     async with open_supervisor([child]) as supervisor:
         yield Running(supervisor.ref("journal"), reports)
@@ -49,3 +50,14 @@ async def run_journal(disk, *, now=lambda: NOW, **options):
 @pytest.fixture
 def start():
     return run_journal
+
+
+@pytest.fixture
+def disk():
+    return MemoryDisk()
+
+
+@pytest.fixture
+async def journal(start, disk):
+    async with start(disk) as running:
+        yield running

@@ -39,12 +39,6 @@ def disk():
     return MemoryDisk(delay=1)
 
 
-@pytest.fixture
-async def journal(start, disk):
-    async with start(disk) as running:
-        yield running
-
-
 class Early(NamedTuple):
     """An item whose taker waited before it came, and what its sender will be told."""
 

@@ -45,17 +45,6 @@ SESSION = "main/current.jsonl"
 A = CLI.address
 
 
-@pytest.fixture
-def disk():
-    return MemoryDisk()
-
-
-@pytest.fixture
-async def journal(start, disk):
-    async with start(disk) as running:
-        yield running
-
-
 def lines(disk, path=SESSION):
     return disk.content(path).splitlines()
 

@@ -22,11 +22,6 @@ OUTBOX = "outbox/outbox.jsonl"
 
 
 @pytest.fixture
-def disk():
-    return MemoryDisk()
-
-
-@pytest.fixture
 async def journal(start, disk):
     """A journal that has appended to the session before, as one has that runs for a while."""
     async with start(disk) as running:

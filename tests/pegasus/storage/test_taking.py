@@ -18,17 +18,6 @@ from .conftest import CLI, WEB
 INBOX = "inbox/inbox.jsonl"
 
 
-@pytest.fixture
-def disk():
-    return MemoryDisk()
-
-
-@pytest.fixture
-async def journal(start, disk):
-    async with start(disk) as running:
-        yield running
-
-
 async def taken(journal, *prefer):
     item = await journal.ask(NextItem, "main", *prefer)
     return item.message.id, item.attempt
