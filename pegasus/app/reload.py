@@ -72,7 +72,6 @@ class Reloader:
         self._quiet = quiet_stderr
         self._asked = trio.Event()
         self._is_cold = self._is_stale = False
-        self._retired: list[Models] = []
         self._configure_logs()
         self.models = make_models(settings, economy.books)
         self._take_up(self.models, _kept_choice(home))
@@ -118,9 +117,8 @@ class Reloader:
             models.get("default", "conversation")  # raises before anything has changed
             self._take_up(models, self.models.chosen)
             self._thinking = models.get("default", "conversation")
-            old, self.models = self.models, models
+            self.models = models  # a call that is under way keeps what it needs of the old ones
             await models.warm_up()
-            self._retired.append(old)  # a call may be under way on it
         self.settings = new
         self.economy.apply(new)
         self._configure_logs()
