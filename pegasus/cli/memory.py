@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
 
@@ -11,6 +10,7 @@ import trio
 from actors import Ref
 from pegasus.cli.alone import Clock, with_journal
 from pegasus.cli.asking import Node, json_line, show
+from pegasus.cli.rows import fitted
 from pegasus.host import Home
 from pegasus.memory import Author, FolderShelf, MemoryRefused, memory_in
 from pegasus.memory.history import LOG, changes_in
@@ -122,9 +122,8 @@ def list_text(answer: Node) -> str:
     files = answer["files"]
     if not files:
         return "Nothing is remembered yet."
-    wide, width = max(len(one["path"]) for one in files), shutil.get_terminal_size().columns
-    rows = [f"{one['path']:<{wide}}  {one['size']:>7,} B  {one['summary']}" for one in files]
-    return "\n".join(row if len(row) <= width else f"{row[: width - 1]}…" for row in rows)
+    wide = max(len(one["path"]) for one in files)
+    return "\n".join(fitted(f"{one['path']:<{wide}}  {one['size']:>7,} B  {one['summary']}") for one in files)
 
 
 def log_text(answer: Node) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any, BinaryIO
 
+from pegasus.cli.rows import fitted
 from pegasus.host import Home
 from pegasus.main_agent.archives import CURRENT, LONGEST, archive_names, at, is_archive, line_text, opened
 from pegasus.wording import count
@@ -25,7 +25,7 @@ def run_list(home: Home, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"sessions": found}, ensure_ascii=False))
     else:
-        print("\n".join(map(_row, found)) or "No sessions.")
+        print("\n".join(fitted(_row(one)) for one in found) or "No sessions.")
     return 0
 
 
@@ -105,9 +105,7 @@ def _row(session: dict[str, Any]) -> str:
     span = " – ".join("?" if ts is None else at(ts) for ts in (session["began"], session["ended"]))
     before = f"; goes on from {session['previousSession']}" if session["previousSession"] else ""
     how = f"; begins with a summary{before}" if session["summary"] else before
-    row = f"{session['file']:<27} {span}  {count(session['lines'], 'line')}, {session['bytes']:,} bytes{how}"
-    width = shutil.get_terminal_size().columns
-    return row if len(row) <= width or not sys.stdout.isatty() else f"{row[: width - 1]}…"
+    return f"{session['file']:<27} {span}  {count(session['lines'], 'line')}, {session['bytes']:,} bytes{how}"
 
 
 def _complain(message: str) -> int:

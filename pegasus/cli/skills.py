@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 
+from pegasus.cli.rows import fitted
 from pegasus.host import Home
 from pegasus.main_agent.commands import CONTROL
 from pegasus.messages import Json
 from pegasus.models.roles import ModelConfigError, find_providers, role_spec, split_spec
 from pegasus.settings import Settings
-from pegasus.skills import BUILT_IN, Skill, Skills, shortened
+from pegasus.skills import BUILT_IN, Skill, Skills
 from pegasus.tasks.types import BUILT_IN as BUILT_IN_TYPES
 from pegasus.tasks.types import load_types
 from pegasus.tools.collections import ALL_TASK_TOOLS, MAIN_AGENT
@@ -27,12 +27,11 @@ def run_list(home: Home, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"skills": rows, "problems": [str(one) for one in skills.problems]}, ensure_ascii=False))
         return 0
-    width = shutil.get_terminal_size().columns
     for row in rows:
         who = {(True, True): "you, model", (True, False): "you", (False, True): "model"}
         callers = who.get((bool(row["userInvocable"]), bool(row["modelInvocable"])), "nobody")
         line = f"{row['name']:<16} {row['source']:<9} {row['context']:<6} {callers:<10} {row['description']}"
-        print(shortened(line, width))
+        print(fitted(line))
     if not rows:
         print("No skills.")
     if skills.problems:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 
 from pegasus.cli.asking import Node, json_line, show
+from pegasus.cli.rows import fitted
 from pegasus.conversation import to_json
 from pegasus.host import Home
 from pegasus.settings import Settings
@@ -88,12 +88,11 @@ def list_text(answer: Node) -> str:
     tasks = sorted(answer["tasks"], key=lambda task: task["createdAt"])
     if not tasks:
         return "No tasks."
-    width = shutil.get_terminal_size().columns
     rows = [
         f"{task['taskId']}  {_state(task):<10} {task['taskType']:<9} {_when(task['createdAt'])}  {_about(task)}"
         for task in tasks
     ]
-    return "\n".join(row if len(row) <= width else f"{row[: width - 1]}…" for row in rows)
+    return "\n".join(map(fitted, rows))
 
 
 def show_text(task: Node) -> str:

@@ -11,6 +11,7 @@ import trio
 
 from pegasus.app.memory_control import MemoryControl
 from pegasus.cli.memory import found_text, list_text, log_text, run_list, run_log, run_search, run_show, run_undo
+from pegasus.cli.rows import fitted
 from pegasus.gateway import BadParams, Caller
 from pegasus.host import Home, own_home
 from pegasus.memory import Author, memory_in
@@ -41,6 +42,16 @@ def test_everything_is_listed_and_shown(pegasus, home):
     [file] = json.loads(pegasus("memory", "list", "--json")[1])["files"]
     assert file["path"] == "facts/user.md"
     assert pegasus("memory", "show", "facts/user.md")[1].endswith("- Name: Ann\n- Tea: green [source: web]\n")
+
+
+def test_a_row_is_cut_for_a_terminal_only(pegasus, home, monkeypatch):
+    """Who looks for a word in it with grep finds what stands far right."""
+    (home.data / "memory" / "facts" / "user.md").write_text(f"> Summary: {'many words ' * 10}end\n")
+    monkeypatch.setenv("COLUMNS", "40")
+    assert pegasus("memory", "list")[1].endswith("many words end\n")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert fitted("x" * 41) == "x" * 39 + "…"
+    assert fitted("x" * 40) == "x" * 40
 
 
 def test_without_a_daemon_the_answers_are_those_of_one(pegasus, home):
