@@ -193,15 +193,12 @@ class Volume:
 
     def _put(self, path: str, parts: Iterable[bytes]) -> int:
         with ExitStack() as undo:
-            size = self._write_temporary(path, parts, undo)
+            size = self._write_beside(f"{path}.tmp", parts, undo)
             self._files.rename(f"{path}.tmp", path)
             undo.pop_all()
         self._durable_folders.discard(posixpath.dirname(path))
         self._appender.forget(path)
         return size
-
-    def _write_temporary(self, path: str, parts: Iterable[bytes], undo: ExitStack) -> int:
-        return self._write_beside(f"{path}.tmp", parts, undo)
 
     def _write_beside(self, temporary: str, parts: Iterable[bytes], undo: ExitStack) -> int:
         undo.callback(_attempt, self._files.remove, temporary)
