@@ -17,15 +17,15 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pegasus.messages import Address, InboundMessage, Json
 from pegasus.storage.addresses import Directory
 from pegasus.storage.compaction import merged, pieces
-from pegasus.storage.jsonl import Line, address_in, encode_line, number_of, text_of
+from pegasus.storage.jsonl import Line, address_in, encode_line, number_of, replay, text_of
 from pegasus.storage.lanes import MAIN, MAX_RANK, Lane, Pending
 from pegasus.storage.messages import Accepted, Overloaded
 from pegasus.storage.volume import Span
@@ -176,15 +176,7 @@ class InboxLog:
 
     def replay(self, line: Line) -> str | None:
         """Take over a record of the file; what is wrong with it, if it is none of ours. Done before anything else."""
-        try:
-            known = _REPLAY[line.value["type"]]
-        except (KeyError, TypeError):
-            return "unknown type of record"
-        try:
-            known(self, line.value, Span(line.offset, line.length))
-        except (KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
-            return f"not a record of its type ({type(error).__name__}: {error})"
-        return None
+        return replay(line, _REPLAY, self)
 
     def loaded(self, size: int) -> None:
         """All records were replayed; the file has this many bytes."""
@@ -196,7 +188,8 @@ class InboxLog:
         """Give no number up to n: the log was lost, and others know items by their numbers."""
         self._last_n = max(self._last_n, n)
 
-    def _replay_message(self, record: dict[str, Any], span: Span) -> None:
+    def _replay_message(self, line: Line) -> None:
+        record = line.value
         n, lane, message = number_of(record["n"]), text_of(record.get("lane", MAIN)), record["message"]
         rank = int(min(max(0, record.get("rank", 0)), MAX_RANK))
         address = address_in(message["channel"])
@@ -205,26 +198,26 @@ class InboxLog:
         self._last_n = max(self._last_n, n)
         self._directory.saw(address)
         if n not in self._pending:
-            self._add(Pending(n, lane, rank, address, None, span))
+            self._add(Pending(n, lane, rank, address, None, Span(line.offset, line.length)))
 
-    def _replay_done(self, record: dict[str, Any], _: Span) -> None:
-        n = number_of(record["n"])
+    def _replay_done(self, line: Line) -> None:
+        n = number_of(line.value["n"])
         self._last_n = max(self._last_n, n)  # it was assigned, even if its line is damaged
         pending = self._pending.get(n)
         if pending is not None:
             self._remove(pending)
 
-    def _replay_address(self, record: dict[str, Any], _: Span) -> None:
-        self._directory.saw(address_in(record["channel"]))
+    def _replay_address(self, line: Line) -> None:
+        self._directory.saw(address_in(line.value["channel"]))
 
-    def _replay_compacted(self, record: dict[str, Any], _: Span) -> None:
-        self._last_n = max(self._last_n, number_of(record["lastN"]))
+    def _replay_compacted(self, line: Line) -> None:
+        self._last_n = max(self._last_n, number_of(line.value["lastN"]))
 
-    def _replay_ids(self, record: dict[str, Any], _: Span) -> None:
-        self._ids.update(struct.iter_unpack(">QQ", base64.b64decode(record["packed"], validate=True)))
+    def _replay_ids(self, line: Line) -> None:
+        self._ids.update(_unpacked(line.value["packed"]))
 
-    def _replay_addresses(self, record: dict[str, Any], _: Span) -> None:
-        for type, channel_id in record["known"]:
+    def _replay_addresses(self, line: Line) -> None:
+        for type, channel_id in line.value["known"]:
             self._directory.saw(Address(text_of(type), text_of(channel_id)))
 
     # ------------------------------------------------------------------ compaction
@@ -327,3 +320,10 @@ def _message_line(n: int, at: int, lane: str, rank: int, message: InboundMessage
 
 def _packed(ids: Sequence[tuple[int, int]]) -> str:
     return base64.b64encode(struct.pack(f">{2 * len(ids)}Q", *chain.from_iterable(ids))).decode()
+
+
+def _unpacked(packed: str) -> Iterator[tuple[int, int]]:
+    data = base64.b64decode(packed, validate=True)
+    if len(data) % 16:
+        raise ValueError("not 16 bytes for each id")
+    return struct.iter_unpack(">QQ", data)

@@ -8,12 +8,13 @@ Disks fill what they did not get to write with NUL bytes; a record that follows 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from pegasus.messages import Address, Json
 
 Record = Mapping[str, Json]
+L = TypeVar("L")
 
 
 class Line(NamedTuple):
@@ -78,6 +79,19 @@ def number_of(value: object) -> int:
 def address_in(channel: Mapping[str, object]) -> Address:
     """The address of a channel in a record. Raises KeyError or TypeError."""
     return Address(text_of(channel["type"]), text_of(channel["channelId"]))
+
+
+def replay(line: Line, kinds: Mapping[str, Callable[[L, Line], None]], log: L) -> str | None:
+    """Have the log take over a record by the function of its type; what is wrong with it, if it is none of those."""
+    try:
+        known = kinds[line.value["type"]]
+    except (KeyError, TypeError):
+        return "unknown type of record"
+    try:
+        known(log, line)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        return f"not a record of its type ({type(error).__name__}: {error})"
+    return None
 
 
 def read_lines(data: bytes) -> ReadLines:

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from itertools import chain, islice
-from typing import Any
 
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage.compaction import merged, pieces
-from pegasus.storage.jsonl import Line, number_of, text_of
+from pegasus.storage.jsonl import Line, number_of, replay, text_of
 from pegasus.storage.messages import Post
 from pegasus.storage.redo import SETTLED, Debt, Run, run_in, together
 from pegasus.storage.replies import (
@@ -186,15 +185,7 @@ class OutboxLog:
 
     def replay(self, line: Line) -> str | None:
         """Take over a record of the file; what is wrong with it, if it is none of ours. Done before anything else."""
-        try:
-            known = _REPLAY[line.value["type"]]
-        except (KeyError, TypeError):
-            return "unknown type of record"
-        try:
-            known(self, line.value, Span(line.offset, line.length))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            return f"not a record of its type ({type(error).__name__}: {error})"
-        return None
+        return replay(line, _REPLAY, self)
 
     def loaded(self, size: int) -> None:
         """All records were replayed; the file has this many bytes."""
@@ -207,7 +198,8 @@ class OutboxLog:
         runs, self._runs = list(self._runs.values()), {}
         return runs
 
-    def _replay_reply(self, record: dict[str, Any], span: Span) -> None:
+    def _replay_reply(self, line: Line) -> None:
+        record, span = line.value, Span(line.offset, line.length)
         key, at, message = text_of(record["key"]), number_of(record["at"]), record["message"]
         channel, seq = channel_in(message["channel"]), number_of(message["seq"])
         text_of(message["text"])
@@ -228,22 +220,23 @@ class OutboxLog:
             numbering.unacknowledged.append(stored)
             self._unacked_bytes += span.length
 
-    def _replay_ack(self, record: dict[str, Any], _: Span) -> None:
-        channel, seq = channel_in(record["channel"]), number_of(record["seq"])
+    def _replay_ack(self, line: Line) -> None:
+        channel, seq = channel_in(line.value["channel"]), number_of(line.value["seq"])
         numbering = self._addresses.get(channel.address) or self._number(channel)
         numbering.last = max(numbering.last, seq)  # it was assigned, even if its line is damaged
         self._settle(numbering, seq)
 
-    def _replay_address(self, record: dict[str, Any], _: Span) -> None:
+    def _replay_address(self, line: Line) -> None:
+        record = line.value
         last, acked, channel = number_of(record["seq"]), number_of(record["acked"]), channel_in(record["channel"])
         numbering = self._addresses.get(channel.address) or self._number(channel)
         numbering.last, numbering.acked = max(numbering.last, last), max(numbering.acked, acked)
 
-    def _replay_settled(self, record: dict[str, Any], _: Span) -> None:
+    def _replay_settled(self, _: Line) -> None:
         self._runs.clear()
 
-    def _replay_keys(self, record: dict[str, Any], _: Span) -> None:
-        for key, channel, seq in keys_in(record):
+    def _replay_keys(self, line: Line) -> None:
+        for key, channel, seq in keys_in(line.value):
             if key not in self._keys:
                 stored = self._keys[key] = Stored(key, channel, seq, 0, GONE)
                 self._retire(stored)
