@@ -1,6 +1,12 @@
-"""How amounts are said to people."""
+"""How amounts and times are said to people."""
 
 from __future__ import annotations
+
+import time
+from typing import Final
+
+_LAST: Final = 253_402_300_799
+"""The last second of the year 9999."""
 
 
 def count(n: int, one: str, many: str | None = None) -> str:
@@ -14,3 +20,8 @@ def span(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def moment(ms: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A time of the wall clock, UTC. ms: since the epoch; what lies beyond the years 1970 to 9999 becomes their beginning or end."""
+    return time.strftime(form, time.gmtime(max(0, min(ms // 1000, _LAST))))

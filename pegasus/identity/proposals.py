@@ -68,7 +68,7 @@ class Ledger:
         return [proposal for proposal in self.proposals.values() if proposal.state == OPEN]
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """Take over one record. Raises KeyError, TypeError, ValueError where it is none."""
+        """Take over one record. Raises KeyError, TypeError, ValueError, OverflowError where it is none."""
         n = int(record["n"])
         match record["type"]:
             case "proposed":
@@ -108,7 +108,7 @@ def ledger_of(content: bytes) -> Ledger:
     for number, record in lines.good:
         try:
             ledger.take(record)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             ledger.problems.append(f"line {number}: not a record of its type ({type(error).__name__}: {error})")
     return ledger
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from pegasus.identity.fields import shown
 from pegasus.identity.persona import FIELDS, Persona
 from pegasus.identity.proposals import ACCEPTED, OPEN, REJECTED, WITHDRAWN, Proposal
 from pegasus.messages import Json
+from pegasus.wording import moment
 
 RECENT: Final = 5
 """Decided proposals that people are shown."""
@@ -94,4 +94,4 @@ def _decided(one: Mapping[str, Any]) -> str:
 
 
 def _day(ms: int) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(ms / 1000))
+    return moment(ms, "%Y-%m-%d")

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from pegasus.messages import Json, Metadata
 from pegasus.models.base import ToolSpec
 from pegasus.tools import Effect, Tool, ToolContext, ToolError
 from pegasus.tools.base import parameters
+from pegasus.wording import moment
 
 CURRENT: Final = "current.jsonl"
 LINES: Final = 50
@@ -176,7 +176,7 @@ def _who(entry: Entry) -> str:
 
 def at(ts: int) -> str:
     """A time as it is shown: UTC, to the second."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(max(0, min(ts // 1000, 253_402_300_799))))
+    return moment(ts)
 
 
 # ------------------------------------------------------------------ the tool

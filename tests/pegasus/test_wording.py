@@ -1,6 +1,6 @@
 import pytest
 
-from pegasus.wording import count, span
+from pegasus.wording import count, moment, span
 
 
 @pytest.mark.parametrize(
@@ -14,3 +14,15 @@ def test_spans(seconds, words):
 @pytest.mark.parametrize(("n", "words"), [(0, "0 entries"), (1, "1 entry"), (2, "2 entries"), (1204, "1,204 entries")])
 def test_counts(n, words):
     assert count(n, "entry", "entries") == words
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [
+        (1_772_029_800_999, "2026-02-25 14:30:00"),
+        (-1, "1970-01-01 00:00:00"),
+        (2**70, "9999-12-31 23:59:59"),
+    ],
+)
+def test_times(ms, words):
+    assert moment(ms) == words

@@ -255,7 +255,7 @@ def _read(found: Any, key: str, make: Any) -> list[Any]:
     for row in rows if isinstance(rows, list) else ():
         try:
             result.append(make(row))
-        except (TypeError, ValueError, IndexError, KeyError):
+        except (TypeError, ValueError, OverflowError, IndexError, KeyError):
             continue
     return result
 

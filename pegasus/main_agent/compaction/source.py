@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -11,6 +10,7 @@ import attrs
 from pegasus.conversation.entry import Entry
 from pegasus.main_agent.compaction.planning import Weigh, clip, is_memory_index, is_opening, weigh
 from pegasus.main_agent.compaction.talk import Event, Handed, Heard, Noted, Returned, Said, events
+from pegasus.wording import moment
 
 SAID: Final = 2_000
 """Characters of what people and agent have said to each other."""
@@ -92,4 +92,4 @@ def _line(event: Event, share: float) -> str:
 
 def when(ts: int) -> str:
     """A time as it stands in transcript and summary: UTC, to the minute."""
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(max(0, min(ts // 1000, 253_402_300_799))))
+    return moment(ts, "%Y-%m-%d %H:%M")

@@ -362,6 +362,15 @@ def block(kind):
     return text.encode()
 
 
+async def test_times_that_no_calendar_has_are_in_nobodys_way(evolution, disk):
+    """Somebody has edited the file; who asks is answered."""
+    proposed = '{"type":"proposed","n":%d,"at":%s,"field":"style","value":"warm","why":"x"}\n'
+    disk.put(PROPOSALS, (proposed % (1, "1e999") + proposed % (2, 2**62)).encode())
+    text = text_of_view(view_of(await evolution.standing()), "/persona")
+    assert "(9999-12-31)" in text
+    assert await states(evolution) == {2: "open"}
+
+
 def test_the_lines_are_as_documented():
     ledger = ledger_of(block("jsonl proposals"))
     assert ledger.problems == []

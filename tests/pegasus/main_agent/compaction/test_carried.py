@@ -274,13 +274,22 @@ def test_nothing_in_it_can_pass_for_a_message():
 @given(
     st.dictionaries(
         st.sampled_from(["promises", "questions", "errands", "places"]),
-        st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda x: st.lists(x, max_size=6), max_leaves=12),
+        st.recursive(
+            st.none() | st.integers() | st.floats() | st.text(max_size=3),
+            lambda x: st.lists(x, max_size=6),
+            max_leaves=12,
+        ),
     )
     | st.text()
 )
 def test_an_opening_line_that_somebody_has_edited_is_read_as_far_as_it_goes(broken):
     found = carried_in({"carried": broken})
     assert carried_in(json.loads(json.dumps({"carried": to_metadata(found)}))) == found
+
+
+def test_a_time_that_is_no_number_costs_its_own_promise_only():
+    rows = [[float("inf"), "cli", "main", "I'll do it", []], [NOW, "cli", "main", "I'll do that", []]]
+    assert texts(carried_in({"carried": {"promises": rows}}).promises) == ["I'll do that"]
 
 
 def test_nor_can_anything_in_the_summary_above_it():
