@@ -154,9 +154,7 @@ class _Bus:
         elif self._waiting:
             batch, self._waiting = sorted(self._waiting), []
             self._hand_out(batch)
-            joining, self._joining = self._joining, []
-            for reply in joining:
-                reply.send(None)
+            self._answer_joining()
 
     def _is_to_record(self, event: Event) -> bool:
         return self._gate is not None and is_recorded(event)

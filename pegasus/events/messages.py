@@ -62,7 +62,7 @@ class Unsubscribe:
 
 @attrs.frozen
 class BusStatus:
-    """pending: events that wait to be delivered. emitted: all so far. dropped: by subscriber path, what it was too slow for."""
+    """pending: events that wait to be delivered. emitted: all so far. dropped: what subscribers were too slow for, all together."""
 
     pending: int
     emitted: int
