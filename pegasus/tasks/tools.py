@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 from actors import ActorError, Ref
 from pegasus.conversation import Entry
 from pegasus.messages import Json, Metadata
 from pegasus.models.base import ToolSpec
 from pegasus.storage.messages import StorageError
 from pegasus.tasks.context import TaskContext, TaskState
+from pegasus.tasks.log import is_date
 from pegasus.tasks.messages import AgentMessage, GetContext, ListTasks, TaskView
 from pegasus.tools import Effect, Tool, ToolContext, ToolError
 from pegasus.tools.base import parameters
 
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _STATUS = {TaskState.COMPLETED: "completed", TaskState.FAILED: "failed"}
 
 
@@ -32,7 +30,7 @@ def _task_list(agent: Ref[AgentMessage]) -> Tool:
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
         date = arguments.get("date")
-        if date is not None and not (isinstance(date, str) and _DATE.fullmatch(date)):
+        if date is not None and not (isinstance(date, str) and is_date(date)):
             raise ToolError(f"date: found {date!r}, allowed: YYYY-MM-DD")
         try:
             found = await agent.ask(ListTasks, date)

@@ -11,6 +11,7 @@ from pegasus.conversation import Entry, unique_ids
 from pegasus.identity import Persona, task_prompt
 from pegasus.messages import Json
 from pegasus.models.base import LanguageModel, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from pegasus.tasks.applying import MEMORY_INDEX
 from pegasus.tasks.cognition.talk import Talk, turns_of
 from pegasus.tasks.context import PlannedCall, Reasoning, TaskContext
 from pegasus.tasks.labels import label_of
@@ -73,7 +74,7 @@ class Thinker:
 
         memory_index: a user message to stand behind the input, "" = none. talk: the task's, so that not all is done again.
         """
-        index = (Entry(self._clock(), "user", memory_index, metadata={"type": "memory_index"}),) if memory_index else ()
+        index = (Entry(self._clock(), "user", memory_index, metadata={"type": MEMORY_INDEX}),) if memory_index else ()
         if talk is None or index:
             turns = turns_of((*context.messages, *index), self._clock())
         else:
