@@ -14,11 +14,11 @@ from contextlib import suppress
 import trio
 
 from actors import ActorError
-from pegasus.channels.intake import submit
 from pegasus.messages import InboundMessage
-from pegasus.storage.messages import Accepted, LastSeq, StorageError, Waiting
-from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
+from pegasus.storage.messages import LastSeq, StorageError
+from pegasus.testing.memory_disk import PowerLoss
 from pegasus.testing.world import open_world
+from tests.simulation.machine import Machine, Worlds
 from tests.simulation.script import Client, Script
 from tests.simulation.story import PLACES, Story
 
@@ -28,40 +28,19 @@ TRIES = 30
 """Worlds that may end in vain after the story's own disasters are over."""
 
 
-class Machine(MemoryDisk):
-    """A disk that says when the machine has failed."""
-
-    def __init__(self, delay):
-        super().__init__(delay)
-        self.dark = trio.Event()
-
-    async def run(self, work, *args):
-        try:
-            return await super().run(work, *args)
-        except PowerLoss:
-            self.dark.set()
-            raise
-
-
-class Life:
+class Life(Worlds):
     """One story on one disk. wrong: what was seen to be wrong while it ran; `verdict` says the rest."""
 
     def __init__(self, simulation):
         self.story = Story(simulation.random)
+        super().__init__(Machine(self.story.slow_disk), retry=0.2)
         self.note = simulation.note
         self.plans = {plan.number: plan for plan in self.story.plans}
         self.model = Script(self)
         self.clients = [Client(kind, self) for kind in dict.fromkeys(place.type for place in PLACES)]
-        self.disk = Machine(self.story.slow_disk)
-        self.world = None
-        self.accepted = {}
         self.known = set()
-        self.wrong = []
         self.ended = []
-        self._news = trio.Event()
         self._people = 0
-        self.worlds = 0
-        self.finished = False
 
     async def run(self):
         disasters = iter(self.story.disasters)
@@ -83,8 +62,7 @@ class Life:
             self.disk.lose_power(disaster.operation)
         try:
             async with open_world(self.model, disk=self.disk, channels=self.clients) as world:
-                self.world = world
-                self._ring()
+                self._begin(world)
                 with trio.move_on_after(disaster.after if disaster else LONGEST) as scope:
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._cancel_when_dark, scope)
@@ -100,16 +78,6 @@ class Life:
             self.world = None
         self._turn_on(disaster)
         return settled and disaster is None
-
-    async def _cancel_when_dark(self, scope):
-        await self.disk.dark.wait()
-        scope.cancel()
-
-    async def _turn_off(self, world):
-        if not self.disk.dark.is_set():
-            self.disk.lose_power()
-        with suppress(ActorError):
-            await world.root.stop()
 
     def _turn_on(self, disaster):
         if disaster and disaster.kind == "power":
@@ -127,7 +95,7 @@ class Life:
 
     async def _is_quiet(self, world):
         try:
-            if await world.journal.ask(Waiting) or (await world.status()).thinking_about is not None:
+            if not await self._is_idle(world):
                 return False
             for place in PLACES:
                 client = next(client for client in self.clients if client.kind == place.type)
@@ -152,32 +120,14 @@ class Life:
         await trio.sleep(pause)
         message = InboundMessage(plan.text, plan.channel, plan.id)
         with trio.move_on_after(float("inf") if plan.impatient is None else plan.impatient):
-            result = await self._insist(message)
+            await self._insist(plan.number, message)
             self.known.add(plan.channel.address)
-            self.note(f"#{plan.number} is accepted as {result.n}")
-            if self.accepted.setdefault(plan.number, result.n) != result.n:
-                self.wrong.append(f"{plan.text} was accepted twice: {self.accepted[plan.number]} and {result}")
-
-    async def _insist(self, message):
-        while True:
-            while self.world is None:
-                await self._news.wait()
-            with suppress(ActorError, StorageError):
-                if isinstance(result := await submit(self.world.journal, message), Accepted):
-                    return result
-            await trio.sleep(0.2)
-
-    def _ring(self):
-        news, self._news = self._news, trio.Event()
-        news.set()
 
     async def _refuse(self):
         for pause, how, seconds in self.story.refusals:
             await trio.sleep(pause)
             if how == "full":
-                self.disk.files.capacity = sum(len(self.disk.content(path)) for path in self.disk.paths()) + 100
-                await trio.sleep(seconds)
-                self.disk.files.capacity = None
+                await self.disk.fill(seconds)
             else:
                 self.disk.fail(1 + int(seconds), errno.EIO, 1 if how == "error" else 4)
 

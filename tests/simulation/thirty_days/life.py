@@ -11,20 +11,19 @@ import attrs
 import trio
 
 from actors import ActorError
-from pegasus.channels.intake import submit
 from pegasus.messages import InboundMessage
 from pegasus.settings import Models, Session, Settings, Tasks
 from pegasus.settings import model as settings
-from pegasus.storage.messages import Accepted, LastSeq, StorageError, Waiting
+from pegasus.storage.messages import LastSeq, StorageError
 from pegasus.tasks import ListTasks, TaskState
 from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import PowerLoss
 from pegasus.testing.world import START, open_world
+from tests.simulation.machine import Machine, Worlds
 from tests.simulation.thirty_days.agent import Agent
 from tests.simulation.thirty_days.story import DAY, DAYS, HOUR, PLACES, Errand, Story
 from tests.simulation.thirty_days.wires import Wires
 from tests.simulation.thirty_days.worker import Worker
-from tests.simulation.whole_tree import Machine
 
 WINDOW = 24_000
 """Tokens, so that a month is compacted several times."""
@@ -32,31 +31,25 @@ SHUT_DOWN = 4 * DAY
 """Seconds after the last word in which all must be settled."""
 
 
-class Life:
+class Life(Worlds):
     """One story on one disk. wrong: what was seen to be wrong while it ran; `verdict` says the rest."""
 
     def __init__(self, random, agent=None, **options):
         self.story = Story(random, **options)
         self.settings = agent or settings.Agent(when_busy=self.story.when_busy, burst_cap=self.story.burst_cap)
+        super().__init__(Machine(self.story.slow_disk), retry=0.5, owners=self.settings.owners)
         self.random = random
         self.plans = self.story.all
-        self.wrong = []
         self.wires = Wires(self.wrong)
         fails = {plan.number for plan in self.plans.values() if plan.fails}
         self.agent = Agent(self.wires.send, self._takes, fails, self.wrong)
         self.worker = Worker(self.wires.send, self._errand, self.agent.generate, self.wrong)
         self.agent.window = self.story.true_window * WINDOW
-        self.disk = Machine(self.story.slow_disk)
         kinds = dict.fromkeys(place.type for place in PLACES)
         self.channels = {kind: _Channel(kind, self) for kind in kinds}
-        self.world = None
-        self.worlds = 0
         self.offset = 0
-        self.accepted = {}
         self.struck = Counter()
         self.log = []
-        self.finished = False
-        self._news = trio.Event()
         self._people = 0
         self._sending = None
         self._asked = set()
@@ -105,8 +98,7 @@ class Life:
                 settings=chosen,
                 clock=self.clock,
             ) as world:
-                self.world = world
-                self._ring()
+                self._begin(world)
                 with trio.CancelScope() as scope:
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._cancel_when_dark, scope)
@@ -136,16 +128,6 @@ class Life:
         else:
             scope.cancel()
 
-    async def _cancel_when_dark(self, scope):
-        await self.disk.dark.wait()
-        scope.cancel()
-
-    async def _turn_off(self, world):
-        if not self.disk.dark.is_set():
-            self.disk.lose_power()
-        with suppress(ActorError):
-            await world.root.stop()
-
     def _turn_on(self, disaster):
         if self.disk.dark.is_set() and (disaster is None or disaster.kind in ("power", "operation")):
             self.disk.crash(int(disaster.amount) if disaster else 0)
@@ -166,7 +148,7 @@ class Life:
 
     async def _is_quiet(self, world):
         try:
-            if await world.journal.ask(Waiting) or (await world.status()).thinking_about is not None:
+            if not await self._is_idle(world):
                 return False
             tasks = await world.root.ref("tasks/agent").ask(ListTasks, None)
             if any(task.state not in (TaskState.COMPLETED, TaskState.FAILED, TaskState.SUSPENDED) for task in tasks):
@@ -190,11 +172,7 @@ class Life:
     async def _send(self, message):
         if message.twice is not None:
             self._sending.start_soon(self._later, attrs.evolve(message, twice=None), message.twice)
-        inbound = InboundMessage(message.text, message.channel, message.id)
-        result = await self._insist(inbound)
-        self.note(f"#{message.number} {message.kind} is accepted as {result.n}")
-        if self.accepted.setdefault(message.number, result.n) != result.n:
-            self.wrong.append(f"{message} was accepted twice: {self.accepted[message.number]} and {result}")
+        await self._insist(message.number, InboundMessage(message.text, message.channel, message.id))
 
     async def _later(self, message, pause):
         await trio.sleep(pause)
@@ -205,17 +183,6 @@ class Life:
         await self._later(message, message.at)
         self._to_answer -= 1
 
-    async def _insist(self, message):
-        while True:
-            while self.world is None:
-                await self._news.wait()
-            with suppress(ActorError, StorageError):
-                if isinstance(
-                    result := await submit(self.world.journal, message, owners=self.settings.owners), Accepted
-                ):
-                    return result
-            await trio.sleep(0.5)
-
     def heard(self, reply):
         """Somebody is asked something, and will answer in their own time."""
         self.note(f"{reply.channel.address} {reply.seq}: {reply.text[:60]!r}")
@@ -224,10 +191,6 @@ class Life:
             if plan.answer is not None and plan.number not in self._asked:
                 self._asked.add(plan.number)
                 self._sending.start_soon(self._answer, plan.answer)
-
-    def _ring(self):
-        news, self._news = self._news, trio.Event()
-        news.set()
 
     # ---------------------------------------------------------------- what they want, and what goes wrong
 
@@ -257,9 +220,7 @@ class Life:
                 case "errors":
                     self.disk.fail(int(disaster.amount), errno.EIO, int(disaster.amount))
                 case "full":
-                    self.disk.files.capacity = sum(len(self.disk.content(path)) for path in self.disk.paths()) + 100
-                    await trio.sleep(disaster.amount)
-                    self.disk.files.capacity = None
+                    await self.disk.fill(disaster.amount)
 
 
 class _Channel(FakeChannel):
