@@ -34,7 +34,7 @@ class Machine(MemoryDisk):
 
 
 class Worlds:
-    """world: the one that is there, None between two. accepted: items' numbers by those of the messages. wrong: what was seen so far."""
+    """world: the one that is there, None between two. accepted: numbers of items, by those of messages. wrong: what was seen to be."""
 
     def __init__(self, disk, retry, owners=()):
         self.disk = disk
