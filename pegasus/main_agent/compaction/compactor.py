@@ -24,11 +24,11 @@ from pegasus.main_agent.compaction.planning import (
     clip,
     is_opening,
     plan,
-    planned_again,
     shortened,
     weigh,
     weight,
 )
+from pegasus.main_agent.compaction.preparing import Preparation
 from pegasus.main_agent.compaction.source import source_of, summary_in
 from pegasus.main_agent.compaction.summarising import NoSummary, Task, summarise
 from pegasus.models.base import Label, LanguageModel, ModelError
@@ -79,22 +79,6 @@ class Limits:
 
 
 @attrs.define(eq=False)
-class _Job:
-    """A summary that is being prepared. before: the last entry that it covers; summary: None until it is there, or if it failed."""
-
-    plan: Plan
-    item: int | None
-    before: Entry
-    summary: Summary | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-
-    @property
-    def cut(self) -> int:
-        return len(self.plan.summarised)
-
-
-@attrs.define(eq=False)
 class Compactor:
     """model: gives the model of role "compact". memory_index: text of the message that lists long-term memory, "" for none.
 
@@ -109,8 +93,9 @@ class Compactor:
     weigh: Weigh = weigh
     _after: int | None = None
     _compacted: bool = False
-    _job: _Job | None = None
-    _bell: trio.Event | None = None
+    _early: Preparation = attrs.field(
+        init=False, default=attrs.Factory(lambda self: Preparation(self._plan, self._summary), takes_self=True)
+    )
 
     # ------------------------------------------------------------------ when
 
@@ -137,39 +122,11 @@ class Compactor:
 
     async def run(self) -> None:
         """Make the summaries that are prepared, one at a time, until cancelled."""
-        try:
-            while True:
-                job = self._job
-                if job is None or job.done.is_set():
-                    self._bell = trio.Event()
-                    await self._bell.wait()
-                    continue
-                with job.scope:
-                    job.summary = await self._summary(job.plan, job.item)
-                job.done.set()
-        finally:
-            self._bell = None
-            if self._job is not None:
-                self._job.done.set()
+        await self._early.run()
 
     def prepare(self, entries: Sequence[Entry], running: Collection[int], item: int | None = None) -> None:
         """Begin a summary in the background, if none is there already. Does nothing where `run` does not run."""
-        if self._bell is None or (self._job is not None and self._fits(self._job, entries, running)):
-            return
-        self._drop()
-        wanted = plan(entries, running, int(KEEP * self.limits.window()), self.weigh)
-        if wanted.is_worth_it:
-            self._job = _Job(wanted, item, entries[len(wanted.summarised) - 1])
-            self._bell.set()
-
-    def _fits(self, job: _Job, entries: Sequence[Entry], running: Collection[int]) -> bool:
-        same = len(entries) >= job.cut and entries[job.cut - 1] is job.before
-        return same and planned_again(entries, running, job.cut) is not None
-
-    def _drop(self) -> None:
-        if self._job is not None:
-            self._job.scope.cancel()
-            self._job = None
+        self._early.begin(entries, running, item)
 
     # ------------------------------------------------------------------ now
 
@@ -198,7 +155,7 @@ class Compactor:
             return (opening(now, archived, summary, rest), *memory, *wanted.kept)
 
         archived = await session.restart(begin, now)
-        self._drop()
+        self._early.drop()
         _log.info(
             "compacted the session",
             archive=archived,
@@ -211,9 +168,9 @@ class Compactor:
     async def _planned(
         self, session: Conversation, running: Collection[int], item: int | None
     ) -> tuple[Plan, Summary] | None:
-        ready = await self._prepared(session, running)
+        ready = await self._early.ready(session.entries, running)
         if ready is None:
-            wanted = plan(session.entries, running, int(KEEP * self.limits.window()), self.weigh)
+            wanted = self._plan(session.entries, running)
             summary = await self._summary(wanted, item) if wanted.is_worth_it else None
         else:
             wanted, summary = ready
@@ -233,19 +190,6 @@ class Compactor:
         if sum(weight(entry, self.weigh) for entry in kept) <= HOPELESS * window:
             return None
         return shortened(kept, int(AT_HAND * window), self.weigh)
-
-    async def _prepared(self, session: Conversation, running: Collection[int]) -> tuple[Plan, Summary] | None:
-        job = self._job
-        if job is None or not self._fits(job, session.entries, running):
-            return None
-        await job.done.wait()  # not for ever: a summary has its time
-        wanted = planned_again(session.entries, running, job.cut)
-        summary = job.summary
-        if (
-            wanted is None or summary is None or (summary.mechanical and not summary.late)
-        ):  # the model may be back by now
-            return None
-        return wanted, summary
 
     async def _forced(
         self, session: Conversation, running: Collection[int], item: int | None
@@ -273,6 +217,9 @@ class Compactor:
         return wanted, Summary(clip(before, len(before) // 2), mechanical=True)
 
     # ------------------------------------------------------------------ the pieces
+
+    def _plan(self, entries: Sequence[Entry], running: Collection[int]) -> Plan:
+        return plan(entries, running, int(KEEP * self.limits.window()), self.weigh)
 
     async def _summary(self, wanted: Plan, item: int | None) -> Summary:
         window = self.limits.window()
