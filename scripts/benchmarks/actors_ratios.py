@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import attrs
 
 from benchmarks.actors_programs import Clock, Program
-from benchmarks.report import Result
-from benchmarks.samples import median, ratios, spread
+from benchmarks.report import Result, compared
 
 
 @attrs.frozen
@@ -39,15 +38,5 @@ def compare(pairs: Sequence[Pair], rounds: int, clock: Clock = time.process_time
 
 
 def _result(pair: Pair, ours: list[float], floor: list[float]) -> Result:
-    by_round = ratios(ours, floor)
-    return Result(
-        pair.name,
-        median(ours) * 1e6,
-        median(floor) * 1e6,
-        pair.floor_name,
-        "µs",
-        median(by_round),
-        pair.limit,
-        spread(by_round),
-        {"times": pair.times, "rounds": len(by_round)},
-    )
+    detail = {"times": pair.times, "rounds": len(ours)}
+    return compared(pair.name, ours, floor, pair.floor_name, pair.limit, unit="µs", detail=detail)

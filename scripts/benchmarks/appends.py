@@ -13,8 +13,8 @@ import trio
 
 from actors import Child, Mailbox, Ref, open_supervisor
 from benchmarks.floors import Appender, appender
-from benchmarks.report import Result
-from benchmarks.samples import median, ratios, spread
+from benchmarks.report import Result, compared
+from benchmarks.samples import median
 from benchmarks.workplace import Workplace
 from pegasus.storage import Disk, FileDisk, journal
 from pegasus.storage.messages import Commit, JournalMessage
@@ -41,18 +41,8 @@ class Samples:
 
 def measure(place: Workplace) -> Iterator[Result]:
     samples = trio.run(_sample, place.folder, place.rounds(101, 11))
-    by_round = ratios(samples.together, samples.floor)
-    yield Result(
-        f"{WAITING} waiting appends",
-        median(samples.together) * 1e3,
-        median(samples.floor) * 1e3,
-        "F",
-        "ms",
-        median(by_round),
-        LIMIT,
-        spread(by_round),
-        {"trips_to_disk": median(samples.trips), "one_append_ms": median(samples.single) * 1e3},
-    )
+    detail = {"trips_to_disk": median(samples.trips), "one_append_ms": median(samples.single) * 1e3}
+    yield compared(f"{WAITING} waiting appends", samples.together, samples.floor, "F", LIMIT, detail=detail)
 
 
 async def _sample(folder: Path, rounds: int) -> Samples:

@@ -12,8 +12,7 @@ import trio
 
 from benchmarks.history import conversation
 from benchmarks.provider import Provider, provider
-from benchmarks.report import Result
-from benchmarks.samples import median, ratios, spread
+from benchmarks.report import Result, compared
 from benchmarks.talk import Talker, talker
 from benchmarks.wires import WIRES
 from benchmarks.workplace import Daemon, Workplace
@@ -26,18 +25,9 @@ MESSAGES = 300
 def measure(place: Workplace) -> Iterator[Result]:
     with provider(place.log) as server:
         one, crowd = trio.run(_sample, place, server, place.rounds(8, 2))
-    by_round = ratios(crowd, one)
-    yield Result(
-        f"CPU of a turn, {CONNECTED} connected, {TALKING} talking",
-        median(crowd) * 1e3,
-        median(one) * 1e3,
-        "one client",
-        "ms",
-        median(by_round),
-        LIMIT,
-        spread(by_round),
-        {"replies": len(crowd) * TALKING * EACH, "lost": 0},
-    )
+    name = f"CPU of a turn, {CONNECTED} connected, {TALKING} talking"
+    detail = {"replies": len(crowd) * TALKING * EACH, "lost": 0}
+    yield compared(name, crowd, one, "one client", LIMIT, detail=detail)
 
 
 async def _sample(place: Workplace, server: Provider, rounds: int) -> tuple[list[float], list[float]]:

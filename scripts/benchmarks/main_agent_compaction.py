@@ -14,8 +14,8 @@ import trio
 from benchmarks.history import conversation, encode, session_lines
 from benchmarks.main_agent_voice import Voice, home_for, voice_of
 from benchmarks.processes import BenchError
-from benchmarks.report import Result
-from benchmarks.samples import median, ratios, spread
+from benchmarks.report import Result, compared
+from benchmarks.samples import median
 from benchmarks.talk import talker
 from benchmarks.wires import WIRES
 from benchmarks.workplace import Workplace
@@ -42,18 +42,8 @@ def measure(place: Workplace) -> Iterator[Result]:
         usual.append(median(turns))
         slowest.append(max(turns) - median(turns))
         summaries += voice.summaries
-    by_round = ratios(slowest, usual)
-    yield Result(
-        f"compaction of {MESSAGES:,} messages: the slowest turn beyond the usual",
-        median(slowest) * 1e3,
-        median(usual) * 1e3,
-        "a turn",
-        "ms",
-        median(by_round),
-        LIMIT,
-        spread(by_round),
-        {"summaries": summaries},
-    )
+    name = f"compaction of {MESSAGES:,} messages: the slowest turn beyond the usual"
+    yield compared(name, slowest, usual, "a turn", LIMIT, detail={"summaries": summaries})
 
 
 async def _round(place: Workplace) -> tuple[list[float], Voice]:

@@ -12,8 +12,7 @@ import trio
 
 from actors import Child, Restart, open_supervisor
 from benchmarks.history import MESSAGES_PER_EXCHANGE, conversation, session_lines
-from benchmarks.report import Result
-from benchmarks.samples import median, ratios, spread
+from benchmarks.report import Result, compared
 from benchmarks.workplace import Workplace
 from pegasus.main_agent.loading import load_session
 from pegasus.storage import FileDisk
@@ -36,17 +35,7 @@ def measure(place: Workplace) -> Iterator[Result]:
     for _ in range(place.rounds(7, 2)):
         floors.append(_seconds(lambda: _read_by_line(data / PATH)))
         loads.append(trio.run(_load, data, lines))
-    each = ratios(loads, floors)
-    yield Result(
-        f"load a session of {lines:,} lines",
-        median(loads),
-        median(floors),
-        "json, line by line",
-        "s",
-        median(each),
-        LIMIT,
-        spread(each),
-    )
+    yield compared(f"load a session of {lines:,} lines", loads, floors, "json, line by line", LIMIT, unit="s")
 
 
 def _seconds(work: Callable[[], object]) -> float:

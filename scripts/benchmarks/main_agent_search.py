@@ -15,8 +15,8 @@ from random import Random
 
 import trio
 
-from benchmarks.report import Result
-from benchmarks.samples import median, ratios, spread
+from benchmarks.report import Result, compared
+from benchmarks.samples import median
 from benchmarks.workplace import Workplace
 from pegasus.memory.search import Searcher
 
@@ -37,22 +37,9 @@ def measure(place: Workplace) -> Iterator[Result]:
     times = trio.run(_measure, searcher, files, queries, place.rounds(31, 5))
     searcher.close()
     detail = {"files": len(files), "bytes": sum(path.stat().st_size for path in files), "index made in s": times.built}
-    by_round = ratios(times.search, times.floor)
-    name = f"search over {EPISODES:,} episodes"
-    yield _result(name, times.search, times.floor, by_round, LIMIT, detail)
-    yield _result(f"{name}, with a look", times.look, times.floor, ratios(times.look, times.floor), None, {})
-
-
-def _result(
-    name: str,
-    measured: list[float],
-    floor: list[float],
-    by_round: list[float],
-    limit: float | None,
-    detail: dict[str, object],
-) -> Result:
-    about = ("reading them all", "ms", median(by_round), limit, spread(by_round), detail)
-    return Result(name, median(measured) * 1e3, median(floor) * 1e3, *about)
+    name, floor_name = f"search over {EPISODES:,} episodes", "reading them all"
+    yield compared(name, times.search, times.floor, floor_name, LIMIT, detail=detail)
+    yield compared(f"{name}, with a look", times.look, times.floor, floor_name, None)
 
 
 class _Times:

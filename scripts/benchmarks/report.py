@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from benchmarks.samples import Spread
+from benchmarks.samples import Spread, median, ratios, spread
 
 
 @attrs.frozen
@@ -36,6 +36,25 @@ class Result:
         if self.limit is None:
             return ""
         return "ok" if self.ratio <= self.limit else "over"
+
+
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "µs": 1e6}
+
+
+def compared(
+    name: str,
+    measured: Sequence[float],
+    floor: Sequence[float],
+    floor_name: str,
+    limit: float | None,
+    *,
+    unit: str = "ms",
+    detail: dict[str, Any] | None = None,
+) -> Result:
+    """A result from samples in seconds, one of each in every round. unit: s, ms or µs, for the table."""
+    by_round, scale = ratios(measured, floor), _PER_SECOND[unit]
+    about = (floor_name, unit, median(by_round), limit, spread(by_round), detail or {})
+    return Result(name, median(measured) * scale, median(floor) * scale, *about)
 
 
 _HEAD = ("measure", "measured", "floor", "", "ratio", "middle half", "limit", "")

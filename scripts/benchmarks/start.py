@@ -8,8 +8,8 @@ from pathlib import Path
 
 from benchmarks.floors import bare
 from benchmarks.processes import Ran
-from benchmarks.report import Result
-from benchmarks.samples import median, ratios, spread
+from benchmarks.report import Result, compared
+from benchmarks.samples import median, ratios
 from benchmarks.workplace import Workplace
 
 NOBODY = "http://127.0.0.1:9"
@@ -39,19 +39,10 @@ def _start(place: Workplace, home: Path) -> Ran:
 
 
 def _result(name: str, ran: list[Ran], floor: list[Ran]) -> Result:
-    by_round = ratios([it.wall for it in ran], [it.wall for it in floor])
-    return Result(
-        name,
-        median([it.wall for it in ran]) * 1e3,
-        median([it.wall for it in floor]) * 1e3,
-        "B",
-        "ms",
-        median(by_round),
-        LIMIT,
-        spread(by_round),
-        {
-            "cpu_ms": median([it.cpu for it in ran]) * 1e3,
-            "floor_cpu_ms": median([it.cpu for it in floor]) * 1e3,
-            "cpu_ratio": median(ratios([it.cpu for it in ran], [it.cpu for it in floor])),
-        },
-    )
+    cpu, floor_cpu = [it.cpu for it in ran], [it.cpu for it in floor]
+    detail = {
+        "cpu_ms": median(cpu) * 1e3,
+        "floor_cpu_ms": median(floor_cpu) * 1e3,
+        "cpu_ratio": median(ratios(cpu, floor_cpu)),
+    }
+    return compared(name, [it.wall for it in ran], [it.wall for it in floor], "B", LIMIT, detail=detail)

@@ -16,8 +16,8 @@ from statistics import mean
 import trio
 
 from benchmarks.floors import Appender, appender
-from benchmarks.report import Result
-from benchmarks.samples import median, ratios, spread
+from benchmarks.report import Result, compared
+from benchmarks.samples import median
 from benchmarks.tasks_replay import task_lines
 from benchmarks.tasks_system import PATIENCE, Listener, Prompt, settings, task_system
 from benchmarks.workplace import Workplace
@@ -46,18 +46,8 @@ def measure(place: Workplace) -> Iterator[Result]:
                 samples.append(seconds)
                 floors.append(append * TASKS)
         del samples[0], floors[0]  # the first imports
-        by_round = ratios(samples, floors)
-        yield Result(
-            f"recovery of {TASKS:,} tasks, {mode}",
-            median(samples) * 1e3,
-            median(floors) * 1e3,
-            f"{TASKS:,} F",
-            "ms",
-            median(by_round),
-            LIMIT,
-            spread(by_round),
-            {"append_ms": median(floors) / TASKS * 1e3},
-        )
+        detail = {"append_ms": median(floors) / TASKS * 1e3}
+        yield compared(f"recovery of {TASKS:,} tasks, {mode}", samples, floors, f"{TASKS:,} F", LIMIT, detail=detail)
 
 
 def _round(folder: Path, template: Path, mode: str, floor: Appender) -> tuple[float, float]:

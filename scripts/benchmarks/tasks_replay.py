@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Result
-from benchmarks.samples import median, ratios, spread
+from benchmarks.report import Result, compared
 from benchmarks.workplace import Workplace
 from pegasus.conversation import Entry
 from pegasus.events import Event, EventType
@@ -36,18 +35,8 @@ def measure(place: Workplace) -> Iterator[Result]:
     for _ in range(place.rounds(21, 5)):
         floor.append(_timed(_parse, path))
         measured.append(_timed(_replay, path))
-    by_round = ratios(measured, floor)
-    yield Result(
-        f"replay of a log of {LINES:,} lines",
-        median(measured) * 1e3,
-        median(floor) * 1e3,
-        "json, line by line",
-        "ms",
-        median(by_round),
-        LIMIT,
-        spread(by_round),
-        {"bytes": path.stat().st_size},
-    )
+    detail = {"bytes": path.stat().st_size}
+    yield compared(f"replay of a log of {LINES:,} lines", measured, floor, "json, line by line", LIMIT, detail=detail)
 
 
 def task_lines(lines: int, task_id: str) -> Iterator[bytes]:

@@ -20,8 +20,8 @@ import trio
 from benchmarks.floors import Appender, appender
 from benchmarks.processes import BenchError
 from benchmarks.provider import Provider, provider
-from benchmarks.report import Result
-from benchmarks.samples import median, ratios, spread
+from benchmarks.report import Result, compared
+from benchmarks.samples import median
 from benchmarks.tasks_system import STEPS, TaskSystem, Timed, remote, settings, task_system
 from benchmarks.wires import HEADERS, WIRES, Wire
 from benchmarks.workplace import Workplace
@@ -67,18 +67,8 @@ def measure(place: Workplace) -> Iterator[Result]:
             detail = {f"{name}_ms": median(values) * 1e3 for name, values in attrs.asdict(samples).items()}
             for what, less, limit in (("its call", samples.thoughts, LIMIT), ("C", samples.calls, None)):
                 step = samples.step(less)
-                by_round = ratios(step, samples.floor)
-                yield Result(
-                    f"a step of a task, less {what}, {wire.name}",
-                    median(step) * 1e3,
-                    median(samples.floor) * 1e3,
-                    "3 F + 0.5 C",
-                    "ms",
-                    median(by_round),
-                    limit,
-                    spread(by_round),
-                    detail if limit else {},
-                )
+                name, more = f"a step of a task, less {what}, {wire.name}", detail if limit else {}
+                yield compared(name, step, samples.floor, "3 F + 0.5 C", limit, detail=more)
 
 
 async def _sample(place: Workplace, server: Provider, wire: Wire) -> Samples:

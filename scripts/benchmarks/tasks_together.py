@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import trio
 
 from benchmarks.provider import Provider, provider
-from benchmarks.report import Result
-from benchmarks.samples import median, ratios, spread
+from benchmarks.report import Result, compared
 from benchmarks.tasks_system import TaskSystem, remote, settings, task_system
 from benchmarks.wires import WIRES
 from benchmarks.workplace import Workplace
@@ -25,17 +24,7 @@ LIMIT = 1.3
 def measure(place: Workplace) -> Iterator[Result]:
     with provider(place.log, script="steps", latency=LATENCY) as server:
         one, five = trio.run(_sample, place, server, place.rounds(5, 1))
-    by_round = ratios(five, one)
-    yield Result(
-        f"{TASKS} tasks at once, {LATENCY * 1e3:g} ms a call",
-        median(five),
-        median(one),
-        "one task",
-        "s",
-        median(by_round),
-        LIMIT,
-        spread(by_round),
-    )
+    yield compared(f"{TASKS} tasks at once, {LATENCY * 1e3:g} ms a call", five, one, "one task", LIMIT, unit="s")
 
 
 async def _sample(place: Workplace, server: Provider, rounds: int) -> tuple[list[float], list[float]]:

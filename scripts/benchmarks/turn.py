@@ -18,8 +18,8 @@ from benchmarks.floors import Appender, Echo, appender, echo
 from benchmarks.history import MESSAGES_PER_EXCHANGE, Exchange, conversation, encode, exchange
 from benchmarks.processes import PYTHON, Running, environment, running
 from benchmarks.provider import Caller, Provider, provider
-from benchmarks.report import Result
-from benchmarks.samples import median, quantile, ratios, spread
+from benchmarks.report import Result, compared
+from benchmarks.samples import median, quantile, spread
 from benchmarks.talk import Talker, talker
 from benchmarks.wires import WIRES, Wire
 from benchmarks.workplace import Workplace
@@ -174,17 +174,7 @@ def _results(samples: Samples, name: str) -> Iterator[Result]:
                 spread(times) if what == "median" else None,
                 detail if limit == MEDIAN_LIMIT else {},
             )
-    by_round = ratios(samples.cpu, samples.minimal_cpu)
-    yield Result(
-        f"CPU of a turn, {name}",
-        median(samples.cpu) * 1e3,
-        median(samples.minimal_cpu) * 1e3,
-        "minimal",
-        "ms",
-        median(by_round),
-        CPU_LIMIT,
-        spread(by_round),
-    )
+    yield compared(f"CPU of a turn, {name}", samples.cpu, samples.minimal_cpu, "minimal", CPU_LIMIT)
 
 
 def _times_floor(samples: Samples, seconds: Sequence[float]) -> list[float]:
