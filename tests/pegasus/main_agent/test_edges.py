@@ -25,6 +25,16 @@ def here(call_id, text):
     return reply(call_id, text, "#general", channelType="slack")
 
 
+def add_sleepy(tools):
+    """A tool that never ends by itself."""
+
+    async def run(arguments, context):
+        await trio.sleep_forever()
+
+    clock = tools["current_time"]
+    tools["sleepy"] = attrs.evolve(clock, spec=attrs.evolve(clock.spec, name="sleepy"), run=run)
+
+
 # ------------------------------------------------------------------ who joins a thought
 
 
@@ -116,13 +126,7 @@ async def test_a_reply_without_a_text_is_an_error_and_reaches_nobody(autojump_cl
 async def test_stop_while_a_tool_runs_gives_each_open_call_its_result(autojump_clock):
     model = ScriptedModel([say("", call("sleepy", "s1"), call("current_time", "t1")), say("", reply("r", "next"))])
     async with open_world(model) as world:
-        tools = world.grown.make_faculties().tools
-
-        async def run(arguments, context):
-            await trio.sleep_forever()
-
-        clock = tools["current_time"]
-        tools["sleepy"] = attrs.evolve(clock, spec=attrs.evolve(clock.spec, name="sleepy"), run=run)
+        add_sleepy(world.grown.make_faculties().tools)
         await world.say("sleep")
         await trio.sleep(1)
         await world.say("/stop")
@@ -179,13 +183,7 @@ async def test_a_tool_has_the_time_that_the_settings_give_it(autojump_clock):
     model = ScriptedModel([say("", call("sleepy", "s1")), say()])
     settings = Settings(tools=Tools(timeout=50.0, timeouts={"sleepy": 2.0}))
     async with open_world(model, settings=settings) as world:
-        tools = world.grown.make_faculties().tools
-
-        async def run(arguments, context):
-            await trio.sleep_forever()
-
-        clock = tools["current_time"]
-        tools["sleepy"] = attrs.evolve(clock, spec=attrs.evolve(clock.spec, name="sleepy"), run=run)
+        add_sleepy(world.grown.make_faculties().tools)
         await world.say("hi")
         await world.idle()
     assert "took longer than 2 s" in model.requests[1].turns[-1].results[0].content

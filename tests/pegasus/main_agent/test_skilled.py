@@ -28,17 +28,6 @@ class Nobody:
 
 
 @pytest.fixture
-def write(tmp_path):
-    def write(name, body="Do $ARGUMENTS.", **front):
-        lines = "".join(f"{key.replace('_', '-')}: {value}\n" for key, value in {"description": "d", **front}.items())
-        (tmp_path / name).mkdir(exist_ok=True)
-        (tmp_path / name / "SKILL.md").write_text(f"---\n{lines}---\n{body}", "utf-8")
-        return tmp_path / name
-
-    return write
-
-
-@pytest.fixture
 def skilled(tmp_path):
     return Skilled(Skills(tmp_path, in_thread=False), Nobody())
 

@@ -17,16 +17,6 @@ from pegasus.testing.world import FakeChannel, kill, open_world
 from tests.pegasus.main_agent.voices import RESUME, delegate, notices, result_of, spawn, tasks_of
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(name, body="Do $ARGUMENTS.", **front):
-        lines = "".join(f"{key.replace('_', '-')}: {value}\n" for key, value in {"description": "d", **front}.items())
-        (tmp_path / name).mkdir(exist_ok=True)
-        (tmp_path / name / "SKILL.md").write_text(f"---\n{lines}---\n{body}", "utf-8")
-
-    return write
-
-
 def use(name, call_id="u", **more):
     return call("use_skill", call_id, skill=name, **more)
 
