@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import attrs
 import trio
 
-from pegasus.models.base import AssistantTurn, Turn, UserTurn
+from pegasus.models.base import AssistantTurn, ToolCall, Turn, UserTurn
 from pegasus.testing.provider import ProviderServer
 from pegasus.testing.provider_answer import Answer, Call, hang
 from pegasus.testing.provider_request import ProviderRequest
@@ -126,13 +126,18 @@ class View:
         """The contents of all tool results that came after the newest message, in order."""
         return [result.content for turn in self._since if isinstance(turn, UserTurn) for result in turn.results]
 
+    def done(self, name: str) -> list[ToolCall]:
+        """Calls of this tool, made for the newest message, that were neither refused nor cut short by a crash."""
+        turns = self._since
+        results = {r.call_id: r for turn in turns if isinstance(turn, UserTurn) for r in turn.results}
+        calls = [call for turn in turns if isinstance(turn, AssistantTurn) for call in turn.calls if call.name == name]
+        good = [call for call in calls if call.id in results and not results[call.id].is_error]
+        return [call for call in good if '"cancelled":true' not in results[call.id].content]
+
     @property
     def replied(self) -> bool:
-        """Whether a reply to the newest message is on its way, that is, was neither refused nor cut short by a crash."""
-        results = {r.call_id: r for turn in self._since if isinstance(turn, UserTurn) for r in turn.results}
-        calls = [call for turn in self._since if isinstance(turn, AssistantTurn) for call in turn.calls]
-        found = [results[call.id] for call in calls if call.name == "reply" and call.id in results]
-        return any(not result.is_error and '"cancelled":true' not in result.content for result in found)
+        """Whether a reply to the newest message is on its way."""
+        return bool(self.done("reply"))
 
 
 # ------------------------------------------------------------------ what it thinks

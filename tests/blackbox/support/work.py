@@ -76,11 +76,11 @@ def desk(view: View) -> Answer:
         return SILENCE if view.replied else say(f"{notice['what']}: {_said(notice)}")
     if text.startswith("tell "):
         _, task_id, said = text.split(" ", 2)
-        told = done(view, "resume_task") or any("only suspended" in result for result in view.results)
+        told = view.done("resume_task") or any("only suspended" in result for result in view.results)
         return SILENCE if told else Thought(calls=(resume(task_id, said),))
     if text.startswith("do "):
         jobs = [line.removeprefix("do ") for line in text.splitlines()]
-        left = [job for job in jobs if job not in [call.arguments["input"] for call in done(view, "spawn_subagent")]]
+        left = [job for job in jobs if job not in [call.arguments["input"] for call in view.done("spawn_subagent")]]
         return Thought(calls=tuple(map(spawn, left))) if left else SILENCE
     return SILENCE if view.replied else say(f"echo: {text}")
 
@@ -89,15 +89,6 @@ def _said(notice: re.Match[str]) -> str:
     if notice["what"] == "needs information":
         return f"{notice['id']} {notice['text']}"
     return str(json.loads(notice["text"])["response"]) if notice["what"] == "completed" else notice["text"]
-
-
-def done(view: View, name: str) -> list[ToolCall]:
-    """Calls of this tool, made for the newest message, that neither failed nor were cut short."""
-    turns = view._since
-    results = {r.call_id: r for turn in turns if isinstance(turn, UserTurn) for r in turn.results}
-    calls = [call for turn in turns if isinstance(turn, AssistantTurn) for call in turn.calls if call.name == name]
-    good = [call for call in calls if call.id in results and not results[call.id].is_error]
-    return [call for call in good if '"cancelled":true' not in results[call.id].content]
 
 
 def spawn(job: str, kind: str | None = None) -> Call:
@@ -165,10 +156,6 @@ class Office(Book):
     def hold_tasks(self, after: int = 0) -> None:
         """As hold, for the thoughts of tasks alone."""
         self.hold(after, lambda view: isinstance(view, TaskView))
-
-    def hold_desk(self, after: int = 0) -> None:
-        """As hold, for the thoughts of the Main Agent alone."""
-        self.hold(after, lambda view: not isinstance(view, TaskView))
 
     def of(self, job: str) -> list[TaskView]:
         """The requests of the task with this job."""
@@ -289,9 +276,6 @@ class Effects:
     def processes(self) -> list[int]:
         """Living processes that the commands have started."""
         return [pid for pid in _pids() if self.mark.encode() in _bytes(pid, "environ").split(b"\0") and _is_alive(pid)]
-
-    async def none_left(self) -> None:
-        await until(lambda: not self.processes(), "the end of all processes")
 
 
 def below(pid: int) -> set[int]:
