@@ -195,8 +195,9 @@ class _Agent:
                 ended = await self.stop(f"the user ({item.message.channel.type})", item.message.channel, item.n)
                 return stop_text(ended, await self._accepted())  # the next one may be begun by now: it was not ended
             case "/status":
-                waiting = max(0, await self._accepted() - (self.running is not None))
-                return status_text(self.status(), waiting, trio.current_time() - self.started)
+                waiting = await self._accepted()
+                in_hand = len(self.running.work.items) if self.running else 0
+                return status_text(self.status(), max(0, waiting - in_hand), trio.current_time() - self.started)
             case "/help":
                 return await self._help()
             case other:

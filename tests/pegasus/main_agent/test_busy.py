@@ -48,6 +48,17 @@ async def test_steering_joins_the_thought_between_two_model_calls(autojump_clock
     assert is_valid(model.requests[1].turns)
 
 
+async def test_what_has_joined_a_thought_does_not_wait_any_more(autojump_clock):
+    model = ScriptedModel([After(5, LOOK), After(5, say("", reply("r1", "all")))])
+    async with open_world(model, settings=busy("steer")) as world:
+        for text in ("first", "second", "third"):
+            await world.say(text)
+        await trio.sleep(7)
+        await world.say("fourth")
+        await world.say("/status")
+        assert "Waiting: 1 message" in (await world.next_reply()).text
+
+
 async def test_steering_leaves_other_chats_and_commands_in_the_queue(autojump_clock):
     slack = FakeChannel("slack")
     script = [After(5, LOOK), say("", reply("r1", "one")), say("", reply("r2", "two", "#general", channelType="slack"))]
