@@ -14,7 +14,6 @@ from pegasus.messages import ChannelInfo
 from pegasus.storage.messages import StorageError
 
 PERSONA: Final = "/persona"
-HELP: Final = f"{PERSONA} — who I am, and what I propose to change about that (for my owner to accept or reject)"
 _USAGE: Final = f"{PERSONA}, {PERSONA} accept N, or {PERSONA} reject N, where N is the number of a proposal."
 _NOT_YOURS: Final = "Only my owner can see and decide what becomes of me."
 
