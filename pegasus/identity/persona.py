@@ -56,6 +56,12 @@ def load_changes(path: Path) -> dict[str, FieldValue]:
     return changes
 
 
+def changes_in(path: Path | str, content: bytes) -> dict[str, FieldValue]:
+    """The same from the file's content. path: what the error calls it."""
+    changes: dict[str, FieldValue] = _checked(path, content, ())
+    return changes
+
+
 def persona_at_start(base: Persona, data: Path) -> Persona:
     """Who the agent is: the persona of the settings, with what its owner has accepted. data: the folder of the journal.
 
@@ -66,12 +72,6 @@ def persona_at_start(base: Persona, data: Path) -> Persona:
     from pegasus.identity.evolution import read_standing
 
     return read_standing(base, data).persona
-
-
-def changes_in(path: Path | str, content: bytes) -> dict[str, FieldValue]:
-    """The same from the file's content. path: what the error calls it."""
-    changes: dict[str, FieldValue] = _checked(path, content, ())
-    return changes
 
 
 def with_changes(persona: Persona, changes: Mapping[str, FieldValue]) -> Persona:

@@ -36,7 +36,7 @@ def weigh(text: str) -> int:
 
 @attrs.frozen(eq=False)
 class Plan:
-    """summarised: what the summary is of, the opening line of the session included. kept: what stays, from `cut` on."""
+    """summarised: what the summary is of, the opening line of the session included. kept: what stays, all that is behind it."""
 
     summarised: Sequence[Entry]
     kept: Sequence[Entry]
