@@ -84,6 +84,12 @@ class Answer(Generic[R]):
         """
         return cast("R", await _get(self._exchange, timeout))
 
+    def get_nowait(self) -> R:
+        """The answer if it is there, else trio.WouldBlock. Raises what `get` would."""
+        if not self._exchange.settled:
+            raise trio.WouldBlock
+        return cast("R", self._exchange.unwrap())
+
     def __del__(self) -> None:
         if self._exchange.open:
             in_trio(self._exchange, Exchange.leave)

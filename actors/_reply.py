@@ -119,9 +119,14 @@ class Exchange:
 
     # ------------------------------------------------------------ the asker's half
 
+    @property
+    def settled(self) -> bool:
+        """There is an answer, or it is known that none will come."""
+        return not self.open and (self._error is not None or not self.left)
+
     async def wait(self) -> object:
         """The answer. On cancel, the asker has not left."""
-        if not self.open and (self._error is not None or not self.left):
+        if self.settled:
             await checkpoint()
             return self.unwrap()
         if self.task is not None:

@@ -52,6 +52,42 @@ async def test_a_question_may_be_sent_and_its_answer_fetched_later() -> None:
         assert await answers[0].get() == 1
 
 
+async def test_an_answer_that_is_there_is_fetched_without_waiting() -> None:
+    async def sometimes_refuses(inbox: Inbox[Total]) -> None:
+        async for message in inbox:
+            message.reply.fail(KeyError("nothing there")) if message.label else message.reply.send(7)
+
+    async with actor(sometimes_refuses) as ref:
+        good, bad = await ref.request(Total), await ref.request(Total, "no")
+        with pytest.raises(trio.WouldBlock):
+            good.get_nowait()
+        await settle()
+        assert (good.get_nowait(), good.get_nowait(), await good.get()) == (7, 7, 7)
+        with pytest.raises(KeyError, match="nothing there"):
+            bad.get_nowait()
+
+
+async def test_that_no_answer_will_come_is_known_without_waiting() -> None:
+    async def goes_away(inbox: Inbox[Total]) -> None:
+        await inbox.receive()
+
+    async with actor(goes_away) as ref:
+        answer = await ref.request(Total)
+        await settle()
+        with pytest.raises(ActorDied):
+            answer.get_nowait()
+
+
+async def test_who_has_left_is_told_nothing_without_waiting_either() -> None:
+    async with actor(counter) as ref:
+        answer = await ref.request(Work, 1.0)
+        with pytest.raises(AskTimeout):
+            await answer.get(timeout=0.5)
+        await trio.sleep(1)
+        with pytest.raises(trio.WouldBlock):
+            answer.get_nowait()
+
+
 async def test_only_one_task_may_wait_for_an_answer() -> None:
     async with actor(counter) as ref, trio.open_nursery() as nursery:
         answer = await ref.request(Work, 1.0)
