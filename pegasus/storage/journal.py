@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import trio
@@ -115,36 +116,41 @@ class _Journal:
         self._left: JournalMessage | None = None
 
     async def serve(self, inbox: Inbox[JournalMessage]) -> None:
-        while True:
-            try:
-                message = await self._next(inbox)
-            except trio.EndOfChannel:
-                return
-            work = self._gather(message, inbox)
-            await self._write(work.requests)
-            for query in work.queries:
-                await self._dispatcher.answer(query)
-            if work.reads:
-                await self._read(work.reads)
-            if work.whole_file is not None:
-                await self._do_whole_file(work.whole_file)
-            if self._flush_at <= trio.current_time():
-                await self._writer.flush(sync=False)
-                self._flush_at = math.inf
-            await self._dispatcher.hand_out()
-            await self._writer.compact()
-            self._set_timer()
+        """Until it is told to stop."""
+        with suppress(trio.EndOfChannel):
+            while True:
+                with (
+                    trio.CancelScope() as due
+                ):  # one for all waits up to a flush: for each, it would be most of their cost
+                    await self._serve(inbox, due)
+                await self._do(None, inbox)
 
-    async def _next(self, inbox: Inbox[JournalMessage]) -> JournalMessage | None:
-        """The next message, or None when it is time to flush."""
-        if self._left is not None:
+    async def _serve(self, inbox: Inbox[JournalMessage], due: trio.CancelScope) -> None:
+        """Until a flush is due, which ends a wait only: what is done with the disk is never cut short."""
+        while True:
             message, self._left = self._left, None
-            return message
-        if self._flush_at == math.inf:
-            return await inbox.receive()
-        with trio.move_on_at(self._flush_at):
-            return await inbox.receive()
-        return None
+            if message is None:
+                due.deadline = self._flush_at
+                message = await inbox.receive()
+                due.deadline = math.inf
+            await self._do(message, inbox)
+
+    async def _do(self, message: JournalMessage | None, inbox: Inbox[JournalMessage]) -> None:
+        """What this message and those behind it want, then what is due."""
+        work = self._gather(message, inbox)
+        await self._write(work.requests)
+        for query in work.queries:
+            await self._dispatcher.answer(query)
+        if work.reads:
+            await self._read(work.reads)
+        if work.whole_file is not None:
+            await self._do_whole_file(work.whole_file)
+        if self._flush_at <= trio.current_time():
+            await self._writer.flush(sync=False)
+            self._flush_at = math.inf
+        await self._dispatcher.hand_out()
+        await self._writer.compact()
+        self._set_timer()
 
     def _set_timer(self) -> None:
         if not self._writer.owes:

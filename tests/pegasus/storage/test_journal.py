@@ -236,6 +236,20 @@ async def test_under_steady_load_on_other_files_the_flush_is_not_put_off(start, 
         assert b'"done"' in disk.content(INBOX)
 
 
+async def test_a_message_that_comes_just_as_a_flush_is_due_is_worked_on(start, disk, mock_clock):
+    """It is taken from the mailbox, and the wait is over for both reasons at once."""
+    async with start(disk) as journal:
+        await journal.accept("a")
+        await journal.tell(Done(1))
+        await wait_all_tasks_blocked()
+        answer = await journal.ref.request(Commit, ((SESSION, b"1\n"),), (), True)
+        mock_clock.jump(0.06)
+        await answer.get()
+        await wait_all_tasks_blocked()
+        assert disk.survivor().content(SESSION) == b"1\n"
+        assert b'"done"' in disk.content(INBOX)
+
+
 async def test_stopping_flushes_durably(start, disk):
     async with start(disk) as journal:
         await journal.accept("a")
