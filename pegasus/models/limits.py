@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 DEFAULT: Final = 128_000
@@ -29,6 +30,7 @@ _WINDOWS: Final = (
 https://developers.openai.com/api/docs/models, https://ai.google.dev/gemini-api/docs/models."""
 
 
+@lru_cache(maxsize=64)
 def context_window(name: str) -> int:
     """Tokens, for a model as `<provider>/<model>` or alone; 128,000 where nothing is known."""
     model = name.rpartition("/")[2].lower()

@@ -54,11 +54,16 @@ class Models:
         self._remote: dict[str, RemoteModel] = {}
         self._estimates: dict[str, TokenCounter] = {}
         self._models: dict[tuple[str, str], LanguageModel] = {}
+        self._specs: dict[tuple[str, str], str] = {}
 
     def name(self, role: str = "default") -> str:
         """`<provider>/<model>` of a role. Raises ModelConfigError where that cannot work."""
-        spec = role_spec(role, self._settings, self._providers, self.chosen)
-        split_spec(spec, self._providers, f"models.{role}")
+        spec = self._specs.get((role, self.chosen))
+        if spec is None:
+            spec = role_spec(role, self._settings, self._providers, self.chosen)
+            split_spec(spec, self._providers, f"models.{role}")
+            if role in ROLES:
+                self._specs[role, self.chosen] = spec
         return spec
 
     def get(self, role: str = "default", lane: str = "work") -> LanguageModel:

@@ -138,13 +138,23 @@ class RemoteModel:
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Ask once, retries included. Raises ModelError. Cancelling ends the call and closes its connection."""
-        async with self._permits:
+        await self._permit()
+        try:
             call = _Call(self._name, self._wire, await self._sdk.get(), self._rng)
             with trio.move_on_after(self._timeout):
                 response = await call.run(request)
                 self.counter.learn(request, response.usage)
                 return response
             raise timeout_error(self._name, self._timeout, call.last_failure())
+        finally:
+            self._permits.release()
+
+    async def _permit(self) -> None:
+        """Wait for one, without a turn of the event loop if there is one; none is free while somebody waits."""
+        try:
+            self._permits.acquire_nowait()
+        except trio.WouldBlock:
+            await self._permits.acquire()
 
 
 class _Call:
