@@ -23,7 +23,7 @@ from pegasus.tasks.archive import Archive
 from pegasus.tasks.context import TaskState
 from pegasus.tasks.ending import Ending
 from pegasus.tasks.fsm import InvalidTransition
-from pegasus.tasks.intake import Intake
+from pegasus.tasks.intake import Intake, is_handled
 from pegasus.tasks.looking import Looking
 from pegasus.tasks.messages import (
     Cancel,
@@ -162,7 +162,8 @@ class _Agent:
 
     async def _event(self, event: Event) -> None:
         if event.type in EXTERNAL:
-            self._office.nursery.start_soon(self._intake.external, event)
+            if not is_handled(event):
+                self._office.nursery.start_soon(self._intake.external, event)
             return
         entry = self._office.registry.get_or_none(event.task_id or "")
         if entry is None:

@@ -20,6 +20,11 @@ from pegasus.tasks.views import view_of
 _log = get_logger("agent")
 
 
+def is_handled(event: Event) -> bool:
+    """Whether somebody else does what this event from outside asks for, so that it makes no task and goes to none."""
+    return event.task_id is None and "handledBy" in event.payload
+
+
 class Intake:
     """Makes tasks; what it makes starts when its TASK_CREATED comes back from the bus."""
 
@@ -88,15 +93,13 @@ class Intake:
         return entry
 
     async def external(self, event: Event) -> None:
-        """A message, webhook or schedule: for a task that waits, for somebody else, or a new task (X16)."""
+        """A message, webhook or schedule that nobody has handled: for a task that waits, or a new task (X16)."""
         text = event.payload.get("text")
         if event.task_id is not None:
             try:
                 await self._seats.resume(event.task_id, text if isinstance(text, str) else "")
             except (TaskError, StorageError, ActorError) as error:
                 _log.warning("dropped a message for a task", task=event.task_id, problem=str(error))
-            return
-        if "handledBy" in event.payload:
             return
         if not isinstance(text, str) or not text.strip():
             _log.warning("dropped an event without a text", type=event.type.name, source=event.source)
