@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import attrs
@@ -28,7 +29,7 @@ class Faculties:
     aliases: frozenset[str] = frozenset()
     skilled: Skilled | None = None
 
-    @property
+    @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
         """What the model is shown."""
         return (REPLY, *(tool.spec for name, tool in self.tools.items() if name not in self.aliases))

@@ -34,16 +34,16 @@ class Room:
         """Prepare summaries beside the thoughts, until cancelled."""
         await self.compactor.run()
 
-    async def before_call(self, request: ModelRequest, work: _Work) -> None:
-        """Compact the session if this request is too long for it; begin to prepare that if it soon will be."""
+    async def before_call(self, request: ModelRequest, work: _Work) -> bool:
+        """Compact the session if this request is too long for it: True; begin to prepare that if it soon will be."""
         if self.tokens is None:
-            return
-        limits = self.compactor.limits
-        tokens = await self.tokens(request, round(limits.threshold * limits.window()))
+            return False
+        tokens = await self.tokens(request, self.compactor.threshold)
         if self.compactor.is_due(tokens):
-            await self.compactor.compact(self.session, _running(work), item=work.item.n)
-        elif self.compactor.is_near(tokens):
+            return await self.compactor.compact(self.session, _running(work), item=work.item.n) is not None
+        if self.compactor.is_near(tokens):
             self.compactor.prepare(self.session.entries, _running(work), work.item.n)
+        return False
 
     async def too_long(self, work: _Work) -> bool:
         """The provider says that the session is too long: make it smaller. Whether that could be done."""

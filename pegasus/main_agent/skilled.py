@@ -100,6 +100,9 @@ class Force:
         )
 
 
+_NONE = Force()
+
+
 def in_force(entries: Iterable[Entry], get: Callable[[str], Skill | None]) -> Force:
     """What holds after these entries, which are those of one queue item from its user entry on. get: a skill by its name."""
     names: dict[str, None] = {}
@@ -111,6 +114,8 @@ def in_force(entries: Iterable[Entry], get: Callable[[str], Skill | None]) -> Fo
         calls.update({call.id: call.arguments.get("skill") for call in entry.calls if call.name == USE_SKILL})
         if isinstance(called, str):
             names[called] = None
+    if not names:
+        return _NONE
     found = {name: get(name) for name in names}
     skills = tuple(skill for skill in found.values() if skill is not None)
     return Force(skills, tuple(name for name, skill in found.items() if skill is None))

@@ -116,16 +116,17 @@ class Worker:
         that makes it smaller.
         """
         while True:
-            if self._bounds is not None:
-                await self._bounds.before_call(self._request(work.item), work)
+            request = self._request(work.item)
+            if self._bounds is not None and await self._bounds.before_call(request, work):
+                request = self._request(work.item)
             try:
-                return await self._ask(work)
+                return await self._ask(request, work)
             except ModelError as error:
                 if error.kind != "overflow" or self._bounds is None or not await self._bounds.too_long(work):
                     raise
 
-    async def _ask(self, work: Work) -> ModelResponse | None:
-        model, request = self._model(work.item), self._request(work.item)
+    async def _ask(self, request: ModelRequest, work: Work) -> ModelResponse | None:
+        model = self._model(work.item)
         if self.mind.habits.when_busy != "interrupt" or len(work.items) > self.mind.habits.steer_cap:
             return await model.generate(request)
         response: ModelResponse | None = None
