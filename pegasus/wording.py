@@ -1,4 +1,4 @@
-"""How amounts and times are said to people."""
+"""How amounts, times and long texts are said to people."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ def span(seconds: float) -> str:
 def moment(ms: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """A time of the wall clock, UTC. ms: since the epoch; what lies beyond the years 1970 to 9999 becomes their beginning or end."""
     return time.strftime(form, time.gmtime(max(0, min(ms // 1000, _LAST))))
+
+
+def excerpt(text: str, most: int) -> str:
+    """The text on one line, or its beginning with a sign that there is more; at most `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

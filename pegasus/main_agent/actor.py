@@ -41,11 +41,14 @@ from pegasus.storage.messages import (
     StorageError,
     Waiting,
 )
+from pegasus.wording import excerpt
 
 _log = get_logger("main_agent")
 
 COMMAND = "command"
 """Ends the idempotency key of a command's answer."""
+EXCERPT = 60
+"""Characters of a message by which people know it again."""
 MAX_ATTEMPTS = 3
 """How often an item may crash the Main Agent before it is set aside (issue "The spine", 2)."""
 
@@ -96,6 +99,10 @@ class _Running:
     ended: trio.Event = attrs.field(factory=trio.Event)
     told: dict[str, Json] = attrs.field(factory=dict)
     elsewhere: bool = False
+
+    @property
+    def about(self) -> str:
+        return excerpt(self.work.item.message.text, EXCERPT)
 
 
 @attrs.define(eq=False)
@@ -245,7 +252,7 @@ class _Agent:
         ended = [self.ended_before[n]] if n in self.ended_before else []
         running = None if ended else self.running
         if running is not None:
-            thought = Ended("thought", _excerpt(running.work.item), trio.current_time() - running.since)
+            thought = Ended("thought", running.about, trio.current_time() - running.since)
             ended.append(thought)
             self.stopped_by = by
             if n is not None:
@@ -264,7 +271,7 @@ class _Agent:
             model=self.mind.model.name,
             entries=len(self.session.entries),
             turns=self.turns,
-            thinking_about=_excerpt(running.work.item) if running else None,
+            thinking_about=running.about if running else None,
             thinking_for=trio.current_time() - running.since if running else 0.0,
         )
 
@@ -297,8 +304,3 @@ def _opening(now: int, closes: Item, archived: str) -> Entry:
         return Entry(now, "system", "(A new conversation begins.)", metadata=metadata)
     text = f"(A new conversation begins. The one before is archived as {archived}.)"
     return Entry(now, "system", text, metadata={**metadata, "previousSession": archived})
-
-
-def _excerpt(item: Item, limit: int = 60) -> str:
-    text = " ".join(item.message.text.split())
-    return text if len(text) <= limit else text[: limit - 1] + "…"

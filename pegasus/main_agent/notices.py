@@ -8,6 +8,7 @@ from pegasus.conversation import escape_imitations, metadata_line, sanitize_for_
 from pegasus.main_agent.messages import OWN_ID
 from pegasus.messages import InboundMessage, Json, OutboundMessage
 from pegasus.storage.messages import Item
+from pegasus.wording import excerpt
 
 TYPE: Final = "task_notify"
 UNDELIVERED: Final = "reply_undelivered"
@@ -42,8 +43,7 @@ def metadata_of(message: InboundMessage) -> dict[str, Json]:
 
 def undelivered(reply: OutboundMessage, why: str) -> InboundMessage:
     """The queue item about a reply that its channel refuses for good. why: one line for the model."""
-    channel, words = reply.channel, " ".join(reply.text.split())
-    excerpt = words if len(words) <= EXCERPT else f"{words[: EXCERPT - 1]}…"
+    channel = reply.channel
     item_id = f"{OWN_ID}reply/{channel.address}/{reply.seq}"
-    text = f"{why}\nIt began: {excerpt}"
+    text = f"{why}\nIt began: {excerpt(reply.text, EXCERPT)}"
     return InboundMessage(text, channel, item_id, metadata={"type": UNDELIVERED, "seq": reply.seq})

@@ -1,6 +1,6 @@
 import pytest
 
-from pegasus.wording import count, moment, span
+from pegasus.wording import count, excerpt, moment, span
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,8 @@ def test_counts(n, words):
 )
 def test_times(ms, words):
     assert moment(ms) == words
+
+
+@pytest.mark.parametrize(("text", "words"), [(" a\n b ", "a b"), ("abc def", "abc …"), ("abcde", "abcde")])
+def test_excerpts(text, words):
+    assert excerpt(text, 5) == words
