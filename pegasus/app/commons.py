@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from actors import Backoff, Intensity
 from pegasus.app.parts import Parts, Workshop
 from pegasus.observe import get_logger
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 BUS, AGENT, LISTENER = "tasks/bus", "tasks/agent", "main-agent/courier"
 """Where they are in the tree."""
+PATIENCE = Intensity(restarts=8, period=60.0)
+"""A child that fails more often is in a crash loop; with the pauses of RETRY that takes about half a minute."""
+RETRY = Backoff(first=0.1, limit=10.0)
 
 _log = get_logger("commons")
 

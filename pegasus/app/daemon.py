@@ -13,12 +13,13 @@ import attrs
 import trio
 
 from actors import ActorDied, Child, GaveUp, Inbox, Strategy, open_supervisor
+from pegasus.app.commons import RETRY
 from pegasus.app.control import Control
 from pegasus.app.economy import Economy
 from pegasus.app.events import log_events
 from pegasus.app.parts import Parts, Workshop
 from pegasus.app.reload import Reloader
-from pegasus.app.tree import RETRY, ROOT, Grown, grow, open_channels
+from pegasus.app.tree import ROOT, Grown, grow, open_channels
 from pegasus.channels import AdapterMessage
 from pegasus.gateway import GatewayConfig, gateway, local_origins, open_listeners
 from pegasus.host import Home, HomeError, Notifier, Signals, announced, ensure_token, handle_signals, own_home

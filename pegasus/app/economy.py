@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from actors import Backoff, Child, Inbox
+from actors import Child, Inbox
+from pegasus.app.commons import RETRY
 from pegasus.gateway import Caller, Params
 from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pegasus.settings import Settings
     from pegasus.storage.messages import JournalMessage
 
-RETRY: Final = Backoff(first=0.1, limit=10.0)
 READING: Final = 5.0
 """Seconds that a question waits for what was used before this start."""
 

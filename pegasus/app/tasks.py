@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Never
 
 import trio
 
-from actors import Child, Inbox, Intensity, Mailbox, Strategy, open_supervisor
-from pegasus.app.commons import AGENT, BUS, LISTENER, Commons, or_nothing
+from actors import Child, Inbox, Mailbox, Strategy, open_supervisor
+from pegasus.app.commons import AGENT, BUS, LISTENER, PATIENCE, Commons, or_nothing
 from pegasus.app.parts import Workshop
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pegasus.tasks.ports import Memory as Remembered
     from pegasus.tasks.types import TaskType
 
-PATIENCE = Intensity(restarts=8, period=60.0)
 ROOMY = Mailbox(4096)
 SHUTDOWN = 12.0
 """Seconds to let stages finish, then to end what is left of them."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from actors import Backoff, Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
+from actors import Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
 from pegasus.app.agent import make_answers, make_mind, make_works
-from pegasus.app.commons import BUS, commons_of
+from pegasus.app.commons import BUS, PATIENCE, RETRY, commons_of
 from pegasus.app.economy import usage_child
 from pegasus.app.parts import Parts
 from pegasus.app.tasks import courier_child, task_child
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 ROOT = Intensity(restarts=3, period=60.0)
 """When the root gives up: then the process ends with exit code 70, and whoever supervises it starts it again."""
-PATIENCE = Intensity(restarts=8, period=60.0)
-"""A child that fails more often is in a crash loop; with the pauses of RETRY that takes about half a minute."""
-RETRY = Backoff(first=0.1, limit=10.0)
 BURST = Mailbox(1024)
 """What may wait for the journal: all of it shares one fdatasync."""
 

@@ -19,8 +19,9 @@ import attrs
 import trio
 
 from actors import ActorError, Child, Ref, Strategy, Supervisor, open_supervisor
+from pegasus.app.commons import RETRY
 from pegasus.app.parts import Parts, Workshop
-from pegasus.app.tree import RETRY, ROOT, Grown, grow, open_channels
+from pegasus.app.tree import ROOT, Grown, grow, open_channels
 from pegasus.channels.intake import submit
 from pegasus.identity import BUILT_IN
 from pegasus.main_agent import AgentStatus, Ended, GetStatus, Stop
