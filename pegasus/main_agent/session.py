@@ -172,8 +172,10 @@ class Session:
 
         async def write() -> str:
             name = await self._journal.ask(ArchiveName, self.path, at)
+            is_gone = not name and bool(self.entries)  # somebody has deleted the file
+            self._damaged = self._damaged or is_gone
             await self._confirm()
-            if self._damaged:
+            if self._damaged or is_gone:
                 raise StorageError(f"{self.path} misses lines that could not be written")
             entries = tuple(begin(name))
             content = b"".join(map(encode, entries))

@@ -32,3 +32,16 @@ async def test_lines_that_were_refused_are_in_the_archive_whatever_the_disk_refu
         assert [entry.content for entry in session.entries] == [f"after {name}"]
     lines = disk.survivor().content(f"main/{name}").splitlines()
     assert [json.loads(line)["content"].rstrip("x") for line in lines] == ["first", "kept", "refused"]
+
+
+async def test_a_session_whose_file_was_deleted_meanwhile_is_whole_in_its_archive(autojump_clock):
+    """It is before the agent still, and the opening of the next one will say where to read it."""
+    disk = MemoryDisk()
+    async with run_journal(disk) as journal:
+        session = Session(PATH, (), journal.ref)
+        await session.commit((Entry(1, "user", "first"),))
+        del disk.files.names[PATH]
+        name = await session.restart(lambda archived: (Entry(2, "system", f"after {archived}"),), 3)
+        assert name
+        assert [entry.content for entry in session.entries] == [f"after {name}"]
+    assert b"first" in disk.content(f"main/{name}")
