@@ -5,23 +5,23 @@ The arguments for safety, once:
 * A request is safe when every file it touched is synced, or carried by a line of one that is (see `redo`); until then
   nobody is told. What a crash leaves of it is a prefix: whole files of the batch in order, then a piece of one, which
   the reader of lines sets aside.
-* On any error each file is cut back to its size before; see `appending`.
-* A folder whose new names are not durable yet takes no appends. So no record is ever written behind something that may
-  vanish or be garbage.
+* On any error each file is cut back to its size before (see `appending`), or is what it was before (see `archiving`).
+* A folder whose new names are not durable yet (see `placing`) takes no appends. So no record is ever written behind
+  something that may vanish or be garbage.
 """
 
 from __future__ import annotations
 
 import errno
-import posixpath
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from pegasus.storage.appending import Appended, Appender, Appends, Write
+from pegasus.storage.archiving import Archives
 from pegasus.storage.files import Files
 from pegasus.storage.messages import StorageError
+from pegasus.storage.placing import Places
 from pegasus.storage.redo import Run, Tail
 
 
@@ -32,7 +32,6 @@ class Span(NamedTuple):
     length: int
 
 
-_CHUNK = 1 << 20
 _ADVICE = {
     errno.ENOSPC: "free some space on that disk",
     errno.EDQUOT: "the quota of this user is used up",
@@ -53,11 +52,8 @@ class Volume:
         self._files = files
         self._name = name
         self._appender = Appender(files, self._ready)
-        self._durable_folders: set[str] = set()
-        """Whose names are on the disk; nothing is known of what a process before this one has left."""
-        self._distrusted: set[str] = set()
-        self._unfinished: dict[str, str] = {}
-        """Files that could not be put aside, nor brought back under their name yet; and the names of their archives."""
+        self._places = Places(files, self._appender)
+        self._archives = Archives(files, self._appender, self._places)
 
     # ------------------------------------------------------------------ appending
 
@@ -73,29 +69,21 @@ class Volume:
         try:
             return self._appender.append(write)
         except OSError as error:
-            self._durable_folders.discard(posixpath.dirname(self._appender.at))
+            self._places.doubt_names(self._appender.at)
             raise self._refusal("write", self._appender.at, error) from error
 
     def _ready(self, path: str) -> None:
-        if path in self._unfinished:
-            self._undo_renames(path)
-        self._sync_folder(path)
-
-    def _sync_folder(self, path: str) -> None:
-        folder = posixpath.dirname(path)
-        if folder not in self._durable_folders:
-            if self._files.exists(path):  # else the folder is synced when it is made
-                self._files.sync_folder(path)
-            self._durable_folders.add(folder)
+        self._archives.bring_back(path)
+        self._places.sync_names(path)
 
     # ------------------------------------------------------------------ whole files
 
     def replace(self, path: str, content: bytes) -> None:
         """Make the file hold exactly `content`; whatever happens it holds that or what it held before."""
         with self._refusing("write", path):
-            self._finish_archive(path)
-            self._put(path, (content,))
-            self._sync_folder(path)
+            self._archives.finish(path)
+            self._places.put(path, (content,))
+            self._places.sync_names(path)
 
     def rewrite(self, path: str, parts: Iterable[bytes | Span]) -> int:
         """Replace the file by one that says the same, made of new bytes and spans of the old; gives the new size.
@@ -103,9 +91,9 @@ class Volume:
         That the new name is not durable yet is no error: either file will do, and nothing is appended before it is.
         """
         with self._refusing("rewrite", path):
-            size = self._put(path, self._bytes_of(path, parts))
+            size = self._places.put(path, self._bytes_of(path, parts))
             with suppress(OSError):
-                self._sync_folder(path)
+                self._places.sync_names(path)
             return size
 
     def archive(self, path: str, content: bytes, at: int, name: str | None = None) -> str:
@@ -113,102 +101,14 @@ class Volume:
 
         Gives the archive's file name, "" if there was no file. On StorageError the file is what it was; so it is if
         the archive would not be called `name`.
-
-        The new content is durable beside the file, in `<path>.next`, before the file is renamed. A file that is missing while its
-        `.next` is there is therefore whole in an archive and in that, and whoever reads it next finishes the change.
         """
-        with self._refusing("archive", path), ExitStack() as undo:
-            self._appender.mend(path)
-            self._finish_archive(path)
-            archived = self._archive_name(path, at)
-            if name is not None and posixpath.basename(archived) != name:
-                raise OSError(errno.EEXIST, f"its archive would be {posixpath.basename(archived)!r} and not {name!r}")
-            if not archived:
-                self._put(path, (content,))
-                self._sync_folder(path)
-                return ""
-            following = self._write_next(path, content)
-            self._unfinished[path] = archived
-            undo.callback(self._undo_archive, path)
-            self._sync_for_good(path)
-            self._durable_folders.discard(posixpath.dirname(path))
-            self._files.rename(path, archived)
-            self._files.rename(following, path)
-            self._sync_folder(path)
-            undo.pop_all()
-            del self._unfinished[path]
-            self._appender.forget(path)
-            return posixpath.basename(archived)
-
-    def _sync_for_good(self, path: str) -> None:
-        """Nobody will write to it again, so this is the last chance. Where it fails, what is lost is written anew the next time."""
-        tail = self._appender.tail(path, self._files.prepare(path))
-        if tail.certain:
-            self._appender.settle(path, tail)
-        else:
-            self._make_durable(path, self._files.read(path))
+        with self._refusing("archive", path):
+            return self._archives.archive(path, content, at, name)
 
     def archive_name(self, path: str, at: int) -> str:
         """The file name that the archive would get, "" if there is no file."""
         with self._refusing("archive", path):
-            self._finish_archive(path)
-            return posixpath.basename(self._archive_name(path, at))
-
-    def _finish_archive(self, path: str) -> None:
-        """Bring a change that was cut off to an end: undone if it failed here, finished if a process before this one died of it."""
-        if path in self._unfinished:
-            self._undo_renames(path)
-        following = _following(path)
-        if not self._files.exists(following):
-            return
-        if self._files.exists(path):
-            _attempt(self._files.remove, following)  # the file was not renamed yet
-            return
-        self._durable_folders.discard(posixpath.dirname(path))
-        self._files.rename(following, path)
-        self._appender.forget(path)
-        self._sync_folder(path)
-
-    def _undo_archive(self, path: str) -> None:
-        """As far as the disk lets us; the rest is done before the file is used again."""
-        with suppress(OSError):
-            self._undo_renames(path)
-            self._files.remove(_following(path))
-
-    def _undo_renames(self, path: str) -> None:
-        archived, following = self._unfinished[path], _following(path)
-        if self._files.exists(archived):
-            if self._files.exists(path):
-                self._files.rename(path, following)
-            self._files.rename(archived, path)
-        del self._unfinished[path]
-
-    def _write_next(self, path: str, content: bytes) -> str:
-        following = _following(path)
-        with ExitStack() as undo:
-            self._write_beside(following, (content,), undo)
-            self._files.sync_folder(following)
-            undo.pop_all()
-        return following
-
-    def _put(self, path: str, parts: Iterable[bytes]) -> int:
-        with ExitStack() as undo:
-            size = self._write_beside(f"{path}.tmp", parts, undo)
-            self._files.rename(f"{path}.tmp", path)
-            undo.pop_all()
-        self._durable_folders.discard(posixpath.dirname(path))
-        self._appender.forget(path)
-        return size
-
-    def _write_beside(self, temporary: str, parts: Iterable[bytes], undo: ExitStack) -> int:
-        undo.callback(_attempt, self._files.remove, temporary)
-        self._files.begin(temporary)
-        size = 0
-        for chunk in _chunks(parts):
-            self._files.write(temporary, chunk)
-            size += len(chunk)
-        self._files.sync(temporary)
-        return size
+            return self._archives.name(path, at)
 
     def _bytes_of(self, path: str, parts: Iterable[bytes | Span]) -> Iterator[bytes]:
         for part in parts:
@@ -220,24 +120,12 @@ class Volume:
                 raise OSError(errno.EIO, "the file is shorter than it was")
             yield found
 
-    def _archive_name(self, path: str, at: int) -> str:
-        if not self._files.exists(path):
-            return ""
-        stem = posixpath.join(posixpath.dirname(path), time.strftime("%Y-%m-%d-%H%M%S", time.gmtime(at // 1000)))
-        return self._free(lambda n: f"{stem}-{n}.jsonl" if n > 1 else f"{stem}.jsonl")
-
-    def _free(self, name: Callable[[int], str]) -> str:
-        n = 1
-        while self._files.exists(name(n)):
-            n += 1
-        return name(n)
-
     # ------------------------------------------------------------------ reading and repair
 
     def read(self, path: str) -> bytes:
         """The whole file, b"" if there is none; as it ought to be, if what a refused write did is not undone yet."""
         with self._refusing("read", path), suppress(FileNotFoundError):
-            self._finish_archive(path)
+            self._archives.finish(path)
             return self._appender.as_promised(path, self._files.read(path))
         return self._appender.as_promised(path, b"")
 
@@ -250,7 +138,7 @@ class Volume:
     def keep_copy(self, path: str, data: bytes, suffix: str) -> str:
         """Put `data` into `<path>.<suffix>-<n>`, n being free, durably; gives that path."""
         with self._refusing("repair", path):
-            copy = self._free(lambda n: f"{path}.{suffix}-{n}")
+            copy = self._places.free_name(lambda n: f"{path}.{suffix}-{n}")
             self.append(((copy, data),), sync=True)
             return copy
 
@@ -303,22 +191,8 @@ class Volume:
         contents = [self.read(path) for path in paths]
         for path, data in zip(paths, contents, strict=True):
             with self._refusing("write", path):
-                self._make_durable(path, data)
+                self._places.make_durable(path, data)
         return contents
-
-    def _make_durable(self, path: str, data: bytes) -> None:
-        if not data:
-            return
-        if path not in self._distrusted:
-            self._distrusted.add(path)
-            with suppress(OSError):
-                self._files.sync(path)
-                self._distrusted.discard(path)
-        if path in self._distrusted:  # a sync has failed, so another one would prove nothing
-            self._put(path, (data,))
-            self._distrusted.discard(path)
-        self._durable_folders.discard(posixpath.dirname(path))
-        self._sync_folder(path)
 
     def close(self) -> None:
         """Give descriptors back; they are opened again when needed."""
@@ -338,26 +212,3 @@ class Volume:
         advice = _ADVICE.get(error.errno or 0)
         why = error.strerror or str(error)
         return StorageError(f"cannot {what} {self._name}/{path}: {why}{f'; {advice}' if advice else ''}")
-
-
-def _following(path: str) -> str:
-    return f"{path}.next"
-
-
-def _attempt(undo: Callable[..., None], *paths: str) -> None:
-    with suppress(OSError):
-        undo(*paths)
-
-
-def _chunks(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of about a megabyte, so that many small parts are few writes."""
-    waiting: list[bytes] = []
-    size = 0
-    for part in parts:
-        waiting.append(part)
-        size += len(part)
-        if size >= _CHUNK:
-            yield b"".join(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield b"".join(waiting)
