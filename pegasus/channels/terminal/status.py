@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from pegasus.channels.terminal.neutral import neutralise
+
 FRAME_SECONDS = 0.2
 """How long one picture of the spinner stays: slow enough to cost nothing, fast enough to look alive."""
 PATIENCE = 5
@@ -50,7 +52,7 @@ def _connection(status: Status) -> str:
 
 def _drafted(draft: str, unicode: bool) -> str:
     """The end of what is being written, in one line."""
-    text = " ".join(draft.split())
+    text = " ".join(neutralise(draft).split())
     dots = "…" if unicode else "..."
     return text if len(text) <= DRAFT_SHOWN else dots + text[-DRAFT_SHOWN:]
 

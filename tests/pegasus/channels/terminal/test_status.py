@@ -49,3 +49,8 @@ def test_the_end_of_a_reply_that_is_being_written_is_shown_in_one_line():
 
     assert line("Hello,\nyou") == "Hello, you"
     assert line("x" * 100 + " end") == "…" + "x" * 56 + " end"
+
+
+def test_a_reply_that_is_being_written_commands_no_terminal_either():
+    line = status_line(Status(online=True, thinking=True, draft="\x1b[31mred \u202eesrever"), 0.0)
+    assert line == "␛[31mred esrever"
