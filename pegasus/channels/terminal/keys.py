@@ -46,7 +46,7 @@ def on_enter(text: str, cursor: int) -> Verdict:
         return Verdict.NEW_LINE
     if not text.strip():
         return Verdict.IGNORE
-    if text.strip().lower() in ("/exit", "/quit"):
+    if is_leave(text):
         return Verdict.LEAVE
     return Verdict.SEND
 
@@ -61,6 +61,11 @@ def on_interrupt(text: str, *, thinking: bool) -> Verdict:
 def is_help(text: str) -> bool:
     """Whether the local keys are to be shown beside the agent's own answer."""
     return text.strip().lower() == "/help"
+
+
+def is_leave(text: str) -> bool:
+    """Whether the text ends the chat instead of being sent."""
+    return text.strip().lower() in ("/exit", "/quit")
 
 
 def is_stop(text: str) -> bool:

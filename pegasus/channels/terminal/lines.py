@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import trio
 
+from pegasus.channels.terminal.keys import is_leave
 from pegasus.channels.terminal.talk import Gone, Talk, frame_bytes
 from pegasus.gateway.client import Accepted, ConversationEvent, Dropped, Offline, Online
 from pegasus.messages import OutboundMessage, Typing
@@ -107,7 +108,7 @@ class LineChat:
             number = 0
             async for line in lines:
                 number += 1
-                if line.strip().lower() in ("/exit", "/quit"):
+                if is_leave(line):
                     break
                 if line.strip():
                     await self._say(line, number)
