@@ -7,7 +7,6 @@ under way are the steps that it gives for the plan as the log has it; every step
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -18,7 +17,7 @@ from pegasus.events import EventType
 from pegasus.messages import Json
 from pegasus.tasks import payloads
 from pegasus.tasks.applying import RESTARTED
-from pegasus.tasks.cognition.doer import next_steps
+from pegasus.tasks.cognition.doer import next_steps, notified
 from pegasus.tasks.cognition.thinker import ASK_USER, NOTIFY
 from pegasus.tasks.context import PlannedCall, TaskState
 from pegasus.tasks.fsm import TaskFSM
@@ -117,10 +116,9 @@ def _settled(
         return None  # it comes to nothing but an error, as it did
     if call.name == NOTIFY.name:
         message = call.arguments.get("message")
-        if message not in found.unanswered:
+        if not isinstance(message, str) or message not in found.unanswered:
             return None
-        said = {"action": "notify", "message": message, "taskId": task_id}
-        result = Entry(now, "tool", json.dumps(said, ensure_ascii=False), call_id=call.id)
+        result = Entry(now, "tool", notified(message, task_id), call_id=call.id)
         return Write(EventType.TOOL_CALL_COMPLETED, payloads.tool_done(call.name, 0, result))
     if effect_of(call.name) in (Effect.PURE, Effect.IDEMPOTENT):
         return None

@@ -105,8 +105,12 @@ def _notify(call: PlannedCall, task_id: str) -> tuple[ToolOutcome, str]:
     message = call.arguments.get("message")
     if not isinstance(message, str) or not message.strip():
         return _failed("message is required: what they should know, as a text"), ""
-    result = {"action": "notify", "message": message, "taskId": task_id}
-    return ToolOutcome(json.dumps(result, ensure_ascii=False), failed=False), message
+    return ToolOutcome(notified(message, task_id), failed=False), message
+
+
+def notified(message: str, task_id: str) -> str:
+    """The result of a notify() that was said."""
+    return json.dumps({"action": "notify", "message": message, "taskId": task_id}, ensure_ascii=False)
 
 
 def _forbidden(task_type: TaskType) -> str:
