@@ -10,9 +10,11 @@ import pytest
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.storage.journal import journal as journal_actor
+from pegasus.storage.jsonl import Line, scan
 from pegasus.storage.messages import Accept, Commit, Post
 from pegasus.testing.memory_disk import MemoryDisk
 
+AT = 1_700_000_000_000
 NOW = 1_772_029_800_000  # 2026-02-25 14:30:00 UTC
 CLI = ChannelInfo("cli", "main", "me")
 WEB = ChannelInfo("web", "c1")
@@ -36,6 +38,36 @@ class Running:
     async def post(self, key, channel=CLI, text="hi", appends=(), **more):
         [result] = await self.ask(Commit, appends, (Post(key, text, channel.channel_id, channel, **more),))
         return result
+
+
+class LogFile:
+    """An inbox or outbox without a disk: its file is in a bytearray. problems: of its records."""
+
+    def __init__(self, log, data):
+        self.log = log
+        self.data = bytearray(data)
+        self.problems = []
+        for line in scan(bytes(data)):
+            assert isinstance(line, Line)
+            if problem := log.replay(line):
+                self.problems.append(problem)
+        log.loaded(len(data))
+
+    def write(self):
+        offset = len(self.data)
+        self.data += self.log.unwritten()
+        return self.log.written(offset)
+
+    def compact(self, now=AT):
+        plan = self.log.compaction(now)
+        self.data = bytearray(b"".join(p if isinstance(p, bytes) else self.part(p) for p in plan.parts))
+        return self.log.compacted(plan, len(self.data))
+
+    def reload(self, **options):
+        return type(self)(bytes(self.data), **options)
+
+    def part(self, span):
+        return bytes(self.data[span.offset : span.offset + span.length])
 
 
 @asynccontextmanager

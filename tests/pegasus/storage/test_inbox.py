@@ -10,58 +10,32 @@ import pytest
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.storage.addresses import Directory
 from pegasus.storage.inbox import InboxLog, message_in
-from pegasus.storage.jsonl import Line, scan
+from pegasus.storage.jsonl import Line
 from pegasus.storage.messages import Accepted, Overloaded
-from pegasus.storage.volume import Span
 
-AT = 1_700_000_000_000
+from .conftest import AT, LogFile
 
 
 def message(id, text="hi", channel=("web", "c1")):
     return InboundMessage(text, ChannelInfo(*channel), id)
 
 
-class File:
-    """An inbox with its file in a bytearray."""
-
+class File(LogFile):
     def __init__(self, data=b"", **options):
-        self.data = bytearray(data)
         self.directory = Directory()
-        self.log = InboxLog(self.directory, **options)
-        self.problems = []
-        for line in scan(bytes(data)):
-            assert isinstance(line, Line)
-            if problem := self.log.replay(line):
-                self.problems.append(problem)
-        self.log.loaded(len(data))
-
-    def write(self):
-        offset = len(self.data)
-        self.data += self.log.unwritten()
-        self.log.written(offset)
+        super().__init__(InboxLog(self.directory, **options), data)
 
     def accept(self, id, lane="main", rank=0, **more):
         result = self.log.accept(message(id, **more), lane, AT, rank)
         self.write()
         return result
 
-    def compact(self):
-        plan = self.log.compaction(AT)
-        self.data = bytearray(
-            b"".join(p if isinstance(p, bytes) else self.data[p.offset : p.offset + p.length] for p in plan.parts)
-        )
-        self.log.compacted(plan, len(self.data))
-
-    def reload(self, **options):
-        return File(bytes(self.data), **options)
-
     def texts(self, lane="main"):
         """What is waiting in the lane, read from the file."""
         return [self.read(pending) for pending in self.log._pending.values() if pending.lane == lane]
 
     def read(self, pending):
-        span: Span = pending.span
-        return message_in(bytes(self.data[span.offset : span.offset + span.length])).id
+        return message_in(self.part(pending.span)).id
 
 
 def queue(lane):

@@ -8,55 +8,32 @@ import math
 import pytest
 
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
-from pegasus.storage.jsonl import Line, scan
+from pegasus.storage.jsonl import Line
 from pegasus.storage.messages import Post
 from pegasus.storage.outbox import GIVEN_UP_AFTER, OutboxLog
 from pegasus.storage.replies import message_in
 
-AT = 1_700_000_000_000
+from .conftest import AT, LogFile
+
 WEB = ChannelInfo("web", "c1")
 CLI = ChannelInfo("cli", "main", "me", "thread")
 A = WEB.address
 
 
-class File:
-    """An outbox with its file in a bytearray."""
-
+class File(LogFile):
     def __init__(self, data=b"", **options):
-        self.data = bytearray(data)
-        self.log = OutboxLog(**options)
-        self.problems = []
-        for line in scan(bytes(data)):
-            assert isinstance(line, Line)
-            if problem := self.log.replay(line):
-                self.problems.append(problem)
-        self.log.loaded(len(data))
+        super().__init__(OutboxLog(**options), data)
 
     def stage(self, key, channel=WEB, text="hi", at=AT, metadata=None):
         return self.log.post(Post(key, text, channel.channel_id, channel, metadata=metadata or {}), channel, at)
-
-    def write(self):
-        offset = len(self.data)
-        self.data += self.log.unwritten()
-        return self.log.written(offset)
 
     def post(self, key, channel=WEB, **more):
         message = self.stage(key, channel, **more)
         self.write()
         return message
 
-    def compact(self, now=AT):
-        plan = self.log.compaction(now)
-        self.data = bytearray(
-            b"".join(p if isinstance(p, bytes) else self.data[p.offset : p.offset + p.length] for p in plan.parts)
-        )
-        return self.log.compacted(plan, len(self.data))
-
-    def reload(self, **options):
-        return File(bytes(self.data), **options)
-
     def read(self, stored):
-        return message_in(bytes(self.data[stored.span.offset : stored.span.offset + stored.span.length]))
+        return message_in(self.part(stored.span))
 
     def waiting(self, type="web", channel_id="c1", limit=1000):
         """Unacknowledged replies, read from the file."""
