@@ -16,7 +16,7 @@ import trio
 
 from actors import ActorError, Inbox, Ref, Reply, open_pool
 from pegasus.events import Deliver, Emit, Event, EventType, Subscribe
-from pegasus.events.bus import is_recorded
+from pegasus.events.bus import RECORDED, is_recorded
 from pegasus.observe import get_logger
 from pegasus.storage.messages import StorageError
 from pegasus.tasks.archive import Archive
@@ -51,22 +51,8 @@ _log = get_logger("agent")
 
 EXTERNAL: Final = frozenset({EventType.MESSAGE_RECEIVED, EventType.WEBHOOK_TRIGGERED, EventType.SCHEDULE_FIRED})
 """Events that make a task, or (with a task id) are for one that waits (X16)."""
-TASK_EVENTS: Final = frozenset(
-    {
-        EventType.TASK_CREATED,
-        EventType.TASK_SUSPENDED,
-        EventType.TASK_RESUMED,
-        EventType.REASON_DONE,
-        EventType.STEP_COMPLETED,
-        EventType.TOOL_CALL_COMPLETED,
-        EventType.TOOL_CALL_FAILED,
-        EventType.NEED_MORE_INFO,
-        EventType.TASK_NOTIFY,
-        EventType.TASK_COMPLETED,
-        EventType.TASK_FAILED,
-    }
-)
-"""Events that drive a task or are told to its submitter. Those that only record (REFLECTION_COMPLETE …) are not among them."""
+TASK_EVENTS: Final = RECORDED - {EventType.REFLECTION_COMPLETE}
+"""Events that drive a task or are told to its submitter; what came of looking back only stands in its log."""
 ASK_AGAIN: Final = 1.0
 """Seconds until a listener that could not be reached is told again."""
 
