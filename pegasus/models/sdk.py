@@ -96,6 +96,7 @@ def load(package: str, client_class: str, options: Mapping[str, object], secrets
     )
     importlib.import_module("pegasus.models.network").use_one_send(http_client)
     client = getattr(module, client_class)(timeout=timeout, http_client=http_client, **options)
+    importlib.import_module("pegasus.models.heads").reuse_heads(client, http_client)
     return SdkHandle(module, client, secrets)
 
 
