@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -12,14 +11,13 @@ from pegasus.events import Event, EventType
 from pegasus.messages import Json
 from pegasus.storage.jsonl import encode_line
 from pegasus.tasks.payloads import KEYS, writable
+from pegasus.wording import moment
 
 FOLDER: Final = "tasks"
 """Below data/."""
 NAMES: Final[Mapping[str, EventType]] = MappingProxyType({type.name: type for type in KEYS})
 OLD_NAMES: Final = frozenset({"ACT_DONE", "REFLECT_DONE"})
 """Events of earlier versions, which said nothing that other lines do not say."""
-LATEST: Final = 253_402_300_799_999
-"""The last ms of the year 9999: what comes after it has no date."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -49,8 +47,8 @@ def event_of(line: Mapping[str, Any], number: int = 0) -> Event:
     type = NAMES.get(name) if isinstance(name, str) else None
     if type is None:
         raise BadTaskLine(f"unknown event {name!r}")
-    if not isinstance(ts, (int, float)) or not 0 <= ts <= LATEST or not isinstance(task_id, str):
-        raise BadTaskLine("ts must be a time in ms and taskId a string")
+    if not isinstance(ts, (int, float)) or ts - ts != 0 or not isinstance(task_id, str):
+        raise BadTaskLine("ts must be a number and taskId a string")
     if data is None:
         data = {}
     elif not isinstance(data, dict):
@@ -69,8 +67,8 @@ def is_date(text: str) -> bool:
 
 
 def date_of(ms: int) -> str:
-    """The UTC date of a wall-clock time in ms, YYYY-MM-DD: the first or the last there is, if the time has none."""
-    return datetime.fromtimestamp(min(max(0, ms), LATEST) // 1000, UTC).strftime("%Y-%m-%d")
+    """The UTC date of a wall-clock time in ms, YYYY-MM-DD."""
+    return moment(ms, "%Y-%m-%d")
 
 
 def task_path(task_id: str, date: str) -> str:

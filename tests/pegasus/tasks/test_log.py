@@ -89,8 +89,6 @@ def test_an_event_is_the_same_from_its_line(type):
         ({"event": "TASK_FAILED", "ts": "now", "taskId": "t", "data": {}}, "ts"),
         ({"event": "TASK_FAILED", "ts": math.inf, "taskId": "t", "data": {}}, "ts"),
         ({"event": "TASK_FAILED", "ts": math.nan, "taskId": "t", "data": {}}, "ts"),
-        ({"event": "TASK_FAILED", "ts": 1e300, "taskId": "t", "data": {}}, "ts"),
-        ({"event": "TASK_FAILED", "ts": -1, "taskId": "t", "data": {}}, "ts"),
         ({"event": "TASK_FAILED", "ts": 1, "data": {}}, "taskId"),
         ({"event": "TASK_FAILED", "ts": 1, "taskId": "t", "data": []}, "data"),
     ],
