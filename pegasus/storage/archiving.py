@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import errno
 import posixpath
-import time
 from contextlib import ExitStack, suppress
 
 from pegasus.storage.appending import Appender
 from pegasus.storage.files import Files
 from pegasus.storage.placing import Places, remove_if_possible
+from pegasus.wording import moment
 
 
 class Archives:
@@ -107,7 +107,7 @@ class Archives:
         """The path of the archive, "" if there is no file."""
         if not self._files.exists(path):
             return ""
-        stem = posixpath.join(posixpath.dirname(path), time.strftime("%Y-%m-%d-%H%M%S", time.gmtime(at // 1000)))
+        stem = posixpath.join(posixpath.dirname(path), moment(at, "%Y-%m-%d-%H%M%S"))
         return self._places.free_name(lambda n: f"{stem}-{n}.jsonl" if n > 1 else f"{stem}.jsonl")
 
 
