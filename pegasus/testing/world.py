@@ -83,6 +83,7 @@ class World:
         while await self.journal.ask(Waiting) or (await self.status()).thinking_about is not None:  # noqa: ASYNC110
             await trio.sleep(0.1)  # virtual time: the journal tells nobody when its last item is done
         await trio.sleep(2 * FLUSH_AFTER)
+        await self.journal.ask(Waiting)  # answered when the flush is over, however slow the disk is
 
     async def status(self) -> AgentStatus:
         """What the Main Agent is doing."""
