@@ -62,6 +62,10 @@ class Marked(NamedTuple):
     line: int
 
 
+PATIENCE: Final = 1000
+"""Milliseconds to wait for another program that has the file."""
+STEPS: Final = 200
+"""Of SQLite's machine between two looks at the clock: about those that look at ten passages."""
 MERGE: Final = 200
 """Pages that one step of tidying writes, about."""
 
@@ -70,7 +74,7 @@ class Index:
     """One open database. Every method may raise sqlite3.Error; then it is to be closed and made anew."""
 
     def __init__(self, path: str) -> None:
-        self._db = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(path, timeout=PATIENCE / 1000, isolation_level=None, check_same_thread=False)
         try:
             self._prepare()
         except BaseException:
@@ -181,6 +185,17 @@ class Index:
             pages = MERGE
 
     # ------------------------------------------------------------------ finding
+
+    def find_within(self, seconds: float, query: str, limit: int, where: str = "") -> tuple[Hit, ...]:
+        """As `find`; sqlite3.OperationalError if it would take longer, or wait for another program."""
+        until = time.perf_counter() + seconds
+        self._db.execute("PRAGMA busy_timeout = 0")
+        self._db.set_progress_handler(lambda: time.perf_counter() > until, STEPS)
+        try:
+            return self.find(query, limit, where)
+        finally:
+            self._db.set_progress_handler(None, 0)
+            self._db.execute(f"PRAGMA busy_timeout = {PATIENCE}")
 
     def find(self, query: str, limit: int, where: str = "") -> tuple[Hit, ...]:
         """Passages with all of the words, then those with some. () if there is no word in the query."""

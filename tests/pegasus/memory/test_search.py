@@ -155,6 +155,41 @@ async def test_a_look_at_the_folders_is_good_for_a_second(search, put, mock_cloc
     assert len(await search("lamp", look=False)) == 1
 
 
+async def test_what_was_looked_into_a_moment_ago_is_asked_without_a_thread(search, put, monkeypatch):
+    put("facts/a.md", "lamp")
+    await search("lamp")
+    with monkeypatch.context() as patch:
+        patch.setattr(trio.to_thread, "run_sync", None)
+        assert [hit.path for hit in await search("lamp", look=False)] == ["facts/a.md"]
+        assert await search("harbour", look=False) == ()
+
+
+async def test_what_takes_long_holds_nobody_up(search, put, monkeypatch):
+    """It is asked in a thread after all, and with the same result."""
+    for n in range(3):
+        put(f"episodes/{n}.md", "".join(f"## Lamp {n} {m}\nthe lamp by the door of harbour {m}\n" for m in range(1500)))
+    hits = await search("lamp door harbour")
+    index, threads = search.finder._index, []
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        index.find_within(0.0, "lamp door harbour", 8)
+    monkeypatch.setattr(searcher, "AT_ONCE", 0.0)
+    in_thread = trio.to_thread.run_sync
+    monkeypatch.setattr(
+        trio.to_thread, "run_sync", lambda *given, **more: threads.append(1) or in_thread(*given, **more)
+    )
+    assert await search("lamp door harbour", look=False) == hits
+    assert (len(hits), threads) == (8, [1])
+    assert index._db.execute("PRAGMA busy_timeout").fetchone() == (1000,)
+    assert len(index.find("lamp door harbour", 8)) == 8
+
+
+async def test_damage_that_is_found_without_a_look_is_mended_too(search, put):
+    put("facts/a.md", "lamp")
+    await search("lamp")
+    search.finder._index.close()
+    assert [hit.path for hit in await search("lamp", look=False)] == ["facts/a.md"]
+
+
 async def test_what_the_memory_itself_writes_is_found_at_once(memory, tmp_path, folder):
     finder = Searcher(folder, tmp_path / "data/main", tmp_path / "index.sqlite")
     found = Memory(memory._keeper._journal, FolderShelf(folder), searcher=finder)
