@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 from trio.lowlevel import checkpoint, wait_task_rescheduled
@@ -53,7 +53,7 @@ class Inbox(Generic[M]):
             if cell.queue:
                 message = self._take()
                 if message is not NOTHING:
-                    return cast("M", message)
+                    return message  # type: ignore[return-value]
             else:
                 cell.start_receiving()
                 await wait_task_rescheduled(cell.stop_receiving)
@@ -83,7 +83,7 @@ class Inbox(Generic[M]):
             life.current = NOTHING
             message = self._take()
             if message is not NOTHING:
-                return cast("M", message)
+                return message  # type: ignore[return-value]
         raise trio.WouldBlock
 
     def reject(self, message: object, why: str = "the actor does not know this message") -> None:

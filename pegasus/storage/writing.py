@@ -200,12 +200,19 @@ class Writer:
 
     def _stage(self, request: Request, batch: Batch) -> object:
         """What the asker will be told: an answer, or an error of the request itself, of which nothing is kept then."""
-        posts = isinstance(request, Commit) and request.posts
-        mark = self._logs.outbox.staged if posts else None
+        mark = None
         try:
             if isinstance(request, Accept):
                 return self._logs.inbox.accept(request.message, request.lane, self._clock(), request.rank)
-            return self._stage_commit(request, batch)
+            if request.item is not None:
+                self.check(request)
+            check_paths(request.appends)
+            results: tuple[PostResult, ...] = ()
+            if request.posts:
+                mark = self._logs.outbox.staged
+                results = tuple(map(self._stage_post, request.posts))
+            batch.add(request.appends)
+            return results
         except Revoked as error:
             return error
         except _UNWRITABLE as error:
@@ -217,14 +224,6 @@ class Writer:
         """Raise Revoked if the request is about an item that was taken back."""
         if self._logs.inbox.is_revoked(request.item):
             raise _revoked(request.item)
-
-    def _stage_commit(self, commit: Commit, batch: Batch) -> tuple[PostResult, ...]:
-        if commit.item is not None:
-            self.check(commit)
-        check_paths(commit.appends)
-        results = tuple(map(self._stage_post, commit.posts)) if commit.posts else ()
-        batch.add(commit.appends)
-        return results
 
     def _stage_post(self, post: Post) -> PostResult:
         """The same key gets the same reply, also when its address could not be resolved any more."""
