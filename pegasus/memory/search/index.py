@@ -97,6 +97,10 @@ class Index:
         elif "about" not in tables or db.execute("SELECT version FROM about").fetchone() != (VERSION,):
             raise sqlite3.DatabaseError("the index was made by other rules")
 
+    def wait_for_others(self, milliseconds: int = PATIENCE) -> None:
+        """How long every other method may wait for another program that has the file; at first, as by default."""
+        self._db.execute(f"PRAGMA busy_timeout = {milliseconds}")
+
     # ------------------------------------------------------------------ filling
 
     def files(self) -> dict[str, Marked]:
@@ -187,15 +191,13 @@ class Index:
     # ------------------------------------------------------------------ finding
 
     def find_within(self, seconds: float, query: str, limit: int, where: str = "") -> tuple[Hit, ...]:
-        """As `find`; sqlite3.OperationalError if it would take longer, or wait for another program."""
+        """As `find`; sqlite3.OperationalError if it would take longer."""
         until = time.perf_counter() + seconds
-        self._db.execute("PRAGMA busy_timeout = 0")
         self._db.set_progress_handler(lambda: time.perf_counter() > until, STEPS)
         try:
             return self.find(query, limit, where)
         finally:
             self._db.set_progress_handler(None, 0)
-            self._db.execute(f"PRAGMA busy_timeout = {PATIENCE}")
 
     def find(self, query: str, limit: int, where: str = "") -> tuple[Hit, ...]:
         """Passages with all of the words, then those with some. () if there is no word in the query."""

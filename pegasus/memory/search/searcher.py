@@ -106,9 +106,12 @@ class Searcher:
                 continue  # a new file would have the same trouble
             try:
                 index = self._index = self._index or attempt()
+                index.wait_for_others()
                 if look:
                     self._behind = self._refresh(index)
-                return Found(index.find(query, limit, where), self._behind)
+                hits = index.find(query, limit, where)
+                index.wait_for_others(0)  # in `_at_once` nobody may wait
+                return Found(hits, self._behind)
             except sqlite3.Error as error:
                 problem = f"{type(error).__name__}: {error}"
                 self._in_place = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF not in _OF_THE_DISK
