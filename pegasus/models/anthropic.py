@@ -21,7 +21,7 @@ from pegasus.models.base import (
     Turn,
     UserTurn,
 )
-from pegasus.models.encoding import encode, wire_id, wire_name
+from pegasus.models.encoding import WireNames, encode, wire_id, wire_name
 from pegasus.models.errors import provider_message
 from pegasus.models.ids import CallIds
 from pegasus.models.joined import Joined
@@ -66,6 +66,7 @@ class AnthropicWire:
         self._most = _UNLIMITED
         self._blindness = Blindness()
         self._joined = Joined()
+        self._names = WireNames()
 
     def body(self, request: ModelRequest) -> bytes:
         """The request as JSON; each turn is serialised once in its life."""
@@ -75,7 +76,7 @@ class AnthropicWire:
 
     def assembler(self, request: ModelRequest, body: bytes, tell: Tell = nobody) -> MessageAssembler:
         """For the answer to this request."""
-        return MessageAssembler(request.tools, CallIds(body), tell)
+        return MessageAssembler(self._names.of(request.tools), CallIds(body), tell)
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
         """Learn to leave thinking out where it is refused: a conversation may hold another model's or another account's.

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NoReturn
 
 from pegasus.messages import Json, Metadata
+
+if TYPE_CHECKING:
+    from pegasus.models.base import ToolSpec
 
 _PLAIN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
@@ -28,6 +32,20 @@ def encode(value: Json) -> bytes:
 def wire_name(name: str) -> str:
     """A tool's name as both wire formats allow it (`^[a-zA-Z0-9_-]{1,64}$`); different names stay different."""
     return name if _PLAIN.fullmatch(name) else _fit(name, 64)
+
+
+class WireNames:
+    """The tools' own names by those on the wire; worked out anew only for other tools than the last time."""
+
+    def __init__(self) -> None:
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._names: Mapping[str, str] = {}
+
+    def of(self, tools: tuple[ToolSpec, ...]) -> Mapping[str, str]:
+        """For the answer to a request with these tools."""
+        if tools is not self._tools:
+            self._tools, self._names = tools, {wire_name(tool.name): tool.name for tool in tools}
+        return self._names
 
 
 def wire_id(call_id: str) -> str:

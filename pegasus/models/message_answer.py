@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pegasus.messages import Json
-from pegasus.models.base import ModelResponse, ToolCall, ToolSpec, Usage
-from pegasus.models.encoding import mend, read_arguments, wire_name
+from pegasus.models.base import ModelResponse, ToolCall, Usage
+from pegasus.models.encoding import mend, read_arguments
 from pegasus.models.ids import CallIds
 from pegasus.models.stops import CUT, explanation, half_call, stop_reason
 from pegasus.models.telling import Tell, nobody
@@ -18,11 +19,11 @@ THINKING: Final = ("thinking", "redacted_thinking")
 class MessageAssembler:
     """Puts a Message together from its stream events (https://platform.claude.com/docs/en/build-with-claude/streaming).
 
-    tell: told the text as it comes.
+    names: the tools' own names by those on the wire. tell: told the text as it comes.
     """
 
-    def __init__(self, tools: tuple[ToolSpec, ...], ids: CallIds, tell: Tell = nobody) -> None:
-        self._names = {wire_name(tool.name): tool.name for tool in tools}
+    def __init__(self, names: Mapping[str, str], ids: CallIds, tell: Tell = nobody) -> None:
+        self._names = names
         self._ids = ids
         self._tell = tell
         self._blocks: dict[int, dict[str, Any]] = {}

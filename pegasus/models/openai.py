@@ -15,7 +15,7 @@ import attrs
 from pegasus.messages import Json
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, ToolSpec, Turn, UserTurn
 from pegasus.models.chat_answer import ChatAssembler
-from pegasus.models.encoding import encode, wire_id, wire_name
+from pegasus.models.encoding import WireNames, encode, wire_id, wire_name
 from pegasus.models.errors import provider_message
 from pegasus.models.ids import CallIds
 from pegasus.models.joined import Joined
@@ -71,6 +71,7 @@ class ChatWire:
         self._most = _UNLIMITED
         self._blindness = Blindness()
         self._joined = Joined()
+        self._names = WireNames()
         self._usage = True
         self._no_reasoning = False
 
@@ -86,8 +87,7 @@ class ChatWire:
 
     def assembler(self, request: ModelRequest, body: bytes, tell: Tell = nobody) -> ChatAssembler:
         """For the answer to this request."""
-        names = {wire_name(tool.name): tool.name for tool in request.tools}
-        return ChatAssembler(self._format, names, CallIds(body), tell)
+        return ChatAssembler(self._format, self._names.of(request.tools), CallIds(body), tell)
 
     def exact(self, sdk: Sdk) -> Exact | None:
         """By OpenAI's own tables, for its own models, where they are on this machine."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, ToolSpec, Usage, UserTurn
 from pegasus.models.anthropic import AnthropicWire
+from pegasus.models.encoding import WireNames
 from pegasus.models.ids import CallIds
 from pegasus.models.message_answer import MessageAssembler
 from pegasus.testing.provider_answer import Answer, Call, events
@@ -28,7 +29,7 @@ def content(turn: AssistantTurn) -> Any:
 
 
 def answered(answer: Answer, tools: tuple[ToolSpec, ...] = (REPLY,)) -> Any:
-    assembler = MessageAssembler(tools, CallIds(b""))
+    assembler = MessageAssembler(WireNames().of(tools), CallIds(b""))
     for event in events(answer, "anthropic", lambda: "1"):
         assert assembler.feed(json.loads(event.partition(b"data: ")[2])) is None
     assert assembler.complete
@@ -101,7 +102,7 @@ def test_a_turn_never_ends_in_thinking() -> None:
 
 def test_thinking_between_other_blocks_keeps_its_place() -> None:
     """Interleaved thinking must come back in the model's own order, text and calls included."""
-    first = MessageAssembler((REPLY,), CallIds(b""))
+    first = MessageAssembler(WireNames().of((REPLY,)), CallIds(b""))
     blocks: list[Any] = [
         THOUGHT,
         {"type": "text", "text": "one"},

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models.encoding import encode, mend, read_arguments, wire_id, wire_name
+from pegasus.models.base import ToolSpec
+from pegasus.models.encoding import WireNames, encode, mend, read_arguments, wire_id, wire_name
 from pegasus.models.ids import CallIds
 
 ANY_TEXT = st.text(st.characters())
@@ -33,6 +34,12 @@ def test_what_fits_is_left_alone_and_what_does_not_stays_distinct() -> None:
     assert wire_id("toolu_01A-b") == "toolu_01A-b"
     assert wire_id("?") != wire_id("\ud800")
     assert len({wire_name(name) for name in ("a.b", "a b", "a_b", "a:b", "a" * 65, "a" * 66, "")}) == 7
+
+
+def test_tools_are_known_by_the_names_that_they_have_on_the_wire() -> None:
+    names, first, second = WireNames(), *((ToolSpec(name, "", {}),) for name in ("a b", "c"))
+    for tools in (first, first, second, first):
+        assert names.of(tools) == {wire_name(tools[0].name): tools[0].name}
 
 
 @pytest.mark.parametrize(
