@@ -16,6 +16,7 @@ import attrs
 
 from pegasus.memory.page import is_summary
 from pegasus.messages import Json
+from pegasus.storage.jsonl import number_of
 
 MOST_LINES: Final = 4_000
 """Lines that are compared one with another; a longer passage counts as changed whole."""
@@ -216,6 +217,7 @@ def from_json(line: Mapping[str, Any]) -> Change:
     known = {field.name for field in attrs.fields(Author)}
     by = Author(**{key: str(value) for key, value in line["by"].items() if key in known})
     found = line["splices"]
-    splices = None if found is None else tuple(Splice(int(at), str(old), str(new)) for at, old, new in found)
+    splices = None if found is None else tuple(Splice(number_of(at), str(old), str(new)) for at, old, new in found)
     path, how, before, after = (str(line[key]) for key in ("path", "how", "before", "after"))
-    return Change(int(line["n"]), int(line["ts"]), path, how, by, before, after, splices, int(line.get("undoes", 0)))
+    n, ts, undoes = number_of(line["n"]), number_of(line["ts"]), number_of(line.get("undoes", 0))
+    return Change(n, ts, path, how, by, before, after, splices, undoes)

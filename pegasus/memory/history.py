@@ -9,11 +9,12 @@ So the log is a second copy of memory. What a file holds and the log does not kn
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pegasus.memory.changes import Change, applied, bytes_of, from_json, hash_of, to_json
-from pegasus.storage.jsonl import encode_line, read_lines
+from pegasus.storage.jsonl import encode_line, number_of, read_lines
 
 LOG: Final = ".log/changes.jsonl"
 """Beside the folders of memory."""
@@ -109,14 +110,19 @@ def _records(data: bytes, damaged: list[bytes]) -> Iterable[Change | _Base | _Vo
     for _, value in lines.good:
         try:
             if "void" in value:
-                yield _Void(int(value["void"]))
+                yield _Void(number_of(value["void"]))
             elif "base" in value:
                 text = value["text"]
                 yield _Base(str(value["base"]), Known(str(value["hash"]), None if text is None else str(text)))
             else:
                 yield from_json(value)
         except (KeyError, TypeError, ValueError, AttributeError):
-            damaged.append(encode_line(value))
+            damaged.append(_as_it_was(value))
+
+
+def _as_it_was(value: object) -> bytes:
+    """The line of something that is no record, be it NaN, which `encode_line` refuses."""
+    return f"{json.dumps(value, separators=(',', ':'))}\n".encode()
 
 
 def read_history(data: bytes) -> History:

@@ -1,5 +1,6 @@
 """Changes as values: what is different, following it, taking it back."""
 
+import json
 from itertools import pairwise
 
 import attrs
@@ -152,6 +153,20 @@ def test_a_damaged_line_hides_no_other_and_is_kept():
     assert history.files["facts/a.md"].text == "a\nb\n"
     assert sorted(history.damaged) == sorted([b"garbage\n", b'{"n":"x"}\n', b'{"n":3,"to'])
     assert read_history(two).files["facts/a.md"] == (hash_of(b"a\nb\n"), None)
+
+
+@pytest.mark.parametrize("line", ["n", "ts", "undoes", "splices", "void"])
+@pytest.mark.parametrize("number", ["Infinity", "NaN", "-1", "1e300", "null"])
+def test_a_number_that_counts_nothing_is_no_record_and_is_kept(line, number):
+    """Somebody has edited the log."""
+    odd = {"void": f'{{"void": {number}}}'}.get(line)
+    if odd is None:
+        made = to_json(change(2, "a\n", "b\n"))
+        odd = json.dumps({**made, line: [["@", "a\n", "b\n"]] if line == "splices" else "@"}).replace('"@"', number)
+    one, two = map(change_line, life("", "a\n", "a\nb\n"))
+    history = read_history(one + odd.encode() + b"\n" + two)
+    assert history.files["facts/a.md"].text == "a\nb\n"
+    assert [str(json.loads(bad)) for bad in history.damaged] == [str(json.loads(odd))]
 
 
 @given(st.lists(LINES, min_size=2, max_size=10), st.integers(0, 2000))
