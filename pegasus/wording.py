@@ -22,9 +22,13 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
-def moment(ms: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """A time of the wall clock, UTC. ms: since the epoch; what lies beyond the years 1970 to 9999 becomes their beginning or end."""
-    return time.strftime(form, time.gmtime(max(0, min(ms // 1000, _LAST))))
+def moment(ms: int, form: str = "%Y-%m-%d %H:%M:%S", *, local: bool = False) -> str:
+    """A time of the wall clock, UTC. ms: since the epoch; what lies beyond the years 1970 to 9999 becomes their beginning or end.
+
+    local: as the clock on this machine's wall says it.
+    """
+    seconds = max(0, min(ms // 1000, _LAST))
+    return time.strftime(form, time.localtime(seconds) if local else time.gmtime(seconds))
 
 
 def excerpt(text: str, most: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 import trio
@@ -23,6 +22,7 @@ from pegasus.settings import Settings
 from pegasus.storage import StorageError
 from pegasus.storage.messages import JournalMessage
 from pegasus.tools.memory import found_json
+from pegasus.wording import moment
 
 _BY = {"main-agent": "the agent", "hand": "hand", "user": "you"}
 
@@ -142,7 +142,7 @@ def _change_lines(change: Node) -> list[str]:
         f"({by['why']})" if by.get("why") else "",
     ]
     source = f"[source: {by['source']}]" if by.get("source") else ""
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change["ts"] / 1000))
+    at = moment(change["ts"], local=True)
     lines = [" ".join(filter(None, (f"{change['n']:>4}  {at}  {change['path']}  {what}", *about, source)))]
     if change["removed"] is None:
         return [*lines, "      (too large to be kept: it cannot be taken back)"]

@@ -14,7 +14,7 @@ from pegasus.tasks import folder
 from pegasus.tasks.replay import Replayed
 from pegasus.tasks.views import view_of
 from pegasus.wire import to_wire
-from pegasus.wording import span
+from pegasus.wording import moment, span
 
 _STATES = {"idle": "waiting"}
 
@@ -136,4 +136,4 @@ def _about(task: Node) -> str:
 
 
 def _when(at: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at / 1000))
+    return moment(at, local=True)

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from pegasus.wording import count, excerpt, moment, span
@@ -26,6 +28,17 @@ def test_counts(n, words):
 )
 def test_times(ms, words):
     assert moment(ms) == words
+
+
+def test_a_time_where_one_lives(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert moment(1_772_029_800_999, local=True) == "2026-02-25 23:30:00"
+        assert moment(2**70, local=True).startswith("10000-01-01 08:59")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(("text", "words"), [(" a\n b ", "a b"), ("abc def", "abc …"), ("abcde", "abcde")])

@@ -127,6 +127,7 @@ def test_texts_for_people():
     assert list_text({"files": []}) == "Nothing is remembered yet."
     change = {"n": 1, "ts": 0, "path": "a.md", "how": "edit", "by": {"kind": "hand"}, "removed": None, "added": None}
     assert "edit by hand\n      (too large" in log_text({"changes": [change]})
+    assert "a.md  edit" in log_text({"changes": [{**change, "ts": 10**40}]})
     hit = {"file": "2026-02-25-143000.jsonl", "line": 3, "role": "user", "snippet": "hi"}
     assert found_text({"results": [hit]}) == "2026-02-25-143000.jsonl:3  user\n    hi"
 
