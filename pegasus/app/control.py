@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from actors import ActorInfo
+from actors import ActorError, ActorInfo
 from pegasus import __version__
 from pegasus.app.commons import AGENT
 from pegasus.app.tree import Grown
@@ -88,13 +88,17 @@ class Control:
         return PersonaControl(self.grown.evolution(), parts.persona, parts.settings.agent.owners)
 
     async def _tasks(self) -> Json:
-        """How many tasks are in which state; null while the task system does not run."""
+        """How many tasks are in which state; null while the task system does not run, or does not answer."""
         agent: Ref[AgentMessage] = self.grown.root.ref(AGENT)
         if not agent.alive:
             return None
         from pegasus.tasks import ListTasks
 
-        states = Counter(task.state.value for task in await agent.ask(ListTasks, timeout=ANSWER))
+        try:
+            tasks = await agent.ask(ListTasks, timeout=ANSWER)
+        except ActorError:
+            return None
+        states = Counter(task.state.value for task in tasks)
         return {
             "working": states["reasoning"] + states["acting"],
             "waiting": states["idle"],
