@@ -108,7 +108,10 @@ class Evolution:
 
     async def _set_aside(self, ledger: Ledger) -> None:
         """A crash has cut the last line short: nobody was told of it, and nothing must be glued to it."""
-        await self._journal.ask(ReplaceFile, f"{PROPOSALS}.torn", ledger.torn)
+        n = 1
+        while await self._journal.ask(ReadFile, f"{PROPOSALS}.torn-{n}"):
+            n += 1
+        await self._journal.ask(ReplaceFile, f"{PROPOSALS}.torn-{n}", ledger.torn)
         content = await self._journal.ask(ReadFile, PROPOSALS)
         await self._journal.ask(ReplaceFile, PROPOSALS, content.removesuffix(ledger.torn))
         ledger.torn = b""

@@ -295,7 +295,15 @@ async def test_damage_hides_nothing_around_it_and_nothing_is_glued_to_a_torn_end
     assert await states(evolution) == {1: "open"}
     await evolution.decide(1, accept=False, by="cli:main")
     assert await states(evolution) == {1: "rejected"}
-    assert disk.content(f"{PROPOSALS}.torn") == b'{"type":"accep'
+    assert disk.content(f"{PROPOSALS}.torn-1") == b'{"type":"accep'
+
+
+async def test_every_torn_end_is_kept(evolution, disk):
+    for n, torn in enumerate((b"one", b"other"), 1):
+        disk.put(PROPOSALS, disk.content(PROPOSALS) + torn if n > 1 else torn)
+        await evolution.propose("style", f"{n}", "because")
+    assert [disk.content(f"{PROPOSALS}.torn-{n}") for n in (1, 2)] == [b"one", b"other"]
+    assert await states(evolution) == {1: "open", 2: "open"}
 
 
 # ------------------------------------------------------------------ the next start
