@@ -8,7 +8,7 @@ import attrs
 
 from pegasus.gateway import BadParams, Caller, Params
 from pegasus.memory import Author, Memory, MemoryRefused
-from pegasus.memory.view import view_of
+from pegasus.memory.view import files_view, view_of
 from pegasus.messages import Json
 from pegasus.tools.memory import found_json
 
@@ -25,12 +25,7 @@ class MemoryControl:
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """Every file: path, summary, size, marked."""
-        files = await self.memory.list()
-        return {
-            "files": [
-                {"path": one.path, "summary": one.summary, "size": one.size, "marked": list(one.marks)} for one in files
-            ]
-        }
+        return files_view(await self.memory.list())
 
     async def show(self, caller: Caller, params: Params) -> Json:
         """path: the whole file."""

@@ -16,7 +16,7 @@ from pegasus.memory.history import LOG, changes_in
 from pegasus.memory.index import listed
 from pegasus.memory.keeping import FOLDER
 from pegasus.memory.memory import whole
-from pegasus.memory.view import view_of
+from pegasus.memory.view import files_view, view_of
 from pegasus.messages import Json
 from pegasus.settings import Settings
 from pegasus.storage import StorageError
@@ -31,12 +31,7 @@ def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
     """A line for each file."""
 
     def down() -> Node:
-        files = map(listed, _shelf(home).look_now())
-        return {
-            "files": [
-                {"path": one.path, "summary": one.summary, "size": one.size, "marked": list(one.marks)} for one in files
-            ]
-        }
+        return files_view(map(listed, _shelf(home).look_now()))
 
     return show(home, settings, "memory.list", {}, json_line if as_json else list_text, down)
 

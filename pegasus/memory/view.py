@@ -1,16 +1,27 @@
-"""A change as people and programs are shown it: who, when, what for, and the lines that went and came."""
+"""Memory as people and programs are shown it: its files; a change: who, when, what for, and the lines that went and came."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
 
 from pegasus.memory.changes import Change
+from pegasus.memory.index import MemoryFile
 from pegasus.messages import Json
 
 SHOWN: Final = 2_000
 """Characters of what went, and of what came; the rest of a long change is in the log."""
+
+
+def files_view(files: Iterable[MemoryFile]) -> dict[str, Json]:
+    """As JSON: files [{path, summary, size, marked}]."""
+    return {
+        "files": [
+            {"path": one.path, "summary": one.summary, "size": one.size, "marked": list(one.marks)} for one in files
+        ]
+    }
 
 
 def view_of(change: Change) -> dict[str, Json]:
