@@ -312,16 +312,16 @@ class _Call:
             raise self._refusal(error)
 
     async def _all(self, response: Any) -> bytes:
-        parts: list[bytes] = []
+        body = bytearray()
         with trio.CancelScope() as scope:
             try:
                 async for chunk in response.aiter_bytes():
-                    parts.append(chunk)
-                    if sum(map(len, parts)) > _MOST_BYTES:
+                    body += chunk
+                    if len(body) > _MOST_BYTES:
                         scope.cancel()
             except self._sdk.read_errors as error:
                 raise _Broken(network_error(self._model, error, self._sdk.secrets), retry=True) from error
-        return b"".join(parts)
+        return bytes(body)
 
     def _refusal(self, error: object) -> _Broken:
         """An error object inside an answer that began as a success."""
