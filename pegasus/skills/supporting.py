@@ -45,11 +45,13 @@ def _walk(folder: Path, above: str, levels: int) -> Iterator[str]:
 
 
 def read_supporting(skill: Skill, path: str) -> str:
-    """One of them as text. Raises ValueError: it leads out of the folder, is none, is no text, or is too large."""
+    """One of them as text. Raises ValueError: it leads out of the folder, is hidden, is none, is no text, or is too large."""
     try:
         folder, real = os.path.realpath(skill.folder), os.path.realpath(skill.folder / path)
         if not Path(real).is_relative_to(folder):
             raise ValueError(f"{path!r} is not in the folder of the skill {skill.name}")
+        if any(name.startswith(".") for name in Path(real).relative_to(folder).parts):
+            raise ValueError(f"{path!r} is hidden; there are: {_known(skill)}")
         with open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise ValueError(f"{path!r} is no file; there are: {_known(skill)}")

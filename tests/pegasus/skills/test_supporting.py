@@ -47,6 +47,9 @@ def test_one_is_read_as_text(skill):
         ("out", "is not in the folder of the skill"),
         ("references", "Is a directory; there are: binary, large, references/a.md"),
         ("none.md", "No such file"),
+        (".env", "is hidden; there are: binary, large, references/a.md"),
+        ("references/../.git/config", "is hidden"),
+        ("to-hidden", "is hidden"),
         ("binary", "is no text"),
         ("large", "is larger than 64 kB"),
         ("pipe", "is no file"),
@@ -58,6 +61,10 @@ def test_what_cannot_be_read_says_why(skill, tmp_path, path, problem):
     (skill.folder / "out").symlink_to(tmp_path / "secret")
     (skill.folder / "binary").write_bytes(b"\xff")
     (skill.folder / "large").write_text("x" * (LARGEST + 1))
+    (skill.folder / ".env").write_text("KEY=secret")
+    (skill.folder / ".git").mkdir()
+    (skill.folder / ".git" / "config").write_text("url = https://me:secret@host")
+    (skill.folder / "to-hidden").symlink_to(".env")
     os.mkfifo(skill.folder / "pipe")
     with pytest.raises(ValueError, match=problem):
         read_supporting(skill, path)
