@@ -84,11 +84,11 @@ class Answer(Generic[R]):
         """
         return cast("R", await _get(self._exchange, timeout))
 
-    def get_nowait(self) -> R:
-        """The answer if it is there, else trio.WouldBlock. Raises what `get` would."""
-        if not self._exchange.settled:
-            raise trio.WouldBlock
-        return cast("R", self._exchange.unwrap())
+    async def fetch(self) -> R:
+        """As `get`, but no checkpoint where the answer is there."""
+        if self._exchange.settled:
+            return cast("R", self._exchange.unwrap())
+        return await self.get()
 
     def __del__(self) -> None:
         if self._exchange.open:

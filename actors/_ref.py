@@ -60,13 +60,17 @@ class Ref(Generic[M]):
         nobody could hear of that, it is ActorDied.
         """
         await checkpoint()
-        if not self._cell.offer(message):
-            await self._cell.wait_for_room(message)
+        await self.send(message)
 
     def tell_nowait(self, message: M) -> None:
         """Send without waiting; MailboxFull when there is no room. Otherwise as `tell`."""
         if not self._cell.offer(message):
             raise self._cell.full(message)
+
+    async def send(self, message: M) -> None:
+        """As `tell`, but no checkpoint where there is room: for what nobody need get a turn for first."""
+        if not self._cell.offer(message):
+            await self._cell.wait_for_room(message)
 
     async def ask(self, make: Callable[[Reply[R], *Args], M], *args: *Args, timeout: float | None = None) -> R:
         """Send `make(reply, *args)` and wait for the answer, at most `timeout` seconds.

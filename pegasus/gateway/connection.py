@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from actors import ActorError, Answer, MailboxFull
+from actors import ActorError, Answer
 from pegasus.channels.intake import JOURNAL_TIMEOUT, hand_in, permits
 from pegasus.gateway import render
 from pegasus.gateway.codes import BAD_HELLO, GOING_AWAY, SERVER_ERROR, SUBPROTOCOL, TOO_LARGE, TRY_LATER, UNAUTHORIZED
@@ -131,7 +131,7 @@ class Connection:
             case InboundMessage():
                 await self._message(frame)
             case Acknowledge():
-                await self._acknowledge(frame)
+                await self._hub.journal.send(frame)  # no turn of the event loop: it often comes right before a message
             case Call():
                 await self._call(frame, self.hello)
 
@@ -235,13 +235,6 @@ class Connection:
             self.outgoing.answer(_not_accepted(message.id, error))
         else:
             self.outgoing.answer(partial(_accepted, message.id, answer))
-
-    async def _acknowledge(self, acknowledge: Acknowledge) -> None:
-        """Without a turn of the event loop: it often comes right before the next message."""
-        try:
-            self._hub.journal.tell_nowait(acknowledge)
-        except MailboxFull:
-            await self._hub.journal.tell(acknowledge)
 
     async def _call(self, call: Call, hello: Hello) -> None:
         if self._calls >= CALLS_UNDER_WAY:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import attrs
 import trio
 
-from actors import ActorError, Inbox, MailboxFull, Ref
+from actors import ActorError, Inbox, Ref
 from pegasus.conversation.entry import Entry
 from pegasus.main_agent.commands import Answers, command_of, help_text, status_text, stop_text
 from pegasus.main_agent.endings import apologise, close_open_calls
@@ -141,7 +141,7 @@ class _Agent:
                 if running.scope.cancelled_caught and not await self._close(running):
                     continue
                 for done in work.items:
-                    await self._done(done)
+                    await self.journal.send(Done(done.n))
                     self.turns += 1
                     self._publish(done)
             except Revoked:  # the disk refused it while we thought: its sender was told, and will send it again
@@ -193,7 +193,7 @@ class _Agent:
             if not await self._is_answered(item):  # one that a crash cut off from its Done is not carried out twice
                 text = await self._command(item) if item.attempt <= MAX_ATTEMPTS else _set_aside(item)
                 await self._answer(item, text, COMMAND)
-            await self._done(item)
+            await self.journal.send(Done(item.n))
             self._publish(item)
 
     async def _command(self, item: Item) -> str:
@@ -274,13 +274,6 @@ class _Agent:
             thinking_about=running.about if running else None,
             thinking_for=trio.current_time() - running.since if running else 0.0,
         )
-
-    async def _done(self, item: Item) -> None:
-        """Goes along with the question for the next one, if there is room."""
-        try:
-            self.journal.tell_nowait(Done(item.n))
-        except MailboxFull:
-            await self.journal.tell(Done(item.n))
 
     def _publish(self, item: Item) -> None:
         if self.publish is not None and not is_notice(item):  # what a task says is on the bus already

@@ -50,14 +50,6 @@ async def until_written(write: Callable[[], Awaitable[_T]], what: str) -> _T:
         pause = min(pause * 2, RETRY_LIMIT)
 
 
-async def _outcome(answer: Answer[_T]) -> _T:
-    """Without a turn of the event loop if it is there."""
-    try:
-        return answer.get_nowait()
-    except trio.WouldBlock:
-        return await answer.get()
-
-
 async def _step_aside() -> None:
     """Let a reply that is on disk pass through switchboard and gateway before what nobody waits for is done."""
     for _ in range(3):
@@ -198,7 +190,7 @@ class Session:
         answers, self._unconfirmed = self._unconfirmed, []
         for answer in answers:
             try:
-                await _outcome(answer)
+                await answer.fetch()
             except StorageError:
                 self._damaged = True
             except Revoked:

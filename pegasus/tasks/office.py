@@ -14,7 +14,6 @@ from pegasus.tasks.archive import Archive
 from pegasus.tasks.messages import AgentMessage, Notification, TaskError
 from pegasus.tasks.ports import Limits, Ports
 from pegasus.tasks.registry import TaskEntry, TaskRegistry
-from pegasus.tasks.task import send
 from pegasus.tasks.task_messages import Doing, Moved
 from pegasus.tasks.views import view_of
 
@@ -56,7 +55,7 @@ class Office:
 
     async def emit(self, event: Event) -> None:
         """Onto the bus."""
-        await send(self.ports.bus, Emit(event))
+        await self.ports.bus.send(Emit(event))
 
     async def fail(self, entry: TaskEntry, error: str) -> None:
         """End a task that cannot say so itself; the event does the rest (trap T1)."""

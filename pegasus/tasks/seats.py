@@ -20,7 +20,7 @@ from pegasus.tasks.messages import TaskError
 from pegasus.tasks.office import Ended, Office
 from pegasus.tasks.overrides import overridden
 from pegasus.tasks.registry import TaskEntry
-from pegasus.tasks.task import Permits, send, task
+from pegasus.tasks.task import Permits, task
 from pegasus.tasks.task_messages import Begin, Handle, Hold, TaskMessage
 from pegasus.tasks.types import DEFAULT
 from pegasus.tasks.views import view_of
@@ -71,7 +71,7 @@ class Seats:
         ref = entry.ref = await self._office.pool.start_child(child)
         self._office.nursery.start_soon(self._watch, fsm.task_id, ref)
         awaited, entry.owed = entry.owed, 0
-        await send(ref, Handle(begin) if fsm.state is TaskState.IDLE else Begin(begin, awaited))
+        await ref.send(Handle(begin) if fsm.state is TaskState.IDLE else Begin(begin, awaited))
 
     async def _watch(self, task_id: str, ref: Ref[TaskMessage]) -> None:
         down = await watch(ref)
@@ -108,7 +108,7 @@ class Seats:
         entry.begin = event
         if entry.ref is not None:
             entry.working = True
-            await send(entry.ref, Handle(event))
+            await entry.ref.send(Handle(event))
             return
         fsm = None
         with suppress(StorageError):

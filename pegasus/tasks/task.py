@@ -14,7 +14,7 @@ from typing import TypeVar
 import attrs
 import trio
 
-from actors import Inbox, MailboxFull, Ref, Reply
+from actors import Inbox, Ref, Reply
 from pegasus.conversation import Entry
 from pegasus.events import Emit, Event, EventType
 from pegasus.messages import Json
@@ -90,14 +90,6 @@ class Permits:
     agent: Ref[Moved | Doing]
 
 
-async def send(ref: Ref[M], message: M) -> None:
-    """Tell; where there is room, nobody else gets a turn meanwhile, so that what an event sets off begins at once."""
-    try:
-        ref.tell_nowait(message)
-    except MailboxFull:
-        await ref.tell(message)
-
-
 class permit:
     """Hold one of the semaphore's permits: without giving others a turn where one is free, else waiting in order."""
 
@@ -170,7 +162,7 @@ class _Task:
         """Go on after a stage that nothing has come of."""
         await self.go_on()
         if self.doing:
-            await send(self.permits.agent, Doing(self.fsm.task_id, self.doing))
+            await self.permits.agent.send(Doing(self.fsm.task_id, self.doing))
 
     async def go_on(self) -> None:
         """Start the stage that the state asks for, unless one runs, or has given something that is not on disk yet."""
@@ -214,11 +206,11 @@ class _Task:
             event = make.create(type, "task", payload, task_id=self.fsm.task_id, priority=priority)
         else:
             event = make.derive(cause, type, payload, source="task", task_id=self.fsm.task_id, priority=priority)
-        await send(self.ports.bus, Emit(event))
+        await self.ports.bus.send(Emit(event))
         return event
 
     async def _moved(self, trigger: Event) -> None:
-        await send(self.permits.agent, Moved(view_of(self.fsm, self.doing), self.fsm.draft.notified, trigger))
+        await self.permits.agent.send(Moved(view_of(self.fsm, self.doing), self.fsm.draft.notified, trigger))
 
     # ------------------------------------------------------------------ stages
 
@@ -258,7 +250,7 @@ class _Task:
             quiet.set()
             if not self.awaited:  # else what it gave is on its way back to us, and we go on then
                 with trio.CancelScope(shield=True):
-                    await send(self.me, StageOver())
+                    await self.me.send(StageOver())
 
     async def _fail(self, error: str) -> None:
         if not self.halted:

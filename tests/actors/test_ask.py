@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from trio.testing import assert_checkpoints, assert_no_checkpoints
 
 from actors import (
     ActorDied,
@@ -52,40 +53,39 @@ async def test_a_question_may_be_sent_and_its_answer_fetched_later() -> None:
         assert await answers[0].get() == 1
 
 
-async def test_an_answer_that_is_there_is_fetched_without_waiting() -> None:
+async def test_an_answer_that_is_there_is_fetched_without_a_checkpoint() -> None:
     async def sometimes_refuses(inbox: Inbox[Total]) -> None:
         async for message in inbox:
             message.reply.fail(KeyError("nothing there")) if message.label else message.reply.send(7)
 
     async with actor(sometimes_refuses) as ref:
         good, bad = await ref.request(Total), await ref.request(Total, "no")
-        with pytest.raises(trio.WouldBlock):
-            good.get_nowait()
+        assert await good.fetch() == 7
         await settle()
-        assert (good.get_nowait(), good.get_nowait(), await good.get()) == (7, 7, 7)
-        with pytest.raises(KeyError, match="nothing there"):
-            bad.get_nowait()
+        with assert_no_checkpoints():
+            assert await good.fetch() == 7
+            with pytest.raises(KeyError, match="nothing there"):
+                await bad.fetch()
 
 
-async def test_that_no_answer_will_come_is_known_without_waiting() -> None:
+async def test_that_no_answer_will_come_is_fetched_too() -> None:
     async def goes_away(inbox: Inbox[Total]) -> None:
         await inbox.receive()
 
     async with actor(goes_away) as ref:
         answer = await ref.request(Total)
         await settle()
-        with pytest.raises(ActorDied):
-            answer.get_nowait()
+        with assert_no_checkpoints(), pytest.raises(ActorDied):
+            await answer.fetch()
 
 
-async def test_who_has_left_is_told_nothing_without_waiting_either() -> None:
-    async with actor(counter) as ref:
-        answer = await ref.request(Work, 1.0)
-        with pytest.raises(AskTimeout):
-            await answer.get(timeout=0.5)
-        await trio.sleep(1)
-        with pytest.raises(trio.WouldBlock):
-            answer.get_nowait()
+async def test_what_is_sent_is_there_without_a_checkpoint_unless_it_must_wait_for_room() -> None:
+    async with actor(counter, mailbox=Mailbox(1)) as ref:
+        with assert_no_checkpoints():
+            await ref.send(Add(2))
+        with assert_checkpoints():
+            await ref.send(Add(3))
+        assert await ref.ask(Total) == 5
 
 
 async def test_only_one_task_may_wait_for_an_answer() -> None:
