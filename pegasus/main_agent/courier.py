@@ -7,17 +7,18 @@ the notification's number; it begins with a control character, which no id from 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from actors import Inbox, Ref
+from actors import Answer, Inbox, Ref
 from pegasus.main_agent.messages import OWN_ID
 from pegasus.main_agent.notices import TYPE
 from pegasus.main_agent.ranks import TASKS
 from pegasus.messages import ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Accept, Accepted, JournalMessage, StorageError
+from pegasus.storage.messages import Accept, Accepted, JournalMessage, Overloaded, StorageError
 from pegasus.wire import WireError, from_wire
 
 if TYPE_CHECKING:  # it is up before the task system is imported
@@ -27,28 +28,40 @@ _log = get_logger("courier")
 
 NOWHERE: Final = ChannelInfo("cli", "main")
 """Where the outcome of a task goes that nobody on a channel asked for (reference.md, lastChannel's default)."""
+TOGETHER: Final = 64
+"""Items that are offered to the inbox at a time."""
 RETRY: Final = 5.0
 """Seconds until an item that the inbox has no room for, or the disk refuses, is offered again."""
 
 
 async def courier(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
-    """The listener of the task system. Cancelled in between: it is told again, and the inbox knows the id."""
+    """The listener of the task system. Cancelled in between: it is told again, and the inbox knows the id.
+
+    What waits together is offered together, so that it is written together; in between, one may overtake another.
+    """
     async for message in inbox:
-        await _accept(journal, item_of(message.notification))
-        message.reply.send(None)
+        messages = [message]
+        with suppress(trio.WouldBlock, trio.EndOfChannel):
+            while len(messages) < TOGETHER:
+                messages.append(inbox.receive_nowait())
+        items = [item_of(message.notification) for message in messages]
+        answers = [await journal.request(Accept, item, "main", TASKS) for item in items]
+        for told, item, answer in zip(messages, items, answers, strict=True):
+            while not await _is_accepted(answer):
+                await trio.sleep(RETRY)
+                answer = await journal.request(Accept, item, "main", TASKS)
+            told.reply.send(None)
 
 
-async def _accept(journal: Ref[JournalMessage], message: InboundMessage) -> None:
-    while True:
-        try:
-            answer = await journal.ask(Accept, message, "main", TASKS)
-        except StorageError as error:
-            _log.error("a task's word waits for the disk", error=str(error))
-        else:
-            if isinstance(answer, Accepted):
-                return
-            _log.warning("a task's word waits for room in the queue", waiting=answer.waiting)
-        await trio.sleep(RETRY)
+async def _is_accepted(answer: Answer[Accepted | Overloaded]) -> bool:
+    try:
+        given = await answer.fetch()
+    except StorageError as error:
+        _log.error("a task's word waits for the disk", error=str(error))
+        return False
+    if isinstance(given, Overloaded):
+        _log.warning("a task's word waits for room in the queue", waiting=given.waiting)
+    return isinstance(given, Accepted)
 
 
 def item_of(notification: Notification) -> InboundMessage:

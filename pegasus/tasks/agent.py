@@ -6,10 +6,10 @@ each is a view for others, and who waits for it. Submitters hear of their tasks 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -31,6 +31,7 @@ from pegasus.tasks.messages import (
     GetContext,
     GetTask,
     ListTasks,
+    Notification,
     Notify,
     Resume,
     Submit,
@@ -43,7 +44,6 @@ from pegasus.tasks.ports import Ports
 from pegasus.tasks.registry import TaskEntry
 from pegasus.tasks.restoring import Restoring
 from pegasus.tasks.seats import Seats
-from pegasus.tasks.task import send
 from pegasus.tasks.task_messages import Doing, Handle, Moved
 from pegasus.tasks.views import notification, view_of
 
@@ -53,11 +53,17 @@ EXTERNAL: Final = frozenset({EventType.MESSAGE_RECEIVED, EventType.WEBHOOK_TRIGG
 """Events that make a task, or (with a task id) are for one that waits (X16)."""
 TASK_EVENTS: Final = RECORDED - {EventType.REFLECTION_COMPLETE}
 """Events that drive a task or are told to its submitter; what came of looking back only stands in its log."""
+HANDLED_TOGETHER: Final = 16
+"""Messages that are handled before anybody else gets a turn."""
+TOLD_TOGETHER: Final = 64
+"""Notifications that are told before the first of them is answered."""
 ASK_AGAIN: Final = 1.0
 """Seconds until a listener that could not be reached is told again."""
 
 _SPENT = frozenset({TaskState.SUSPENDED, TaskState.COMPLETED, TaskState.FAILED})
 _T = TypeVar("_T")
+_News: TypeAlias = tuple[Notification, bool]
+"""What a submitter is to hear, and whether it is the last of its task."""
 
 
 async def agent(inbox: Inbox[Inward], ports: Ports, archive: Archive, listener: Ref[Notify]) -> None:
@@ -75,6 +81,9 @@ async def agent(inbox: Inbox[Inward], ports: Ports, archive: Archive, listener: 
             await one.handle(message)
         async for message in inbox:
             await one.handle(message)
+            with suppress(trio.WouldBlock, trio.EndOfChannel):  # a task's step sends several
+                for _ in range(HANDLED_TOGETHER):
+                    await one.handle(inbox.receive_nowait())
         await ports.bus.tell(Emit(ports.events.create(EventType.SYSTEM_SHUTTING_DOWN, "agent")))
         await one.ending.drain()
         nursery.cancel_scope.cancel()
@@ -167,7 +176,7 @@ class _Agent:
                 entry.resumed = None
             await self._seats.go_on(entry, event)
         elif entry.ref is not None:
-            await send(entry.ref, Handle(event))
+            await entry.ref.send(Handle(event))
         else:
             await self._move_here(entry, event)
 
@@ -214,14 +223,38 @@ class _Agent:
     # ------------------------------------------------------------------ the listener
 
     async def tell_listener(self) -> None:
-        """Every notification, in order, until it is taken; a task is not pending any more when its end is."""
-        async for told, over in self._office.to_tell:
-            while True:
-                try:
-                    await self._listener.ask(Notify, told)
-                    break
-                except ActorError as error:
-                    _log.info("nobody takes a notification yet", task=told.task_id, why=str(error))
+        """Every notification, until it is taken; a task is not pending any more when its end is. Those of one task keep their order.
+
+        Many at a time, so that whoever keeps them can write them together.
+        """
+        left: _News | None = None
+        while True:
+            untold, left = self._next_news(left or await self._office.to_tell.receive())
+            while untold := await self._tell(untold):  # noqa: ASYNC110 nobody says when it can be taken
                 await trio.sleep(ASK_AGAIN)
+
+    def _next_news(self, first: _News) -> tuple[list[_News], _News | None]:
+        """This and what waits behind it, of different tasks; and one that must not be told together with those."""
+        news = {first[0].task_id: first}
+        with suppress(trio.WouldBlock):
+            while len(news) < TOLD_TOGETHER:
+                one = self._office.to_tell.receive_nowait()
+                if one[0].task_id in news:
+                    return list(news.values()), one
+                news[one[0].task_id] = one
+        return list(news.values()), None
+
+    async def _tell(self, news: Sequence[_News]) -> list[_News]:
+        """Gives those that were not taken."""
+        answers = [(one, await self._listener.request(Notify, one[0])) for one in news]
+        refused: list[_News] = []
+        for (told, over), answer in answers:
+            try:
+                await answer.fetch()
+            except ActorError as error:
+                _log.info("nobody takes a notification yet", task=told.task_id, why=str(error))
+                refused.append((told, over))
+                continue
             if over:
                 await self._office.archive.forget(told.task_id)
+        return refused

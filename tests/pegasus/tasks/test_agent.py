@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 
-from actors import AskTimeout
+from actors import ActorError, AskTimeout
 from pegasus.events import Emit, EventType
 from pegasus.models.base import ModelError
 from pegasus.tasks import (
@@ -28,7 +28,7 @@ from pegasus.tasks.log import task_line
 from pegasus.tasks.ports import Limits
 from pegasus.tasks.replay import replay
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
-from tests.pegasus.tasks.world import Shelf, open_desk
+from tests.pegasus.tasks.world import Listener, Shelf, open_desk
 
 
 def types_of(desk, task_id):
@@ -480,6 +480,37 @@ async def test_cancel_ends_the_model_call_and_says_what_it_ended(autojump_clock)
         assert (task.state, task.error) == (TaskState.FAILED, "stopped by the owner")
         await desk.listener.next(1)
         assert [told.type for told in desk.listener.heard] == ["failed"]
+
+
+async def test_a_word_that_is_not_taken_holds_up_none_of_another_task(autojump_clock):
+    """It is offered again, and what the same task has to say after it comes after it."""
+
+    class Choosy(Listener):
+        refused = 3
+
+        async def run(self, inbox):
+            async for message in inbox:
+                if message.notification.metadata == {"a": "slow"} and self.refused:
+                    self.refused -= 1
+                    message.reply.fail(ActorError("not now", target="listener", message_type="Notify", time=0.0))
+                else:
+                    self.heard.append(message.notification)
+                    message.reply.send(None)
+
+    def script(request):
+        if "half way" in str(request.turns):
+            return "done"
+        return say("", call("notify", "n", message="half way"))
+
+    listener = Choosy()
+    async with open_desk(ScriptedModel(script), listener=listener) as desk:
+        for name in ("slow", "other"):
+            await desk.outcome(await desk.submit(metadata={"a": name}))
+        await trio.sleep(10)
+    heard = [(told.metadata["a"], told.n) for told in listener.heard]
+    assert [n for name, n in heard if name == "slow"] == [1, 2]
+    assert [n for name, n in heard if name == "other"] == [1, 2]
+    assert listener.refused == 0
 
 
 async def test_cancel_ends_a_tool_that_is_running(autojump_clock):
