@@ -7,33 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    class BudgetSettings(Protocol):
-        """The section [budget]; 0 = no limit."""
-
-        @property
-        def daily_cost(self) -> float: ...
-        @property
-        def daily_tokens(self) -> int: ...
-        @property
-        def monthly_cost(self) -> float: ...
-        @property
-        def monthly_tokens(self) -> int: ...
-        @property
-        def task_cost(self) -> float: ...
-        @property
-        def task_tokens(self) -> int: ...
-        @property
-        def channel_daily_cost(self) -> float: ...
-        @property
-        def channel_daily_tokens(self) -> int: ...
-
+    from pegasus.settings import Budget
 
 SCOPES: Final = ("daily", "monthly", "task", "channel_daily")
 
 
-def is_limited(budget: BudgetSettings) -> bool:
+def is_limited(budget: Budget) -> bool:
     """Whether any budget is set."""
     return any(getattr(budget, f"{scope}_cost") or getattr(budget, f"{scope}_tokens") for scope in SCOPES)
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pegasus.models.base import Usage
+
+if TYPE_CHECKING:
+    from pegasus.settings import Price as PriceSettings
 
 READ_ON: Final = "2026-11-22"
 _MILLION: Final = 1_000_000
@@ -111,19 +114,6 @@ PRICES: Final[Mapping[str, Price]] = {
 _SUFFIX: Final = re.compile(r"(-\d{4}-\d\d-\d\d|-\d{4,8}|-latest|-preview|@.*|\[1m\])+$")
 _PRICED: Final = frozenset({"anthropic", "openai", "gemini"})
 _AT_HOME: Final = frozenset({"ollama", "offline"})
-
-
-class PriceSettings(Protocol):
-    """One section [prices."provider/model"]; below 0: as input."""
-
-    @property
-    def input(self) -> float: ...
-    @property
-    def output(self) -> float: ...
-    @property
-    def cache_read(self) -> float: ...
-    @property
-    def cache_write(self) -> float: ...
 
 
 class Prices:

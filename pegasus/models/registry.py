@@ -13,15 +13,17 @@ from pegasus.models.base import LanguageModel, ModelError
 from pegasus.models.breaker import Breaker, BreakerStatus
 from pegasus.models.fallback import FallbackModel
 from pegasus.models.limits import context_window
-from pegasus.models.roles import ROLES, Provider, check_choice, choices, find_providers, role_spec, split_spec
+from pegasus.models.roles import Provider, check_choice, choices, find_providers, role_spec, split_spec
+from pegasus.settings import MODEL_ROLES
 
 if TYPE_CHECKING:
     from pegasus.models.metering import Meter
     from pegasus.models.remote import RemoteModel
-    from pegasus.models.roles import ModelSettings, ProviderSettings
     from pegasus.models.sdk import Sdk
     from pegasus.models.sizing import Sizer
     from pegasus.models.tokens import TokenCounter
+    from pegasus.settings import Models as ModelSettings
+    from pegasus.settings import Provider as ProviderSettings
 
 
 class Models:
@@ -62,7 +64,7 @@ class Models:
         if spec is None:
             spec = role_spec(role, self._settings, self._providers, self.chosen)
             split_spec(spec, self._providers, f"models.{role}")
-            if role in ROLES:
+            if role in MODEL_ROLES:
                 self._specs[role, self.chosen] = spec
         return spec
 
@@ -73,7 +75,7 @@ class Models:
         """
         model = self._chain(self.name(role), f"models.{role}", lane)
         routes = self._settings.routes
-        if role not in ROLES or not routes:
+        if role not in MODEL_ROLES or not routes:
             return model
         from pegasus.models import sizing
         from pegasus.models.routing import RoutedModel

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-TYPES: Final = ("anthropic", "openai", "gemini", "ollama", "offline")
-ROLES: Final = ("default", "subagent", "compact", "reflection")
+from pegasus.settings import MODEL_ROLES, PROVIDER_TYPES
 
 OFFLINE: Final = "offline/stand-in"
 DEFAULTS: Final = (("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-5-5"), ("OPENAI_API_KEY", "openai/gpt-6.1-terra"))
@@ -22,47 +21,8 @@ _NEEDS_KEY: Final = frozenset({"anthropic", "openai", "gemini"})
 
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    from pegasus.models.routing import RouteSettings
-
-    class ModelSettings(Protocol):
-        """The section [models] of the settings."""
-
-        @property
-        def default(self) -> str: ...
-        @property
-        def subagent(self) -> str: ...
-        @property
-        def compact(self) -> str: ...
-        @property
-        def reflection(self) -> str: ...
-        @property
-        def fallback(self) -> Sequence[str]: ...
-        @property
-        def max_concurrent_calls(self) -> int: ...
-        @property
-        def timeout(self) -> float: ...
-        @property
-        def context_window(self) -> int: ...
-        @property
-        def choices(self) -> Sequence[str]: ...
-        @property
-        def breaker_failures(self) -> int: ...
-        @property
-        def breaker_pause(self) -> float: ...
-        @property
-        def routes(self) -> Mapping[str, RouteSettings]: ...
-
-    class ProviderSettings(Protocol):
-        """One section [providers.NAME]."""
-
-        @property
-        def type(self) -> str: ...
-        @property
-        def api_key(self) -> str: ...
-        @property
-        def base_url(self) -> str: ...
+    from pegasus.settings import Models as ModelSettings
+    from pegasus.settings import Provider as ProviderSettings
 
 
 class ModelConfigError(ValueError):
@@ -81,7 +41,7 @@ class Provider:
 
 def find_providers(configured: Mapping[str, ProviderSettings], env: Mapping[str, str]) -> dict[str, Provider]:
     """Every provider by name: the configured ones, and each type under its own name with the key the environment has."""
-    providers = {name: _built_in(name, env) for name in TYPES}
+    providers = {name: _built_in(name, env) for name in PROVIDER_TYPES}
     for name, settings in configured.items():
         providers[name] = _configured(name, settings, env)
     return providers
@@ -93,10 +53,10 @@ def _built_in(kind: str, env: Mapping[str, str]) -> Provider:
 
 def _configured(name: str, settings: ProviderSettings, env: Mapping[str, str]) -> Provider:
     """As configured. Only a section that says nothing but its type gets the environment's key: never another server."""
-    kind = settings.type or (name if name in TYPES else "")
+    kind = settings.type or (name if name in PROVIDER_TYPES else "")
     path = f"providers.{name}"
-    if kind not in TYPES:
-        raise ModelConfigError(f'{path}.type: found "{kind}"; allowed: {", ".join(TYPES)}')
+    if kind not in PROVIDER_TYPES:
+        raise ModelConfigError(f'{path}.type: found "{kind}"; allowed: {", ".join(PROVIDER_TYPES)}')
     if not settings.api_key and not settings.base_url and name == kind:
         return _built_in(kind, env)
     return Provider(name, kind, settings.api_key, settings.base_url)
@@ -115,7 +75,7 @@ def role_spec(role: str, settings: ModelSettings, providers: Mapping[str, Provid
 
     chosen: takes the place of the default of the settings.
     """
-    if role not in ROLES:
+    if role not in MODEL_ROLES:
         return role
     default = chosen or settings.default
     named: str = default if role == "default" else getattr(settings, role) or default
@@ -152,7 +112,7 @@ def choices(settings: ModelSettings, providers: Mapping[str, Provider], known: S
     """
     if settings.choices:
         return tuple(settings.choices)
-    named = [role_spec(role, settings, providers) for role in ROLES]
+    named = [role_spec(role, settings, providers) for role in MODEL_ROLES]
     named += [*settings.fallback, *(route.model for route in settings.routes.values())]
     for name, families in _FAMILIES.items():
         if providers[name].api_key and not providers[name].base_url:
@@ -210,7 +170,9 @@ def problems(settings: ModelSettings, configured: Mapping[str, ProviderSettings]
         providers = find_providers(configured, env)
     except ModelConfigError as error:
         return [str(error)]
-    specs = [(f"models.{role}", role_spec(role, settings, providers)) for role in ROLES if getattr(settings, role)]
+    specs = [
+        (f"models.{role}", role_spec(role, settings, providers)) for role in MODEL_ROLES if getattr(settings, role)
+    ]
     specs += [(f"models.fallback[{index}]", spec) for index, spec in enumerate(settings.fallback)]
     specs += [(f"models.choices[{index}]", spec) for index, spec in enumerate(settings.choices)]
     specs += [(f"models.routes.{name}.model", route.model) for name, route in settings.routes.items()]

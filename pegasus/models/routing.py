@@ -9,26 +9,8 @@ from pegasus.models.base import LanguageModel, ModelRequest, ModelResponse, User
 from pegasus.observe import get_logger
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
     from pegasus.messages import ChannelInfo
-
-    class RouteSettings(Protocol):
-        """One section [models.routes.NAME]; "" and 0 = no condition."""
-
-        @property
-        def model(self) -> str: ...
-        @property
-        def role(self) -> str: ...
-        @property
-        def channel(self) -> str: ...
-        @property
-        def media(self) -> str: ...
-        @property
-        def min_tokens(self) -> int: ...
-        @property
-        def max_tokens(self) -> int: ...
-
+    from pegasus.settings import Route
 
 _log = get_logger("models")
 
@@ -42,7 +24,7 @@ class Facts(NamedTuple):
     tokens: int = 0
 
 
-def fits(route: RouteSettings, facts: Facts) -> bool:
+def fits(route: Route, facts: Facts) -> bool:
     """Whether all conditions of the rule hold."""
     return (
         route.role in ("", facts.role)
@@ -53,7 +35,7 @@ def fits(route: RouteSettings, facts: Facts) -> bool:
     )
 
 
-def choose(routes: Iterable[RouteSettings], facts: Facts) -> str | None:
+def choose(routes: Iterable[Route], facts: Facts) -> str | None:
     """The model of the first rule that fits, None if none does."""
     return next((route.model for route in routes if fits(route, facts)), None)
 
@@ -73,7 +55,7 @@ class RoutedModel:
         self,
         model: LanguageModel,
         role: str,
-        routes: Iterable[RouteSettings],
+        routes: Iterable[Route],
         model_of: Callable[[str], LanguageModel],
         size: Callable[[ModelRequest], int],
     ) -> None:

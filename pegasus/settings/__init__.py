@@ -8,6 +8,8 @@ from pegasus.settings.checks import is_loopback
 from pegasus.settings.errors import Problem, SettingsError
 from pegasus.settings.load import changed_keys, load_settings, reload_settings, secrets_of
 from pegasus.settings.model import (
+    MODEL_ROLES,
+    PROVIDER_TYPES,
     Agent,
     Budget,
     Channel,
@@ -31,6 +33,8 @@ from pegasus.settings.model import (
 )
 
 __all__ = [
+    "MODEL_ROLES",
+    "PROVIDER_TYPES",
     "Agent",
     "Budget",
     "Channel",

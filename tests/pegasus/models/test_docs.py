@@ -15,9 +15,9 @@ from pegasus.models.openai import BASE_URLS
 from pegasus.models.pictures import MOST_BASE64, MOST_PIXELS
 from pegasus.models.prices import READ_ON, known_price
 from pegasus.models.remote import MAX_RETRIES
-from pegasus.models.roles import DEFAULTS, OFFLINE, TYPES, problems
+from pegasus.models.roles import DEFAULTS, OFFLINE, problems
 from pegasus.models.stops import _WORDS
-from pegasus.settings import Models, Source, load_settings
+from pegasus.settings import PROVIDER_TYPES, Models, Source, load_settings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
@@ -50,7 +50,7 @@ def test_defaults_types_addresses_and_numbers_are_the_real_ones() -> None:
     for variable, model in DEFAULTS:
         assert re.search(rf"`{variable}` \| `{re.escape(model)}`", PAGE)
     assert f"`{OFFLINE}`" in PAGE
-    assert all(f"| `{kind}` |" in PAGE for kind in TYPES)
+    assert all(f"| `{kind}` |" in PAGE for kind in PROVIDER_TYPES)
     assert all(f"`{url}`" in PAGE for url in BASE_URLS.values())
     assert f"up to {MAX_RETRIES + 1} attempts" in PAGE
     assert f"`models.timeout` ({Models().timeout:g} s)" in PAGE
