@@ -74,7 +74,6 @@ class Core:
         self._inputs: deque[Life | Request | str] = deque()  # str: the child whose start is to be tried again
         self._news = trio.Event()
         self._idle = self._held = False
-        self._guest: Life | None = None  # what is started by somebody else's task
         self._awaited: list[Life] = []  # whose start or end it waits for
         self._down_now: dict[Cell, None] = {}  # children whose run has ended, and that may come back
         self._context = copy_context()
@@ -246,8 +245,6 @@ class Core:
         cell.expect(child.mailbox)
         cell.life = life = Life(cell, child, cell.attempt, self)
         life.take_arguments()
-        if self._held:
-            self._guest = life
         if self.parallel:
             self._nursery.start_soon(life.run, name=cell.path)
         else:  # whoever's task this is, the child inherits from its supervisor
@@ -339,7 +336,7 @@ class Core:
         if cell is None or cell.life is not life:
             return False
         state = self.table.entries[life.child.name].state
-        return state is State.STARTING or (state is State.UP and life in self._inputs)
+        return state is State.STARTING or (state is State.UP and life.done)
 
     def abort_start(self, life: Life, *, forget: bool) -> None:
         """Nobody waits for this start any more."""
@@ -378,8 +375,9 @@ class Core:
         """Stop everything, in order, and end, whatever is going on."""
         self.ending = True
         self._work.cancel(reason="the supervisor is told to stop")
-        if self._guest is not None:
-            self._guest.settle()
+        if self._held:  # then nobody is awaited but by the one who holds it
+            for life in self._awaited:
+                life.settle()
 
     def kill(self, reason: str) -> None:
         """Time is up: cancel every child at once, and end."""
@@ -399,7 +397,6 @@ class Core:
 
     def release(self) -> None:
         self._held = False
-        self._guest = None
         if self._inputs or self.table.pending:
             self._news.set()
 
