@@ -60,7 +60,8 @@ class Ref(Generic[M]):
         nobody could hear of that, it is ActorDied.
         """
         await checkpoint()
-        await self.send(message)
+        if not self._cell.offer(message):
+            await self._cell.wait_for_room(message)
 
     def tell_nowait(self, message: M) -> None:
         """Send without waiting; MailboxFull when there is no room. Otherwise as `tell`."""
