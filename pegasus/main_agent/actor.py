@@ -247,23 +247,24 @@ class _Agent:
     async def stop(self, by: str, channel: ChannelInfo | None = None, n: int | None = None) -> tuple[Ended, ...]:
         """End the running thought and the tasks of this channel (None: all); returns when nothing of it runs any more.
 
+        A thought that came to its end by itself, after all, was not ended.
         n: the item that says so. If a crash came before its answer, what it had ended by then is told, and no other thought is ended.
         """
         ended = [self.ended_before[n]] if n in self.ended_before else []
         running = None if ended else self.running
         if running is not None:
             thought = Ended("thought", running.about, trio.current_time() - running.since)
-            ended.append(thought)
             self.stopped_by = by
             if n is not None:
                 running.told.update(stop=n, what=thought.what, seconds=thought.seconds)
             running.elsewhere = channel is not None and channel.address != running.work.item.message.channel.address
             running.scope.cancel()
-        if self.make_works is not None:
-            ended += await self.make_works().stop(by, channel)
+        tasks = await self.make_works().stop(by, channel) if self.make_works is not None else ()
         if running is not None:
             await running.ended.wait()
-        return tuple(ended)
+            if running.scope.cancelled_caught:
+                ended.append(thought)
+        return (*ended, *tasks)
 
     def status(self) -> AgentStatus:
         running = self.running

@@ -291,3 +291,17 @@ async def test_a_skill_whose_model_has_gone_meanwhile_is_gone_on_with_by_the_usu
     async with open_world(model, disk=disk, skills=folders) as again:
         assert (await again.next_reply()).text == "fixed"
         await again.idle()
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_stop_says_that_it_ended_what_it_ended(autojump_clock, turns):
+    """Whatever the thought was just doing: one that came to its end by itself was not ended."""
+    async with open_world(ScriptedModel([say("", reply("r1", "done"))])) as world:
+        await world.say("quick")
+        for _ in range(turns):
+            await trio.lowlevel.checkpoint()
+        ended = await world.stop_thinking()
+        await world.idle()
+        lines = world.session()
+    stopped = [line for line in lines if line.get("metadata", {}).get("type") == "stopped"]
+    assert [one.what for one in ended] == ["quick"] * (len(stopped) or not lines)
