@@ -99,7 +99,7 @@ async def _get(exchange: Exchange, timeout: float | None) -> object:
     me = busy_actor()
     life = exchange.target.life
     if exchange.open and life is not None and exchange.target.is_hopeless():
-        exchange.target.strand(life.core, exchange)
+        exchange.target.strand(life.siblings, exchange)
     if me is not None and exchange.open:
         _refuse_circle(me, exchange)
         me.waits_for, exchange.asker = exchange, me

@@ -25,7 +25,7 @@ from actors._spec import Mailbox, Overflow
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from actors._core import Core
+    from actors._children import Children
     from actors._exits import Exit
     from actors._life import Life
 
@@ -273,10 +273,10 @@ class Cell:
     def is_hopeless(self) -> bool:
         """Whether it is down, and the current task must not wait for it, since it is itself waited for."""
         life = self.life
-        return life is not None and life.done and life.core.held_up_by(current_task())
+        return life is not None and life.done and life.siblings.held_up_by(current_task())
 
-    def strand(self, core: Core, only: Exchange | None = None) -> None:
-        """It is down, and `core` waits for somebody else: what that one waits for here becomes dead letters.
+    def strand(self, siblings: Children, only: Exchange | None = None) -> None:
+        """It is down, and one of its siblings is waited for: what that one waits for here becomes dead letters.
 
         only: of the current task, which is about to wait.
         """
@@ -286,7 +286,7 @@ class Cell:
             exchange = exchange_of(message)
             if exchange is None or not exchange.open:
                 kept.append(message)
-            elif exchange is only or core.held_up_by(exchange.task):
+            elif exchange is only or siblings.held_up_by(exchange.task):
                 self.bury(message, HOPELESS)
             else:
                 kept.append(message)
@@ -294,7 +294,7 @@ class Cell:
         senders = self.senders or deque()
         for place in tuple(senders):
             task, message = place
-            if core.held_up_by(task):
+            if siblings.held_up_by(task):
                 senders.remove(place)
                 self._strand_in_line(message)
                 reschedule(task)

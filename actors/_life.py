@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from actors._cell import Cell
+    from actors._children import Children
     from actors._core import Core
     from actors._events import Event
     from actors._reply import Exchange
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
 
 
 class Life:
-    """One run. held: the open questions it has taken. stopping: it was told to stop. done: it has ended."""
+    """One run. held: the open questions it has taken. stopping: it was told to stop. done: it has ended.
+
+    siblings: all children of its supervisor, itself included.
+    """
 
     __slots__ = (
         "_ended",
@@ -46,7 +50,6 @@ class Life:
         "attempt",
         "cell",
         "child",
-        "core",
         "current",
         "done",
         "exit",
@@ -56,6 +59,7 @@ class Life:
         "nested",
         "reads",
         "scope",
+        "siblings",
         "since",
         "stop_deadline",
         "stopping",
@@ -64,11 +68,11 @@ class Life:
         "up",
     )
 
-    def __init__(self, cell: Cell, child: Child[Never], attempt: int, core: Core) -> None:
+    def __init__(self, cell: Cell, child: Child[Never], attempt: int, siblings: Children) -> None:
         self.cell = cell
         self.child = child
         self.attempt = attempt
-        self.core = core
+        self.siblings = siblings
         self.scope = trio.CancelScope()
         self._starter: Task | None = None
         self.task: Task | None = None
@@ -135,7 +139,7 @@ class Life:
         if self._ended is not None:
             self._ended.set()
         self.cell.check_gone()
-        self.core.is_over(self)
+        self.siblings.is_over(self)
 
     def _let_go(self, exit: Exit) -> None:
         """What is in hand dies with the actor if it did not end in peace; whoever waits for an answer hears of it."""
@@ -214,7 +218,7 @@ class Life:
         now = trio.current_time()
         if self.cell.system.hub.heard:
             self.publish(Started(path=self.cell.path, time=now, attempt=self.attempt))
-        self.core.is_up(self, now)
+        self.siblings.is_up(self, now)
         self.settle()
 
     def settle(self) -> None:

@@ -63,7 +63,7 @@ class Request:
 async def start_child(core: Core, child: Child[Never]) -> Cell:
     core.shape.check_also(child)
     _refuse_if_ending(core)
-    if core.parallel:
+    if core.children.parallel:
         await _start_new(core, child)
     elif core.is_idle:
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -74,7 +74,7 @@ async def start_child(core: Core, child: Child[Never]) -> Cell:
             core.release()
     else:
         await _perform(core, partial(_start_new, core, child), partial(_take_back, core, forget=True))
-    return core.cell_of(child.name)
+    return core.children.cell_of(child.name)
 
 
 async def stop_child(core: Core, name: str) -> None:
@@ -119,7 +119,7 @@ def _add_new(core: Core, child: Child[Never]) -> Cell:
     entry = core.table.entries.get(child.name)
     if entry is not None:
         raise _error(core, f"a child {child.name!r} is there already ({entry.state.value})")
-    return core.add(child)
+    return core.children.add(child)
 
 
 async def _restart(core: Core, name: str) -> Life:
@@ -130,9 +130,9 @@ async def _restart(core: Core, name: str) -> Life:
 
 
 async def _come_up(core: Core, name: str, *, new: bool) -> Life:
-    life = core.spawn(name)
+    life = core.children.spawn(name)
     try:
-        await (life.wait_settled() if core.parallel else core.see_settled(life))
+        await (life.wait_settled() if core.children.parallel else core.children.see_settled(life))
     except trio.Cancelled:
         if not core.ending:
             _leave_start(core, life, forget=new)
@@ -142,16 +142,16 @@ async def _come_up(core: Core, name: str, *, new: bool) -> Life:
     if core.ending and not life.done:
         raise _error(core, STOPPING)
     if not core.ending:
-        core.start_failed(life, forget=new)
+        core.children.put_down(name, forget=new)
     raise _did_not_start(life)
 
 
 def _leave_start(core: Core, life: Life, *, forget: bool) -> None:
     """Nobody waits for it any more; meanwhile it may have come up, failed, or been stopped by somebody else."""
     if life.done and not life.up:
-        core.start_failed(life, forget=forget)
-    elif core.may_abort(life):
-        core.abort_start(life, forget=forget)
+        core.children.put_down(life.child.name, forget=forget)
+    elif core.children.may_abort(life):
+        core.children.abort(life, forget=forget)
     else:
         core.put(Request(partial(_take_back, core, life, forget=forget)))
 
@@ -162,20 +162,20 @@ async def _take_back(core: Core, life: Life, *, forget: bool) -> None:
     entry = core.table.entries.get(name)
     if entry is None or entry.child is not life.child:
         return
-    now = core.cells[name].life
+    now = core.children.cells[name].life
     if entry.state in RUNNING and now is not None:
         now.stop()
         now.kill("its start was cancelled")
-        await core.stop_children((name,), patient=True)
+        await core.children.stop((name,), patient=True)
     if name in core.table.entries:
-        core.start_failed(life, forget=forget)
+        core.children.put_down(name, forget=forget)
 
 
 async def _stop(core: Core, name: str) -> None:
     if _entry(core, name).state in RUNNING:
-        await core.stop_children((name,), patient=True)
+        await core.children.stop((name,), patient=True)
     else:
-        core.call_off(name)
+        core.children.call_off(name)
 
 
 async def _delete(core: Core, name: str) -> None:
@@ -183,7 +183,7 @@ async def _delete(core: Core, name: str) -> None:
     if entry.state is not State.DOWN:
         raise _error(core, f"{name!r} is {entry.state.value}; stop it before you delete it")
     core.table.remove(name)
-    core.close(name, "the actor was deleted")
+    core.children.close(name, "the actor was deleted")
 
 
 # ------------------------------------------------------------ refusals

@@ -44,7 +44,7 @@ class Supervisor:
 
     def ref(self, path: str) -> Ref[M]:
         """The address of an actor below, whether it exists yet or not."""
-        return Ref(self._core.cell_of(path))
+        return Ref(self._core.children.cell_of(path))
 
     async def start_child(self, child: Child[M]) -> Ref[M]:
         """Start one more child, the last in start order, and wait until it is up.
@@ -80,7 +80,7 @@ class Supervisor:
 
     def shutdown_budget(self) -> float:
         """The longest that `stop` can take, in seconds, as long as nobody resists being cancelled for good."""
-        return self._core.longest_stop()
+        return self._core.children.longest_stop()
 
     async def stop(self) -> None:
         """Stop all children, the last started first, and wait for it; called from below, only ask for it.

@@ -67,7 +67,7 @@ def info_of_core(core: Core) -> ActorInfo:
         core.path,
         state,
         attempt=core.attempt,
-        shutdown_budget=_finite(core.longest_stop()),
+        shutdown_budget=_finite(core.children.longest_stop()),
         children=children_of(core),
     )
 
@@ -78,7 +78,7 @@ def children_of(core: Core) -> tuple[ActorInfo, ...]:
 
 
 def _info(core: Core, entry: Entry) -> ActorInfo:
-    cell = core.cells[entry.child.name]
+    cell = core.children.cells[entry.child.name]
     life = cell.life
     running = life if life is not None and not life.done else None
     now = trio.current_time()
@@ -102,7 +102,7 @@ def _info(core: Core, entry: Entry) -> ActorInfo:
         message_age=now - running.since if running is not None and in_hand else None,
         deadline=_finite(deadline - now),
         waiting_at=location_of(running.task) if running is not None and (in_hand or running.stopping) else None,
-        shutdown_budget=_finite(core.longest_stop_of(entry.child)),
+        shutdown_budget=_finite(core.children.longest_stop_of(entry.child)),
         children=_nested(running),
     )
 

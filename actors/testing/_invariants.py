@@ -30,11 +30,11 @@ def check_tree(supervisor: Supervisor) -> None:
 
 def problems_of(core: Core) -> list[str]:
     """What is wrong with one supervisor and its children; nested ones are left out."""
-    if list(core.table.entries) != list(core.cells):
-        return [f"{_name(core)} has children {list(core.table.entries)} and addresses {list(core.cells)}"]
+    if list(core.table.entries) != list(core.children.cells):
+        return [f"{_name(core)} has children {list(core.table.entries)} and addresses {list(core.children.cells)}"]
     return [
         f"{cell.path}: {problem}"
-        for name, cell in core.cells.items()
+        for name, cell in core.children.cells.items()
         for problem in (*_messages(cell), *_life(core, name, cell), *_closed(core, name, cell))
     ]
 
@@ -78,7 +78,7 @@ def _closed(core: Core, name: str, cell: Cell) -> Iterator[str]:
 
 def _below(core: Core) -> Iterator[Core]:
     yield core
-    for cell in core.cells.values():
+    for cell in core.children.cells.values():
         if cell.life is not None:
             for nested in cell.life.nested:
                 yield from _below(nested)

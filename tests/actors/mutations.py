@@ -173,9 +173,9 @@ MUTATIONS = [
     # -------------------------------------------------------- the supervisor's task
     Mutation(
         "an end of another child of that name counts",
-        "_core",
-        " or self.cells[name].life is not life:",
-        ":",
+        "_children",
+        "cell is not None and cell.life is life",
+        "cell is not None",
         SUPERVISOR,
     ),
     Mutation(
@@ -187,7 +187,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the next child does not wait until this one is up",
-        "_core",
+        "_children",
         "        await self.see_settled(life)\n        return life",
         "        await trio.lowlevel.checkpoint()\n        return life",
         SUPERVISOR,
@@ -201,21 +201,21 @@ MUTATIONS = [
     ),
     Mutation(
         "whose restart is called off keeps its messages",
-        "_core",
+        "_children",
         '                self.close(other, f"its',
         '                str(f"its',
         SUPERVISOR,
     ),
     Mutation(
         "a start that was cancelled is taken up again",
-        "_core",
-        "            self._down(name, forget=self._aborted.pop(life))\n        else:",
-        "            self.table.down(name)\n        else:",
+        "_children",
+        "        if not self.put_down_aborted(life):\n",
+        "        if True:\n",
         SUPERVISOR,
     ),
     Mutation(
         "a pool stops its children one after the other",
-        "_core",
+        "_children",
         "for some in [names] if self.parallel else",
         "for some in",
         POOL,
@@ -263,7 +263,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the budget is that of the slowest child",
-        "_core",
+        "_children",
         "else math.fsum(each)\n",
         "else max(each, default=0.0)\n",
         SUPERVISOR,
@@ -344,7 +344,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a child does not hold the questions that it is given",
-        "_core",
+        "_children",
         "        life.take_arguments()\n",
         "",
         POOL,

@@ -62,7 +62,7 @@ def takes_messages_while_down(root: Supervisor) -> None:
 
 
 def forgets_an_address(root: Supervisor) -> None:
-    del root._core.cells["counter"]
+    del root._core.children.cells["counter"]
 
 
 BREAKS = {
@@ -99,7 +99,7 @@ def snapshot(root: Supervisor) -> Callable[[], None]:
     counter, inner = cell_of(root, "counter"), cell_of(root, "below/inner")
 
     def undo() -> None:
-        root._core.cells = {"counter": counter, "below": root._core.cells["below"]}
+        root._core.children.cells = {"counter": counter, "below": root._core.children.cells["below"]}
         root._core.table.entries["counter"].state = State.UP
         counter.sent = inner.handled = 0
         counter.queue.clear()
