@@ -126,13 +126,13 @@ class _Journal:
                 await self._do(None, inbox)
 
     async def _serve(self, inbox: Inbox[JournalMessage], due: trio.CancelScope) -> None:
-        """Until a flush is due, which ends a wait only: what is done with the disk is never cut short."""
+        """Until a flush is due, which ends a wait only: what is done with the disk is never cut short (`Disk.run`)."""
         while True:
             message, self._left = self._left, None
             if message is None:
-                due.deadline = self._flush_at
+                if due.deadline != self._flush_at:
+                    due.deadline = self._flush_at
                 message = await inbox.receive()
-                due.deadline = math.inf
             await self._do(message, inbox)
 
     async def _do(self, message: JournalMessage | None, inbox: Inbox[JournalMessage]) -> None:
