@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -54,7 +53,7 @@ class FollowedModel:
 
 def make_models(settings: Settings, meter: Callable[[], Meter] | None = None) -> Models:
     """The models of these settings. Raises ModelConfigError."""
-    return Models(settings.models, settings.providers, env=os.environ, rng=Random(), meter=meter)  # noqa: S311 jitter only
+    return Models(settings.models, settings.providers, rng=Random(), meter=meter)  # noqa: S311 jitter only
 
 
 class Reloader:

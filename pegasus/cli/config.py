@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from pegasus.cli.options import Options
 from pegasus.host import Home
 from pegasus.settings import Settings, SettingsError
@@ -33,7 +31,7 @@ def check_rooms(home: Home, settings: Settings) -> None:
     from pegasus.models.roles import problems as model_problems
 
     found = []
-    for line in model_problems(settings.models, settings.providers, os.environ):
+    for line in model_problems(settings.models, settings.providers):
         key = line.partition(":")[0].partition("[")[0]
         found.append(f"{settings.origins.get(key, 'defaults')}: {line}")
     if settings.agent.persona:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,7 +62,7 @@ def _asked(path: Path) -> bool:
 def _model_line(settings: Settings) -> str:
     from pegasus.models.roles import OFFLINE, find_providers, role_spec
 
-    model = role_spec("default", settings.models, find_providers(settings.providers, os.environ))
+    model = role_spec("default", settings.models, find_providers(settings.providers))
     if settings.models.default:
         return f"Model: {model}, as models.default says."
     if model == OFFLINE:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 
@@ -69,7 +68,7 @@ def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
             yield f"agent {skill.agent!r}: there is no such type of task; there are: {', '.join(types.names())}"
     if skill.model:
         try:
-            providers = find_providers(settings.providers, os.environ)
+            providers = find_providers(settings.providers)
             split_spec(role_spec(skill.model, settings.models, providers), providers, "model")
         except ModelConfigError as error:
             yield str(error)

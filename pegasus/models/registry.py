@@ -30,9 +30,9 @@ class Models:
     """Hands out LanguageModels by role ("default", "subagent", "compact", "reflection") or by `<provider>/<model>`.
 
     Making it imports nothing and opens nothing. At most `max_concurrent_calls` calls run at a time in each lane, first come
-    first served; a lane of its own keeps a conversation from waiting behind background work. env: where keys of providers
-    that are not configured come from. meter: gives what counts and limits calls; None: nothing does.
-    chosen: what takes the place of the default model of the settings (see `choose`). Raises ModelConfigError.
+    first served; a lane of its own keeps a conversation from waiting behind background work. meter: gives what counts and
+    limits calls; None: nothing does. chosen: what takes the place of the default model of the settings (see `choose`). Raises
+    ModelConfigError.
     """
 
     def __init__(
@@ -40,7 +40,6 @@ class Models:
         settings: ModelSettings,
         providers: Mapping[str, ProviderSettings],
         *,
-        env: Mapping[str, str],
         rng: random.Random,
         meter: Callable[[], Meter] | None = None,
     ) -> None:
@@ -49,7 +48,7 @@ class Models:
         self._meter = meter
         self._breakers: dict[str, Breaker] = {}
         self._sizer: Sizer | None = None
-        self._providers = find_providers(providers, env)
+        self._providers = find_providers(providers)
         self._rng = rng
         self._permits: dict[str, trio.Semaphore] = {}
         self._sdks: dict[str, Sdk] = {}

@@ -39,26 +39,20 @@ class Provider:
     base_url: str = ""
 
 
-def find_providers(configured: Mapping[str, ProviderSettings], env: Mapping[str, str]) -> dict[str, Provider]:
-    """Every provider by name: the configured ones, and each type under its own name with the key the environment has."""
-    providers = {name: _built_in(name, env) for name in PROVIDER_TYPES}
-    for name, settings in configured.items():
-        providers[name] = _configured(name, settings, env)
-    return providers
+def find_providers(configured: Mapping[str, ProviderSettings]) -> dict[str, Provider]:
+    """Every provider by name: each type under its own name, and the configured ones.
+
+    What the environment says of keys and addresses is in the settings already (`settings.layers`).
+    """
+    providers = {name: Provider(name, name) for name in PROVIDER_TYPES}
+    return providers | {name: _configured(name, settings) for name, settings in configured.items()}
 
 
-def _built_in(kind: str, env: Mapping[str, str]) -> Provider:
-    return Provider(kind, kind, env.get(_KEYS.get(kind, ""), ""), env.get(f"{kind.upper()}_BASE_URL", ""))
-
-
-def _configured(name: str, settings: ProviderSettings, env: Mapping[str, str]) -> Provider:
-    """As configured. Only a section that says nothing but its type gets the environment's key: never another server."""
+def _configured(name: str, settings: ProviderSettings) -> Provider:
     kind = settings.type or (name if name in PROVIDER_TYPES else "")
     path = f"providers.{name}"
     if kind not in PROVIDER_TYPES:
         raise ModelConfigError(f'{path}.type: found "{kind}"; allowed: {", ".join(PROVIDER_TYPES)}')
-    if not settings.api_key and not settings.base_url and name == kind:
-        return _built_in(kind, env)
     return Provider(name, kind, settings.api_key, settings.base_url)
 
 
@@ -164,10 +158,10 @@ def _is_http(url: str) -> bool:
         return False
 
 
-def problems(settings: ModelSettings, configured: Mapping[str, ProviderSettings], env: Mapping[str, str]) -> list[str]:
+def problems(settings: ModelSettings, configured: Mapping[str, ProviderSettings]) -> list[str]:
     """Everything wrong with the models and providers of these settings, one line each; [] if all is well."""
     try:
-        providers = find_providers(configured, env)
+        providers = find_providers(configured)
     except ModelConfigError as error:
         return [str(error)]
     specs = [

@@ -74,7 +74,7 @@ async def _converse(form: str, encoding: str, rounds: int) -> Sequence[Estimate]
     async with open_provider(script, keep=1) as server:
         url = server.url if form == "anthropic" else server.openai_url
         settings = {form: Provider(type=form, api_key="key", base_url=url)}
-        models = Models(ModelSettings(default=f"{form}/m"), settings, env={}, rng=random.Random(1))
+        models = Models(ModelSettings(default=f"{form}/m"), settings, rng=random.Random(1))
         try:
             return await _talk(models, texts[0]["text"], [entry["text"] for entry in texts[2::2]])
         finally:

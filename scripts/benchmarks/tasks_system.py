@@ -156,7 +156,7 @@ def remote(server: Provider, wire: Wire) -> Models:
     """The real models room, with a provider on loopback."""
     known = sections.Models(default="bench/steps", max_concurrent_calls=5)
     bench = sections.Provider(type=wire.name, api_key="no-key", base_url=server.base_url(wire))
-    return Models(known, {"bench": bench}, env={}, rng=Random(0))
+    return Models(known, {"bench": bench}, rng=Random(0))
 
 
 @asynccontextmanager

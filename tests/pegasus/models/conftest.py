@@ -34,7 +34,6 @@ async def opened(form: str, server: ProviderServer, **settings: object) -> Async
     models = Models(
         ModelSettings(default=f"{form}/test-model", **{"timeout": 3000.0, **settings}),
         {form: provider_of(form, server)},
-        env={},
         rng=random.Random(1),
     )
     await models.warm_up()

@@ -256,7 +256,7 @@ async def test_the_text_of_a_slow_probe_takes_the_place_of_the_others(autojump_c
 
 
 async def test_chains_share_the_breaker_of_a_model_and_tell_of_it(rng) -> None:
-    made = Models(ModelSettings(default="ollama/a", fallback=("ollama/b",), breaker_failures=1), {}, env={}, rng=rng)
+    made = Models(ModelSettings(default="ollama/a", fallback=("ollama/b",), breaker_failures=1), {}, rng=rng)
     assert dict(made.breakers()) == {}
     first_breaker(made.get()).failed("down")
     assert first_breaker(made.get("subagent", "conversation")).state == "open"

@@ -29,7 +29,7 @@ def test_the_examples_are_good_settings(example: str, tmp_path: Path) -> None:
     file.write_text(example, encoding="utf-8")
     keys = {"ANTHROPIC_API_KEY": "key", "OPENAI_API_KEY": "key", "GEMINI_API_KEY": "key"}
     settings = load_settings(Source(file), keys)
-    assert problems(settings.models, settings.providers, {}) == []
+    assert problems(settings.models, settings.providers) == []
 
 
 def test_the_line_of_a_call_is_one() -> None:

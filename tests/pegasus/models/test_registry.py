@@ -18,9 +18,11 @@ from pegasus.testing.provider_answer import Answer, refuse
 from pegasus.testing.scripted import ScriptedModel, down, say
 from tests.pegasus.models.conftest import provider_of, request
 
+ANTHROPIC = {"anthropic": Provider(api_key="k")}
 
-def models(settings: ModelSettings, providers: dict[str, Provider] | None = None, **env: str) -> Models:
-    return Models(settings, providers or {}, env=env, rng=random.Random(1))
+
+def models(settings: ModelSettings, providers: dict[str, Provider] | None = None) -> Models:
+    return Models(settings, providers or {}, rng=random.Random(1))
 
 
 async def ask(model: LanguageModel) -> ModelResponse:
@@ -34,7 +36,7 @@ async def test_without_a_key_it_answers_offline() -> None:
 
 
 async def test_a_role_gives_the_same_model_again() -> None:
-    made = models(ModelSettings(default="anthropic/a", subagent="anthropic/b"), ANTHROPIC_API_KEY="k")
+    made = models(ModelSettings(default="anthropic/a", subagent="anthropic/b"), ANTHROPIC)
     assert made.get() is made.get("default") is made.get("compact")
     assert made.get("subagent").name == "anthropic/b"
     assert made.get("anthropic/c").name == "anthropic/c"
@@ -102,7 +104,7 @@ async def test_when_all_fail_the_error_is_the_first_ones_with_what_the_others_sa
 
 
 async def test_the_context_window_is_the_setting_or_what_is_known() -> None:
-    assert models(ModelSettings(default="openai/gpt-4o"), OPENAI_API_KEY="k").context_window() == 128_000
+    assert models(ModelSettings(default="openai/gpt-4o"), {"openai": Provider(api_key="k")}).context_window() == 128_000
     assert models(ModelSettings(context_window=5)).context_window("compact") == 5
 
 
@@ -118,7 +120,7 @@ def test_nothing_heavy_is_imported_before_a_provider_is_used() -> None:
     """Start-up must not pay for an SDK, nor for what only remote models need."""
     code = (
         "import sys, random, os; from pegasus.models import Models; from pegasus.settings import Models as S\n"
-        "Models(S(), {}, env={}, rng=random.Random(1)).get()\n"
+        "Models(S(), {}, rng=random.Random(1)).get()\n"
         "heavy = {'anthropic', 'openai', 'httpx', 'httpx2', 'pydantic', 'asyncio', 'pegasus.models.remote'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
@@ -128,8 +130,8 @@ def test_nothing_heavy_is_imported_before_a_provider_is_used() -> None:
 
 def test_only_the_sdk_of_the_configured_provider_is_imported() -> None:
     code = (
-        "import sys, random, trio; from pegasus.models import Models; from pegasus.settings import Models as S\n"
-        "made = Models(S(default='ollama/x', fallback=('anthropic/y',)), {}, env={'ANTHROPIC_API_KEY': 'k'}, rng=random.Random(1))\n"
+        "import sys, random, trio; from pegasus.models import Models; from pegasus.settings import Models as S, Provider\n"
+        "made = Models(S(default='ollama/x', fallback=('anthropic/y',)), {'anthropic': Provider(api_key='k')}, rng=random.Random(1))\n"
         "made.get(); trio.run(made.warm_up); print(sorted({'anthropic', 'openai'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -138,7 +140,7 @@ def test_only_the_sdk_of_the_configured_provider_is_imported() -> None:
 
 async def test_a_conversation_does_not_wait_behind_background_work() -> None:
     """Tasks may hold every place of their lane; the Main Agent has places of its own."""
-    made = models(ModelSettings(default="anthropic/a", max_concurrent_calls=1), ANTHROPIC_API_KEY="k")
+    made = models(ModelSettings(default="anthropic/a", max_concurrent_calls=1), ANTHROPIC)
     work, talk = made.get("subagent"), made.get("default", "conversation")
     assert work is made.get("default")
     assert work._permits is not talk._permits

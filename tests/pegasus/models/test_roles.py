@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pegasus.models.limits import context_window
 from pegasus.models.roles import ModelConfigError, default_spec, find_providers, problems, role_spec, split_spec
-from pegasus.settings import Models, Provider
+from pegasus.settings import Models, Provider, Source, load_settings
 
 
 def test_without_any_key_it_is_the_stand_in() -> None:
-    assert default_spec(find_providers({}, {})) == "offline/stand-in"
+    assert default_spec(find_providers({})) == "offline/stand-in"
 
 
 @pytest.mark.parametrize(
@@ -24,42 +26,43 @@ def test_without_any_key_it_is_the_stand_in() -> None:
     ],
 )
 def test_the_default_is_the_first_provider_with_a_key(env: dict[str, str], provider: str) -> None:
-    for configured in ({}, {"anthropic": Provider("anthropic"), "openai": Provider("openai")}):
-        assert default_spec(find_providers(configured, env)).startswith(provider + "/")
+    assert default_spec(find_providers(load_settings(Source(), env).providers)).startswith(provider + "/")
 
 
 def test_a_key_in_the_settings_counts_as_one() -> None:
-    providers = find_providers({"anthropic": Provider("anthropic", api_key="k")}, {})
+    providers = find_providers({"anthropic": Provider("anthropic", api_key="k")})
     assert default_spec(providers).startswith("anthropic/")
 
 
 def test_roles_that_are_not_named_fall_back_to_default() -> None:
     settings = Models(default="openai/a", compact="ollama/b")
-    specs = [
-        role_spec(role, settings, find_providers({}, {})) for role in ("default", "subagent", "compact", "reflection")
-    ]
+    specs = [role_spec(role, settings, find_providers({})) for role in ("default", "subagent", "compact", "reflection")]
     assert specs == ["openai/a", "openai/a", "ollama/b", "openai/a"]
 
 
 def test_a_model_may_be_named_where_a_role_is_expected() -> None:
-    assert role_spec("openai/x", Models(default="openai/a"), find_providers({}, {})) == "openai/x"
+    assert role_spec("openai/x", Models(default="openai/a"), find_providers({})) == "openai/x"
 
 
 def test_a_model_id_may_have_slashes_of_its_own() -> None:
-    provider, model = split_spec("ollama/library/llama3:8b", find_providers({}, {}), "models.default")
+    provider, model = split_spec("ollama/library/llama3:8b", find_providers({}), "models.default")
     assert (provider.name, model) == ("ollama", "library/llama3:8b")
 
 
-def test_a_key_of_the_environment_never_goes_to_another_server() -> None:
-    configured = {"openai": Provider("openai", base_url="http://elsewhere:1"), "corp": Provider("openai")}
-    providers = find_providers(configured, {"OPENAI_API_KEY": "secret"})
-    assert providers["openai"].api_key == ""
+def test_what_a_section_leaves_out_is_of_the_environment_only_under_the_name_of_its_type(tmp_path: Path) -> None:
+    """Interfaces section 2: those are the defaults of their keys, which a file says otherwise, with "" too."""
+    file = tmp_path / "pegasus.toml"
+    file.write_text(
+        '[providers.openai]\nbase_url = "http://proxy:1"\n'
+        '[providers.anthropic]\napi_key = ""\n'
+        '[providers.corp]\ntype = "openai"\nbase_url = "http://elsewhere:1"\n'
+    )
+    keys = {"OPENAI_API_KEY": "o", "ANTHROPIC_API_KEY": "a", "OLLAMA_BASE_URL": "http://box:1"}
+    providers = find_providers(load_settings(Source(file), keys).providers)
+    assert (providers["openai"].api_key, providers["openai"].base_url) == ("o", "http://proxy:1")
+    assert providers["anthropic"].api_key == ""
     assert providers["corp"].api_key == ""
-
-
-def test_addresses_of_the_environment_are_used_with_its_keys() -> None:
-    providers = find_providers({"anthropic": Provider("anthropic")}, {"ANTHROPIC_BASE_URL": "http://proxy:1"})
-    assert providers["anthropic"].base_url == "http://proxy:1"
+    assert providers["ollama"].base_url == "http://box:1"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +83,7 @@ def test_addresses_of_the_environment_are_used_with_its_keys() -> None:
 def test_each_mistake_is_named_with_its_key(
     settings: Models, configured: dict[str, Provider], words: list[str]
 ) -> None:
-    found = problems(settings, configured, {})
+    found = problems(settings, configured)
     assert len(found) == 1
     assert all(word in found[0] for word in words)
     assert "schlüssel" not in found[0]
@@ -89,12 +92,12 @@ def test_each_mistake_is_named_with_its_key(
 def test_good_settings_have_no_problems() -> None:
     configured = {"lab": Provider("openai", base_url="http://localhost:1234/v1"), "gemini": Provider(api_key="k")}
     settings = Models(default="lab/x", subagent="gemini/y", compact="ollama/z", fallback=("offline/stand-in",))
-    assert problems(settings, configured, {}) == []
+    assert problems(settings, configured) == []
 
 
 def test_a_secret_is_not_in_an_error() -> None:
     with pytest.raises(ModelConfigError) as caught:
-        split_spec("a/x", find_providers({"a": Provider("openai", "geheim nis")}, {}), "models.default")
+        split_spec("a/x", find_providers({"a": Provider("openai", "geheim nis")}), "models.default")
     assert "geheim" not in str(caught.value)
 
 

@@ -92,7 +92,7 @@ async def test_size_is_only_measured_where_a_rule_asks_for_it() -> None:
 
 
 def models(**settings: object) -> Models:
-    return Models(ModelSettings(default="ollama/own", **settings), {}, env={}, rng=random.Random(1))
+    return Models(ModelSettings(default="ollama/own", **settings), {}, rng=random.Random(1))
 
 
 def test_rules_hold_for_roles_and_not_for_models_that_were_named() -> None:

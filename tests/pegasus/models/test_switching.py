@@ -27,8 +27,8 @@ from pegasus.storage.journal import journal
 PROVIDERS = {"lab": Provider(type="openai", base_url="http://127.0.0.1:1/v1")}
 
 
-def models(settings: ModelSettings | None = None, **env: str) -> Models:
-    return Models(settings or ModelSettings(default="lab/a"), PROVIDERS, env=env, rng=random.Random(1))
+def models(settings: ModelSettings | None = None, **more: Provider) -> Models:
+    return Models(settings or ModelSettings(default="lab/a"), {**PROVIDERS, **more}, rng=random.Random(1))
 
 
 # ------------------------------------------------------------------ what can be chosen
@@ -57,7 +57,7 @@ def test_a_choice_takes_the_place_of_the_default_of_the_settings() -> None:
     ],
 )
 def test_what_cannot_work_is_refused_with_what_is_allowed(spec: str, says: str) -> None:
-    made = models(ANTHROPIC_API_KEY="k")
+    made = models(anthropic=Provider(api_key="k"))
     with pytest.raises(ModelConfigError) as caught:
         made.choose(spec)
     assert says in str(caught.value)
@@ -78,7 +78,7 @@ def test_only_choices_of_the_settings_if_there_are_some() -> None:
 
 def test_the_list_has_the_models_of_the_settings_first_and_known_ones_of_usable_providers() -> None:
     settings = ModelSettings(default="lab/a", fallback=("lab/f", "openai/x"), routes={"r": Route("lab/r")})
-    listed = models(settings, ANTHROPIC_API_KEY="k").choices()
+    listed = models(settings, anthropic=Provider(api_key="k")).choices()
     assert listed[:3] == ("lab/a", "lab/f", "lab/r")
     assert "anthropic/claude-sonnet-5-5" in listed
     assert not [spec for spec in listed if spec.startswith(("openai/", "gemini/"))]

@@ -284,7 +284,6 @@ async def test_each_role_has_its_counter_and_both_lanes_share_it(server: Provide
     models = Models(
         ModelSettings(default="openai/m", compact="offline/stand-in"),
         {"openai": provider_of("openai", server)},
-        env={},
         rng=random.Random(1),
     )
     before = models.counter()
