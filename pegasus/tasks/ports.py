@@ -14,6 +14,7 @@ from pegasus.tasks.cognition.reflector import Reflector
 from pegasus.tasks.cognition.thinker import Thinker
 from pegasus.tasks.types import TaskType, TaskTypes
 from pegasus.tools import ToolContext
+from pegasus.tools.collections import REFLECTION
 
 
 @attrs.frozen
@@ -39,7 +40,7 @@ class Memory:
 
     index: Callable[[], Awaitable[str]]
     digest: Callable[[], Awaitable[str]]
-    tools: tuple[str, ...] = ("memory_read", "memory_write", "memory_patch", "memory_append")
+    tools: tuple[str, ...] = REFLECTION
 
 
 @attrs.frozen(eq=False)
