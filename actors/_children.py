@@ -123,10 +123,10 @@ class Children:
 
     def put_down_aborted(self, life: Life) -> bool:
         """Put a child down whose start was aborted, now that it has ended; False if this one's was not."""
-        if life not in self._aborted:
-            return False
-        self.put_down(life.child.name, forget=self._aborted.pop(life))
-        return True
+        forget = self._aborted.pop(life, None)
+        if forget is not None and self.is_last(life):  # else it was stopped as well, and forgotten
+            self.put_down(life.child.name, forget=forget)
+        return forget is not None
 
     # ------------------------------------------------------------ what their runs say, and ask
 

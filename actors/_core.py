@@ -104,8 +104,7 @@ class Core:
             if self._held:
                 await self._wait_for_news(math.inf)
             elif self._inputs:
-                item = self._inputs.popleft()
-                await self._take_up(item)
+                await self._take_up(self._inputs.popleft())  # in no variable, which would keep it
             elif self.table.next_due() <= trio.current_time():
                 await self._start_group(self.table.take_due(trio.current_time()))
             else:
@@ -140,7 +139,7 @@ class Core:
 
     async def _hear(self, life: Life) -> None:
         """A child has ended. One whose place has been taken, or that was stopped, has been dealt with."""
-        if not self.children.is_last(life) or self.children.put_down_aborted(life):
+        if self.children.put_down_aborted(life) or not self.children.is_last(life):
             return
         abnormal = not isinstance(life.exit, Normal | Stopped)
         await self._act(self.table.exited(life.child.name, life.attempt, abnormal, trio.current_time()), life)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
@@ -103,6 +105,30 @@ async def test_a_start_that_resists_and_is_cancelled_is_forgotten_once_it_has_en
             nursery.start_soon(root.stop_child, "b")
         await trio.sleep(4)
         assert root.children() == ()
+
+
+@every_owner
+async def test_nothing_is_kept_of_a_cancelled_start_that_was_stopped_as_well(
+    owner: Callable[..., AbstractAsyncContextManager[Supervisor]],
+) -> None:
+    class Thing:
+        pass
+
+    async def resists(inbox: Inbox[Any], thing: Thing) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(3)
+
+    thing = Thing()
+    kept = weakref.ref(thing)
+    async with owner() as root, trio.open_nursery() as nursery:
+        nursery.start_soon(start_for, root, 1.0, Child("b", resists, thing, restart=Restart.TEMPORARY))
+        del thing
+        await trio.sleep(2)
+        await root.stop_child("b")
+        await trio.sleep(2)
+        assert root.children() == ()
+        gc.collect()
+        assert kept() is None
 
 
 async def start_for(root: Supervisor, seconds: float, child: Child[Any]) -> None:
