@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import attrs
 
 from actors import Ref
@@ -11,10 +9,9 @@ from pegasus.conversation import to_json
 from pegasus.gateway import BadParams, Caller, Params
 from pegasus.messages import Json
 from pegasus.tasks import AgentMessage, Cancel, GetContext, GetTask, ListTasks, Resume, TaskError, TaskView
+from pegasus.tasks.log import is_date
 from pegasus.tasks.waiting import is_up
 from pegasus.wire import to_wire
-
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 @attrs.frozen(eq=False)
@@ -26,7 +23,7 @@ class TaskControl:
     async def list(self, caller: Caller, params: Params) -> Json:
         """The tasks in memory or, with date (YYYY-MM-DD, UTC), those of that day."""
         date = params.get("date")
-        if date is not None and not (isinstance(date, str) and _DATE.fullmatch(date)):
+        if date is not None and not (isinstance(date, str) and is_date(date)):
             raise BadParams(f"date: found {date!r}, allowed: YYYY-MM-DD")
         await is_up(self.agent)
         found = await self.agent.ask(ListTasks, date)
