@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from actors import Ref
+from pegasus.app.params import text_of
 from pegasus.conversation import to_json
 from pegasus.gateway import BadParams, Caller, Params
 from pegasus.messages import Json
@@ -31,7 +32,7 @@ class TaskControl:
 
     async def show(self, caller: Caller, params: Params) -> Json:
         """One task."""
-        task_id = _text(params, "taskId")
+        task_id = _id_in(params)
         await is_up(self.agent)
         task = await self.agent.ask(GetTask, task_id)
         if task is None:
@@ -40,7 +41,7 @@ class TaskControl:
 
     async def replay(self, caller: Caller, params: Params) -> Json:
         """The whole conversation of one task."""
-        task_id = _text(params, "taskId")
+        task_id = _id_in(params)
         await is_up(self.agent)
         context = await self.agent.ask(GetContext, task_id)
         if context is None:
@@ -49,7 +50,7 @@ class TaskControl:
 
     async def cancel(self, caller: Caller, params: Params) -> Json:
         """End one task; answers with what was ended, once it has ended."""
-        task_id = _text(params, "taskId")
+        task_id = _id_in(params)
         await is_up(self.agent)
         try:
             stopped = await self.agent.ask(Cancel, task_id, f"a control call ({caller.type})")
@@ -59,7 +60,7 @@ class TaskControl:
 
     async def resume(self, caller: Caller, params: Params) -> Json:
         """Let a suspended, completed or restart-interrupted task go on."""
-        task_id, text = _text(params, "taskId"), params.get("input", "")
+        task_id, text = _id_in(params), params.get("input", "")
         if not isinstance(text, str):
             raise BadParams("input: must be a text")
         await is_up(self.agent)
@@ -75,8 +76,5 @@ def view_json(task: TaskView) -> Json:
     return {**to_wire(task), "state": task.state.value}
 
 
-def _text(params: Params, key: str) -> str:
-    value = params.get(key)
-    if not isinstance(value, str) or not value:
-        raise BadParams(f"{key}: found {value!r}, allowed: a task's id")
-    return value
+def _id_in(params: Params) -> str:
+    return text_of(params, "taskId", "a task's id")
