@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from pegasus.wording import excerpt
+
 LONGEST_SUMMARY: Final = 160
 """Characters; the index of memory shows every summary to every task."""
 
@@ -77,5 +79,4 @@ def _is_item(line: str) -> bool:
 
 def one_line(text: str) -> str:
     """In one line, and not longer than a summary may be."""
-    words = " ".join(text.split())
-    return words if len(words) <= LONGEST_SUMMARY else f"{words[: LONGEST_SUMMARY - 1]}…"
+    return excerpt(text, LONGEST_SUMMARY)
