@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 from pegasus.cli.rows import fitted
 from pegasus.host import Home
-from pegasus.main_agent.archives import CURRENT, LONGEST, archive_names, at, is_archive, line_text, opened
-from pegasus.wording import count
+from pegasus.main_agent.archives import CURRENT, LONGEST, archive_names, is_archive, line_text, opened
+from pegasus.wording import count, moment
 
 
 def run_list(home: Home, *, as_json: bool) -> int:
@@ -102,7 +102,7 @@ def _time(raw: bytes) -> int | None:
 
 
 def _row(session: dict[str, Any]) -> str:
-    span = " – ".join("?" if ts is None else at(ts) for ts in (session["began"], session["ended"]))
+    span = " – ".join("?" if ts is None else moment(ts) for ts in (session["began"], session["ended"]))
     before = f"; goes on from {session['previousSession']}" if session["previousSession"] else ""
     how = f"; begins with a summary{before}" if session["summary"] else before
     return f"{session['file']:<27} {span}  {count(session['lines'], 'line')}, {session['bytes']:,} bytes{how}"

@@ -162,7 +162,7 @@ def line_text(number: int, raw: bytes) -> str:
 
 def entry_text(number: int, entry: Entry) -> str:
     """Number, time (UTC), who, what; each call on a line of its own."""
-    heading = f"{number}. [{at(entry.ts)}] {_who(entry)}:"
+    heading = f"{number}. [{moment(entry.ts)}] {_who(entry)}:"
     calls = [f"→ {call.name} {json.dumps(call.arguments, ensure_ascii=False)}" for call in entry.calls]
     body = [entry.content] if entry.content.strip() else []
     return " ".join((heading, *body)) + "".join(f"\n  {call}" for call in calls)
@@ -172,11 +172,6 @@ def _who(entry: Entry) -> str:
     kind = entry.metadata.get("type")
     what = f", {kind}" if isinstance(kind, str) else ", failed" if entry.failed else ""
     return f"{entry.role}{what}"
-
-
-def at(ts: int) -> str:
-    """A time as it is shown: UTC, to the second."""
-    return moment(ts)
 
 
 # ------------------------------------------------------------------ the tool
