@@ -123,17 +123,24 @@ class _Journal:
                     trio.CancelScope() as due
                 ):  # one for all waits up to a flush: for each, it would be most of their cost
                     await self._serve(inbox, due)
-                await self._do(None, inbox)
+                await self._do(self._take_left(), inbox)
 
     async def _serve(self, inbox: Inbox[JournalMessage], due: trio.CancelScope) -> None:
-        """Until a flush is due, which ends a wait only: what is done with the disk is never cut short (`Disk.run`)."""
+        """Until a flush is due. That ends a wait only: while there is work, the scope has no deadline."""
         while True:
-            message, self._left = self._left, None
+            message = self._take_left()
             if message is None:
-                if due.deadline != self._flush_at:
-                    due.deadline = self._flush_at
+                due.deadline = self._flush_at
                 message = await inbox.receive()
+                due.deadline = math.inf
+                if due.cancel_called:  # both at once: in here, its work might be cut short
+                    self._left = message
+                    return
             await self._do(message, inbox)
+
+    def _take_left(self) -> JournalMessage | None:
+        message, self._left = self._left, None
+        return message
 
     async def _do(self, message: JournalMessage | None, inbox: Inbox[JournalMessage]) -> None:
         """What this message and those behind it want, then what is due."""
