@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import trio
+
 from actors import Reply
 from pegasus.storage import inbox, outbox
 from pegasus.storage.addresses import resolve
@@ -34,7 +36,8 @@ def is_durable(request: Request) -> bool:
 class Writer:
     """The way of the journal's logs, and of everybody's appends, to the disk.
 
-    accepting: called when messages are staged and about to be written, unless the disk refused what came before.
+    accepting: called when messages are staged and about to be written, unless the disk refused what came before; whether
+    somebody has begun to work on one of them.
     posted: told the replies that are on disk now, oldest first.
     """
 
@@ -44,7 +47,7 @@ class Writer:
         logs: Logs,
         clock: Callable[[], int],
         report: Report,
-        accepting: Callable[[], None],
+        accepting: Callable[[], bool],
         posted: Callable[[list[Stored]], None],
     ) -> None:
         self._disk = disk
@@ -142,8 +145,8 @@ class Writer:
         if has_out := bool(log_out.staged or (everything and (log_out.owes or settled))):
             pieces.append((outbox.PATH, log_out.unwritten(settled=settled)))
         if pieces:
-            if log_in.staged and not self._refusal:
-                self._accepting()
+            if log_in.staged and not self._refusal and self._accepting():
+                await _let_them_begin()
             carried, unsynced = self._unsynced(requests, pieces)
             try:
                 together = self._together(requests) if len(pieces) > 1 else ()
@@ -258,6 +261,16 @@ class Writer:
             error = await self._write((), everything=True, sync=True)
             if error is not None:
                 raise error
+
+
+async def _let_them_begin() -> None:
+    """Until what was handed out early has been worked on for one turn: as a rule a model is asked by then.
+
+    Both together take longer than one after the other, for the disk's thread wants the interpreter too; and what the
+    disk does while the model is waited for costs nobody anything.
+    """
+    for _ in range(2):  # within a turn of the event loop, either may be first
+        await trio.lowlevel.cancel_shielded_checkpoint()
 
 
 def check_paths(appends: Iterable[tuple[str, bytes]]) -> None:

@@ -68,6 +68,20 @@ async def test_who_waits_for_the_main_lane_gets_the_item_while_it_is_written(jou
     assert await early.accepting.get() == Accepted(1, duplicate=False)
 
 
+async def test_who_gets_it_early_works_on_it_before_the_disk_is_asked(journal, disk, autojump_clock):
+    """For one turn of the event loop, in which a model can be asked; whichever of the two tasks comes first in it."""
+    for n in range(1, 21):
+        waiting = await journal.ref.request(NextItem)
+        accepting = await journal.ref.request(*accept(f"m{n}"))
+        before = disk.runs
+        await waiting.get()
+        assert disk.runs == before
+        await accepting.get()
+        assert disk.runs == before + 1
+        await journal.tell(Done(n))
+        await trio.sleep(1)
+
+
 async def test_the_control_lane_waits_for_the_disk(journal, disk, autojump_clock):
     waiting = await journal.ref.request(NextItem, "control")
     accepting = await journal.ref.request(*accept("a", "control"))
