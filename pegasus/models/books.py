@@ -34,7 +34,8 @@ class Books:
     """A Meter. clock: wall clock, ms. rng: makes the ids of records. loaded: set when `ledger` knows what was used before."""
 
     def __init__(self, clock: Callable[[], int], rng: Random, budget: Budget, prices: Prices) -> None:
-        self.ledger = Ledger()
+        self._ledger = Ledger()
+        self._uncounted: list[Record] = []
         self.sizer = Sizer()
         self.loaded = trio.Event()
         self.wanted = trio.Event()
@@ -51,11 +52,24 @@ class Books:
     def load(self, records: Iterable[Record]) -> None:
         """What was used before, from the files; a record that stands there twice counts once. Only the first time."""
         if not self.loaded.is_set():
-            self.ledger = Ledger(_each_once(chain(records, self.unsaved)))
+            self._ledger = Ledger(_each_once(chain(records, self.unsaved)))
+            self._uncounted.clear()
             self.loaded.set()
 
+    @property
+    def ledger(self) -> Ledger:
+        """What was used until now. Calls are counted when somebody looks, or when they are written: not while a reply waits for it."""
+        self._count_up()
+        return self._ledger
+
+    def _count_up(self) -> None:
+        uncounted, self._uncounted = self._uncounted, []
+        for record in uncounted:
+            self._ledger.add(record)
+
     def take_unsaved(self, most: int) -> tuple[Record, ...]:
-        """The oldest that are not written; they are not here any more (see `put_back`)."""
+        """The oldest that are not written; they are not here any more (see `put_back`), and counted."""
+        self._count_up()
         taken, self.unsaved = tuple(self.unsaved[:most]), self.unsaved[most:]
         if not self.unsaved:
             self.news = trio.Event()
@@ -144,7 +158,7 @@ class Books:
             estimated,
             failed,
         )
-        self.ledger.add(record)
+        self._uncounted.append(record)
         self.unsaved.append(record)
         self._trim()
         self.news.set()
@@ -162,6 +176,7 @@ class Books:
 
     def _trim(self) -> None:
         if len(self.unsaved) > MOST_UNSAVED:
+            self._count_up()
             del self.unsaved[: len(self.unsaved) - MOST_UNSAVED]
 
 

@@ -65,9 +65,11 @@ def read_arguments(raw: object, *, cut: str = "") -> tuple[Metadata, str | None]
 
     raw: JSON text, or the value itself from servers that send it so. cut: why the answer ended early, if it did.
     """
+    is_plain = False  # whether it can hold no half of a surrogate pair
     if isinstance(raw, str):
         if not raw.strip():
             return {}, None
+        is_plain = raw.isascii() and "\\u" not in raw
         try:
             raw = json.loads(raw, parse_constant=_refuse)
         except RecursionError:
@@ -80,7 +82,7 @@ def read_arguments(raw: object, *, cut: str = "") -> tuple[Metadata, str | None]
         return {}, f"the arguments must be a JSON object, not {_KINDS.get(type(raw), type(raw).__name__)}"
     if _deeper_than(raw, _DEPTH):
         return {}, "the arguments are nested too deeply"
-    return _mend_all(raw), None
+    return (raw if is_plain else _mend_all(raw)), None
 
 
 def _mend_all(arguments: Metadata) -> Metadata:

@@ -381,6 +381,18 @@ def test_the_answer_to_usage_when_there_is_none() -> None:
     assert usage_text(report(books(clock=lambda: NOON))) == "Today: nothing\nThis month: nothing"
 
 
+async def test_a_call_is_counted_once_whenever_somebody_looks(autojump_clock) -> None:
+    """Before it is written, after it, and in between."""
+    kept = books()
+    asked = metered(kept)
+    for n in range(1, 5):
+        await asked.generate(request())
+        if n % 2:
+            assert kept.ledger.days["2026-11-22"].calls == n
+        assert len(kept.take_unsaved(10)) == 1
+    assert kept.ledger.days["2026-11-22"].calls == 4
+
+
 async def test_a_hanging_call_keeps_nothing_from_being_reported(autojump_clock) -> None:
     kept = books()
     with trio.move_on_after(1):
