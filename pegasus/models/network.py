@@ -13,7 +13,7 @@ from httpcore2 import AsyncNetworkBackend, AsyncNetworkStream, ReadError, WriteE
 from httpcore2._backends.trio import TrioBackend, TrioStream
 
 WHOLE: Final = 1 << 16
-"""Bytes of a body that go out with its head."""
+"""Bytes of a body that go out with its head where they must be put together for that (TLS)."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 
 
@@ -48,17 +48,30 @@ class OneSendStream(TrioStream):
         if timeout is not None:
             await super().write(held + buffer if held else buffer, timeout)
             return
-        rest = memoryview(buffer)[WHOLE:]  # a long conversation is not copied for the sake of its head
         try:
-            await self._stream.send_all(held + buffer[:WHOLE] if held else buffer[:WHOLE])
-            if rest:
-                await self._stream.send_all(rest)
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            if not held:
+                await self._stream.send_all(buffer)
+            elif isinstance(self._stream, trio.SocketStream):
+                await _send_both(self._stream, held, buffer)
+            else:
+                await self._stream.send_all(held + buffer[:WHOLE])
+                if len(buffer) > WHOLE:
+                    await self._stream.send_all(memoryview(buffer)[WHOLE:])
+        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
             raise WriteError(str(error)) from error
 
     async def start_tls(self, *args: Any, **kwargs: Any) -> AsyncNetworkStream:
         """The same over TLS."""
         return _one_send(await super().start_tls(*args, **kwargs))
+
+
+async def _send_both(stream: trio.SocketStream, head: bytes, body: bytes) -> None:
+    """One after the other, with as few system calls as the socket's buffer allows, and without a copy. Raises OSError too."""
+    sent = await stream.socket.sendmsg((head, body))
+    for piece in (head, body):
+        if sent < len(piece):
+            await stream.send_all(memoryview(piece)[sent:])
+        sent = max(0, sent - len(piece))
 
 
 class OneSendBackend(TrioBackend):

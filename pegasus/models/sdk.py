@@ -34,6 +34,7 @@ class SdkHandle:
         self._client = client
         self._response = httpx.Response
         self._stream = module.AsyncStream
+        self._options = _options(module)
         self.secrets = secrets
         self.status_errors: type[Any] = module.APIStatusError
         self.connection_errors: tuple[type[BaseException], ...] = (module.APIError, httpx.HTTPError, httpx.InvalidURL)
@@ -41,17 +42,30 @@ class SdkHandle:
 
     async def post(self, path: str, body: bytes, *, max_retries: int) -> Any:
         """The response of the last attempt, its body unread. Raises one of status_errors, connection_errors."""
+        retries = max(max_retries, 0)
+        if self._options is not None:
+            options = self._options.model_copy(update={"url": path, "content": body, "max_retries": retries})
+            return await self._client.request(self._response, options, stream=True, stream_cls=self._stream)
         return await self._client.post(
             path,
             cast_to=self._response,
             content=body,
-            options={"max_retries": max(max_retries, 0)},
+            options={"max_retries": retries},
             stream=True,
             stream_cls=self._stream,
         )
 
     async def aclose(self) -> None:
         await self._client.close()
+
+
+def _options(module: Any) -> Any:
+    """What an SDK's `post` makes of its arguments, anew for every call and at some cost; None where it is built otherwise."""
+    try:
+        models = importlib.import_module(f"{module.__name__}._models")
+        return models.FinalRequestOptions.construct(method="post", url="")
+    except (ImportError, AttributeError):
+        return None
 
 
 class Sdk:

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from pegasus.models.heads import reuse_heads
+from pegasus.models.sdk import SdkHandle
 
 SDKS = [("anthropic", "AsyncAnthropic"), ("openai", "AsyncOpenAI")]
 
@@ -68,6 +69,22 @@ async def test_a_head_is_made_once_for_each_path(package: str, name: str, monkey
         await calls.post(path, b"1")
     assert made == ["/a", "/b"]
     assert len(calls.requests) == 4
+
+
+@pytest.mark.parametrize(("package", "name"), SDKS)
+async def test_the_handle_asks_as_the_sdks_own_post_does(package: str, name: str) -> None:
+    found = []
+    for built_otherwise in (False, True):
+        calls = Calls(package, name, 200, 503, 503)
+        handle = SdkHandle(importlib.import_module(package), calls.client, ())
+        if built_otherwise:
+            handle._options = None
+        await (await handle.post("/a", b"1", max_retries=1)).aread()
+        with pytest.raises(handle.status_errors):
+            await handle.post("/a", b"2", max_retries=1)
+        found.append([seen(request) for request in calls.requests])
+    assert found[0] == found[1]
+    assert len(found[0]) == 3
 
 
 def test_a_client_that_is_built_otherwise_is_left_alone() -> None:

@@ -48,6 +48,36 @@ async def test_a_long_body_arrives_whole(size: int, timeout: float | None) -> No
     assert b"".join([part async for part in theirs]) == HEAD + body
 
 
+@pytest.mark.parametrize("size", [0, 1, WHOLE + 1, 20 << 20])
+async def test_over_a_socket_all_arrives_in_order_however_much_it_takes_at_a_time(size: int) -> None:
+    """Also what the socket's buffer has no room for."""
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    ours = await trio.testing.open_stream_to_socket_listener(listeners[0])
+    theirs = await listeners[0].accept()
+    stream, body = OneSendStream(ours), bytes(n % 251 for n in range(997)) * (size // 997 + 1)
+    body = body[:size]
+    received = bytearray()
+
+    async def receive() -> None:
+        await trio.lowlevel.checkpoint()
+        while len(received) < len(HEAD) + 2 * size + 3:
+            received.extend(await theirs.receive_some(100_000))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(receive)
+        await stream.write(HEAD)
+        await stream.write(body)
+        await stream.write(b"...")
+        await stream.write(body)
+    assert received == HEAD + body + b"..." + body
+    await stream.aclose()
+    await theirs.aclose()
+    await stream.write(HEAD)
+    with pytest.raises(WriteError):
+        await stream.write(b"body")
+    await listeners[0].aclose()
+
+
 @pytest.mark.parametrize("timeout", [None, 5.0])
 async def test_a_broken_connection_is_httpcores_error(timeout: float | None) -> None:
     ours, theirs = memory_stream_pair()
