@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -205,8 +205,9 @@ class _Call:
                 teller.void()
             raise
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _DRAIN):
-                await response.aclose()
+            if not response.is_closed:  # it is, when all of it was read
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + _DRAIN):
+                    await response.aclose()
         if teller is not None:
             teller.end()
         return answer
@@ -260,7 +261,7 @@ class _Call:
         problem: _Broken | None = None
         with trio.CancelScope() as scope:
             try:
-                async for chunk in response.aiter_bytes():
+                async for chunk in _chunks(response):
                     size += len(chunk)
                     if problem is None:
                         problem = self._take(decoder.feed(chunk), assembler)
@@ -315,7 +316,7 @@ class _Call:
         body = bytearray()
         with trio.CancelScope() as scope:
             try:
-                async for chunk in response.aiter_bytes():
+                async for chunk in _chunks(response):
                     body += chunk
                     if len(body) > _MOST_BYTES:
                         scope.cancel()
@@ -338,6 +339,14 @@ class _Call:
         except _MALFORMED as error:
             text = data[:400].decode("utf-8", "replace") or f"{type(error).__name__} {error}"
             raise protocol_error(self._model, text, self._sdk.secrets) from error
+
+
+def _chunks(response: Any) -> AsyncIterator[bytes]:
+    """The body as it comes; without the layer that decodes it where nothing is encoded."""
+    chunks: AsyncIterator[bytes] = (
+        response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
+    )
+    return chunks
 
 
 def _body_of(error: Any) -> object:
