@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -350,8 +351,13 @@ async def test_a_timeout_during_the_sdks_own_retries_names_the_status_that_kept_
 async def test_an_answer_that_a_proxy_has_encoded_is_decoded(encoding: str) -> None:
     text = b'data: {"choices": []}\n\n' * 100
     headers = {"content-encoding": encoding} if encoding else {}
-    content = gzip.compress(text) if encoding else text
-    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=content))
+    body = gzip.compress(text) if encoding else text
+
+    async def in_pieces() -> AsyncIterator[bytes]:
+        for begin in range(0, len(body), 40):
+            yield body[begin : begin + 40]
+
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=in_pieces()))
     async with (
         httpx2.AsyncClient(transport=transport) as client,
         client.stream("POST", "http://there.example/") as response,
