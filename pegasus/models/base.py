@@ -124,6 +124,12 @@ class ModelRequest:
     label: Label = NO_LABEL
     on_text: Callable[[str | None], None] | None = None
 
+    def telling(self, on_text: Callable[[str | None], None]) -> ModelRequest:
+        """The same call, telling somebody else."""  # as attrs.evolve would, but that costs, and each call needs it
+        return ModelRequest(
+            self.system, self.turns, self.tools, self.tool_choice, self.max_tokens, self.label, on_text=on_text
+        )
+
 
 @attrs.frozen
 class Usage:

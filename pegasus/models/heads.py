@@ -17,22 +17,21 @@ class Heads:
     def __init__(self, build: Any, http_client: httpx2.AsyncClient) -> None:
         self._build = build
         self._http_client = http_client
-        self._made: dict[str, tuple[httpx2.Request, list[tuple[bytes, bytes]]]] = {}
+        self._made: dict[str, httpx2.Request] = {}
 
     def __call__(self, options: Any, *, retries_taken: int = 0) -> httpx2.Request:
         """A request with the options' URL and content (bytes)."""
-        if retries_taken:
+        first = self._made.get(options.url)
+        if retries_taken or not options.content:
             return self._new(options, retries_taken)
-        if options.url not in self._made:
-            request = self._new(options, 0)
-            headers = [pair for pair in request.headers.raw if pair[0].lower() not in (b"content-length", b"cookie")]
-            self._made[options.url] = (request, headers)
-            return request
-        first, headers = self._made[options.url]
-        extensions = dict(first.extensions)
-        request = httpx2.Request(
-            first.method, first.url, headers=headers, content=options.content, extensions=extensions
-        )
+        if first is None:
+            first = self._made[options.url] = self._new(options, 0)
+            return first
+        headers = first.headers.copy()
+        headers.pop("Cookie", None)
+        headers["Content-Length"] = str(len(options.content))
+        stream = httpx2.ByteStream(options.content)  # said so, it is not looked at again
+        request = httpx2.Request(first.method, first.url, headers=headers, stream=stream, extensions=first.extensions)
         if cookies := self._http_client.cookies:
             cookies.set_cookie_header(request)
         return request

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-import attrs
-
 from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse, Usage
 
 
@@ -44,7 +42,7 @@ class MeteredModel:
         ticket = await self._meter().admit(self.inner.name, request)
         said = _Said(request.on_text)
         try:
-            response = await self.inner.generate(attrs.evolve(request, on_text=said))
+            response = await self.inner.generate(request.telling(said))
         except ModelError as error:
             ticket.broke_off(said.characters, error.kind)
             raise
