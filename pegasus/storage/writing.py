@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import trio
 
@@ -31,6 +31,10 @@ _UNWRITABLE = (TypeError, ValueError, RecursionError)
 def is_durable(request: Request) -> bool:
     """Whether the asker waits for the disk. A reply always does: its seq must not be given twice."""
     return isinstance(request, Accept) or request.durable or bool(request.posts)
+
+
+HEAD_START: Final = 4
+"""Turns of the event loop: an HTTP client takes three until a request has left; within a turn either task may be first."""
 
 
 class Writer:
@@ -264,12 +268,12 @@ class Writer:
 
 
 async def _let_them_begin() -> None:
-    """Until what was handed out early has been worked on for one turn: as a rule a model is asked by then.
+    """Let what was handed out early be worked on for a few turns of the event loop: as a rule a model has been asked by then.
 
     Both together take longer than one after the other, for the disk's thread wants the interpreter too; and what the
     disk does while the model is waited for costs nobody anything.
     """
-    for _ in range(2):  # within a turn of the event loop, either may be first
+    for _ in range(HEAD_START):
         await trio.lowlevel.cancel_shielded_checkpoint()
 
 
