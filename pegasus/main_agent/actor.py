@@ -153,10 +153,16 @@ class _Agent:
                 self._typing(item, active=False)
 
     async def _close(self, running: _Running) -> bool:
-        """End what a /stop has cut short; False if it goes on, since who stopped it has nothing to do with it."""
+        """End what a /stop has cut short; False if it goes on, since who stopped it has nothing to do with it.
+
+        What it came too early for stands in the session all the same, or nothing there would say that it was stopped.
+        """
+        item = running.work.item
+        if self.session.progress(item.n, item.message.id).next is Next.RECORD and not _is_new(item):
+            await self.worker.record(item)
         return await close_open_calls(
             self.session,
-            running.work.item,
+            item,
             self.mind.clock(),
             self.stopped_by,
             running.told,
@@ -168,7 +174,7 @@ class _Agent:
         answered = self.session.progress(item.n, item.message.id).next is Next.NOTHING
         if item.attempt > MAX_ATTEMPTS and not answered:
             await apologise(item, self.session, self.mind.clock(), _set_aside(item))
-        elif command_of(item.message.text) == "/new" and not is_notice(item):
+        elif _is_new(item):
             await self._new(item)
         else:
             await self.worker.run(work)
@@ -289,6 +295,10 @@ class _Agent:
         if self.announce is not None:
             with suppress(ActorError):  # nobody is there to show it; it is never stored
                 self.announce.tell_nowait(sign)
+
+
+def _is_new(item: Item) -> bool:
+    return command_of(item.message.text) == "/new" and not is_notice(item)
 
 
 def _set_aside(item: Item) -> str:

@@ -78,7 +78,7 @@ class Worker:
             return
         called = await self._called(work.item) if not progress.thoughts else None
         if progress.next is Next.RECORD:
-            await self._record(work.item, called)
+            await self.record(work.item, called)
         if called is not None and (called.skill.fork or called.problem):
             await self._skilled.start(called, work.item, self.session, self.mind.clock())
             return
@@ -191,7 +191,8 @@ class Worker:
             return None
         return await self._skilled.resolve(item.message.text)
 
-    async def _record(self, item: Item, called: Invocation | None = None) -> None:
+    async def record(self, item: Item, called: Invocation | None = None) -> None:
+        """Put it into the session, for the first time."""
         preface = await self._preface() if self.session.is_fresh else ()
         kept = NOTHING_KEPT
         if item.message.media:
@@ -214,7 +215,7 @@ class Worker:
             taken = await self.journal.ask(Take, newer.n)
             if taken is None:
                 break
-            await self._record(taken)
+            await self.record(taken)
             work.items.append(taken)  # not before: one that is cut off here is handed out again
         return len(work.items) > before
 

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from actors import ActorError, GaveUp
+from pegasus.main_agent.working import Worker
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, down, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world
@@ -105,6 +106,27 @@ async def test_stop_taken_up_once_more_ends_nothing_else_and_says_what_it_had_en
     assert sum("thought: long" in text for text in cli.texts) == sessions.count(b'"type":"stopped"')
     assert cli.texts[-1] == "answer to next"
     assert len(cli.texts) == 2 + len(new)
+
+
+async def test_a_stop_before_the_message_is_recorded_is_recorded_with_it(autojump_clock, monkeypatch):
+    """Else a crash before the answer to /stop would have the message thought about after all, and the stop forgotten."""
+    called = Worker._called
+
+    async def slowly(self, item):
+        await trio.sleep(1)
+        return await called(self, item)
+
+    monkeypatch.setattr(Worker, "_called", slowly)
+    cli = FakeChannel("cli")
+    async with open_world(ScriptedModel(lambda _: say("", reply("c1", "answer"))), channels=(cli,)) as world:
+        await world.say("long", message_id="long")
+        await trio.sleep(0.5)
+        await world.say("/stop", message_id="stop")
+        await world.idle()
+        assert ["thought: long" in text for text in cli.texts] == [True]
+        user, note = [line for line in world.session() if line["metadata"].get("type") != "memory_index"]
+        assert (user["role"], user["metadata"]["messageId"]) == ("user", "long")
+        assert (note["metadata"]["type"], note["metadata"]["what"]) == ("stopped", "long")
 
 
 @pytest.mark.parametrize("lost", [("inbox/",), ("inbox/", "outbox/")])
