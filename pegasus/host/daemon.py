@@ -80,7 +80,17 @@ def _is_alive(pid: int) -> bool:
         return True
     except (OSError, OverflowError):
         return False
-    return pid > 0
+    return pid > 0 and not _is_defunct(pid)
+
+
+def _is_defunct(pid: int) -> bool:
+    """It has ended, and only its parent has not asked how (proc(5), on Linux); a container's first process may never ask."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return False
+    return stat.rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
 
 
 def print_line(line: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -68,6 +69,19 @@ def test_a_file_left_by_a_dead_process_is_ignored(home, start):
 def test_a_file_that_makes_no_sense_is_ignored(home, content):
     home.daemon.write_bytes(content)
     assert read_daemon(home) is None
+
+
+def test_a_daemon_that_was_killed_and_that_nobody_has_reaped_does_not_run(home):
+    """Until its parent asks how it ended, which the first process of a container may never do."""
+    killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        home.daemon.write_text(json.dumps({"pid": killed.pid, "ws": WS, "http": None, "version": "", "startedAt": 0}))
+        assert read_daemon(home).pid == killed.pid
+        killed.kill()
+        os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays as it is
+        assert read_daemon(home) is None
+    finally:
+        killed.communicate()
 
 
 def test_no_file_no_daemon(home):
