@@ -100,8 +100,8 @@ async def test_messages_are_thought_about_one_after_another_in_order(stage, name
         assert [view.question.text for view in book.asked] == [f"m{n}" for n in range(20)]
 
 
-async def test_accepted_comes_before_the_model_is_even_asked(stage, name):
-    """send() returns at once: a model that takes its time keeps nobody from being accepted."""
+async def test_a_model_that_takes_its_time_keeps_nobody_from_being_accepted(stage, name):
+    """send() returns at once."""
     async with stage.play(book := Book(), name) as daemon, daemon.client() as client:
         book.hold()
         await client.say("first")
