@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import trio
@@ -117,25 +116,28 @@ class _Journal:
 
     async def serve(self, inbox: Inbox[JournalMessage]) -> None:
         """Until it is told to stop."""
-        with suppress(trio.EndOfChannel):
-            while True:
-                with (
-                    trio.CancelScope() as due
-                ):  # one for all waits up to a flush: for each, it would be most of their cost
-                    await self._serve(inbox, due)
+        goes_on = True
+        while goes_on:
+            # One scope for all waits up to a flush: for each, it would be most of their cost.
+            with trio.CancelScope() as due:
+                goes_on = await self._serve(inbox, due)
+            if goes_on:
                 await self._do(self._take_left(), inbox)
 
-    async def _serve(self, inbox: Inbox[JournalMessage], due: trio.CancelScope) -> None:
-        """Until a flush is due. That ends a wait only: while there is work, the scope has no deadline."""
+    async def _serve(self, inbox: Inbox[JournalMessage], due: trio.CancelScope) -> bool:
+        """Until a flush is due, or until it is told to stop: False. A flush ends a wait only: work has no deadline."""
         while True:
             message = self._take_left()
             if message is None:
                 due.deadline = self._flush_at
-                message = await inbox.receive()
+                try:
+                    message = await inbox.receive()
+                except trio.EndOfChannel:
+                    return False
                 due.deadline = math.inf
                 if due.cancel_called:  # both at once: in here, its work might be cut short
                     self._left = message
-                    return
+                    return True
             await self._do(message, inbox)
 
     def _take_left(self) -> JournalMessage | None:

@@ -81,9 +81,12 @@ async def agent(inbox: Inbox[Inward], ports: Ports, archive: Archive, listener: 
             await one.handle(message)
         async for message in inbox:
             await one.handle(message)
-            with suppress(trio.WouldBlock, trio.EndOfChannel):  # a task's step sends several
-                for _ in range(HANDLED_TOGETHER):
-                    await one.handle(inbox.receive_nowait())
+            for _ in range(HANDLED_TOGETHER):  # a task's step sends several
+                try:
+                    more = inbox.receive_nowait()
+                except (trio.WouldBlock, trio.EndOfChannel):
+                    break
+                await one.handle(more)
         await ports.bus.tell(Emit(ports.events.create(EventType.SYSTEM_SHUTTING_DOWN, "agent")))
         await one.ending.drain()
         nursery.cancel_scope.cancel()
