@@ -14,8 +14,8 @@ from pegasus.host import Home
 from pegasus.memory import Author, FolderShelf, MemoryRefused, memory_in
 from pegasus.memory.history import LOG, changes_in
 from pegasus.memory.index import listed
-from pegasus.memory.keeping import FOLDER
 from pegasus.memory.memory import whole
+from pegasus.memory.names import FOLDER
 from pegasus.memory.view import files_view, view_of
 from pegasus.messages import Json
 from pegasus.settings import Settings

@@ -26,12 +26,11 @@ from pegasus.memory.history import (
     shortened,
     void_line,
 )
+from pegasus.memory.names import FOLDER
 from pegasus.memory.shelf import Shelf, Stamp, Standing
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Commit, JournalMessage, ReadFile, ReplaceFile
 
-FOLDER: Final = "memory"
-"""Where the files and their log are, below data/."""
 LARGEST: Final = 256 << 10
 """Bytes of a file, written by hand, that are still read."""
 HAND: Final = Author("hand", why="edited outside of Pegasus")

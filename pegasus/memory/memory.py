@@ -17,8 +17,8 @@ import trio
 from actors import ActorError, Ref
 from pegasus.memory.changes import Author, Change, NotTakenBack, bytes_of, taken_back, text_of
 from pegasus.memory.index import EPISODE_INDEX, MemoryFile, fitting, index_message, line_of, listed
-from pegasus.memory.keeping import FOLDER, LARGEST, Keeper
-from pegasus.memory.names import MemoryRefused, check_new, find, no_such
+from pegasus.memory.keeping import LARGEST, Keeper
+from pegasus.memory.names import FOLDER, MemoryRefused, check_new, find, no_such
 from pegasus.memory.page import appended, title_for
 from pegasus.memory.provenance import mark_for, marked_entry, marked_page, marked_piece
 from pegasus.memory.shelf import FolderShelf, Shelf, Standing

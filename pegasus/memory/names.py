@@ -9,6 +9,8 @@ from typing import Final
 
 from pegasus.memory.shelf import Standing
 
+FOLDER: Final = "memory"
+"""Where the files and their log are, below data/."""
 FOLDERS: Final = ("facts", "episodes")
 MOST: Final = 500
 """Files there may be."""

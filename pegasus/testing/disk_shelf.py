@@ -7,16 +7,17 @@ from collections.abc import Mapping
 import trio
 
 from pegasus.memory import Standing
+from pegasus.memory.names import FOLDER
 from pegasus.memory.shelf import HEAD, Stamp
 from pegasus.testing.memory_disk import MemoryDisk
 
 
 class DiskShelf:
-    """Reads what the journal wrote to `disk` below `prefix`."""
+    """Reads what the journal wrote to `disk` in memory's folder."""
 
-    def __init__(self, disk: MemoryDisk, prefix: str = "memory") -> None:
+    def __init__(self, disk: MemoryDisk) -> None:
         self._disk = disk
-        self._prefix = f"{prefix}/"
+        self._prefix = f"{FOLDER}/"
 
     async def look(self, seen: Mapping[str, Stamp] | None = None, most: int = 0) -> tuple[Standing, ...]:
         """See `pegasus.memory.Shelf`."""

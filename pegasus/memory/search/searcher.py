@@ -16,6 +16,7 @@ from typing import Final
 
 import trio
 
+from pegasus.memory.names import FOLDER
 from pegasus.memory.search.index import PLACES, Found, Index, Marked
 from pegasus.memory.search.passages import archives_in, lines_of_session, passages_of_page
 from pegasus.memory.shelf import FolderShelf, Stamp
@@ -59,7 +60,8 @@ class Searcher:
     @classmethod
     def of(cls, data: Path) -> Searcher:
         """That of a home, whose data folder this is."""
-        return cls(data / "memory", data / "main", data / "memory" / ".index.sqlite")
+        folder = data / FOLDER
+        return cls(folder, data / "main", folder / ".index.sqlite")
 
     async def search(self, query: str, limit: int = 8, where: str = "") -> Found:
         """Passages with these words, best first; see `Index.find`. Raises OSError, ValueError for another `where`.
