@@ -58,8 +58,7 @@ class Hub:
 
     def _listeners(self, address: Address) -> list[Replies]:
         """Of those who are connected for an address, the ones that have their welcome."""
-        found = [client.replies for client in self.routes.clients(address) if client.greeted]
-        return [replies for replies in found if replies is not None]
+        return [one.replies for one in self.routes.clients(address) if one.greeted and one.replies is not None]
 
     def catch_up(self) -> None:
         """Some replies were not handed over: everybody reads what is missing."""

@@ -22,14 +22,14 @@ STOPPED_ELSEWHERE = (
 _TOLD = "(I told the user: "
 
 
-def told(text: str) -> str:
+def content_of_note(text: str) -> str:
     """The content of the note that ends an item with a text that was not the model's."""
     return f"{_TOLD}{text})"
 
 
 async def apologise(item: Item, session: Session, now: int, text: str) -> None:
     """Tell the sender honestly that nothing will come of the message, and end the item."""
-    note = Entry(now, "assistant", told(text), metadata={"type": "apology", "ends": True})
+    note = Entry(now, "assistant", content_of_note(text), metadata={"type": "apology", "ends": True})
     entries: tuple[Entry, ...] = (note,)
     if session.progress(item.n, item.message.id).next is Next.RECORD:
         entries = (Entry(now, "user", "(a message that could not be taken up)", metadata={"item": item.n}), note)

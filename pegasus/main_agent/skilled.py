@@ -15,7 +15,7 @@ import attrs
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
 from pegasus.main_agent.calling import call_in
 from pegasus.main_agent.delegating import ALIAS, SPAWN, USE_SKILL, forked, submit_task
-from pegasus.main_agent.endings import told
+from pegasus.main_agent.endings import content_of_note
 from pegasus.main_agent.speaking import REPLY, answer_to, post_key
 from pegasus.messages import Json, Metadata
 from pegasus.models.base import ToolCall, ToolSpec
@@ -172,7 +172,7 @@ class Skilled:
         except ToolError as error:
             text = f"/{name} could not be started: {error}"
         await session.commit((), (answer_to(item, text, NOTE),))
-        await session.commit((Entry(now, "assistant", told(text), metadata=metadata),))
+        await session.commit((Entry(now, "assistant", content_of_note(text), metadata=metadata),))
 
     async def help(self) -> str:
         """A line for each skill that people may call; "" if there is none."""

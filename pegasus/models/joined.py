@@ -8,15 +8,14 @@ from pegasus.models.base import Turn
 
 
 class Joined:
-    """Of the conversation that was asked about last. join: what stands between two turns."""
+    """Of the conversation that was asked about last."""
 
-    def __init__(self, join: bytes = b",") -> None:
-        self._join = join
+    def __init__(self) -> None:
         self._turns: tuple[Turn, ...] = ()
         self._bytes = bytearray()
 
     def before_last(self, turns: tuple[Turn, ...], written: Callable[[Turn], bytes]) -> bytearray:
-        """All turns but the last, each followed by what stands between; the last one is another the next time, often.
+        """All turns but the last, each followed by a comma; the last one is another the next time, often.
 
         The same Turn objects are the same bytes; whoever writes a turn otherwise than before must `forget`. What is given is
         good until the next question.
@@ -25,7 +24,7 @@ class Joined:
         if known >= len(turns) or turns[:known] != self._turns:
             known, self._bytes = 0, bytearray()
         if fresh := turns[known:-1]:
-            self._bytes += self._join.join(map(written, fresh)) + self._join
+            self._bytes += b",".join(map(written, fresh)) + b","
         self._turns = turns[:-1]
         return self._bytes
 

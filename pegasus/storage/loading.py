@@ -37,7 +37,7 @@ class _Log(Protocol):
     def loaded(self, size: int) -> None: ...
 
 
-async def load(disk: Disk, max_waiting: int, report: Report, now: int = 0) -> Logs:
+async def load(disk: Disk, max_waiting: int, report: Report, now: int) -> Logs:
     """The logs as they are on disk; a missing file is an empty one. What replies carried of other files is in those now.
 
     now: wall clock, ms. Raises StorageError if one cannot be read, or written where it must be.

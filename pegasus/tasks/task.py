@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 import attrs
 import trio
@@ -36,7 +35,6 @@ from pegasus.tasks.views import view_of
 from pegasus.tools import Tool, ToolContext, ToolOutcome
 
 _log = get_logger("task")
-M = TypeVar("M")
 
 
 _OWN = frozenset(

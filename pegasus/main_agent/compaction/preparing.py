@@ -79,11 +79,10 @@ class Preparation:
             return None
         await job.done.wait()  # not for ever: a summary has its time
         wanted, summary = planned_again(entries, running, job.cut), job.summary
-        if (
-            wanted is None or summary is None or (summary.mechanical and not summary.late)
-        ):  # the model may be back by now
+        if wanted is None or summary is None:
             return None
-        return wanted, summary
+        made_in_haste = summary.mechanical and not summary.late  # the model may be back by now
+        return None if made_in_haste else (wanted, summary)
 
     def drop(self) -> None:
         """Forget it; one that is under way ends."""
