@@ -19,8 +19,9 @@ from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import TaskError
 from pegasus.tasks.office import Ended, Office
 from pegasus.tasks.overrides import overridden
+from pegasus.tasks.permits import Permits
 from pegasus.tasks.registry import TaskEntry
-from pegasus.tasks.task import Permits, task
+from pegasus.tasks.task import task
 from pegasus.tasks.task_messages import Begin, Handle, Hold, TaskMessage
 from pegasus.tasks.types import DEFAULT
 from pegasus.tasks.views import view_of

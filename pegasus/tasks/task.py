@@ -14,28 +14,22 @@ import attrs
 import trio
 
 from actors import Inbox, Ref, Reply
-from pegasus.conversation import Entry
 from pegasus.events import Emit, Event, EventType
 from pegasus.messages import Json
-from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from pegasus.models.base import ModelError
 from pegasus.observe import get_logger
 from pegasus.tasks import payloads
-from pegasus.tasks.cognition.doer import Done, next_steps, visible
 from pegasus.tasks.cognition.reflector import should_reflect
-from pegasus.tasks.cognition.talk import Talk
-from pegasus.tasks.context import PlannedCall, PlanStep, Reasoning, TaskState
+from pegasus.tasks.context import PlannedCall, TaskState
 from pegasus.tasks.fsm import InvalidTransition, TaskFSM
-from pegasus.tasks.labels import label_of
-from pegasus.tasks.planner import call_key, plan
+from pegasus.tasks.permits import Permits
 from pegasus.tasks.ports import Ports
-from pegasus.tasks.sources import outside_of
+from pegasus.tasks.stages import Stages
 from pegasus.tasks.task_messages import Begin, Doing, Drain, Halt, Handle, Hold, Moved, StageOver, TaskMessage
 from pegasus.tasks.types import TaskType
 from pegasus.tasks.views import view_of
-from pegasus.tools import Tool, ToolContext, ToolOutcome
 
 _log = get_logger("task")
-
 
 _OWN = frozenset(
     {
@@ -76,34 +70,6 @@ async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, por
         nursery.cancel_scope.cancel()
 
 
-@attrs.frozen(eq=False)
-class Permits:
-    """What all tasks share: calls of models and of tools, waiting in order; held for one call, never longer (trap T33).
-
-    agent: who is told how tasks stand.
-    """
-
-    calls: trio.Semaphore
-    tools: trio.Semaphore
-    agent: Ref[Moved | Doing]
-
-
-class permit:
-    """Hold one of the semaphore's permits: without giving others a turn where one is free, else waiting in order."""
-
-    def __init__(self, semaphore: trio.Semaphore) -> None:
-        self._semaphore = semaphore
-
-    async def __aenter__(self) -> None:
-        try:
-            self._semaphore.acquire_nowait()
-        except trio.WouldBlock:
-            await self._semaphore.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._semaphore.release()
-
-
 @attrs.define(eq=False)
 class _Task:
     fsm: TaskFSM
@@ -114,12 +80,10 @@ class _Task:
     doing: str = ""
     halted: bool = False
     left: float = attrs.field(init=False)
+    stages: Stages = attrs.field(init=False)
     cause: Event | None = None
     awaited: int = 0
     reflected: bool = False
-    env: dict[str, str] = attrs.field(factory=dict)
-    talk: Talk = attrs.field(factory=Talk)
-    _shown: tuple[tuple[Tool, ...], tuple[ToolSpec, ...]] = ((), ())
     _stage: Callable[[], Awaitable[object]] | None = None
     _scope: trio.CancelScope | None = None
     _begin: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -127,6 +91,7 @@ class _Task:
 
     def __attrs_post_init__(self) -> None:
         self.left = self.ports.limits.timeout
+        self.stages = Stages(self.fsm, self.type, self.ports, self.permits, self._emit)
         self._quiet.set()
 
     # ------------------------------------------------------------------ events
@@ -176,7 +141,7 @@ class _Task:
             case TaskState.COMPLETED if not self.reflected:
                 self.reflected = True
                 if self.ports.kit.memory is not None and should_reflect(self.fsm.context):
-                    self._start(self._look_back, "reflecting")
+                    self._start(self.stages.look_back, "reflecting")
             case _:
                 pass
 
@@ -253,117 +218,40 @@ class _Task:
     async def _fail(self, error: str) -> None:
         if not self.halted:
             self.halted = True
-            await self._emit(EventType.TASK_FAILED, payloads.failed(error))
+            # Behind what is on its way already.
+            priority = EventType.TOOL_CALL_FAILED if self.awaited else None
+            await self._emit(EventType.TASK_FAILED, payloads.failed(error), priority=priority)
 
     async def _start_reasoning(self) -> None:
         limit = self.ports.limits.max_iterations
         if self.fsm.draft.iteration >= limit:  # trap T1: the failure is an event like any other, made in one place
             await self._fail(f"the task did not come to an end within {limit} rounds of thinking")
         else:
-            self._start(self._reason, "thinking")
-
-    async def _reason(self) -> None:
-        ports, context = self.ports, self.fsm.context
-        index = ""
-        if ports.kit.memory is not None and not context.iteration and not context.memory_injected:
-            index = await ports.kit.memory.index()
-        model = ports.kit.model_for(self.type)
-        async with permit(self.permits.calls):
-            thought = await ports.kit.thinker.think(context, model, self.type, self._visible(), index, self.talk)
-        if thought.question:
-            await self._emit(EventType.NEED_MORE_INFO, payloads.need_more_info(thought.reasoning, thought.question))
-            return
-        steps = plan(thought.reasoning, context.input_text)
-        payload = payloads.reason_done(thought.reasoning, steps, thought.entries)
-        thought_out = await self._emit(EventType.REASON_DONE, payload)
-        if steps.steps[0].call is None:  # to answer is no work: said along with the thought, it costs no sync
-            answer = await self._respond(thought.reasoning, thought_out)
-            result = payloads.answered(context, thought.reasoning.response)
-            # Behind the answer; a task that is suspended meanwhile does not take it, and completes when it goes on.
-            await self._emit(EventType.TASK_COMPLETED, result, priority=EventType.STEP_COMPLETED, cause=answer)
-
-    def _visible(self) -> tuple[ToolSpec, ...]:
-        tools = tuple(self.ports.kit.toolbox.all())
-        if tools != self._shown[0]:  # they seldom change
-            self._shown = tools, visible(self.ports.kit.toolbox, self.type)
-        return self._shown[1]
-
-    def _open_steps(self) -> tuple[PlanStep, ...]:
-        made = self.fsm.draft.plan
-        return next_steps(made.steps, self.ports.kit.doer.effect_of) if made is not None else ()
+            self._start(self.stages.reason, "thinking")
 
     def _start_acting(self) -> None:
-        group = self._open_steps()
+        group = self.stages.open_steps()
         calls = [step.call for step in group if step.call is not None]
         if calls:
             self._start(partial(self._act, calls), ", ".join(call.name for call in calls))
         elif group:
-            self._start(partial(self._respond, self.fsm.draft.reasoning), "")
+            self._start(partial(self.stages.respond, self.fsm.draft.reasoning), "")
 
     async def _act(self, calls: Sequence[PlannedCall]) -> None:
-        done: dict[str, Done] = {}
-        if len(calls) == 1:
-            await self._do(calls[0], done)
-        else:
-            async with trio.open_nursery() as nursery:
-                for call in calls:
-                    nursery.start_soon(self._do, call, done)
-        for call in calls:
-            await self._emit_done(call, done[call.id])
+        done = await self.stages.act(calls)
+        leads_on = self._leads_to_a_thought(len(calls))
+        await self.stages.tell(calls, done)
+        if leads_on:
+            self.doing = "thinking"
+            await self.stages.think_ahead([one.result for one in done])
 
-    async def _do(self, call: PlannedCall, done: dict[str, Done]) -> None:
-        context = self._context_of(call_key(self.fsm.task_id, call.id), call.name)
-        async with permit(self.permits.tools):
-            await self._emit(EventType.TOOL_CALL_REQUESTED, {"toolName": call.name, "params": call.arguments})
-            done[call.id] = await self.ports.kit.doer.do(call, self.type, context)
-
-    def _context_of(self, key: str, name: str, role: str = "") -> ToolContext:
-        kit, about = self.ports.kit, self.fsm.context
-        context = attrs.evolve(kit.context, task_id=self.fsm.task_id, key=key, env=self.env, role=role)
-        if not name.startswith("memory_"):
-            return context
-        return attrs.evolve(
-            context, origin=label_of(about).channel, outside=outside_of(about.messages, kit.toolbox.get)
-        )
-
-    async def _emit_done(self, call: PlannedCall, done: Done) -> None:
-        if done.told:
-            await self._emit(EventType.TASK_NOTIFY, payloads.notify(done.told))
-        kind = EventType.TOOL_CALL_COMPLETED if done.success else EventType.TOOL_CALL_FAILED
-        payload = payloads.tool_done(call.name, done.duration, done.result)
-        # One priority for both, so that results reach the conversation in the order of the calls (trap T31).
-        await self._emit(kind, payload, priority=EventType.TOOL_CALL_COMPLETED)
-
-    async def _respond(self, reasoning: Reasoning | None, cause: Event | None = None) -> Event:
-        answer = Entry(self.ports.clock(), "assistant", reasoning.response if reasoning is not None else "")
-        return await self._emit(EventType.STEP_COMPLETED, payloads.step_completed(answer), cause=cause)
-
-    # ------------------------------------------------------------------ looking back
-
-    async def _look_back(self) -> None:
-        ports = self.ports
-        if ports.kit.memory is None:
-            return
-        tools = {name: tool for name in ports.kit.memory.tools if (tool := ports.kit.toolbox.get(name)) is not None}
-        specs = tuple(tool.spec for tool in tools.values())
-
-        async def ask(request: ModelRequest) -> ModelResponse:
-            return await self._ask(ports.kit.reflection_model, request)
-
-        async def run(call: ToolCall) -> ToolOutcome:
-            tool = tools.get(call.name)
-            if tool is None:
-                return ToolOutcome(f"Error: there are only {', '.join(tools)}", failed=True)
-            context = self._context_of(call_key(self.fsm.task_id, call.id), call.name, "reflection")
-            async with permit(self.permits.tools):
-                return await ports.kit.toolbox.run(tool, call.arguments, context)
-
-        found = await ports.kit.reflector.reflect(self.fsm.context, await ports.kit.memory.digest(), specs, ask, run)
-        await self._emit(EventType.REFLECTION_COMPLETE, payloads.reflected(found))
-
-    async def _ask(self, model: LanguageModel, request: ModelRequest) -> ModelResponse:
-        async with permit(self.permits.calls):
-            return await model.generate(request)
+    def _leads_to_a_thought(self, calls: int) -> bool:
+        """Whether nothing is left to do but to think, once these last calls of the plan are done."""
+        known = self.fsm.draft
+        if self.halted or self.awaited or self.fsm.state is not TaskState.ACTING or known.plan is None:
+            return False
+        is_last = calls == sum(not step.completed for step in known.plan.steps)
+        return is_last and known.iteration < self.ports.limits.max_iterations
 
     # ------------------------------------------------------------------ being stopped
 

@@ -43,7 +43,7 @@ class Talk:
 
     def _goes_on(self, entries: Sequence[Entry]) -> bool:
         """Take up what is new, if all of it is as it ought to be."""
-        if self._taken > len(entries) or (self._taken and entries[self._taken - 1] is not self._last):
+        if self._taken > len(entries) or (self._taken and entries[self._taken - 1] != self._last):
             return False
         for entry in islice(entries, self._taken, None):
             if not self._fits(entry):

@@ -559,18 +559,20 @@ async def test_what_is_finished_or_unknown_cannot_be_cancelled(autojump_clock):
 
 
 async def test_a_disk_that_refuses_holds_a_task_up_and_a_cancel_still_ends_it(autojump_clock):
-    model = ScriptedModel([say("", call("slow", "a", x=5)), "ok"])
+    model = ScriptedModel([say("", call("slow", "a", x=5)), say("", call("echo", "b")), "ok"])
     async with open_desk(model) as desk:
         task_id = await desk.submit()
         await trio.sleep(2)
         desk.shelf.refusing = trio.Event()
         await trio.sleep(60)
         assert desk.shelf.events(task_id) == ["TASK_CREATED", "REASON_DONE"]
-        assert len(model.requests) == 1
+        assert len(model.requests) == 2  # one thought ahead, and nothing that comes of it
+        assert [what for _, _, what, _ in desk.calls] == ["begin", "end"]
         await desk.agent.ask(Cancel, task_id, "x")
         desk.shelf.refusing.set()
         assert (await desk.outcome(task_id)).error == "stopped by x"
-        assert len(model.requests) == 1
+        assert len(model.requests) == 2
+        assert len(desk.calls) == 2
 
 
 # ------------------------------------------------------------------ waiting, and events out of place

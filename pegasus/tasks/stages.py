@@ -1,0 +1,194 @@
+"""What a task does in its stages: it thinks, acts, answers, looks back (seed 001). What comes of it is said by events alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+import trio
+
+from pegasus.conversation import Entry
+from pegasus.events import Event, EventType
+from pegasus.messages import Json
+from pegasus.models.base import LanguageModel, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from pegasus.tasks import payloads
+from pegasus.tasks.cognition.doer import Done, next_steps, visible
+from pegasus.tasks.cognition.talk import Talk
+from pegasus.tasks.cognition.thinker import Thought
+from pegasus.tasks.context import PlannedCall, PlanStep, Reasoning, TaskContext
+from pegasus.tasks.fsm import TaskFSM
+from pegasus.tasks.labels import label_of
+from pegasus.tasks.permits import Permits, permit
+from pegasus.tasks.planner import call_key, plan
+from pegasus.tasks.ports import Ports
+from pegasus.tasks.sources import outside_of
+from pegasus.tasks.types import TaskType
+from pegasus.tools import Tool, ToolContext, ToolOutcome
+
+
+class Emitter(Protocol):
+    """Makes something known of the task; it comes back when it is on disk."""
+
+    async def __call__(
+        self, type: EventType, payload: dict[str, Json], *, priority: int | None = None, cause: Event | None = None
+    ) -> Event:
+        """cause: if it is not what moved the task last."""
+
+
+@attrs.frozen(eq=False)
+class _Ahead:
+    """A thought about these messages, while they were not all written."""
+
+    messages: Sequence[Entry]
+    thought: Thought
+
+
+def _is_about(considered: Sequence[Entry], messages: Sequence[Entry]) -> bool:
+    """Whether these messages, which only become more, are those that were considered."""
+    return len(considered) == len(messages) and considered[-1] == messages[-1]
+
+
+class Stages:
+    """Those of one task. It reads the task's state machine and never moves it. Raises ModelError, and what is broken."""
+
+    def __init__(self, fsm: TaskFSM, task_type: TaskType, ports: Ports, permits: Permits, emit: Emitter) -> None:
+        self._fsm = fsm
+        self._type = task_type
+        self._ports = ports
+        self._permits = permits
+        self._emit = emit
+        self._env: dict[str, str] = {}
+        self._talk = Talk()
+        self._shown: tuple[tuple[Tool, ...], tuple[ToolSpec, ...]] = ((), ())
+        self._ahead: _Ahead | None = None
+
+    # ------------------------------------------------------------------ thinking
+
+    async def reason(self) -> None:
+        """Think, and say what comes of it."""
+        context = self._fsm.context
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and _is_about(ahead.messages, context.messages):
+            await self._say(ahead.thought)
+        else:
+            await self._say(await self._think(context))
+
+    async def _think(self, context: TaskContext) -> Thought:
+        """One model call."""
+        ports, index = self._ports, ""
+        if ports.kit.memory is not None and not context.iteration and not context.memory_injected:
+            index = await ports.kit.memory.index()
+        model = ports.kit.model_for(self._type)
+        async with permit(self._permits.calls):
+            return await ports.kit.thinker.think(context, model, self._type, self._visible(), index, self._talk)
+
+    async def _say(self, thought: Thought) -> None:
+        """What a thought comes to."""
+        context = self._fsm.context
+        if thought.question:
+            await self._emit(EventType.NEED_MORE_INFO, payloads.need_more_info(thought.reasoning, thought.question))
+            return
+        steps = plan(thought.reasoning, context.input_text)
+        payload = payloads.reason_done(thought.reasoning, steps, thought.entries)
+        thought_out = await self._emit(EventType.REASON_DONE, payload)
+        if steps.steps[0].call is None:  # to answer is no work: said along with the thought, it costs no sync
+            answer = await self.respond(thought.reasoning, thought_out)
+            result = payloads.answered(context, thought.reasoning.response)
+            # Behind the answer; a task that is suspended meanwhile does not take it, and completes when it goes on.
+            await self._emit(EventType.TASK_COMPLETED, result, priority=EventType.STEP_COMPLETED, cause=answer)
+
+    async def think_ahead(self, results: Sequence[Entry]) -> None:
+        """Have the next thought while the results that it is about are still being written; say it when they are.
+
+        To think changes nothing, so a crash that loses the results loses nothing with the thought but its cost.
+        """
+        context = self._fsm.context
+        context = attrs.evolve(context, messages=(*context.messages, *results))
+        thought = await self._think(context)
+        if _is_about(context.messages, self._fsm.draft.messages):
+            await self._say(thought)
+        else:  # not written yet, or no longer all there is to think about
+            self._ahead = _Ahead(context.messages, thought)
+
+    def _visible(self) -> tuple[ToolSpec, ...]:
+        tools = tuple(self._ports.kit.toolbox.all())
+        if tools != self._shown[0]:  # they seldom change
+            self._shown = tools, visible(self._ports.kit.toolbox, self._type)
+        return self._shown[1]
+
+    # ------------------------------------------------------------------ acting
+
+    def open_steps(self) -> tuple[PlanStep, ...]:
+        """What is to be done now."""
+        made = self._fsm.draft.plan
+        return next_steps(made.steps, self._ports.kit.doer.effect_of) if made is not None else ()
+
+    async def act(self, calls: Sequence[PlannedCall]) -> list[Done]:
+        """What came of each call. Several are made side by side."""
+        done: dict[str, Done] = {}
+        if len(calls) == 1:
+            await self._do(calls[0], done)
+        else:
+            async with trio.open_nursery() as nursery:
+                for call in calls:
+                    nursery.start_soon(self._do, call, done)
+        return [done[call.id] for call in calls]
+
+    async def _do(self, call: PlannedCall, done: dict[str, Done]) -> None:
+        context = self._context_of(call_key(self._fsm.task_id, call.id), call.name)
+        async with permit(self._permits.tools):
+            await self._emit(EventType.TOOL_CALL_REQUESTED, {"toolName": call.name, "params": call.arguments})
+            done[call.id] = await self._ports.kit.doer.do(call, self._type, context)
+
+    def _context_of(self, key: str, name: str, role: str = "") -> ToolContext:
+        kit, about = self._ports.kit, self._fsm.context
+        context = attrs.evolve(kit.context, task_id=self._fsm.task_id, key=key, env=self._env, role=role)
+        if not name.startswith("memory_"):
+            return context
+        return attrs.evolve(
+            context, origin=label_of(about).channel, outside=outside_of(about.messages, kit.toolbox.get)
+        )
+
+    async def tell(self, calls: Sequence[PlannedCall], done: Sequence[Done]) -> None:
+        """Say what came of these calls, in their order."""
+        for call, one in zip(calls, done, strict=True):
+            if one.told:
+                await self._emit(EventType.TASK_NOTIFY, payloads.notify(one.told))
+            kind = EventType.TOOL_CALL_COMPLETED if one.success else EventType.TOOL_CALL_FAILED
+            payload = payloads.tool_done(call.name, one.duration, one.result)
+            # One priority for both, so that results reach the conversation in the order of the calls (trap T31).
+            await self._emit(kind, payload, priority=EventType.TOOL_CALL_COMPLETED)
+
+    async def respond(self, reasoning: Reasoning | None, cause: Event | None = None) -> Event:
+        """Say what a thought without calls comes to."""
+        answer = Entry(self._ports.clock(), "assistant", reasoning.response if reasoning is not None else "")
+        return await self._emit(EventType.STEP_COMPLETED, payloads.step_completed(answer), cause=cause)
+
+    # ------------------------------------------------------------------ looking back
+
+    async def look_back(self) -> None:
+        """Reflect on a finished task, which changes nothing of it."""
+        ports = self._ports
+        if ports.kit.memory is None:
+            return
+        tools = {name: tool for name in ports.kit.memory.tools if (tool := ports.kit.toolbox.get(name)) is not None}
+        specs = tuple(tool.spec for tool in tools.values())
+
+        async def ask(request: ModelRequest) -> ModelResponse:
+            return await self._ask(ports.kit.reflection_model, request)
+
+        async def run(call: ToolCall) -> ToolOutcome:
+            tool = tools.get(call.name)
+            if tool is None:
+                return ToolOutcome(f"Error: there are only {', '.join(tools)}", failed=True)
+            context = self._context_of(call_key(self._fsm.task_id, call.id), call.name, "reflection")
+            async with permit(self._permits.tools):
+                return await ports.kit.toolbox.run(tool, call.arguments, context)
+
+        found = await ports.kit.reflector.reflect(self._fsm.context, await ports.kit.memory.digest(), specs, ask, run)
+        await self._emit(EventType.REFLECTION_COMPLETE, payloads.reflected(found))
+
+    async def _ask(self, model: LanguageModel, request: ModelRequest) -> ModelResponse:
+        async with permit(self._permits.calls):
+            return await model.generate(request)
