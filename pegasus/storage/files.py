@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 SIDE_BY_SIDE = 8
 """Files that are synced at the same time, each by a thread of its own."""
-OPEN_FILES = 96
+OPEN_FILES = 160
 """Descriptors kept open at most; a turn touches three files, a recovery many logs."""
 
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
@@ -132,9 +132,13 @@ class OsFiles:
         os.truncate(self._full(path), size)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        with open(self._full(path), "rb", buffering=0) as file:
-            file.seek(offset)
-            return _read_exactly(file.fileno(), os.fstat(file.fileno()).st_size - offset if length is None else length)
+        fd = os.open(self._full(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if offset:
+                os.lseek(fd, offset, os.SEEK_SET)
+            return _read_exactly(fd, os.fstat(fd).st_size - offset if length is None else length)
+        finally:
+            os.close(fd)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(self._full(path))

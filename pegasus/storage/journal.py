@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import trio
@@ -47,6 +48,7 @@ from pegasus.storage.messages import (
     NextReplies,
     Posted,
     ReadFile,
+    ReadFiles,
     ReplaceFile,
     Revoked,
     StorageError,
@@ -100,7 +102,7 @@ class _Work(NamedTuple):
     requests: list[Request]
     queries: list[Query]
     whole_file: ReplaceFile | Archive | ArchiveName | None = None
-    reads: Sequence[ReadFile] = ()
+    reads: Sequence[ReadFile | ReadFiles] = ()
 
 
 class _Journal:
@@ -183,7 +185,7 @@ class _Journal:
                 case Accept():
                     requests.append(message)
                     size += _weight(message.message)
-                case ReadFile():
+                case ReadFile() | ReadFiles():
                     return _Work(requests, queries, reads=self._gather_reads(message, inbox))
                 case ReplaceFile() | Archive() | ArchiveName():
                     return _Work(requests, queries, message)
@@ -200,16 +202,17 @@ class _Journal:
             except (trio.WouldBlock, trio.EndOfChannel):
                 return _Work(requests, queries)
 
-    def _gather_reads(self, first: ReadFile, inbox: Inbox[JournalMessage]) -> list[ReadFile]:
+    def _gather_reads(self, first: ReadFile | ReadFiles, inbox: Inbox[JournalMessage]) -> list[ReadFile | ReadFiles]:
         """It and those that follow at once; what comes behind them is left for the next time."""
-        reads = [first]
+        reads, files = [first], len(_paths(first))
         try:
-            while len(reads) < MAX_READS:
+            while files < MAX_READS:
                 message = inbox.receive_nowait()
-                if not isinstance(message, ReadFile):
+                if not isinstance(message, ReadFile | ReadFiles):
                     self._left = message
                     break
                 reads.append(message)
+                files += len(_paths(message))
         except (trio.WouldBlock, trio.EndOfChannel):
             pass
         return reads
@@ -247,7 +250,7 @@ class _Journal:
         if self._writer.owes:
             raise StorageError(self._writer.refusal)
 
-    async def _read(self, reads: Sequence[ReadFile]) -> None:
+    async def _read(self, reads: Sequence[ReadFile | ReadFiles]) -> None:
         """Read files in one hop, each with everything that was said before in it."""
         try:
             await self._writer.flush_appends()
@@ -255,9 +258,11 @@ class _Journal:
             for message in reads:
                 message.reply.fail(error)
             return
-        found = await self._disk.run(_read_each, [message.path for message in reads])
-        for message, content in zip(reads, found, strict=True):
-            if isinstance(content, Exception):
+        found = iter(await self._disk.run(_read_each, [path for message in reads for path in _paths(message)]))
+        for message in reads:
+            if isinstance(message, ReadFiles):
+                _answer_several(message, list(islice(found, len(message.paths))))
+            elif isinstance(content := next(found), Exception):
                 message.reply.fail(content)
             else:
                 message.reply.send(content)
@@ -283,6 +288,18 @@ class _Journal:
                     reply.send(await self._disk.run(Volume.archive_name, path, at))
         except (Revoked, StorageError, ValueError) as error:
             message.reply.fail(error)
+
+
+def _paths(message: ReadFile | ReadFiles) -> Sequence[str]:
+    return message.paths if isinstance(message, ReadFiles) else (message.path,)
+
+
+def _answer_several(message: ReadFiles, contents: Sequence[bytes | Exception]) -> None:
+    given = tuple([content for content in contents if isinstance(content, bytes | StorageError)])
+    if len(given) == len(contents):
+        message.reply.send(given)
+    else:
+        message.reply.fail(next(content for content in contents if isinstance(content, ValueError)))
 
 
 def _read_each(volume: Volume, paths: Sequence[str]) -> list[bytes | Exception]:

@@ -281,6 +281,14 @@ class ReadFile:
 
 
 @attrs.frozen(eq=False, repr=False)
+class ReadFiles:
+    """Several, as ReadFile reads one: the content of each, or why it cannot be read. ValueError: one is no path below data/."""
+
+    reply: Reply[tuple[bytes | StorageError, ...]]
+    paths: tuple[str, ...]
+
+
+@attrs.frozen(eq=False, repr=False)
 class ReplaceFile:
     """Make `path` (below data/) hold exactly `content`, atomically: temporary file, fsync, rename, fsync of the folder."""
 
@@ -335,6 +343,7 @@ JournalMessage: TypeAlias = (
     | Acknowledge
     | LastSeq
     | ReadFile
+    | ReadFiles
     | ReplaceFile
     | Archive
     | ArchiveName

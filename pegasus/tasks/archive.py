@@ -21,8 +21,11 @@ class Archive(Protocol):
     async def replay(self, task_id: str) -> Replayed:
         """All that the log of a task tells; without a task if there is no log."""
 
-    async def replays(self, task_ids: Sequence[str]) -> Sequence[Replayed | StorageError]:
-        """The same for several, read together; with the error of each that cannot be read."""
+    async def replays(self, task_ids: Sequence[str], *, at_a_glance: bool = False) -> Sequence[Replayed | StorageError]:
+        """The same for several, read together; with the error of each that cannot be read.
+
+        at_a_glance: of a task that was at work, nobody needs to know what it did (`glance`).
+        """
 
     async def load(self, task_id: str) -> TaskFSM | None:
         """The task as its log tells; None if there is none."""

@@ -194,6 +194,12 @@ class TaskFSM:
         self.state = state
         self._context = None
 
+    def skip(self, rounds: int, state: TaskState, at: int) -> None:
+        """Take the task to have thought so often, and to be in this state since then (ms): for whoever will only end it."""
+        self._draft.iteration = rounds
+        self.updated_at = at
+        self.assume(state)
+
     def _refusal(self, type: EventType) -> str | None:
         if (self.state, type) not in _TABLE:
             return f"{type.name} is not allowed in {self.state}"

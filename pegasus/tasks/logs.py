@@ -8,6 +8,7 @@ from actors import Ref
 from pegasus.observe import get_logger
 from pegasus.storage.messages import StorageError
 from pegasus.tasks.fsm import TaskFSM
+from pegasus.tasks.glance import glance
 from pegasus.tasks.messages import TaskView
 from pegasus.tasks.replay import Replayed, replay
 from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, PersisterMessage, ReadLogs
@@ -37,11 +38,11 @@ class TaskLogs:
             raise found
         return found
 
-    async def replays(self, task_ids: Sequence[str]) -> list[Replayed | StorageError]:
+    async def replays(self, task_ids: Sequence[str], *, at_a_glance: bool = False) -> list[Replayed | StorageError]:
         """The same for several, read together; with the error of each that cannot be read."""
         contents = await self._persister.ask(ReadLogs, tuple(task_ids))
         return [
-            content if isinstance(content, StorageError) else _replayed(task_id, content)
+            content if isinstance(content, StorageError) else _replayed(task_id, content, at_a_glance)
             for task_id, content in zip(task_ids, contents, strict=True)
         ]
 
@@ -59,8 +60,8 @@ class TaskLogs:
         await self._persister.send(Forget(task_id))
 
 
-def _replayed(task_id: str, content: bytes) -> Replayed:
-    found = replay(content, task_id)
+def _replayed(task_id: str, content: bytes, at_a_glance: bool) -> Replayed:
+    found = (at_a_glance and glance(content, task_id)) or replay(content, task_id)
     for problem in found.problems:
         _log.warning("something is wrong with a task's log", task=task_id, problem=problem)
     return found

@@ -38,6 +38,9 @@ REBUILD_DAYS: Final = 7
 STILL_NEWS: Final = 3_600_000
 """ms: of the tasks found then, one that ended no longer ago is told again, for its submitter may not know."""
 
+HANDLED_TOGETHER: Final = 64
+"""Messages that are handled before anybody else gets a turn."""
+
 T = TypeVar("T")
 Appends: TypeAlias = tuple[tuple[str, bytes], ...]
 _log = get_logger("persister")
@@ -55,18 +58,28 @@ async def persister(inbox: Inbox[PersisterMessage], journal: Ref[JournalMessage]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.work)
         async for message in inbox:
-            match message:
-                case Record():
-                    if not (writer.handed_on(message) or await writer.written_at_once(message)):
-                        writer.add(message)
-                case Forget(task_id):
-                    writer.forget(task_id)
-                case GetPending(reply):
-                    reply.send(tuple(writer.pending.values()))
-                case ReadLogs() | LogsOf():
-                    await _look(message, places, writer)
+            await _handle(message, places, writer)
+            for _ in range(HANDLED_TOGETHER):  # of tasks that end together, each is to be forgotten
+                try:
+                    more = inbox.receive_nowait()
+                except (trio.WouldBlock, trio.EndOfChannel):
+                    break
+                await _handle(more, places, writer)
         await writer.finish()
         nursery.cancel_scope.cancel()
+
+
+async def _handle(message: PersisterMessage, places: Places, writer: _Writer) -> None:
+    match message:
+        case Record():
+            if not (writer.handed_on(message) or await writer.written_at_once(message)):
+                writer.add(message)
+        case Forget(task_id):
+            writer.forget(task_id)
+        case GetPending(reply):
+            reply.send(tuple(writer.pending.values()))
+        case ReadLogs() | LogsOf():
+            await _look(message, places, writer)
 
 
 async def _look(message: ReadLogs | LogsOf, places: Places, writer: _Writer) -> None:

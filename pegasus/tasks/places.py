@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from actors import Ref
 from pegasus.events import Event, EventType
 from pegasus.observe import get_logger
-from pegasus.storage.messages import JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.storage.messages import JournalMessage, ReadFile, ReadFiles, ReplaceFile, StorageError
 from pegasus.tasks.index import INDEX, Indexed, date_in, read_index
 from pegasus.tasks.log import date_of, is_task_id, task_path
 
+READ_TOGETHER: Final = 64
+"""Logs that are read at a time: whoever else wants something of the disk waits no longer than that."""
 KNOWN_LOGS: Final = 1000
 """Logs whose place is remembered; others are looked up in the index."""
 
@@ -60,18 +62,25 @@ class Places:
 
     async def read_logs(self, tasks: Mapping[str, int | None]) -> tuple[bytes | StorageError, ...]:
         """The log of each task, b"" if there is none, or why it cannot be read; with when it became pending, if it is, ms."""
-        paths = [await self._place(task_id, since) for task_id, since in tasks.items()]
-        answers = [await self._journal.request(ReadFile, path) if path else None for path in paths]
+        paths = {task_id: await self._place(task_id, since) for task_id, since in tasks.items()}
+        contents = await self._contents([path for path in paths.values() if path])
         found: list[bytes | StorageError] = []
-        for (task_id, since), path, answer in zip(tasks.items(), paths, answers, strict=True):
-            try:
-                content = await answer.get() if answer is not None else b""
-                if since is not None and path is not None:
+        for task_id, path in paths.items():
+            content = contents[path] if path else b""
+            if path and isinstance(content, bytes) and tasks[task_id] is not None:
+                try:
                     content = await self._opened(task_id, path, content)
-                found.append(content)
-            except StorageError as error:
-                found.append(error)
+                except StorageError as error:
+                    content = error
+            found.append(content)
         return tuple(found)
+
+    async def _contents(self, paths: Sequence[str]) -> dict[str, bytes | StorageError]:
+        contents: dict[str, bytes | StorageError] = {}
+        for begin in range(0, len(paths), READ_TOGETHER):
+            some = tuple(paths[begin : begin + READ_TOGETHER])
+            contents.update(zip(some, await self._journal.ask(ReadFiles, some), strict=True))
+        return contents
 
     async def _place(self, task_id: str, since: int | None) -> str | None:
         if not is_task_id(task_id):

@@ -48,10 +48,13 @@ class Restoring:
     async def recover(self) -> None:
         """Take up what the last run left unfinished. Many are read together, and what is to be written of them is written together."""
         pending = await self._office.archive.pending()
+        fail = self._office.limits.recovery == "fail"
         with _no_looking_for_garbage():
             for begin in range(0, len(pending), AT_ONCE):
                 some = [one.task_id for one in pending[begin : begin + AT_ONCE]]
-                for task_id, found in zip(some, await self._office.archive.replays(some), strict=True):
+                for task_id, found in zip(
+                    some, await self._office.archive.replays(some, at_a_glance=fail), strict=True
+                ):
                     await self._take_up(task_id, found)
         await self._seats.fill()
 

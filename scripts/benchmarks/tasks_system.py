@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ from pegasus.app.commons import AGENT, commons_of
 from pegasus.app.parts import Parts, Workshop
 from pegasus.app.tasks import task_child
 from pegasus.identity import BUILT_IN
+from pegasus.main_agent.courier import TOGETHER
 from pegasus.memory import FolderShelf, Memory
 from pegasus.messages import Json, Metadata
 from pegasus.models import (
@@ -35,6 +37,7 @@ from pegasus.models import (
 from pegasus.settings import Settings
 from pegasus.settings import model as sections
 from pegasus.storage import FileDisk
+from pegasus.storage.disk import HANDOVER
 from pegasus.storage.journal import journal
 from pegasus.storage.messages import JournalMessage
 from pegasus.tasks import AgentMessage, Notify, Submit, TaskState, Wait
@@ -57,7 +60,7 @@ _USAGE = Usage(1000, 20)
 
 
 class Listener:
-    """Hears what comes of tasks, and remembers only how many there were."""
+    """Hears what comes of tasks, and remembers only how many there were. As the courier it takes what waits together."""
 
     def __init__(self) -> None:
         self.heard = 0
@@ -65,8 +68,13 @@ class Listener:
 
     async def run(self, inbox: Inbox[Notify]) -> None:
         async for message in inbox:
-            self.heard += 1
-            message.reply.send(None)
+            messages = [message]
+            with suppress(trio.WouldBlock, trio.EndOfChannel):
+                while len(messages) < TOGETHER:
+                    messages.append(inbox.receive_nowait())
+            self.heard += len(messages)
+            for each in messages:
+                each.reply.send(None)
             self._news.set()
             self._news = trio.Event()
 
@@ -164,6 +172,7 @@ async def task_system(
     data: Path, model_for: Callable[[str], LanguageModel], chosen: Settings, listener: Listener | None = None
 ) -> AsyncIterator[TaskSystem]:
     """The system on this data folder, up when the agent is; stopped on leaving."""
+    sys.setswitchinterval(HANDOVER)
     ear = listener or Listener()
     disk = FileDisk(data)
     workspace = data / "workspace"

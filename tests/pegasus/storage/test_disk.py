@@ -282,9 +282,10 @@ def test_a_file_in_the_place_of_a_folder_is_named(volume, tmp_path):
 
 
 def test_a_file_that_may_not_be_read_says_what_to_do(volume, monkeypatch):
-    monkeypatch.setattr(
-        "builtins.open", lambda *args, **kw: (_ for _ in ()).throw(PermissionError(errno.EACCES, "Permission denied"))
-    )
+    def refuse(*args):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("os.open", refuse)
     with pytest.raises(
         StorageError, match=r"cannot read .*/x: Permission denied; it must belong to the user who runs pegasus"
     ):

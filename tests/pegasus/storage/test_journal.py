@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 from contextlib import suppress
@@ -30,13 +31,14 @@ from pegasus.storage.messages import (
     Post,
     Posted,
     ReadFile,
+    ReadFiles,
     ReplaceFile,
     StorageError,
     Unacknowledged,
     Unroutable,
     Waiting,
 )
-from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.testing.memory_disk import MemoryDisk, MemoryFiles
 
 from .conftest import CLI, NOW, WEB
 
@@ -780,6 +782,37 @@ async def test_a_file_that_cannot_be_read_fails_nobody_else(journal, disk):
         with pytest.raises(ValueError, match="path"):
             await answer.get()
     assert [await answers[n].get() for n in (0, 3, 4)] == [b"1\n", b"", b"1\n"]
+
+
+async def test_several_files_are_asked_for_with_one_question(start, autojump_clock):
+    disk = MemoryDisk(delay=1)
+    async with start(disk) as journal:
+        for name in "abc":
+            await journal.append(f"{name}.jsonl", name.encode(), durable=False)
+        runs = disk.runs
+        several = await journal.ref.request(ReadFiles, ("c.jsonl", "new.jsonl", "a.jsonl", "c.jsonl"))
+        one = await journal.ref.request(ReadFile, "b.jsonl")
+        assert await several.get() == (b"c", b"", b"a", b"c")
+        assert await one.get() == b"b"
+        assert disk.runs - runs == 2  # what was owed, and all files
+        assert await journal.ask(ReadFiles, ()) == ()
+
+
+async def test_of_several_files_one_that_cannot_be_read_is_an_error_among_the_others(journal, disk, monkeypatch):
+    await journal.append(SESSION, b"1\n")
+
+    def refuse(files, path, *span):
+        if path == "main/locked.jsonl":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return read(files, path, *span)
+
+    read = MemoryFiles.read
+    monkeypatch.setattr(MemoryFiles, "read", refuse)
+    locked, content = await journal.ask(ReadFiles, ("main/locked.jsonl", SESSION))
+    assert isinstance(locked, StorageError)
+    assert content == b"1\n"
+    with pytest.raises(ValueError, match="path"):
+        await journal.ask(ReadFiles, (SESSION, "../x"))
 
 
 async def test_what_is_asked_for_between_reads_keeps_its_place(start, autojump_clock):

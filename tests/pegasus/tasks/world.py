@@ -17,6 +17,7 @@ from pegasus.tasks.agent import agent
 from pegasus.tasks.cognition.doer import Doer
 from pegasus.tasks.cognition.reflector import Reflector
 from pegasus.tasks.cognition.thinker import Thinker
+from pegasus.tasks.glance import glance
 from pegasus.tasks.log import task_line
 from pegasus.tasks.ports import Kit, Limits, Ports
 from pegasus.tasks.replay import replay
@@ -57,8 +58,9 @@ class Shelf:
     async def replay(self, task_id):
         return replay(self.logs.get(task_id, b""), task_id)
 
-    async def replays(self, task_ids):
-        return [await self.replay(task_id) for task_id in task_ids]
+    async def replays(self, task_ids, *, at_a_glance=False):
+        logs = [(self.logs.get(task_id, b""), task_id) for task_id in task_ids]
+        return [(at_a_glance and glance(*log)) or replay(*log) for log in logs]
 
     async def load(self, task_id):
         return (await self.replay(task_id)).task
