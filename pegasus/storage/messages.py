@@ -193,7 +193,7 @@ class Commit:
     The answer has one result for each post. durable=False: answered at once, written with the next durable commit or
     within 50 ms; with posts it is durable all the same, since a seq must not be given twice.
     item: the number of the item this is about; the answer is Revoked if it was taken back (see NextItem).
-    ordered=False: nobody minds which of the appends is on disk first, so that their files are synced side by side.
+    together: of these files nobody minds which has its append on disk first, so that they are synced side by side.
     On StorageError nothing was kept, neither appends nor posts. ValueError: a path or a text that cannot be written.
     """
 
@@ -202,7 +202,7 @@ class Commit:
     posts: tuple[Post, ...] = ()
     durable: bool = True
     item: int | None = None
-    ordered: bool = True
+    together: frozenset[str] = frozenset()
 
 
 @attrs.frozen(eq=False, repr=False)

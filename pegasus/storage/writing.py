@@ -199,8 +199,10 @@ class Writer:
         tied: set[str] = set()
         for request in requests:
             if isinstance(request, Commit):
-                apart = not request.posts and (len(request.appends) == 1 or not request.ordered)
-                (alone if apart else tied).update([path for path, _ in request.appends])
+                paths = {path for path, _ in request.appends}
+                free = set() if request.posts else paths if len(request.appends) == 1 else paths & request.together
+                alone |= free
+                tied |= paths - free
         if len(alone) < 2:
             return ()
         return alone - tied - {path for appends in self._owed for path, _ in appends}

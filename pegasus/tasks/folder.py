@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pegasus.tasks.index import INDEX, PENDING, date_in, read_index, read_pending
+from pegasus.tasks.index import INDEX, date_in, read_index
 from pegasus.tasks.log import FOLDER, is_date, is_task_id, task_path
 from pegasus.tasks.replay import Replayed, replay
-from pegasus.tasks.storage_messages import Pending
 
 
 def find_log(data: Path, task_id: str) -> Path | None:
@@ -35,11 +34,6 @@ def load_day(data: Path, date: str) -> tuple[Replayed, ...]:
     ids = dict.fromkeys((*indexed, *named))
     paths = [data / task_path(task_id, date) for task_id in ids]
     return tuple(replay(path.read_bytes(), path.stem) for path in paths if path.is_file())
-
-
-def pending(data: Path) -> tuple[Pending, ...]:
-    """The tasks that the next start will take up."""
-    return read_pending(_read(data / PENDING)).entries
 
 
 def _read(path: Path) -> bytes:

@@ -18,6 +18,7 @@ INDEX: Final = f"{FOLDER}/index.jsonl"
 PENDING: Final = f"{FOLDER}/pending.json"
 """Below data/."""
 
+_NEWEST: Final = 64 << 10
 _ID_IN_RUINS = re.compile(rb'"taskId"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
 
 
@@ -54,6 +55,12 @@ def read_index(data: bytes) -> tuple[list[Indexed], list[str]]:
         else:
             problems.append(f"line {line.number}: no task id and date")
     return entries, problems
+
+
+def newest_in(data: bytes) -> list[Indexed]:
+    """The good ones among the last lines, oldest first: as many as 64 KiB hold."""
+    begin = data.find(b"\n", len(data) - _NEWEST) + 1 if len(data) > _NEWEST else 0
+    return read_index(data[begin:])[0]
 
 
 def date_in(data: bytes, task_id: str) -> str | None:

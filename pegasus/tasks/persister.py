@@ -1,9 +1,10 @@
 """The persister: the bus's gate, and the one writer of data/tasks.
 
-A Record is one durable Commit: an index line for each new task, then a line for each event. Before that, the tasks it begins
-or resumes are pending, durably, so that a crash at any moment leaves no log that nobody looks after. While the disk refuses,
-the same is tried again with growing pauses: nothing takes effect before it is written. Given again to a persister that was
-restarted, a Record is on disk once.
+A Record is one durable Commit: an index line for each new task, on disk before its log begins, then a line for each event.
+A new task is in pending.json before its log gets a second line, a resumed one before that is written; so a crash at any
+moment leaves no log that nobody looks after: what is not in pending.json has one line, and stands at the end of the index.
+While the disk refuses, the same is tried again with growing pauses: nothing takes effect before it is written. Given again to
+a persister that was restarted, a Record is on disk once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from actors import Inbox, MailboxFull, Ref
 from pegasus.events import Event, EventType, Record
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Commit, JournalMessage, ReplaceFile, StorageError
-from pegasus.tasks.index import INDEX, PENDING, index_line, pending_content, read_pending
+from pegasus.tasks.index import INDEX, PENDING, index_line, newest_in, pending_content, read_pending
 from pegasus.tasks.log import is_task_id, task_line, task_path
 from pegasus.tasks.payloads import KEYS
 from pegasus.tasks.places import Places
@@ -95,7 +96,7 @@ async def _look(message: ReadLogs | LogsOf, places: Places, writer: _Writer) -> 
 
 
 class _Writer:
-    """pending: what pending.json holds, or will hold when it is written next (`_stale`)."""
+    """pending: what pending.json holds, or will hold when it is written next (`_stale`), before anything else (`_unlisted`)."""
 
     def __init__(self, journal: Ref[JournalMessage], places: Places, clock: Callable[[], int]) -> None:
         self.pending: dict[str, Pending] = {}
@@ -105,6 +106,7 @@ class _Writer:
         self._records: deque[Record] = deque()
         self._stale = False
         self._forget_at = math.inf
+        self._unlisted = False
         self._closing = self._is_writing = False
         self._news = trio.Event()
         self._finished = trio.Event()
@@ -126,7 +128,24 @@ class _Writer:
                 self.pending[entry.task_id] = entry
             _log.warning("pending.json was rebuilt from the logs", problem=found.problem, tasks=len(self.pending))
             self._stale, self._forget_at = True, trio.current_time()
+        for entry in await self._begun_last(index):
+            self.pending[entry.task_id] = entry
+            self._unlisted = True
         self._places.expect(self.pending, index)
+
+    async def _begun_last(self, index: bytes) -> list[Pending]:
+        """Tasks that a run began, and that it could not put into the list any more."""
+        begun: list[Pending] = []
+        for task_id, date in reversed(newest_in(index)):
+            if task_id in self.pending:
+                break  # those before it are in the list, or are over
+            log = await self._places.read(task_path(task_id, date))
+            if log.count(b"\n") > 1:
+                break  # likewise: it has gone on, so the list was written
+            found = replay(log, task_id)
+            if found.task is not None:
+                begun.append(Pending(task_id, found.task.created_at))
+        return begun[::-1]
 
     async def _unfinished(self) -> list[Pending]:
         entries = await self._places.index()
@@ -147,13 +166,13 @@ class _Writer:
 
         False: it is for `add`, since it is of another kind, or since the disk refuses.
         """
-        if self._records or self._is_writing:
+        if self._is_busy:
             return False
         everything = self._simply(record.events)
         if not everything:
             return False
         try:
-            await self._journal.ask(Commit, everything, (), True, None, False)
+            await self._journal.ask(Commit, everything, (), True, None, _paths(everything))
         except StorageError:
             return False
         record.reply.send(None)
@@ -161,12 +180,17 @@ class _Writer:
 
     def handed_on(self, record: Record) -> bool:
         """The same for one that is not patient: the journal answers it, so that nobody need wake up here to pass the answer on."""
-        if record.patient or self._records or self._is_writing or not (everything := self._simply(record.events)):
+        if record.patient or self._is_busy or not (everything := self._simply(record.events)):
             return False
         with suppress(MailboxFull):
-            self._journal.tell_nowait(Commit(record.reply, everything, (), True, None, False))
+            self._journal.tell_nowait(Commit(record.reply, everything, (), True, None, _paths(everything)))
             return True
         return False
+
+    @property
+    def _is_busy(self) -> bool:
+        """Something is to be written before anything else."""
+        return bool(self._records) or self._is_writing or self._unlisted
 
     def _simply(self, events: Sequence[Event]) -> Appends:
         """The lines of events for logs that are open; () if something else is among them."""
@@ -197,7 +221,9 @@ class _Writer:
     async def work(self) -> None:
         """Write what there is to write, for ever."""
         while True:
-            if self._records:
+            if self._unlisted:
+                await self._until_written(self._write_pending, PENDING)
+            elif self._records:
                 self._is_writing = True
                 await self._write([self._records.popleft() for _ in range(len(self._records))])
                 self._is_writing = False
@@ -227,9 +253,9 @@ class _Writer:
         begun = [event for event in events if event.type in _BEGINS and event.task_id not in self.pending]
         for event in begun:
             self.pending[event.task_id or ""] = Pending(event.task_id or "", event.timestamp)
-        if begun:
-            self._stale = True
+        if _goes_on(begun, events):
             await self._until_written(self._write_pending, PENDING)
+            begun = []
         logs = _Logs()
         for event in events:
             path = self._places.known(event.task_id or "")
@@ -240,6 +266,7 @@ class _Writer:
         commits = logs.commits()
         while commits:
             commits = await self._until_written(partial(self._commit, commits), commits[-1][-1][0])
+        self._unlisted = bool(begun)
         for record in records:
             record.reply.send(None)
 
@@ -248,9 +275,9 @@ class _Writer:
         if len(commits) > 1:
             everything = tuple([append for one in commits for append in one])
             with suppress(StorageError):  # then each for itself, for one that cannot be written holds up no other
-                await self._journal.ask(Commit, everything, (), True, None, False)
+                await self._journal.ask(Commit, everything, (), True, None, _paths(everything))
                 return []
-        answers = [(one, await self._journal.request(Commit, one)) for one in commits]
+        answers = [(one, await self._journal.request(Commit, one, (), True, None, _paths(one))) for one in commits]
         refused: list[Appends] = []
         why: StorageError | None = None
         for one, answer in answers:
@@ -267,6 +294,7 @@ class _Writer:
         opened = await self._places.open(event, self.since(event.task_id or ""))
         if opened.dated:
             logs.index.append(index_line(event.task_id or "", opened.dated))
+            logs.new.add(opened.path)
         logs.there |= opened.there
         logs.add(opened.path, event)
 
@@ -277,6 +305,7 @@ class _Writer:
         except StorageError:
             self._stale, self._forget_at = True, trio.current_time()
             raise
+        self._unlisted = False
 
     async def _until_written(self, write: Callable[[], Awaitable[T]], what: str) -> T:
         """Try until the disk takes it; a try itself is never interrupted, a pause may be."""
@@ -292,10 +321,11 @@ class _Writer:
 
 
 class _Logs:
-    """The lines of a batch, by file. there: lines that a run before has written already."""
+    """The lines of a batch, by file. index: those of `new` files. there: lines that a run before has written already."""
 
     def __init__(self) -> None:
         self.index: list[bytes] = []
+        self.new: set[str] = set()
         self.lines: dict[str, list[bytes]] = {}
         self.there: frozenset[bytes] = frozenset()
 
@@ -306,12 +336,24 @@ class _Logs:
             self.lines.setdefault(path, []).append(line)
 
     def commits(self) -> list[Appends]:
-        """Each file for itself, so that one that is refused holds up no other. A log that the index does not name is no harm.
+        """Each file for itself, so that one that is refused holds up no other; but new ones with the index, and behind it."""
+        files = {path: b"".join(lines) for path, lines in self.lines.items()}
+        new = [(path, files.pop(path)) for path in list(files) if path in self.new]
+        first = [((INDEX, b"".join(self.index)), *new)] if self.index else []
+        return [*first, *[(one,) for one in files.items()]]
 
-        It is pending, so the next start finds it by its date, and its next line brings it into the index.
-        """
-        index = [(INDEX, b"".join(self.index))] if self.index else []
-        return [(one,) for one in (*index, *((path, b"".join(lines)) for path, lines in self.lines.items()))]
+
+def _goes_on(begun: Sequence[Event], events: Sequence[Event]) -> bool:
+    """Whether the log of one of these that begin gets a second line by these events."""
+    new = {event.task_id for event in begun}
+    return len(new) < sum(event.task_id in new for event in events) or any(
+        event.type is EventType.TASK_RESUMED for event in begun
+    )
+
+
+def _paths(appends: Appends) -> frozenset[str]:
+    """Nobody minds which of these is on disk first, but for the index."""
+    return frozenset([path for path, _ in appends if path != INDEX])
 
 
 def _is_writable(event: Event) -> bool:

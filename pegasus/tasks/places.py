@@ -43,7 +43,8 @@ class Places:
 
     def expect(self, task_ids: Collection[str], index: bytes) -> None:
         """Tasks that will be asked for, so that the index need not be searched for each of them."""
-        self._dates = {task_id: date for task_id, date in read_index(index)[0] if task_id in task_ids}
+        entries = read_index(index)[0] if task_ids else ()
+        self._dates = {task_id: date for task_id, date in entries if task_id in task_ids}
 
     async def _date(self, task_id: str) -> str | None:
         date = self._dates.get(task_id)

@@ -154,7 +154,7 @@ async def test_files_of_a_request_that_wants_no_order_are_synced_side_by_side(di
             await journal.append(path, b"1\n")
         meeting(monkeypatch, 3)
         everything = (("a", b"2\n"), ("b", b"2\n"), ("c", b"2\n"))
-        await journal.ask(Commit, everything, (), True, None, False)
+        await journal.ask(Commit, everything, (), True, None, frozenset(path for path, _ in everything))
         monkeypatch.undo()
 
 

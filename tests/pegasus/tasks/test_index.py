@@ -85,14 +85,12 @@ def data(tmp_path):
         first = created(f"task {n}")
         path.write_bytes(task_line(event(first.type, first.payload, task_id=name)))
     (tmp_path / "tasks" / "index.jsonl").write_bytes(index_line(ID, date))
-    (tmp_path / "tasks" / "pending.json").write_bytes(pending_content([Pending(ID, BEGAN)]))
     return tmp_path
 
 
 def test_tasks_can_be_read_without_a_daemon(data):
     assert folder.load(data, ID).task.context.input_text == "task 0"
     assert [found.task.task_id for found in folder.load_day(data, date_of(BEGAN))] == [ID, "other"]
-    assert folder.pending(data) == (Pending(ID, BEGAN),)
 
 
 def test_a_task_that_the_index_does_not_name_is_found(data):
@@ -110,4 +108,3 @@ def test_there_is_no_such_task(data, bad):
 def test_an_empty_home_has_no_tasks(tmp_path):
     assert folder.load(tmp_path, ID) is None
     assert folder.load_day(tmp_path, "2026-01-01") == ()
-    assert folder.pending(tmp_path) == ()

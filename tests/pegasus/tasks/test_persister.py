@@ -1,11 +1,13 @@
 """The persister on a real journal, on a disk in memory: durable before the answer, grouped, once; and its lists."""
 
+import errno
 import json
 from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.events import Record
@@ -17,7 +19,7 @@ from pegasus.tasks.log import task_line, task_path
 from pegasus.tasks.logs import TaskLogs
 from pegasus.tasks.persister import FORGET_AFTER, STILL_NEWS, persister
 from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, ReadLogs
-from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.testing.memory_disk import MemoryDisk, MemoryFiles
 from tests.pegasus.tasks.lives import BEGAN, ID, E, Life, created, event, failed, reasoned, resumed, told
 
 DATE = "2026-02-25"
@@ -61,34 +63,116 @@ async def test_what_is_answered_is_on_disk(autojump_clock):
         await it.record(created())
         assert it.on_disk() == task_line(created())
         assert it.on_disk(INDEX) == index_line(ID, DATE)
-        assert json.loads(it.on_disk(PENDING)) == [{"taskId": ID, "ts": BEGAN}]
         await it.record(told(), reasoned())
+        assert json.loads(it.on_disk(PENDING)) == [{"taskId": ID, "ts": BEGAN}]
         assert it.on_disk() == task_line(created()) + task_line(told()) + task_line(reasoned())
 
 
-async def test_a_task_is_pending_before_it_has_a_log(autojump_clock):
-    """A power failure at any moment leaves no log that nobody looks after."""
-    for operation in range(1, 40):
-        disk = MemoryDisk()
+@pytest.mark.parametrize("pause", [10, 0.05, 0], ids=["answered", "while the one before is written", "at once"])
+async def test_no_power_failure_leaves_a_log_that_nobody_looks_after(pause, autojump_clock):
+    """Every log that has a line is in the index, and its task is pending at the next start."""
+    steps = [
+        (of("a", created()),),
+        (of("b", created()), of("a", reasoned())),
+        (of("c", created()), of("d", created())),
+        (of("c", told()), of("d", reasoned()), of("e", created())),
+    ]
+
+    async def answered_by(disk):
+        """What was said to be written when the power went off, or at the end."""
+        answered = []
         with trio.move_on_after(1000) as scope:
             try:
                 async with running(disk) as it:
-                    disk.lose_power(operation)
-                    await it.record(created())
+                    answers = []
+                    for step in steps:
+                        answers.append((step, await it.persister.request(Record, step)))
+                        if pause:
+                            await trio.sleep(pause)
+                    for step, answer in answers:
+                        await answer.get()
+                        answered.extend(step)
+                    await wait_all_tasks_blocked()
+                    scope.cancel()
+            except* Exception:
+                pass
+        return answered
+
+    def first():
+        disk = MemoryDisk(delay=0.1)
+        disk.put(PENDING, b"[]")
+        return disk
+
+    whole = first()
+    assert len(await answered_by(whole)) == 8
+    for operation in range(1, whole.operations + 1):
+        disk = first()
+        disk.lose_power(operation)
+        answered = await answered_by(disk)
+        for torn_bytes in (0, 10**6):
+            left = disk.survivor(torn_bytes=torn_bytes)
+            begun = [task_id for task_id in "abcde" if left.content(task_path(task_id, DATE)).count(b"\n")]
+            assert [task_id for task_id in begun if index_line(task_id, DATE) not in left.content(INDEX)] == []
+            assert {event.task_id for event in answered} <= set(begun)
+            left.delay = 0
+            async with running(left) as it:
+                assert set(begun) <= set(await it.pending())
+
+
+async def test_no_power_failure_leaves_a_resumed_task_that_nobody_looks_after(autojump_clock):
+    lines = task_line(created()) + task_line(failed(RESTARTED))
+    for operation in range(1, 20):
+        disk = MemoryDisk()
+        disk.put(LOG, lines)
+        disk.put(INDEX, index_line(ID, DATE))
+        disk.put(PENDING, b"[]")
+        disk.lose_power(operation)
+        answered = False
+        with trio.move_on_after(1000) as scope:
+            try:
+                async with running(disk) as it:
+                    await it.record(resumed(Life().live))
+                    answered = True
                     scope.cancel()
             except* Exception:
                 pass
         left = disk.survivor(torn_bytes=10**6)
-        if left.content(LOG).endswith(b"\n"):
-            assert ID.encode() in left.content(PENDING)
-            assert left.content(INDEX) == index_line(ID, DATE)
-        if scope.cancelled_caught and not disk.files._endless:
-            break
+        async with running(left) as it:
+            if left.content(LOG).count(b"\n") > 2:
+                assert await it.pending() == [ID]
+            assert left.content(LOG).count(b"\n") > 2 or not answered
+
+
+async def test_the_index_is_on_disk_before_a_log_begins_and_the_list_before_it_goes_on(autojump_clock, monkeypatch):
+    done = []
+
+    def noted(name):
+        work = getattr(MemoryFiles, name)
+
+        def note(files, path, *rest):
+            done.append((name, path))
+            if name == "rename" and len([one for one in done if one[0] == name]) < 3:
+                raise OSError(errno.EIO, "the list is refused twice")
+            return work(files, path, *rest)
+
+        monkeypatch.setattr(MemoryFiles, name, note)
+
+    for name in ("write", "sync", "rename"):
+        noted(name)
+    async with running(MemoryDisk()) as it:
+        await it.record(created())
+        await wait_all_tasks_blocked()
+        await it.record(told())
+    [begins, goes_on] = [place for place, one in enumerate(done) if one == ("write", LOG)]
+    assert done.index(("sync", INDEX)) < begins
+    listed = [place for place, (name, _) in enumerate(done) if name == "rename"]
+    assert begins < listed[2] < goes_on
 
 
 async def test_many_events_cost_one_write_for_each_file(autojump_clock):
     async with running(MemoryDisk()) as it:
         await it.record(created())
+        await wait_all_tasks_blocked()
         before = it.disk.fsyncs
         await it.record(*[told(str(n)) for n in range(1000)])
         assert it.disk.fsyncs == before + 1
@@ -119,6 +203,7 @@ async def test_who_is_not_patient_hears_at_once_that_the_disk_refuses_and_nothin
     disk = MemoryDisk()
     async with running(disk) as it:
         await it.record(*[of(letter * 16, created()) for letter in tasks])
+        await wait_all_tasks_blocked()
         paths = [task_path(letter * 16, DATE) for letter in tasks]
         before = [it.on_disk(path) for path in paths]
         disk.fail(times=8)
