@@ -6,7 +6,7 @@ An event that does not fit raises `Unfit` before anything has changed. Which eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -68,8 +68,8 @@ class Draft:
             list(context.messages),
         )
 
-    def context(self) -> TaskContext:
-        """What it is now."""
+    def context(self, more: Sequence[Entry] = ()) -> TaskContext:
+        """What it is now. more: messages that it will have."""
         given = self.base
         return TaskContext(
             given.id,
@@ -88,7 +88,7 @@ class Draft:
             self.suspended_state,
             self.suspend_reason,
             self.question,
-            tuple(self.messages),
+            (*self.messages, *more),
             self.memory_injected,
             self.notified,
         )

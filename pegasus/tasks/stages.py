@@ -85,16 +85,15 @@ class Stages:
 
     async def _say(self, thought: Thought) -> None:
         """What a thought comes to."""
-        context = self._fsm.context
         if thought.question:
             await self._emit(EventType.NEED_MORE_INFO, payloads.need_more_info(thought.reasoning, thought.question))
             return
-        steps = plan(thought.reasoning, context.input_text)
+        steps = plan(thought.reasoning, self._fsm.draft.input_text)
         payload = payloads.reason_done(thought.reasoning, steps, thought.entries)
         thought_out = await self._emit(EventType.REASON_DONE, payload)
         if steps.steps[0].call is None:  # to answer is no work: said along with the thought, it costs no sync
             answer = await self.respond(thought.reasoning, thought_out)
-            result = payloads.answered(context, thought.reasoning.response)
+            result = payloads.answered(self._fsm.context, thought.reasoning.response)
             # Behind the answer; a task that is suspended meanwhile does not take it, and completes when it goes on.
             await self._emit(EventType.TASK_COMPLETED, result, priority=EventType.STEP_COMPLETED, cause=answer)
 
@@ -103,8 +102,7 @@ class Stages:
 
         To think changes nothing, so a crash that loses the results loses nothing with the thought but its cost.
         """
-        context = self._fsm.context
-        context = attrs.evolve(context, messages=(*context.messages, *results))
+        context = self._fsm.draft.context(results)
         thought = await self._think(context)
         if _is_about(context.messages, self._fsm.draft.messages):
             await self._say(thought)

@@ -110,9 +110,11 @@ class _Task:
         if event.type is EventType.TASK_RESUMED:
             self.halted = self.reflected = False
             self.left = self.ports.limits.timeout
+        await self.go_on()
+        if self._busy:  # what is to be done begins first; how the task stands is said behind it
+            await trio.lowlevel.cancel_shielded_checkpoint()
         if self.fsm.state is not before:
             await self._emit(EventType.TASK_STATE_CHANGED, {"fromState": before.value, "toState": self.fsm.state.value})
-        await self.go_on()
         await self._moved(event)
 
     async def begin(self, event: Event, awaited: int) -> None:
