@@ -170,8 +170,11 @@ class _Agent:
             entry.created = True
             entry.known.set()
             entry.begin = event
-            self._office.registry.enqueue(entry)
-            await self._seats.fill()
+            if not entry.working:
+                self._office.registry.enqueue(entry)
+                await self._seats.fill()
+            elif entry.ref is not None:  # else its actor is being started, and is handed it then
+                await entry.ref.send(Handle(event))
         elif event.type is EventType.TASK_RESUMED:
             entry.ending = False
             if entry.resumed is not None:

@@ -34,6 +34,8 @@ class Ending:
         doing = "waiting" if unfinished and not entry.working else ""
         entry.ending = unfinished
         self._office.registry.withdraw(entry)
+        if entry.starting is not None:
+            await entry.starting.wait()
         if entry.ref is not None:
             with suppress(ActorError):  # it has ended meanwhile, which is all that was wanted
                 doing = await entry.ref.ask(Halt)

@@ -26,7 +26,7 @@ def is_handled(event: Event) -> bool:
 
 
 class Intake:
-    """Makes tasks; what it makes starts when its TASK_CREATED comes back from the bus."""
+    """Makes tasks; what it makes thinks of its input at once, and does nothing before its TASK_CREATED comes back from the bus."""
 
     def __init__(self, office: Office, seats: Seats) -> None:
         self._office = office
@@ -90,6 +90,7 @@ class Intake:
         if announce:
             await self._office.emit(parent)
         await self._office.emit(event)
+        await self._seats.prepare(entry)
         return entry
 
     async def external(self, event: Event) -> None:

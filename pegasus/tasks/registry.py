@@ -33,7 +33,8 @@ class TaskEntry:
 
     created: its TASK_CREATED is on disk (`known` is set then). begin: the event that an actor was to begin with and has not
     confirmed. working: it holds one of the places, since `since` (trio time). owed: events of a recovery that are on their way.
-    resumed: set when the TASK_RESUMED that is on its way is on disk; None: none is.
+    starting: set when its actor, which is being started, is up; None: none is. resumed: likewise, when the TASK_RESUMED that is on
+    its way is on disk.
     """
 
     view: TaskView
@@ -43,6 +44,7 @@ class TaskEntry:
     created: bool = False
     working: bool = False
     ending: bool = False
+    starting: trio.Event | None = None
     resumed: trio.Event | None = None
     since: float = 0.0
     owed: int = 0
@@ -109,6 +111,11 @@ class TaskRegistry:
     def enqueue(self, entry: TaskEntry) -> None:
         """It wants a place."""
         self._queue.append(entry)
+
+    @property
+    def queued(self) -> int:
+        """How many want a place."""
+        return len(self._queue)
 
     def dequeue(self) -> TaskEntry | None:
         """The most urgent of those that want a place, the first among equals; None if there is none."""

@@ -48,10 +48,16 @@ class Seats:
         while registry.active < self._office.limits.max_active and (entry := registry.dequeue()) is not None:
             if entry.fsm is None or entry.begin is None or entry.ending:
                 continue
-            entry.working, entry.since = True, trio.current_time()
-            await self._start(entry, entry.fsm, entry.begin)
+            await self._start(entry, entry.fsm)
 
-    async def _start(self, entry: TaskEntry, fsm: TaskFSM, begin: Event) -> None:
+    async def prepare(self, entry: TaskEntry) -> None:
+        """Let a new task begin to think while it is being written, if there is a place for it; its TASK_CREATED follows."""
+        registry = self._office.registry
+        if entry.fsm is not None and not registry.queued and registry.active < self._office.limits.max_active:
+            await self._start(entry, entry.fsm)
+
+    async def _start(self, entry: TaskEntry, fsm: TaskFSM) -> None:
+        entry.working, entry.since = True, trio.current_time()
         task_type = self._office.ports.kit.types.get(fsm.draft.base.task_type) or self._office.ports.kit.types.get(
             DEFAULT
         )
@@ -68,11 +74,17 @@ class Seats:
             shutdown=SHUTDOWN,
             mailbox=ROOMY,
         )
-        entry.fsm = None
-        ref = entry.ref = await self._office.pool.start_child(child)
+        entry.fsm, entry.starting = None, trio.Event()
+        try:
+            ref = entry.ref = await self._office.pool.start_child(child)
+        finally:
+            entry.starting.set()
+            entry.starting = None
         self._office.nursery.start_soon(self._watch, fsm.task_id, ref)
         awaited, entry.owed = entry.owed, 0
-        await ref.send(Handle(begin) if fsm.state is TaskState.IDLE else Begin(begin, awaited))
+        if entry.begin is not None:
+            begin = entry.begin
+            await ref.send(Handle(begin) if fsm.state is TaskState.IDLE else Begin(begin, awaited))
 
     async def _watch(self, task_id: str, ref: Ref[TaskMessage]) -> None:
         down = await watch(ref)
@@ -123,7 +135,7 @@ class Seats:
 
     async def suspend(self, task_id: str, reason: str) -> None:
         entry = self._office.registry.get_or_none(task_id)
-        if entry is None or entry.ref is None or not entry.working:
+        if entry is None or entry.ref is None or not (entry.working and entry.created):
             raise TaskError(f"task {task_id!r} is not at work")
         await entry.ref.tell(Hold(reason))
 

@@ -16,7 +16,7 @@ from pegasus.tasks import payloads
 from pegasus.tasks.cognition.doer import Done, next_steps, visible
 from pegasus.tasks.cognition.talk import Talk
 from pegasus.tasks.cognition.thinker import Thought
-from pegasus.tasks.context import PlannedCall, PlanStep, Reasoning, TaskContext
+from pegasus.tasks.context import PlannedCall, PlanStep, Reasoning, TaskContext, TaskState
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.labels import label_of
 from pegasus.tasks.permits import Permits, permit
@@ -98,13 +98,13 @@ class Stages:
             await self._emit(EventType.TASK_COMPLETED, result, priority=EventType.STEP_COMPLETED, cause=answer)
 
     async def think_ahead(self, results: Sequence[Entry]) -> None:
-        """Have the next thought while the results that it is about are still being written; say it when they are.
+        """Have the next thought while what it is about is still being written, a new task or results; say it when that is done.
 
         To think changes nothing, so a crash that loses the results loses nothing with the thought but its cost.
         """
         context = self._fsm.draft.context(results)
         thought = await self._think(context)
-        if _is_about(context.messages, self._fsm.draft.messages):
+        if self._fsm.state is not TaskState.IDLE and _is_about(context.messages, self._fsm.draft.messages):
             await self._say(thought)
         else:  # not written yet, or no longer all there is to think about
             self._ahead = _Ahead(context.messages, thought)

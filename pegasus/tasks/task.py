@@ -51,6 +51,7 @@ async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, por
     async with trio.open_nursery() as nursery:
         one = _Task(fsm, task_type, ports, permits, inbox.ref)
         nursery.start_soon(one.work)
+        one.prepare()
         async for message in inbox:
             match message:
                 case Handle(event):
@@ -95,6 +96,11 @@ class _Task:
         self._quiet.set()
 
     # ------------------------------------------------------------------ events
+
+    def prepare(self) -> None:
+        """Think of the input of a task that is new while it is being written."""
+        if self.fsm.state is TaskState.IDLE:
+            self._start(partial(self.stages.think_ahead, ()), "thinking")
 
     async def handle(self, event: Event) -> None:
         """Make the transition and begin what follows from it."""
@@ -220,9 +226,14 @@ class _Task:
     async def _fail(self, error: str) -> None:
         if not self.halted:
             self.halted = True
-            # Behind what is on its way already.
-            priority = EventType.TOOL_CALL_FAILED if self.awaited else None
-            await self._emit(EventType.TASK_FAILED, payloads.failed(error), priority=priority)
+            await self._emit(EventType.TASK_FAILED, payloads.failed(error), priority=self._behind)
+
+    @property
+    def _behind(self) -> int | None:
+        """The priority of what must not overtake anything that is on its way already."""
+        if self.fsm.state is TaskState.IDLE:
+            return max(EventType.TASK_FAILED, self.fsm.priority)
+        return EventType.TOOL_CALL_FAILED if self.awaited else None
 
     async def _start_reasoning(self) -> None:
         limit = self.ports.limits.max_iterations

@@ -1,14 +1,27 @@
 """The next thought begins while what it is about is being written, and nothing follows from it before that is on disk."""
 
+from functools import partial
+
 import pytest
 import trio
 
 from pegasus.events import Emit, EventType
 from pegasus.models.base import ModelError
-from pegasus.tasks import Cancel, GetContext, GetTask, Resume, Suspend, TaskState, payloads
+from pegasus.tasks import (
+    Cancel,
+    CancelAll,
+    GetContext,
+    GetTask,
+    Resume,
+    Suspend,
+    TaskError,
+    TaskState,
+    payloads,
+    task_id_of,
+)
 from pegasus.tasks.ports import Limits
 from pegasus.tasks.replay import replay
-from pegasus.testing.scripted import After, ScriptedModel, call, say
+from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Shelf, open_desk
 
 WORK = say("", call("slow", "a", x=5))
@@ -164,3 +177,106 @@ async def test_the_time_that_the_disk_takes_is_not_the_tasks(autojump_clock):
     model = ScriptedModel([WORK, THEN, "done"])
     async with open_desk(model, shelf=SlowShelf(500), limits=Limits(timeout=60)) as desk:
         assert (await desk.run()).result == "done"
+
+
+# ------------------------------------------------------------------ a new task
+
+
+class SlowToBegin(Shelf):
+    """A disk that takes its time for new tasks, and for nothing else."""
+
+    async def gate(self, inbox):
+        await super().gate(self._delayed(inbox))
+
+    async def _delayed(self, inbox):
+        async for message in inbox:
+            if any(event.type is EventType.TASK_CREATED for event in message.events):
+                await trio.sleep(30)
+            yield message
+
+
+async def test_a_new_task_thinks_while_it_is_being_written_and_says_nothing_before(autojump_clock):
+    model = ScriptedModel([THEN, "done"])
+    async with open_desk(model, shelf=SlowToBegin()) as desk, trio.open_nursery() as nursery:
+        nursery.start_soon(partial(desk.submit, key="k"))
+        await trio.sleep(20)
+        assert len(model.requests) == 1
+        assert (desk.calls, desk.shelf.logs) == ([], {})
+        assert (await desk.agent.ask(GetTask, task_id_of("k"))).state is TaskState.IDLE
+        task = await desk.outcome(task_id_of("k"))
+        assert (task.result, task.iteration) == ("done", 2)
+        live = await desk.agent.ask(GetContext, task.task_id)
+    assert len(model.requests) == 2
+    assert desk.shelf.events(task.task_id)[:3] == ["TASK_CREATED", "REASON_DONE", "TOOL_CALL_COMPLETED"]
+    assert replay(desk.shelf.logs[task.task_id], task.task_id).task.context == live
+
+
+async def test_it_is_stopped_while_it_is_being_written(autojump_clock):
+    model = ScriptedModel([Hang()])
+    async with open_desk(model, shelf=SlowToBegin()) as desk, trio.open_nursery() as nursery:
+        nursery.start_soon(partial(desk.submit, key="k"))
+        await trio.sleep(20)
+        [stopped] = await desk.agent.ask(CancelAll, "x")
+        assert (stopped.doing, model.cancelled) == ("thinking", 1)
+        assert (await desk.outcome(task_id_of("k"))).error == "stopped by x"
+    assert desk.shelf.events(task_id_of("k")) == ["TASK_CREATED", "TASK_FAILED"]
+
+
+@pytest.mark.parametrize("passes", range(40))
+async def test_whenever_it_is_stopped_it_does_not_go_on(passes, autojump_clock):
+    """Also while its actor is being started."""
+    model = ScriptedModel([Hang()])
+    async with open_desk(model) as desk, trio.open_nursery() as nursery:
+        nursery.start_soon(partial(desk.submit, key="k"))
+        for _ in range(passes):
+            await trio.lowlevel.checkpoint()
+        stopped = await desk.agent.ask(CancelAll, "x")
+        assert len(model.requests) == model.cancelled
+        await trio.sleep(5)
+        if stopped:
+            assert len(model.requests) == model.cancelled
+            assert (await desk.outcome(task_id_of("k"))).error == "stopped by x"
+        else:  # it was not there yet
+            assert len(model.requests) == 1
+            await desk.agent.ask(CancelAll, "x")
+
+
+BROKE = ModelError("no more credit", kind="budget")
+
+
+@pytest.mark.parametrize(
+    ("thought", "lines"), [(BROKE, ["TASK_FAILED"]), ("done", ["REASON_DONE", "STEP_COMPLETED", "TASK_COMPLETED"])]
+)
+async def test_what_comes_of_it_is_said_behind_its_beginning(thought, lines, autojump_clock):
+    """Also where its beginning is the least urgent of all events."""
+    model = ScriptedModel(lambda request: Hang() if request.turns[0].text == "other" else thought)
+    async with open_desk(model) as desk, trio.open_nursery() as nursery:
+        other = await desk.submit("other")
+        desk.shelf.refusing = written = trio.Event()
+        await desk.bus.tell(Emit(desk.events.create(EventType.TASK_NOTIFY, "x", payloads.notify("hm"), task_id=other)))
+        nursery.start_soon(partial(desk.submit, key="k", priority=900))
+        await trio.sleep(5)  # behind that, both wait together
+        desk.shelf.refusing = None
+        written.set()
+        task = await desk.outcome(task_id_of("k"))
+        assert (task.result, task.error) == (("done", None) if thought == "done" else (None, "no more credit"))
+    assert desk.shelf.events(task.task_id) == ["TASK_CREATED", *lines]
+
+
+async def test_one_that_there_is_no_place_for_waits(autojump_clock):
+    model = ScriptedModel([After(100, "first"), "second"])
+    async with open_desk(model, shelf=SlowToBegin(), limits=Limits(max_active=1)) as desk:
+        first = await desk.submit("first")
+        second = await desk.submit("second")
+        assert len(model.requests) == 1
+        assert (await desk.outcome(first)).result == "first"
+        assert (await desk.outcome(second)).result == "second"
+
+
+async def test_it_cannot_be_suspended_before_it_is_written(autojump_clock):
+    async with open_desk(ScriptedModel(["done"]), shelf=SlowToBegin()) as desk, trio.open_nursery() as nursery:
+        nursery.start_soon(partial(desk.submit, key="k"))
+        await trio.sleep(20)
+        with pytest.raises(TaskError, match="not at work"):
+            await desk.agent.ask(Suspend, task_id_of("k"), "wait")
+        assert (await desk.outcome(task_id_of("k"))).result == "done"
