@@ -24,6 +24,7 @@ from pegasus.tasks.context import TaskState
 from pegasus.tasks.ending import Ending
 from pegasus.tasks.fsm import InvalidTransition
 from pegasus.tasks.intake import Intake, is_handled
+from pegasus.tasks.log import ENDS
 from pegasus.tasks.looking import Looking
 from pegasus.tasks.messages import (
     Cancel,
@@ -39,7 +40,7 @@ from pegasus.tasks.messages import (
     TaskError,
     Wait,
 )
-from pegasus.tasks.office import ENDS, Ended, Inward, Office
+from pegasus.tasks.office import Ended, Inward, Office
 from pegasus.tasks.ports import Ports
 from pegasus.tasks.registry import TaskEntry
 from pegasus.tasks.restoring import Restoring

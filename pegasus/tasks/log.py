@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,10 +16,13 @@ from pegasus.wording import moment
 
 FOLDER: Final = "tasks"
 """Below data/."""
+ENDS: Final = frozenset({EventType.TASK_COMPLETED, EventType.TASK_FAILED})
+"""After these the task is over."""
 NAMES: Final[Mapping[str, EventType]] = MappingProxyType({type.name: type for type in KEYS})
 OLD_NAMES: Final = frozenset({"ACT_DONE", "REFLECT_DONE"})
 """Events of earlier versions, which said nothing that other lines do not say."""
 
+_END: Final = 64 << 10
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -54,6 +58,29 @@ def event_of(line: Mapping[str, Any], number: int = 0) -> Event:
     elif not isinstance(data, dict):
         raise BadTaskLine("data must be an object")
     return Event(f"{number:016x}", type, int(ts), "log", task_id, data)
+
+
+def begun_at(log: bytes) -> int | None:
+    """When the task of a log was created, ms; None if its first line does not say so."""
+    first = _event_in(log[: log.find(b"\n") + 1])
+    return first.timestamp if first is not None and first.type is EventType.TASK_CREATED else None
+
+
+def has_ended(log: bytes) -> bool:
+    """Whether the task is over, by the last lines: behind its end there are a few at most, of what came too late."""
+    for line in reversed(log[-_END:].splitlines()):
+        event = _event_in(line)
+        if event is not None and event.type in (*ENDS, EventType.TASK_RESUMED):
+            return event.type in ENDS
+    return False
+
+
+def _event_in(line: bytes) -> Event | None:
+    try:
+        value = json.loads(line)
+        return event_of(value) if isinstance(value, dict) else None
+    except (ValueError, RecursionError, BadTaskLine):
+        return None
 
 
 def is_task_id(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import trio
@@ -16,9 +16,6 @@ from pegasus.tasks.ports import Limits, Ports
 from pegasus.tasks.registry import TaskEntry, TaskRegistry
 from pegasus.tasks.task_messages import Doing, Moved
 from pegasus.tasks.views import view_of
-
-ENDS: Final = frozenset({EventType.TASK_COMPLETED, EventType.TASK_FAILED})
-"""After these the task is over; its submitter is told."""
 
 
 @attrs.frozen(eq=False)

@@ -1,8 +1,8 @@
 """The persister: the bus's gate, and the one writer of data/tasks.
 
 A Record is one durable Commit: an index line for each new task, on disk before its log begins, then a line for each event.
-A new task is in pending.json before its log gets a second line, a resumed one before that is written; so a crash at any
-moment leaves no log that nobody looks after: what is not in pending.json has one line, and stands at the end of the index.
+A new task is in pending.json before its end is written, a resumed one before that it is resumed; so a crash at any moment
+leaves no log that nobody looks after: what is unfinished and not in pending.json is among the last in the index.
 While the disk refuses, the same is tried again with growing pauses: nothing takes effect before it is written. Given again to
 a persister that was restarted, a Record is on disk once.
 """
@@ -23,7 +23,7 @@ from pegasus.events import Event, EventType, Record
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Commit, JournalMessage, ReplaceFile, StorageError
 from pegasus.tasks.index import INDEX, PENDING, index_line, newest_in, pending_content, read_pending
-from pegasus.tasks.log import is_task_id, task_line, task_path
+from pegasus.tasks.log import ENDS, begun_at, has_ended, is_task_id, task_line, task_path
 from pegasus.tasks.payloads import KEYS
 from pegasus.tasks.places import Places
 from pegasus.tasks.replay import replay
@@ -32,6 +32,8 @@ from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, 
 RETRY_FIRST: Final = 0.5
 RETRY_LIMIT: Final = 15.0
 """Seconds between two tries to write while the disk refuses."""
+LIST_AFTER: Final = 0.05
+"""Seconds until a new task is put into pending.json, if there is no better moment before."""
 FORGET_AFTER: Final = 1.0
 """Seconds that a removal from pending.json waits for others to go along with."""
 REBUILD_DAYS: Final = 7
@@ -46,6 +48,8 @@ T = TypeVar("T")
 Appends: TypeAlias = tuple[tuple[str, bytes], ...]
 _log = get_logger("persister")
 _BEGINS = (EventType.TASK_CREATED, EventType.TASK_RESUMED)
+_LISTED_BEFORE = (*ENDS, EventType.TASK_RESUMED)
+_RESULTS = (EventType.TOOL_CALL_COMPLETED, EventType.TOOL_CALL_FAILED)
 
 
 async def persister(inbox: Inbox[PersisterMessage], journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
@@ -96,7 +100,7 @@ async def _look(message: ReadLogs | LogsOf, places: Places, writer: _Writer) -> 
 
 
 class _Writer:
-    """pending: what pending.json holds, or will hold when it is written next (`_stale`), before anything else (`_unlisted`)."""
+    """pending: what pending.json holds, or will hold when it is written next (`_stale`); `_unlisted`: those it does not hold yet."""
 
     def __init__(self, journal: Ref[JournalMessage], places: Places, clock: Callable[[], int]) -> None:
         self.pending: dict[str, Pending] = {}
@@ -106,7 +110,7 @@ class _Writer:
         self._records: deque[Record] = deque()
         self._stale = False
         self._forget_at = math.inf
-        self._unlisted = False
+        self._unlisted: set[str | None] = set()
         self._closing = self._is_writing = False
         self._news = trio.Event()
         self._finished = trio.Event()
@@ -130,7 +134,8 @@ class _Writer:
             self._stale, self._forget_at = True, trio.current_time()
         for entry in await self._begun_last(index):
             self.pending[entry.task_id] = entry
-            self._unlisted = True
+            self._unlisted.add(entry.task_id)
+            self._stale, self._forget_at = True, trio.current_time()
         self._places.expect(self.pending, index)
 
     async def _begun_last(self, index: bytes) -> list[Pending]:
@@ -138,13 +143,12 @@ class _Writer:
         begun: list[Pending] = []
         for task_id, date in reversed(newest_in(index)):
             if task_id in self.pending:
-                break  # those before it are in the list, or are over
+                break  # those before it were in the list when it was
             log = await self._places.read(task_path(task_id, date))
-            if log.count(b"\n") > 1:
-                break  # likewise: it has gone on, so the list was written
-            found = replay(log, task_id)
-            if found.task is not None:
-                begun.append(Pending(task_id, found.task.created_at))
+            if has_ended(log):
+                break  # likewise
+            if (at := begun_at(log)) is not None:
+                begun.append(Pending(task_id, at))
         return begun[::-1]
 
     async def _unfinished(self) -> list[Pending]:
@@ -184,13 +188,19 @@ class _Writer:
             return False
         with suppress(MailboxFull):
             self._journal.tell_nowait(Commit(record.reply, everything, (), True, None, _paths(everything)))
+            if self._unlisted and any(event.type in _RESULTS for event in record.events):
+                self._list_within(0.0)  # the task thinks now: nobody waits for the disk
             return True
         return False
 
     @property
     def _is_busy(self) -> bool:
         """Something is to be written before anything else."""
-        return bool(self._records) or self._is_writing or self._unlisted
+        return bool(self._records) or self._is_writing
+
+    def _list_within(self, seconds: float) -> None:
+        self._stale, self._forget_at = True, min(self._forget_at, trio.current_time() + seconds)
+        self._news.set()
 
     def _simply(self, events: Sequence[Event]) -> Appends:
         """The lines of events for logs that are open; () if something else is among them."""
@@ -200,6 +210,8 @@ class _Writer:
             if path is None or event.type not in KEYS:
                 return ()
             if event.type in _BEGINS and event.task_id not in self.pending:
+                return ()
+            if event.type in ENDS and event.task_id in self._unlisted:
                 return ()
             logs.add(path, event)
         return tuple([append for one in logs.commits() for append in one])
@@ -221,9 +233,7 @@ class _Writer:
     async def work(self) -> None:
         """Write what there is to write, for ever."""
         while True:
-            if self._unlisted:
-                await self._until_written(self._write_pending, PENDING)
-            elif self._records:
+            if self._records:
                 self._is_writing = True
                 await self._write([self._records.popleft() for _ in range(len(self._records))])
                 self._is_writing = False
@@ -253,7 +263,8 @@ class _Writer:
         begun = [event for event in events if event.type in _BEGINS and event.task_id not in self.pending]
         for event in begun:
             self.pending[event.task_id or ""] = Pending(event.task_id or "", event.timestamp)
-        if _goes_on(begun, events):
+        unlisted = self._unlisted | {event.task_id for event in begun}
+        if any(event.type in _LISTED_BEFORE and event.task_id in unlisted for event in events):
             await self._until_written(self._write_pending, PENDING)
             begun = []
         logs = _Logs()
@@ -266,7 +277,9 @@ class _Writer:
         commits = logs.commits()
         while commits:
             commits = await self._until_written(partial(self._commit, commits), commits[-1][-1][0])
-        self._unlisted = bool(begun)
+        if begun:
+            self._unlisted.update([event.task_id for event in begun])
+            self._list_within(LIST_AFTER)
         for record in records:
             record.reply.send(None)
 
@@ -305,7 +318,7 @@ class _Writer:
         except StorageError:
             self._stale, self._forget_at = True, trio.current_time()
             raise
-        self._unlisted = False
+        self._unlisted.clear()
 
     async def _until_written(self, write: Callable[[], Awaitable[T]], what: str) -> T:
         """Try until the disk takes it; a try itself is never interrupted, a pause may be."""
@@ -341,14 +354,6 @@ class _Logs:
         new = [(path, files.pop(path)) for path in list(files) if path in self.new]
         first = [((INDEX, b"".join(self.index)), *new)] if self.index else []
         return [*first, *[(one,) for one in files.items()]]
-
-
-def _goes_on(begun: Sequence[Event], events: Sequence[Event]) -> bool:
-    """Whether the log of one of these that begin gets a second line by these events."""
-    new = {event.task_id for event in begun}
-    return len(new) < sum(event.task_id in new for event in events) or any(
-        event.type is EventType.TASK_RESUMED for event in begun
-    )
 
 
 def _paths(appends: Appends) -> frozenset[str]:

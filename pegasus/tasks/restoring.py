@@ -12,7 +12,8 @@ from pegasus.observe import get_logger
 from pegasus.storage.messages import StorageError
 from pegasus.tasks.context import TaskState
 from pegasus.tasks.fsm import TaskFSM
-from pegasus.tasks.office import ENDS, Office
+from pegasus.tasks.log import ENDS
+from pegasus.tasks.office import Office
 from pegasus.tasks.recovery import Action, Drop, GoOn, Tell, Write, plan_recovery
 from pegasus.tasks.registry import TaskEntry
 from pegasus.tasks.replay import Replayed

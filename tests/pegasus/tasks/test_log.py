@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.tasks.log import BadTaskLine, date_of, event_of, is_task_id, task_line, task_path
+from pegasus.tasks.log import BadTaskLine, begun_at, date_of, event_of, has_ended, is_task_id, task_line, task_path
 from pegasus.tasks.payloads import writable
 from tests.pegasus.tasks.lives import (
     BEGAN,
@@ -139,3 +139,32 @@ def test_an_id_that_is_no_file_name_has_no_path(bad):
 
 def test_a_log_lies_in_the_folder_of_its_day():
     assert task_path(ID, date_of(BEGAN)) == f"tasks/2026-02-25/{ID}.jsonl"
+
+
+LATE = tool_done("c")
+
+
+@pytest.mark.parametrize(
+    ("events", "ended"),
+    [
+        ([created()], False),
+        ([created(), reasoned()], False),
+        ([created(), failed()], True),
+        ([created(), failed(), LATE, LATE], True),
+        ([created(), failed(), resumed(Life().live)], False),
+        ([created(), failed(), resumed(Life().live), failed()], True),
+        ([created(), event(E.TASK_COMPLETED, {}), reflected()], True),
+        ([], False),
+    ],
+)
+def test_the_last_lines_say_whether_a_task_has_ended(events, ended):
+    log = b"".join(map(task_line, events))
+    assert has_ended(log) is ended
+    assert has_ended(log + b'{"ts":1,"event":"TASK_FA') is ended
+    assert has_ended(b"x" * 100_000 + b"\n" + log) is ended
+
+
+def test_the_first_line_says_when_a_task_was_created():
+    assert begun_at(task_line(created()) + task_line(reasoned())) == BEGAN
+    for log in (b"", b"\n", b"[]\n", b"{}\n", b"\0\xff\n", task_line(created())[:-1], task_line(reasoned())):
+        assert begun_at(log) is None

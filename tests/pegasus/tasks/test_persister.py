@@ -17,10 +17,24 @@ from pegasus.tasks.applying import RESTARTED
 from pegasus.tasks.index import index_line, pending_content
 from pegasus.tasks.log import task_line, task_path
 from pegasus.tasks.logs import TaskLogs
-from pegasus.tasks.persister import FORGET_AFTER, STILL_NEWS, persister
+from pegasus.tasks.persister import FORGET_AFTER, LIST_AFTER, STILL_NEWS, persister
 from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, ReadLogs
 from pegasus.testing.memory_disk import MemoryDisk, MemoryFiles
-from tests.pegasus.tasks.lives import BEGAN, ID, E, Life, created, event, failed, reasoned, resumed, told
+from tests.pegasus.tasks.lives import (
+    BEGAN,
+    ID,
+    E,
+    Life,
+    created,
+    event,
+    failed,
+    finished,
+    reasoned,
+    responded,
+    resumed,
+    told,
+    tool_done,
+)
 
 DATE = "2026-02-25"
 LOG = task_path(ID, DATE)
@@ -64,18 +78,24 @@ async def test_what_is_answered_is_on_disk(autojump_clock):
         assert it.on_disk() == task_line(created())
         assert it.on_disk(INDEX) == index_line(ID, DATE)
         await it.record(told(), reasoned())
+        await trio.sleep(1)
         assert json.loads(it.on_disk(PENDING)) == [{"taskId": ID, "ts": BEGAN}]
         assert it.on_disk() == task_line(created()) + task_line(told()) + task_line(reasoned())
 
 
 @pytest.mark.parametrize("pause", [10, 0.05, 0], ids=["answered", "while the one before is written", "at once"])
 async def test_no_power_failure_leaves_a_log_that_nobody_looks_after(pause, autojump_clock):
-    """Every log that has a line is in the index, and its task is pending at the next start."""
+    """Every log that has a line is in the index, and its task is pending at the next start, also if it has ended."""
     steps = [
         (of("a", created()),),
         (of("b", created()), of("a", reasoned())),
+        (of("a", tool_done("x")),),
         (of("c", created()), of("d", created())),
         (of("c", told()), of("d", reasoned()), of("e", created())),
+        (of("c", failed()),),
+        (of("e", failed()), of("d", tool_done("x"))),
+        (of("f", created()), of("f", reasoned()), of("f", failed())),
+        (of("d", failed()), of("g", created())),
     ]
 
     async def answered_by(disk):
@@ -86,7 +106,7 @@ async def test_no_power_failure_leaves_a_log_that_nobody_looks_after(pause, auto
                 async with running(disk) as it:
                     answers = []
                     for step in steps:
-                        answers.append((step, await it.persister.request(Record, step)))
+                        answers.append((step, await it.persister.request(Record, step, False)))
                         if pause:
                             await trio.sleep(pause)
                     for step, answer in answers:
@@ -104,14 +124,14 @@ async def test_no_power_failure_leaves_a_log_that_nobody_looks_after(pause, auto
         return disk
 
     whole = first()
-    assert len(await answered_by(whole)) == 8
+    assert len(await answered_by(whole)) == sum(map(len, steps))
     for operation in range(1, whole.operations + 1):
         disk = first()
         disk.lose_power(operation)
         answered = await answered_by(disk)
         for torn_bytes in (0, 10**6):
             left = disk.survivor(torn_bytes=torn_bytes)
-            begun = [task_id for task_id in "abcde" if left.content(task_path(task_id, DATE)).count(b"\n")]
+            begun = [task_id for task_id in "abcdefg" if left.content(task_path(task_id, DATE)).count(b"\n")]
             assert [task_id for task_id in begun if index_line(task_id, DATE) not in left.content(INDEX)] == []
             assert {event.task_id for event in answered} <= set(begun)
             left.delay = 0
@@ -143,7 +163,11 @@ async def test_no_power_failure_leaves_a_resumed_task_that_nobody_looks_after(au
             assert left.content(LOG).count(b"\n") > 2 or not answered
 
 
-async def test_the_index_is_on_disk_before_a_log_begins_and_the_list_before_it_goes_on(autojump_clock, monkeypatch):
+@pytest.mark.parametrize("pause", [0, LIST_AFTER * 1.5], ids=["at once", "while the list is refused"])
+@pytest.mark.parametrize("rest", [(failed(),), (reasoned(), responded(), finished(Life().live))])
+async def test_the_index_is_on_disk_before_a_log_begins_and_the_list_before_it_ends(
+    rest, pause, autojump_clock, monkeypatch
+):
     done = []
 
     def noted(name):
@@ -161,12 +185,26 @@ async def test_the_index_is_on_disk_before_a_log_begins_and_the_list_before_it_g
         noted(name)
     async with running(MemoryDisk()) as it:
         await it.record(created())
-        await wait_all_tasks_blocked()
-        await it.record(told())
-    [begins, goes_on] = [place for place, one in enumerate(done) if one == ("write", LOG)]
+        await trio.sleep(pause)
+        await it.persister.ask(Record, tuple(rest), False)
+    [begins, ends] = [place for place, one in enumerate(done) if one == ("write", LOG)]
     assert done.index(("sync", INDEX)) < begins
     listed = [place for place, (name, _) in enumerate(done) if name == "rename"]
-    assert begins < listed[2] < goes_on
+    assert begins < listed[2] < ends
+
+
+async def test_the_list_is_written_when_the_task_has_to_think_anyway_and_then_its_end_costs_one_sync(autojump_clock):
+    async with running(MemoryDisk()) as it:
+        await it.record(created())
+        await it.persister.ask(Record, (reasoned(),), False)
+        await wait_all_tasks_blocked()
+        assert it.on_disk(PENDING) == b""
+        await it.persister.ask(Record, (tool_done("x"),), False)
+        await wait_all_tasks_blocked()
+        assert json.loads(it.on_disk(PENDING)) == [{"taskId": ID, "ts": BEGAN}]
+        before = it.disk.fsyncs
+        await it.persister.ask(Record, (failed(),), False)
+        assert it.disk.fsyncs == before + 1
 
 
 async def test_many_events_cost_one_write_for_each_file(autojump_clock):
