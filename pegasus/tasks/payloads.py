@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from pegasus.conversation import Entry, to_json
 from pegasus.events import EventType
 from pegasus.messages import Json, Metadata
-from pegasus.tasks.context import Plan, PostReflection, Reasoning, TaskContext, TaskState
+from pegasus.tasks.context import Plan, PlannedCall, PostReflection, Reasoning, TaskContext, TaskState
 from pegasus.wire import DEEPEST, to_wire
 
 Payload: TypeAlias = dict[str, Json]
@@ -51,7 +51,10 @@ def created(
 
 def reason_done(reasoning: Reasoning, plan: Plan, messages: Sequence[Entry]) -> Payload:
     """REASON_DONE. messages: the memory index, if it was given, then the assistant's turn if it calls tools."""
-    return _payload(EventType.REASON_DONE, to_wire(reasoning), to_wire(plan), _lines(messages))
+    calls = [_call(call) for call in reasoning.tool_calls]
+    known = {id(call): made for call, made in zip(reasoning.tool_calls, calls, strict=True)}
+    lines = writable(_lines(messages))
+    return {"reasoning": _reasoning(reasoning, calls), "plan": _plan(plan, known), "newMessages": lines}
 
 
 def tool_done(tool_name: str, duration_ms: int, result: Entry) -> Payload:
@@ -117,6 +120,38 @@ def final_result(context: TaskContext) -> Payload:
 
 def _result(context: TaskContext, response: str | None, iterations: int) -> Payload:
     return {"taskId": context.id, "input": context.input_text, "response": response, "iterations": iterations}
+
+
+def _reasoning(reasoning: Reasoning, calls: Sequence[Payload]) -> Payload:
+    """As `to_wire` has it, by hand: every step of every task waits for it."""
+    made: Payload = {"response": reasoning.response, "approach": reasoning.approach}
+    if reasoning.needs_clarification:
+        made["needsClarification"] = True
+    if calls:
+        made["toolCalls"] = [*calls]
+    return made
+
+
+def _plan(plan: Plan, calls: Mapping[int, Payload]) -> Payload:
+    """calls: what is known already, by identity."""
+    steps: list[Json] = []
+    for step in plan.steps:
+        made: Payload = {"index": step.index, "description": step.description, "actionType": step.action_type}
+        if step.call is not None:
+            made["call"] = calls.get(id(step.call)) or _call(step.call)
+        if step.completed:
+            made["completed"] = True
+        steps.append(made)
+    return {"goal": plan.goal, "steps": steps, **({"reasoning": plan.reasoning} if plan.reasoning else {})}
+
+
+def _call(call: PlannedCall) -> Payload:
+    made: Payload = {"id": call.id, "name": call.name}
+    if call.arguments:
+        made["arguments"] = writable(call.arguments)
+    if call.error is not None:
+        made["error"] = call.error
+    return made
 
 
 def writable(value: object, levels: int = DEEPEST) -> Json:

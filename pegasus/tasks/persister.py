@@ -213,6 +213,8 @@ class _Writer:
                 return ()
             if event.type in ENDS and event.task_id in self._unlisted:
                 return ()
+            if len(events) == 1:
+                return ((path, task_line(event)),)
             logs.add(path, event)
         return tuple([append for one in logs.commits() for append in one])
 

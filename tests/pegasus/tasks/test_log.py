@@ -3,12 +3,19 @@
 import json
 import math
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pegasus.conversation import Entry, to_json
+from pegasus.storage.jsonl import encode_line
+from pegasus.tasks import payloads
+from pegasus.tasks.context import Plan, PlannedCall, Reasoning
 from pegasus.tasks.log import BadTaskLine, begun_at, date_of, event_of, has_ended, is_task_id, task_line, task_path
 from pegasus.tasks.payloads import writable
+from pegasus.tasks.planner import plan
+from pegasus.wire import from_wire, to_wire
 from tests.pegasus.tasks.lives import (
     BEGAN,
     ID,
@@ -168,3 +175,27 @@ def test_the_first_line_says_when_a_task_was_created():
     assert begun_at(task_line(created()) + task_line(reasoned())) == BEGAN
     for log in (b"", b"\n", b"[]\n", b"{}\n", b"\0\xff\n", task_line(created())[:-1], task_line(reasoned())):
         assert begun_at(log) is None
+
+
+VALUES = st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=3), lambda v: st.lists(v, max_size=2))
+CALLS = st.builds(
+    PlannedCall,
+    st.text(max_size=2),
+    st.text(max_size=2),
+    st.dictionaries(st.text(max_size=2), VALUES, max_size=2),
+    st.none() | st.text(),
+)
+
+
+@given(st.lists(CALLS, max_size=3), st.text(), st.booleans(), st.text(), st.booleans(), st.booleans())
+def test_a_thought_is_written_as_every_value_is(calls, text, unsure, goal, done, others):
+    """By hand, since every step waits for it; the same as by the rules of `to_wire`."""
+    reasoning = Reasoning(text, "tool_use" if calls else "direct", unsure, tuple(calls))
+    steps = plan(reasoning, goal).steps
+    made = Plan(goal, tuple(attrs.evolve(step, completed=done) for step in steps), text)
+    if others:  # equal, and not the same
+        made = from_wire(to_wire(made), Plan)
+    turn = Entry(BEGAN, "assistant", text)
+    payload = payloads.reason_done(reasoning, made, (turn,))
+    law = {"reasoning": to_wire(reasoning), "plan": to_wire(made), "newMessages": [to_json(turn)]}
+    assert encode_line(payload) == encode_line(writable(law))
