@@ -104,7 +104,7 @@ def read_lines(data: bytes) -> ReadLines:
     start, number = 0, 0
     while start < len(data):
         end = data.find(b"\n", start + _PIECE) + 1 or len(data)
-        values = _all_quickly(data[start:end])
+        values = whole_lines(data[start:end])
         if values is not None:
             good += zip(range(number + 1, number + 1 + len(values)), values, strict=True)
             number += len(values)
@@ -122,7 +122,7 @@ def read_lines(data: bytes) -> ReadLines:
 _PIECE = 1 << 20
 
 
-def _all_quickly(raw: bytes) -> list[dict[str, Any]] | None:
+def whole_lines(raw: bytes) -> list[dict[str, Any]] | None:
     """The values of lines that end with a newline each, None if one of them wants a closer look."""
     values: list[dict[str, Any]] = []
     try:

@@ -93,8 +93,8 @@ def _go_on(task: TaskFSM, found: Replayed, effect_of: Callable[[str], Effect | N
     """Settle what was under way, then go on."""
     writes: list[Action] = []
     again: list[PlannedCall] = []
-    plan = task.context.plan
-    acting = TaskState.ACTING in (task.state, task.context.suspended_state)
+    plan = task.draft.plan
+    acting = TaskState.ACTING in (task.state, task.draft.suspended_state)
     for step in next_steps(plan.steps, effect_of) if plan is not None and acting else ():
         call = step.call
         if call is None:
