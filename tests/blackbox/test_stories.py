@@ -215,6 +215,7 @@ async def test_all_of_it_in_one_life_that_is_cut_off_in_between(tmp_path, wire):
             book.hold_tasks()
             assert await user.ask("查一下北京天气，然后写个总结") == "好的，我来帮你查一下..."
             await book.thought(WEATHER)
+            await until(lambda: _spawned(daemon.home), "what the spawn gave, in the session")
         daemon.kill()
         book.release()
         await daemon.start()
@@ -231,6 +232,11 @@ async def test_all_of_it_in_one_life_that_is_cut_off_in_between(tmp_path, wire):
         assert len([text for text in thoughts if text.startswith(MIND)]) == len(thoughts) >= 8
         assert len({(view.system, view.tools) for view in book.asked}) == 1, "the prompt is another one"
         assert f"{MIND} A simple greeting" in json.dumps(book.asked[-1].messages, ensure_ascii=False)
+
+
+def _spawned(home):
+    *_, thought, replied, last = session(home)
+    return last["role"] == replied["role"] == "tool" and thought["toolCalls"][1]["name"] == "spawn_subagent"
 
 
 # ------------------------------------------------------------------ seed 002: plain text is the reply

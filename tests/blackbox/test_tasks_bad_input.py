@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from pegasus.testing.provider_answer import Call
-from tests.blackbox.support import Thought
+from tests.blackbox.support import Thought, until
 from tests.blackbox.support.serving import standing
 from tests.blackbox.support.work import (
     Effects,
@@ -27,6 +27,7 @@ from tests.blackbox.support.work import (
     shell,
     task_id,
     tasks_folder,
+    under_way,
 )
 
 ROUNDS = 4
@@ -196,6 +197,7 @@ async def test_damaged_lists(place, name, wrong):
             await client.say("\n".join(f"do job {n}" for n in range(3)))
             for n in range(3):
                 await book.thought(f"job {n}")
+            await under_way(daemon.home, *(f"job {n}" for n in range(3)))
             daemon.kill()
         known = task_id(daemon.home, "job 0")
         pending = tasks_folder(daemon.home) / "pending.json"
@@ -252,6 +254,7 @@ async def test_damaged_logs(place, name, tmp_path):
             async with daemon.client("web", f"{name}-{damage}") as client:
                 await client.say(f"do {damage}")
             await book.thought(damage, 2)
+            await until(lambda done=damage: "TOOL_CALL_COMPLETED" in events(daemon.home, done), "the result")
         ids = {damage: task_id(daemon.home, damage) for damage in DAMAGE}
         daemon.kill()
         for damage, harm in DAMAGE.items():

@@ -33,6 +33,7 @@ from tests.blackbox.support.work import (
     rest,
     task_id,
     tasks_folder,
+    under_way,
 )
 
 RESTARTED = "failed: process restarted, task cancelled"
@@ -242,6 +243,7 @@ async def test_at_the_end(recovering, name):
             await client.say("\n".join(f"do job {n}" for n in range(5)))
             for n in range(5):
                 await book.thought(f"job {n}")
+            await under_way(daemon.home, *book.jobs)
             logs = list(map(partial(log_path, daemon.home), map(partial(task_id, daemon.home), book.jobs)))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(trio.to_thread.run_sync, _kill_when_done, daemon, logs)

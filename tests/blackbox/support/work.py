@@ -243,6 +243,16 @@ def log_path(home: Path, task_id: str) -> Path:
     return next(tasks_folder(home).glob(f"*/{task_id}.jsonl"))
 
 
+async def under_way(home: Path, *jobs: str) -> None:
+    """Return when tasks with these jobs are on disk and in pending.json. (The model may be asked a moment before.)"""
+    await until(lambda: set(jobs) <= _pending_jobs(home), f"tasks that are on disk: {jobs}")
+
+
+def _pending_jobs(home: Path) -> set[str]:
+    pending = set(unfinished(home))
+    return {log[0]["data"]["inputText"].partition("\n")[0] for id, log in logs(home).items() if log and id in pending}
+
+
 async def heard(client: Peer, count: int = 1) -> list[str]:
     """The texts of the next replies, which are acknowledged."""
     frames: list[Frame] = []
