@@ -16,9 +16,9 @@ from pegasus.storage.redo import CARRIED_BYTES, Tail, with_redo
 
 Appends: TypeAlias = Sequence[tuple[str, bytes]]
 
-AT_ONCE = 128
+AT_ONCE = 250
 """Files that are written to before they are synced side by side; fewer than a disk keeps open."""
-KNOWN_FILES = 128
+KNOWN_FILES = 256
 """Files whose end is remembered; one that was forgotten is synced with its next durable append."""
 
 

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-SIDE_BY_SIDE = 8
+SIDE_BY_SIDE = 16
 """Files that are synced at the same time, each by a thread of its own."""
-OPEN_FILES = 160
+OPEN_FILES = 256
 """Descriptors kept open at most; a turn touches three files, a recovery many logs."""
 
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync

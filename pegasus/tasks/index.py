@@ -19,6 +19,7 @@ PENDING: Final = f"{FOLDER}/pending.json"
 """Below data/."""
 
 _NEWEST: Final = 64 << 10
+_AS_WRITTEN = re.compile(rb'(?m)^\{"taskId":"([A-Za-z0-9_-]{1,64})","date":"(\d{4}-\d\d-\d\d)"\}\n')
 _ID_IN_RUINS = re.compile(rb'"taskId"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
 
 
@@ -43,6 +44,9 @@ def index_line(task_id: str, date: str) -> bytes:
 
 def read_index(data: bytes) -> tuple[list[Indexed], list[str]]:
     """Every good line, oldest first, and what is wrong with the others."""
+    written = _AS_WRITTEN.findall(data)
+    if len(written) == data.count(b"\n") and data.endswith(b"\n"):  # nothing else is in it, and it need not be parsed
+        return [Indexed(task_id.decode(), date.decode()) for task_id, date in written], []
     entries: list[Indexed] = []
     problems: list[str] = []
     for line in scan(data):

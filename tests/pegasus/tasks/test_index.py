@@ -40,6 +40,28 @@ def test_bad_lines_of_an_index_hide_no_others():
     assert date_in(data, "b") is None
 
 
+LINES = (
+    index_line("a", "2026-01-01"),
+    index_line("b-_9", "2026-01-02"),
+    b'{"taskId": "c", "date": "2026-01-01"}\n',
+    b'{"taskId":"d","date":"2026-01-01","more":1}\n',
+    b'\0\0{"taskId":"e","date":"2026-01-01"}\n',
+    b'x{"taskId":"f","date":"2026-01-01"}\n',
+    b'{"taskId":"../g","date":"2026-01-01"}\n',
+    b"\r\n",
+    b"\n",
+)
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=6), st.booleans())
+def test_an_index_says_the_same_whether_it_is_parsed_or_not(lines, torn):
+    """Each line for itself is parsed, or not, by what stands in it; a whole index of good lines is not."""
+    data = b"".join(lines) + (LINES[0][:-1] if torn else b"")
+    alone = [entry for line in lines for entry in read_index(line)[0]]
+    assert read_index(data)[0] == alone
+    assert [entry for entry in alone if entry.task_id in ("f", "../g")] == []
+
+
 @given(entries)
 def test_what_is_pending_is_read_back(pending):
     content = pending_content(pending)
