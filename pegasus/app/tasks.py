@@ -124,4 +124,5 @@ def _remembered(memory: Memory) -> Remembered:
     """Memory as tasks meet it: one that cannot be read costs nobody a task."""
     from pegasus.tasks.ports import Memory as Remembered
 
-    return Remembered(partial(or_nothing, memory.index_message), partial(or_nothing, memory.for_reflection))
+    index = partial(or_nothing, memory.index_message)
+    return Remembered(index, partial(or_nothing, memory.for_reflection), expect=index)

@@ -7,6 +7,7 @@ to one file both find their words in it. What people change by hand is seen at t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,8 @@ FULL: Final = 24_000
 """Bytes that a file may be made to have: it is read whole, and must fit into one tool result of a usual model."""
 FACTS_SHOWN: Final = 60_000
 """Characters of facts that a reflection is shown in full; those beyond are shown by their summaries."""
+INDEX_FRESH: Final = 1.0
+"""Seconds for which the index is good that a look at the folder gave; what is changed here it knows at once."""
 _UNKNOWN: Final = Author()
 
 _log = get_logger("memory")
@@ -64,6 +67,8 @@ class Memory:
         self._searcher = searcher
         self._keeper = Keeper(journal, shelf, clock)
         self._one_change = trio.Lock()
+        self._one_look = trio.Lock()
+        self._index, self._fresh_until, self._changes = "", -math.inf, 0
 
     # ------------------------------------------------------------------ looking
 
@@ -170,13 +175,17 @@ class Memory:
                 by_now = next((f"change {one.n} took it back" for one in later if one.undoes == n), str(error))
                 raise MemoryRefused(f"change {n} of {change.path} cannot be taken back: {by_now}") from None
             await self._shelf.check(change.path)
-            undone = await self._keeper.change(change.path, content, "undo", by, n)
-            self._searcher_must_look()
+            try:
+                undone = await self._keeper.change(change.path, content, "undo", by, n)
+            finally:
+                self._changed()
             if undone is None:
                 raise MemoryRefused(f"change {n} of {change.path} is taken back already")
             return undone
 
-    def _searcher_must_look(self) -> None:
+    def _changed(self) -> None:
+        self._changes += 1
+        self._fresh_until = -math.inf
         if self._searcher is not None:
             self._searcher.changed()
 
@@ -185,9 +194,16 @@ class Memory:
     async def index_message(self) -> str:
         """What a task is told at its first thought (a user message, reference.md Thinker); "" where memory is empty.
 
-        A look at the folder only: nobody's first thought waits for the journal.
+        A look at the folder only: nobody's first thought waits for the journal. Whoever asks while another one looks, or
+        within a second, gets the same.
         """
-        return index_message(tuple(map(listed, await self._shelf.look())))
+        async with self._one_look:
+            if trio.current_time() >= self._fresh_until:
+                changes = self._changes
+                self._index = index_message(tuple(map(listed, await self._shelf.look())))
+                if changes == self._changes:  # else it may have looked before that
+                    self._fresh_until = trio.current_time() + INDEX_FRESH
+            return self._index
 
     async def for_reflection(self) -> str:
         """The facts in full and the episodes by their summaries, newest first; of too much, the names at least."""
@@ -224,8 +240,10 @@ class Memory:
             found = f"{path} would have {len(content):,} bytes; a memory file may have {FULL:,}"
             raise MemoryRefused(f"{found}. Put it in another file, or shorten this one")
         await self._shelf.check(path)
-        await self._keeper.change(path, content, how, by)
-        self._searcher_must_look()
+        try:
+            await self._keeper.change(path, content, how, by)
+        finally:  # cancelled, it may have been made
+            self._changed()
         return Written(len(content), mark)
 
 

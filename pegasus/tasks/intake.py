@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from actors import ActorError
 from pegasus.events import Event, EventType
 from pegasus.messages import Json, Metadata
@@ -82,6 +84,7 @@ class Intake:
             raise TaskError(
                 f"{limits.max_queued} tasks are waiting already, which is the most there may be (tasks.max_queued)"
             )
+        self._office.nursery.start_soon(self._expect_the_index)
         event = self._office.ports.events.derive(
             parent, EventType.TASK_CREATED, payload, source="agent", task_id=task_id, priority=priority
         )
@@ -92,6 +95,13 @@ class Intake:
         await self._office.emit(event)
         await self._seats.prepare(entry)
         return entry
+
+    async def _expect_the_index(self) -> None:
+        """Memory looks while the task is being made, so that its first thought need not wait for that."""
+        memory = self._office.ports.kit.memory
+        if memory is not None and memory.expect is not None:
+            with suppress(Exception):  # whoever wants the index then will hear of it
+                await memory.expect()
 
     async def external(self, event: Event) -> None:
         """A message, webhook or schedule that nobody has handled: for a task that waits, or a new task (X16)."""

@@ -36,11 +36,13 @@ class Memory:
     """Long-term memory as a task meets it. index: the text for the first iteration, "" if there is nothing to tell.
 
     digest: the facts in full and the summaries of episodes, for looking back. tools: names of the tools of a reflection.
+    expect: called when a task comes to be, for its first thought will want the index.
     """
 
     index: Callable[[], Awaitable[str]]
     digest: Callable[[], Awaitable[str]]
     tools: tuple[str, ...] = REFLECTION
+    expect: Callable[[], Awaitable[object]] | None = None
 
 
 @attrs.frozen(eq=False)

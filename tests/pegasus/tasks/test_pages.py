@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
+import attrs
 import pytest
 
 from pegasus.events import Deliver
@@ -62,7 +63,7 @@ def test_thinking_is_as_described():
     assert f"a result of {reflector.TRIVIAL} characters" in text
     assert f"at most {reflector.ROUNDS} model calls" in text
     assert all(f"`{tool.name}(" in text for tool in OWN_TOOLS)
-    names = Memory.__attrs_attrs__[-1].default
+    names = attrs.fields(Memory).tools.default
     assert all(f"`{name}`" in text for name in names)
 
 
