@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import trio
 
@@ -11,6 +12,9 @@ from pegasus.channels import AdapterMessage, CatchUp, Deliver
 from pegasus.channels.intake import report_undelivered
 from pegasus.messages import OutboundMessage, Progress, Typing
 from pegasus.storage.messages import Acknowledge, JournalMessage, Unacknowledged
+
+PATIENCE: Final = 30 * 86_400.0
+"""Seconds of virtual time until a reply counts as one that never comes."""
 
 
 class FakeChannel:
@@ -39,8 +43,9 @@ class FakeChannel:
         return [reply.text for reply in self.replies]
 
     async def next_reply(self) -> OutboundMessage:
-        """The next reply that nobody has asked for yet."""
-        return await self._news.receive()
+        """The next reply that nobody has asked for yet. Raises trio.TooSlowError if none comes for `PATIENCE`."""
+        with trio.fail_after(PATIENCE):
+            return await self._news.receive()
 
     async def run(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
         """The actor: catches up on what it missed, then takes what comes. Crashes as often as `failures` says."""

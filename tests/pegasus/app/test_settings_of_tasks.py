@@ -146,8 +146,11 @@ async def test_where_things_are(autojump_clock):
     async with opened(ScriptedModel(["ok"])) as world:
         task_id = await submit(world)
         await outcome(world, task_id)
+        await world.say("hello")
         await world.idle()
         paths = world.disk.paths()
+        session = world.disk.content("main/current.jsonl")
         log = [json.loads(line) for line in world.disk.content(f"tasks/2026-02-25/{task_id}.jsonl").splitlines()]
     assert {"tasks/index.jsonl", "tasks/pending.json", f"tasks/2026-02-25/{task_id}.jsonl"} <= set(paths)
+    assert b"hello" in session
     assert [line["event"] for line in log] == ["TASK_CREATED", "REASON_DONE", "STEP_COMPLETED", "TASK_COMPLETED"]

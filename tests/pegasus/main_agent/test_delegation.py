@@ -90,6 +90,27 @@ async def test_the_session_holds_nothing_of_what_happens_inside_a_task(autojump_
         assert "a step inside" not in repr(world.session())
 
 
+async def test_a_result_comes_by_itself_and_nobody_polls(autojump_clock):
+    """Checklist 46, 60: while a task works, its system hears nothing from anybody."""
+
+    def heard(world):
+        [tasks] = [one for one in world.root.tree().children if one.path == "tasks"]
+        return {one.name: one.sent for one in tasks.children}
+
+    model = ScriptedModel(delegate)
+    async with open_world(model, task_model=ScriptedModel([After(250, "x is 5")])) as world:
+        await world.say("find x")
+        assert (await world.next_reply()).text == "on it"
+        await world.idle()
+        await trio.sleep(20)
+        before = heard(world)
+        await trio.sleep(200)
+        assert heard(world) == before
+        assert set(before) == {"persister", "bus", "agent"}
+        assert len(model.requests) == 1
+        assert "x is 5" in (await world.next_reply()).text
+
+
 async def test_it_answers_others_while_a_task_runs(autojump_clock):
     task_model = ScriptedModel([After(100, "done")])
     model = ScriptedModel([say("", spawn("x")), say("", reply("hello")), say("", reply("x is done"))])
@@ -118,6 +139,30 @@ async def test_kinds_of_tasks_are_in_the_prompt_and_in_the_tool(tmp_path, autoju
         assert line in request.system
     assert "You rhyme." in task_model.requests[0].system
     assert {tool.name for tool in task_model.requests[0].tools} == {"current_time", "notify", "ask_user"}
+
+
+async def test_who_it_is_is_the_same_in_all_tasks_at_once_and_after_a_restart(autojump_clock):
+    """Checklist 157: in the Main Agent's thoughts, in every kind of task, and where a task looks back."""
+
+    def voice(request):
+        kinds = enumerate(("general", "explore", "plan"))
+        return (
+            say()
+            if asked(request)[0].startswith("[Task")
+            else say("", *(spawn("x", f"s{n}", type=t) for n, t in kinds))
+        )
+
+    model, task_model = ScriptedModel(voice), ScriptedModel(lambda request: After(30, "y" * 300))
+    disk = None
+    for _ in range(2):
+        async with open_world(model, disk=disk, task_model=task_model) as world:
+            disk = world.disk
+            await world.say("x")
+            await trio.sleep(200)
+            await world.idle()
+    assert len(task_model.requests) == 2 * (3 + 3)
+    systems = [request.system for request in (*model.requests, *task_model.requests)]
+    assert {system.partition("\n\n## Safety")[0] for system in systems} == {systems[0].partition("\n\n## Safety")[0]}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,18 @@ from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, kill, open_world
 from pegasus.tools import Effect, Tool
-from tests.pegasus.main_agent.voices import RESUME, agent_of, crash, delegate, notices, result_of, spawn, tasks_of
+from tests.pegasus.main_agent.voices import (
+    RESUME,
+    SLACK,
+    agent_of,
+    both,
+    crash,
+    delegate,
+    notices,
+    result_of,
+    spawn,
+    tasks_of,
+)
 
 
 def cut_off_behind_the_spawn(disk):
@@ -170,6 +181,29 @@ async def test_a_crash_of_the_task_agent_is_told_once_and_costs_the_main_agent_n
                     if isinstance(event := events.receive_nowait(), Restarting):
                         restarted.add(event.path)
     assert restarted == {"tasks/agent"}
+
+
+@pytest.mark.parametrize(("mode", "ends"), [("fail", "failed"), ("resume", "completed")])
+async def test_after_a_power_failure_the_rest_is_told_where_the_work_was_asked_for(autojump_clock, mode, ends):
+    """Checklist 59, 61: what was said before it and the outcome after it reach the same thread."""
+    settings, (cli, slack) = RESUME if mode == "resume" else None, both()
+    steps = [say("", call("notify", "n", message="half way")), Hang(), "the result"]
+    life = {"task_model": ScriptedModel(steps), "channels": (cli, slack), "settings": settings}
+    async with open_world(ScriptedModel(delegate), **life) as world:
+        with trio.CancelScope() as scope:
+            await world.say("job", SLACK)
+            await trio.sleep(10)
+            await kill(world)
+            scope.cancel()
+    async with open_world(ScriptedModel(delegate), disk=world.disk, **life) as again:
+        await trio.sleep(10)
+        await again.idle()
+        headings = [line["content"].split("\n")[:2] for line in notices(again.session())]
+    assert [where for where, _ in headings] == ["[channel: slack | id: #general | thread: thread:1]"] * 2
+    assert [what.split()[-1] for _, what in headings] == ["update]", f"{ends}]"]
+    assert cli.texts == []
+    assert ["half way" in text for text in slack.texts] == [False, True, False]
+    assert f" {ends}]" in slack.texts[-1]
 
 
 @pytest.mark.parametrize("path", ["tasks/bus", "tasks/persister", "main-agent/courier"])

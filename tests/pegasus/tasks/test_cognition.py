@@ -1,13 +1,15 @@
 import pytest
+import trio
 
 from pegasus.conversation import Entry
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import AssistantTurn, ModelResponse, ToolCall, ToolSpec, Usage, UserTurn
 from pegasus.tasks.cognition.reflector import Reflector, should_reflect
+from pegasus.tasks.cognition.talk import Talk
 from pegasus.tasks.cognition.thinker import Thinker
 from pegasus.tasks.context import ActionResult, TaskContext
 from pegasus.tasks.types import BUILT_IN, load_types
-from pegasus.testing.scripted import ScriptedModel, call, say
+from pegasus.testing.scripted import After, ScriptedModel, call, say
 from pegasus.tools import ToolOutcome
 
 EXPLORE = load_types(BUILT_IN)[0].get("explore")
@@ -58,6 +60,32 @@ async def test_the_prompt_is_identity_safety_and_the_body_and_the_same_for_every
     assert "INNER MONOLOGUE" not in prompt
     thinker = Thinker(PERSONA, lambda: 0)
     assert thinker.prompt(EXPLORE) is thinker.prompt(EXPLORE)
+
+
+async def test_one_thinker_serves_tasks_at_once_and_mixes_nothing_up(autojump_clock):
+    """Checklist 156: each thought is the same as if its task had a thinker of its own."""
+
+    def script(request):
+        about = request.turns[0].text.split()[0]
+        return After({"slow": 30, "middle": 20, "quick": 10}[about], say(about, call("read_file", "c1", path=about)))
+
+    async def thought_of(thinker, name):
+        used = (Entry(2, "assistant", "", (ToolCall("c1", "read_file", {}),)), Entry(3, "tool", "", call_id="c1"))
+        entries = (Entry(1, "user", name), *(used if name == "middle" else ()))
+        about = TaskContext(name, input_text=name, messages=entries)
+        return await thinker.think(about, ScriptedModel(script), EXPLORE, (READ,), f"memory of {name}", Talk())
+
+    names, shared, found = ("slow", "middle", "quick"), Thinker(PERSONA, lambda: 7), {}
+
+    async def one(name):
+        found[name] = await thought_of(shared, name)
+
+    async with trio.open_nursery() as nursery:
+        for name in names:
+            nursery.start_soon(one, name)
+    assert list(found) == ["quick", "middle", "slow"]
+    assert found == {name: await thought_of(Thinker(PERSONA, lambda: 7), name) for name in names}
+    assert len({repr(thought) for thought in found.values()}) == 3
 
 
 async def test_a_question_suspends_and_other_calls_of_the_turn_are_not_made():

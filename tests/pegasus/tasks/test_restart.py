@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from actors import ActorError
 from pegasus.tasks import Cancel, GetTask, Resume, TaskState
 from pegasus.tasks.applying import RESTARTED
 from pegasus.tasks.ports import Limits
@@ -29,6 +30,35 @@ async def test_an_unfinished_task_is_failed_and_told_once(autojump_clock):
             assert (await desk.agent.ask(GetTask, task_id)).error == RESTARTED
     assert [(told.type, told.n, told.metadata) for told in listener.heard] == [("failed", 1, {"a": 1})]
     assert shelf.events(task_id) == ["TASK_CREATED", "TASK_FAILED"]
+
+
+async def test_a_task_is_pending_until_a_listener_that_comes_late_has_taken_its_end(autojump_clock):
+    """Checklist 48, 59: what recovery has to say is not lost when it is said before anybody listens."""
+
+    class Late(Listener):
+        open = False
+
+        async def run(self, inbox):
+            async for message in inbox:
+                if self.open:
+                    self.heard.append(message.notification)
+                    message.reply.send(None)
+                else:
+                    message.reply.fail(ActorError("not yet", target="listener", message_type="Notify", time=0.0))
+
+    shelf, listener = Shelf(), Late()
+    with trio.move_on_after(5):
+        async with open_desk(ScriptedModel([Hang()]), shelf=shelf) as desk:
+            await desk.submit("the job", metadata={"a": 1})
+            await trio.sleep_forever()
+    task_id = await only_log(shelf)
+    async with open_desk(ScriptedModel([]), shelf=shelf, listener=listener):
+        await trio.sleep(30)
+        assert (listener.heard, shelf.forgotten) == ([], [])
+        listener.open = True
+        await trio.sleep(30)
+    assert [(told.type, told.n, told.metadata) for told in listener.heard] == [("failed", 1, {"a": 1})]
+    assert shelf.forgotten == [task_id]
 
 
 async def test_a_task_that_a_restart_failed_can_be_resumed(autojump_clock):
