@@ -1,4 +1,4 @@
-"""How amounts, times and long texts are said to people."""
+"""How amounts, times, long texts and what broke are said to people."""
 
 from __future__ import annotations
 
@@ -35,3 +35,16 @@ def excerpt(text: str, most: int) -> str:
     """The text on one line, or its beginning with a sign that there is more; at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """The first thing that went wrong, without the groups that nurseries wrap around it: those say nothing."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def broken(error: BaseException) -> str:
+    """What broke, of which nobody knows more than its name and its words: `ValueError: no such colour`."""
+    first = first_cause(error)
+    return f"{type(first).__name__}: {first}"

@@ -29,6 +29,7 @@ from pegasus.observe import get_logger, start_logging, stop_logging
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, StorageError
 from pegasus.storage.disk import HANDOVER
+from pegasus.wording import first_cause
 
 if TYPE_CHECKING:
     from actors import Ref
@@ -78,9 +79,7 @@ def _run(world: _World) -> int:
     try:
         return trio.run(_daemon, world)
     except BaseExceptionGroup as group:  # what went wrong inside a nursery; the first cause is the one to tell
-        first: BaseException = group
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
+        first = first_cause(group)
         raise first from first.__cause__  # the group itself says nothing
 
 
@@ -219,9 +218,8 @@ def _persona(home: Home, settings: Settings) -> Persona:
 def _cause(error: BaseException) -> str:
     """What a person can do something about: behind an actor that did not start, or a nursery, stands the reason."""
     while True:
-        if isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        elif isinstance(error, ActorDied | GaveUp) and error.__cause__ is not None:
+        error = first_cause(error)
+        if isinstance(error, ActorDied | GaveUp) and error.__cause__ is not None:
             error = error.__cause__
         else:
             return str(error)

@@ -129,6 +129,10 @@ class _Agent:
                 if (entry := self._office.registry.get_or_none(task_id)) is not None:
                     entry.view = attrs.evolve(entry.view, doing=what)
             case Ended(task_id, crashed):
+                entry = self._office.registry.get(task_id)
+                if crashed or (entry.ending and not entry.is_done):  # what was in its mailbox is gone with it, and is in the log
+                    entry.ref = None
+                    await self._catch_up(entry)
                 await self._seats.actor_ended(task_id, crashed)
             case Submit(reply):
                 self._office.nursery.start_soon(self._answer, reply, partial(self._intake.submit, message))
@@ -190,19 +194,33 @@ class _Agent:
     async def _move_here(self, entry: TaskEntry, event: Event) -> None:
         """The transition of a task that has no actor: it waits, is suspended, or its actor has crashed."""
         fsm = entry.fsm
-        if fsm is None:  # the event is in the log, so what that tells is the task behind it
-            with suppress(StorageError):
-                fsm = await self._office.archive.load(entry.view.task_id)
-            if fsm is None:
-                return
-        else:
-            entry.owed = max(0, entry.owed - 1)
-            try:
-                fsm.transition(event)
-            except InvalidTransition as error:
-                _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
-                return
+        if fsm is None:
+            await self._catch_up(entry)
+            return
+        entry.owed = max(0, entry.owed - 1)
+        try:
+            fsm.transition(event)
+        except InvalidTransition as error:
+            _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
+            return
         await self._moved(Moved(view_of(fsm), fsm.draft.notified, event))
+
+    async def _catch_up(self, entry: TaskEntry) -> None:
+        """Take the task to be where its log ends, and tell all that was not told: for one whose actor has left it behind."""
+        try:
+            found = await self._office.archive.replay(entry.task_id)
+        except StorageError as error:  # it stays pending, so the next start will tell
+            _log.error("the log of a task cannot be read", task=entry.task_id, error=str(error))
+            return
+        if found.task is None:
+            return
+        untold = found.notifications[entry.notified :]
+        entry.view, entry.notified, entry.begin = view_of(found.task), len(found.notifications), None
+        for note in untold:
+            self._office.news.send_nowait((note, found.is_over and note is untold[-1]))
+        if found.is_over and untold:
+            self._finish(entry)
+        await self._give_place(entry)
 
     async def _moved(self, moved: Moved) -> None:
         """A task is somewhere else now: tell who should know, and let another one have its place."""
@@ -216,7 +234,11 @@ class _Agent:
             self._office.news.send_nowait((told, over))
         if over:
             self._finish(entry)
-        if moved.task.state in _SPENT and entry.working:
+        await self._give_place(entry)
+
+    async def _give_place(self, entry: TaskEntry) -> None:
+        """To another one, if this one does not need it any more."""
+        if entry.view.state in _SPENT and entry.working:
             entry.working = False
             await self._seats.fill()
 
@@ -224,7 +246,7 @@ class _Agent:
         for reply in entry.waiting:
             reply.send(entry.view)
         entry.waiting.clear()
-        entry.fsm = None
+        entry.fsm = entry.begin = None
         self._office.registry.finished(entry)
 
     # ------------------------------------------------------------------ the listener
@@ -239,6 +261,11 @@ class _Agent:
             untold, left = self._next_news(left or await self._office.to_tell.receive())
             while untold := await self._tell(untold):  # noqa: ASYNC110 nobody says when it can be taken
                 await trio.sleep(ASK_AGAIN)
+
+    def _goes_on(self, task_id: str) -> bool:
+        """Whether the task has been resumed since its end, which has made it pending again."""
+        entry = self._office.registry.get_or_none(task_id)
+        return entry is not None and not (entry.is_done and entry.resumed is None and entry.begin is None)
 
     def _next_news(self, first: _News) -> tuple[list[_News], _News | None]:
         """This and what waits behind it, of different tasks; and one that must not be told together with those."""
@@ -262,6 +289,6 @@ class _Agent:
                 _log.info("nobody takes a notification yet", task=told.task_id, why=str(error))
                 refused.append((told, over))
                 continue
-            if over:
+            if over and not self._goes_on(told.task_id):
                 await self._office.archive.forget(told.task_id)
         return refused

@@ -25,6 +25,7 @@ from pegasus.tasks.task import task
 from pegasus.tasks.task_messages import Begin, Handle, Hold, TaskMessage
 from pegasus.tasks.types import DEFAULT
 from pegasus.tasks.views import view_of
+from pegasus.wording import broken
 
 SHUTDOWN: Final = 5.0
 """Seconds a task has to end when it is told to stop."""
@@ -143,7 +144,7 @@ class Seats:
 def _why_crashed(exit: Exit) -> str:
     match exit:
         case Crashed(error):
-            return f"{type(error).__name__}: {error}"
+            return broken(error)
         case Killed(reason):
             return reason
         case _:

@@ -28,6 +28,7 @@ from pegasus.tasks.stages import Stages
 from pegasus.tasks.task_messages import Begin, Doing, Drain, Halt, Handle, Hold, Moved, StageOver, TaskMessage
 from pegasus.tasks.types import TaskType
 from pegasus.tasks.views import view_of
+from pegasus.wording import broken
 
 _log = get_logger("task")
 
@@ -214,7 +215,7 @@ class _Task:
         except Exception as error:
             _log.exception("a stage failed", error=error, task=self.fsm.task_id)
             if not looking_back:
-                await self._fail(f"{type(error).__name__}: {error}")
+                await self._fail(broken(error))
         finally:
             self.left -= trio.current_time() - begun
             self._scope, self.doing = None, ""

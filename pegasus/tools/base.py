@@ -15,6 +15,7 @@ import trio
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models.base import ToolSpec
 from pegasus.tools.arguments import check_arguments, without_nulls
+from pegasus.wording import broken, first_cause
 
 __all__ = [
     "MAX_RESULT",
@@ -137,13 +138,12 @@ async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: Too
 
 def _why(name: str, error: BaseException) -> str:
     """For the model: what went wrong, without the groups that nurseries wrap around it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = first_cause(error)
     if isinstance(error, ToolError):
         return str(error)
     if isinstance(error, trio.TooSlowError):
         return f"{name} failed: something in it took too long"
-    return f"{name} failed: {type(error).__name__}: {error}"
+    return f"{name} failed: {broken(error)}"
 
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")

@@ -12,7 +12,7 @@ import attrs
 import pytest
 import trio
 
-from pegasus.testing.provider_answer import Call
+from pegasus.testing.provider_answer import Call, refuse
 from tests.blackbox.support import serving, until
 from tests.blackbox.support.files import session_path
 from tests.blackbox.support.talker import Talker
@@ -255,6 +255,22 @@ async def test_at_the_end(recovering, name):
             texts = [frame["text"] for frame in await client.replies(client.welcome["seq"])]
         expected = [f"completed: result {n}" for n in range(5) if recovering.mode == "resume" or f"job {n}" in done]
         assert sorted(texts) == sorted(expected + [RESTARTED] * (5 - len(expected)))
+
+
+async def test_when_it_has_failed_and_nobody_was_told(recovering, name):
+    """The failure is told as it was, once, in either mode, and not written again."""
+    book = Office({"hopeless": refuse(400, "no such model")})
+    async with recovering.play(book, name) as daemon:
+        async with daemon.client() as client:
+            book.hold(only=lambda view: not isinstance(view, TaskView) and "no such model" in view.newest)
+            await client.say("do hopeless")
+            await book.waiting()
+            daemon.kill()
+        book.release()
+        await daemon.start()
+        await rest(daemon)
+        await _assert_heard(daemon, name, ["failed: .*no such model.*"])
+        assert events(daemon.home, "hopeless") == ["TASK_CREATED", "TASK_FAILED"]
 
 
 def _kill_when_done(daemon, logs):

@@ -1,5 +1,7 @@
 """The bus in virtual time: order, subscribers of every sort, the gate, restarts."""
 
+import gc
+import weakref
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -438,6 +440,24 @@ async def test_ten_thousand_events_for_several_subscribers():
     assert len(gate.records) < 200
     for reader in readers.values():
         assert reader.got == [*map(str, range(10_000))]
+
+
+async def test_what_was_handed_out_is_not_kept():
+    """Trap T25."""
+    reader, gate = Reader(), Gate()
+    async with running(gate, reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        kept = []
+        for n in range(100):
+            it = line(str(n)) if n % 2 else event(id=str(n))
+            kept.append(weakref.ref(it))
+            await emit(bus, it)
+        await reader.until(100)
+        del it
+        await emit(bus, line("last"))
+        await reader.until(101)
+        gc.collect()
+        assert sum(it() is not None for it in kept) == 0
 
 
 # ------------------------------------------------------------------ events

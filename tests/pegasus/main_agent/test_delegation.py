@@ -10,6 +10,7 @@ import trio
 from actors import Child
 from pegasus.channels.intake import InvalidMessage
 from pegasus.events import EventType, GetBusStatus, Subscribe
+from pegasus.main_agent.delegating import delegating_tools
 from pegasus.models.base import ToolSpec
 from pegasus.tasks import TaskState
 from pegasus.tasks.tools import task_tools
@@ -422,8 +423,15 @@ async def test_it_can_look_at_its_tasks(autojump_clock):
 
 def test_what_a_model_may_say_about_tasks_names_no_folder():
     """Trap T12: where the logs are is no parameter of a tool."""
-    names = {tool.name: set(tool.spec.parameters["properties"]) for tool in task_tools(None)}
-    assert names == {"task_list": {"date"}, "task_replay": {"taskId"}}
+    tools = (*task_tools(None), *delegating_tools(None, {"general": ""}))
+    assert {tool.name: set(tool.spec.parameters["properties"]) for tool in tools} == {
+        "task_list": {"date"},
+        "task_replay": {"taskId"},
+        "spawn_subagent": {"description", "input", "type"},
+        "spawn_task": {"description", "input"},
+        "task_status": {"taskId"},
+        "resume_task": {"taskId", "input"},
+    }
 
 
 # ------------------------------------------------------------------ stopping

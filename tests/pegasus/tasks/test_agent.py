@@ -1,5 +1,6 @@
 """The task system as a whole, in virtual time: what seeds 001 and 003 promise of it."""
 
+import json
 from functools import partial
 from types import SimpleNamespace
 
@@ -26,6 +27,7 @@ from pegasus.tasks import (
 )
 from pegasus.tasks.log import task_line
 from pegasus.tasks.ports import Limits
+from pegasus.tasks.registry import REMEMBERED
 from pegasus.tasks.replay import replay
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Listener, Shelf, open_desk
@@ -127,6 +129,7 @@ async def test_too_many_rounds_end_in_failure_with_a_notification(autojump_clock
         assert len(model.requests) == 3
         await trio.sleep(10)
         assert [told.type for told in desk.listener.heard] == ["failed"]
+        assert desk.shelf.events(task.task_id).count("TASK_FAILED") == 1
 
 
 async def test_a_model_that_cannot_be_asked_fails_the_task(autojump_clock):
@@ -453,6 +456,25 @@ async def test_a_completed_task_goes_on_with_all_it_knows(autojump_clock):
         assert [told.n for told in desk.listener.heard] == [1, 2]
 
 
+async def test_the_log_says_what_a_task_was_when_it_was_resumed(autojump_clock):
+    """Trap T6."""
+    model = ScriptedModel([say("", call("ask_user", "q", question="Which one?")), "blue", "more"])
+    async with open_desk(model) as desk:
+        task_id = await desk.submit()
+        await desk.listener.next(1)
+        await desk.agent.ask(Resume, task_id, "the blue one")
+        await desk.outcome(task_id)
+        await desk.agent.ask(Resume, task_id, "more")
+        await desk.listener.next(3)
+        lines = map(json.loads, desk.shelf.logs[task_id].splitlines())
+        assert [line["data"]["previousState"] for line in lines if line["event"] == "TASK_RESUMED"] == [
+            "suspended",
+            "completed",
+        ]
+        context = await desk.agent.ask(GetContext, task_id)
+        assert replay(desk.shelf.logs[task_id], task_id).task.context == context  # trap T5
+
+
 async def test_a_running_task_cannot_be_resumed_nor_one_that_failed(autojump_clock):
     async with open_desk(ScriptedModel([Hang(), ModelError("down", kind="network")])) as desk:
         running = await desk.submit()
@@ -608,6 +630,17 @@ async def test_an_event_that_is_not_allowed_is_logged_and_changes_nothing(autoju
         assert [entry.content for entry in context.messages] == ["do it", "ok"]
     assert {what for what, _ in logged} == {"dropped an event", "dropped an event of an unknown task"}
     assert "STEP_COMPLETED" in repr(logged)
+
+
+# ------------------------------------------------------------------ remembering
+
+
+async def test_of_many_finished_tasks_the_last_are_in_memory_and_all_can_be_asked_for(autojump_clock):
+    """Trap T25: memory does not grow with what was done."""
+    async with open_desk(ScriptedModel(lambda request: request.turns[0].text)) as desk:
+        ids = [(await desk.run(str(n))).task_id for n in range(REMEMBERED + 30)]
+        assert [task.task_id for task in await desk.agent.ask(ListTasks)] == ids[-REMEMBERED:]
+        assert (await desk.agent.ask(GetTask, ids[0])).result == "0"
 
 
 # ------------------------------------------------------------------ seeing

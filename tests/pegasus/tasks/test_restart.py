@@ -6,7 +6,7 @@ import trio
 from actors import ActorError
 from pegasus.tasks import Cancel, GetTask, Resume, TaskState
 from pegasus.tasks.applying import RESTARTED
-from pegasus.tasks.ports import Limits
+from pegasus.tasks.ports import Limits, Memory
 from pegasus.tasks.recovery import UNKNOWN
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Listener, Shelf, open_desk
@@ -160,6 +160,30 @@ async def test_a_suspended_task_of_an_earlier_run_can_be_cancelled(autojump_cloc
 
 
 @pytest.mark.parametrize("mode", ["fail", "resume"])
+async def test_killed_while_it_looks_back_a_task_stays_completed_and_is_told_of_once(mode, autojump_clock):
+    async def nothing():
+        return ""
+
+    shelf, listener, limits = Shelf(), Listener(), Limits(recovery=mode)
+    memory = Memory(nothing, nothing)
+    model = ScriptedModel(lambda request: Hang() if "Look back" in request.system else "found it " * 50)
+    with trio.move_on_after(5):
+        async with open_desk(model, shelf=shelf, listener=listener, memory=memory, limits=limits) as desk:
+            task_id = await desk.submit("the job")
+            await trio.sleep_forever()
+    assert model.cancelled == 1
+    shelf.forgotten.clear()  # as if the kill had come before that was on disk
+    again = ScriptedModel([])
+    async with open_desk(again, shelf=shelf, listener=listener, memory=memory, limits=limits) as desk:
+        await trio.sleep(5)
+        assert (await desk.agent.ask(GetTask, task_id)).state is TaskState.COMPLETED
+    assert again.requests == []
+    assert {(told.type, told.n) for told in listener.heard} == {("completed", 1)}
+    assert shelf.events(task_id) == ["TASK_CREATED", "REASON_DONE", "STEP_COMPLETED", "TASK_COMPLETED"]
+    assert shelf.forgotten == [task_id]
+
+
+@pytest.mark.parametrize("mode", ["fail", "resume"])
 @pytest.mark.parametrize("lines", range(1, 10))
 async def test_cut_off_after_any_line_a_task_ends_and_is_told_of_once(lines, mode, autojump_clock):
     """Each notification has one number, whatever was told before the crash, and calls that are finished are never made again."""
@@ -193,3 +217,42 @@ async def test_cut_off_after_any_line_a_task_ends_and_is_told_of_once(lines, mod
     assert numbers[max(numbers)] == ("completed" if ended is TaskState.COMPLETED else "failed")
     assert mode == "fail" or numbers == {1: "notify", 2: "completed"}
     assert shelf.forgotten
+
+
+async def test_a_task_that_is_resumed_before_its_end_is_forgotten_stays_pending(autojump_clock):
+    """Ends are told together, and forgotten when each has been taken: one that took long must not drop what goes on again."""
+
+    class Unordered(Listener):
+        async def run(self, inbox):
+            kept = []
+            async for message in inbox:
+                self.heard.append(message.notification)
+                match len(self.heard):
+                    case 1:
+                        await trio.sleep(5)  # the others come together
+                        message.reply.send(None)
+                    case 2:
+                        kept.append(message)
+                    case 3:
+                        message.reply.send(None)
+                        await trio.sleep(15)
+                        kept.pop().reply.send(None)
+
+    shelf, model = Shelf(), ScriptedModel(lambda request: Hang() if request.turns[-1].text == "go on" else "done")
+    async with open_desk(model, shelf=shelf, listener=Unordered()) as desk:
+        ids = {await desk.submit(f"job {n}") for n in range(3)}
+        await trio.sleep(10)
+        last = desk.listener.heard[2].task_id
+        await desk.agent.ask(Resume, last, "go on")
+        await trio.sleep(20)
+        assert set(shelf.forgotten) == ids - {last}
+
+
+async def test_a_task_that_is_cancelled_before_it_has_begun_is_not_pending_any_more(autojump_clock):
+    shelf = Shelf()
+    async with open_desk(ScriptedModel([Hang()]), shelf=shelf, limits=Limits(max_active=1)) as desk:
+        await desk.submit("first")
+        waiting = await desk.submit("second")
+        await desk.agent.ask(Cancel, waiting, "user")
+        await trio.sleep(5)
+        assert shelf.forgotten == [waiting]

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from actors import Child, Mailbox, Strategy, open_supervisor
-from pegasus.events import EventMaker, Subscribe
+from pegasus.events import EventMaker, EventType, Subscribe
 from pegasus.events.bus import event_bus
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import ToolSpec
@@ -47,10 +47,15 @@ class Shelf:
         async for message in inbox:
             if self.refusing is not None:
                 await self.refusing.wait()
-            for event in message.events:
-                self.logs.setdefault(event.task_id, b"")
-                self.logs[event.task_id] += task_line(event)
+            self.write(message.events)
             message.reply.send(None)
+
+    def write(self, events):
+        for event in events:
+            self.logs.setdefault(event.task_id, b"")
+            self.logs[event.task_id] += task_line(event)
+            if event.type is EventType.TASK_RESUMED and event.task_id in self.forgotten:
+                self.forgotten.remove(event.task_id)
 
     async def exists(self, task_id):
         return task_id in self.logs
