@@ -130,7 +130,9 @@ class _Agent:
                     entry.view = attrs.evolve(entry.view, doing=what)
             case Ended(task_id, crashed):
                 entry = self._office.registry.get(task_id)
-                if crashed or (entry.ending and not entry.is_done):  # what was in its mailbox is gone with it, and is in the log
+                if crashed or (
+                    entry.ending and not entry.is_done
+                ):  # what was in its mailbox is gone with it, and is in the log
                     entry.ref = None
                     await self._catch_up(entry)
                 await self._seats.actor_ended(task_id, crashed)

@@ -108,7 +108,7 @@ class Intake:
         text = event.payload.get("text")
         if event.task_id is not None:
             try:
-                await self._seats.resume(event.task_id, text if isinstance(text, str) else "")
+                await self._seats.resume(event.task_id, text if isinstance(text, str) else "", cause=event)
             except (TaskError, StorageError, ActorError) as error:
                 _log.warning("dropped a message for a task", task=event.task_id, problem=str(error))
             return

@@ -101,8 +101,11 @@ class Seats:
         elif crashed and not entry.is_done and not entry.ending:
             await self._office.fail(entry, f"the task crashed: {crashed}")
 
-    async def resume(self, task_id: str, text: str, key: str = "") -> None:
-        """Answered once TASK_RESUMED is on disk: what a task was told must not be lost behind the back of who told it."""
+    async def resume(self, task_id: str, text: str, key: str = "", cause: Event | None = None) -> None:
+        """Answered once TASK_RESUMED is on disk: what a task was told must not be lost behind the back of who told it.
+
+        cause: the event from outside that says this, if one does.
+        """
         entry = await self._office.recall(task_id)
         state = entry.view.state
         restarted = state is TaskState.FAILED and entry.view.error == RESTARTED
@@ -113,8 +116,12 @@ class Seats:
             raise TaskError(f"task {task_id} is completed; say what it is to do now")
         on_disk = entry.resumed = trio.Event()
         payload = payloads.resumed(text, state, self._office.ports.clock(), key)
-        make = self._office.ports.events.create
-        await self._office.emit(make(EventType.TASK_RESUMED, "agent", payload, task_id=task_id))
+        make = self._office.ports.events
+        if cause is None:
+            event = make.create(EventType.TASK_RESUMED, "agent", payload, task_id=task_id)
+        else:
+            event = make.derive(cause, EventType.TASK_RESUMED, payload, source="agent", task_id=task_id)
+        await self._office.emit(event)
         await on_disk.wait()
 
     async def go_on(self, entry: TaskEntry, event: Event) -> None:

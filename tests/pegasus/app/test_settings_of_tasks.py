@@ -7,6 +7,7 @@ import attrs
 import pytest
 import trio
 
+from pegasus.app.tasks import _remembered
 from pegasus.models.base import ToolSpec
 from pegasus.settings import Models, Settings, Tasks, Tools
 from pegasus.tasks import ListTasks, Submit, TaskError, TaskState, Wait
@@ -154,3 +155,17 @@ async def test_where_things_are(autojump_clock):
     assert {"tasks/index.jsonl", "tasks/pending.json", f"tasks/2026-02-25/{task_id}.jsonl"} <= set(paths)
     assert b"hello" in session
     assert [line["event"] for line in log] == ["TASK_CREATED", "REASON_DONE", "STEP_COMPLETED", "TASK_COMPLETED"]
+
+
+async def test_what_tasks_know_of_memory():
+    """Checklist 123, 131: its index at the first thought, the facts and summaries for looking back; "" where it cannot be read."""
+
+    class Remembers:
+        async def index_message(self):
+            return "the index"
+
+        async def for_reflection(self):
+            raise OSError("away")
+
+    memory = _remembered(Remembers())
+    assert (await memory.index(), await memory.expect(), await memory.digest()) == ("the index", "the index", "")

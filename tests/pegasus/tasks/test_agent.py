@@ -119,6 +119,16 @@ async def test_a_type_shows_the_model_only_its_tools(autojump_clock):
         assert explore == {"notify", "ask_user"}
 
 
+async def test_each_type_has_its_own_prompt(autojump_clock):
+    """Checklist 145."""
+    model = ScriptedModel(lambda request: "ok")
+    async with open_desk(model) as desk:
+        for kind in ("general", "explore", "plan", "general"):
+            await desk.run(task_type=kind)
+    prompts = [request.system for request in model.requests]
+    assert (len(set(prompts)), prompts[0]) == (3, prompts[3])
+
+
 async def test_too_many_rounds_end_in_failure_with_a_notification(autojump_clock):
     """Trap T1: the task must not hang, and its submitter must hear of it, once."""
     model = ScriptedModel(lambda request: say("again", call("echo", "a", x=1)))
@@ -262,6 +272,30 @@ async def test_an_event_from_outside_makes_a_task(kind, autojump_clock):
         assert (told.type, told.metadata) == ("completed", {"a": 1})
 
 
+async def test_a_task_of_an_event_has_its_source_and_type_and_the_event_as_its_cause(autojump_clock):
+    """Checklist 113, 149; a type that there is not is the usual one."""
+    async with open_desk(ScriptedModel(["done", "done"])) as desk:
+        for kind in ("explore", "wizard"):
+            payload = {"text": "do it", "description": "a job", "taskType": kind}
+            event = desk.events.create(EventType.WEBHOOK_TRIGGERED, "hook:1", payload)
+            await desk.bus.tell(Emit(event))
+            told = await desk.listener.next(len(desk.listener.heard) + 1)
+            task = await desk.agent.ask(GetTask, told.task_id)
+            known = "general" if kind == "wizard" else kind
+            assert (task.source, task.task_type, task.description) == ("hook:1", known, "a job")
+            created = next(
+                e for e in desk.watcher.events if e.type is EventType.TASK_CREATED and e.task_id == task.task_id
+            )
+            assert created.parent_id == event.id
+
+
+async def test_who_submits_says_for_whom(autojump_clock):
+    """Checklist 141."""
+    async with open_desk(ScriptedModel(["done"])) as desk:
+        task = await desk.run(source="cli:main", task_type="plan")
+        assert (task.source, task.task_type) == ("cli:main", "plan")
+
+
 async def test_an_event_that_somebody_else_handles_makes_none(autojump_clock):
     async with open_desk(ScriptedModel([])) as desk:
         payload = {"text": "hello", "handledBy": "main-agent"}
@@ -302,6 +336,30 @@ async def test_at_most_three_model_calls_at_a_time_in_order(autojump_clock):
         for task_id in ids:
             await desk.outcome(task_id)
         assert most == 3
+
+
+async def test_who_waits_for_a_model_call_is_served_in_order(autojump_clock):
+    """Checklist 136."""
+    model = ScriptedModel(lambda request: After(1, "ok"))
+    async with open_desk(model, limits=Limits(max_active=9)) as desk:
+        ids = []
+        for n in range(9):
+            ids.append(await desk.submit(str(n)))
+            await trio.sleep(0.01)
+        for task_id in ids:
+            await desk.outcome(task_id)
+    assert [request.turns[0].text for request in model.requests] == [str(n) for n in range(9)]
+
+
+async def test_tool_calls_of_all_tasks_together_are_at_most_three(autojump_clock):
+    """Checklist 137: the permits are shared, not each task's own."""
+    model = ScriptedModel(lambda request: "ok" if len(request.turns) > 1 else say("", call("slow", "s", x=10)))
+    async with open_desk(model) as desk:
+        ids = [await desk.submit(str(n)) for n in range(5)]
+        for task_id in ids:
+            await desk.outcome(task_id)
+        begun = [at for _, _, what, at in desk.calls if what == "begin"]
+        assert [round(at) for at in begun] == [0, 0, 0, 10, 10]
 
 
 async def test_at_most_three_tool_calls_at_a_time(autojump_clock):
@@ -665,6 +723,20 @@ async def test_events_form_a_chain_from_the_message_to_the_result(autojump_clock
             "TASK_CREATED",
             "MESSAGE_RECEIVED",
         ]
+
+
+async def test_what_an_answer_from_outside_leads_to_has_it_as_its_cause(autojump_clock):
+    """Checklist 149."""
+    model = ScriptedModel([say("", call("ask_user", "q", question="Which one?")), "ok"])
+    async with open_desk(model) as desk:
+        task_id = await desk.submit()
+        await desk.listener.next(1)
+        event = desk.events.create(EventType.MESSAGE_RECEIVED, "web:c1", {"text": "that one"}, task_id=task_id)
+        await desk.bus.tell(Emit(event))
+        await desk.outcome(task_id)
+        await trio.sleep(1)
+    resumed = next(it for it in desk.watcher.events if it.type is EventType.TASK_RESUMED)
+    assert resumed.parent_id == event.id
 
 
 async def test_system_start_states_and_tool_requests_are_events_too(autojump_clock):

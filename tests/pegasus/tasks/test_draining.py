@@ -4,7 +4,7 @@ import trio
 
 from pegasus.events import EventType
 from pegasus.tasks import GetContext, GetTask, Resume, Suspend, TaskState
-from pegasus.tasks.ports import Limits
+from pegasus.tasks.ports import Limits, Memory
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Shelf, open_desk
 
@@ -45,6 +45,20 @@ async def test_a_thought_may_finish_too(autojump_clock):
     shelf, desk, task_id = await stopped_during(model)
     assert shelf.events(task_id) == ["TASK_CREATED", "REASON_DONE"]
     assert desk.calls == []
+
+
+async def test_a_reflection_may_finish_too(autojump_clock):
+    """Checklist 121."""
+
+    async def nothing():
+        return ""
+
+    model = ScriptedModel(lambda request: After(4, "Kept it.") if "Look back" in request.system else "long " * 50)
+    shelf = Shelf()
+    async with open_desk(model, shelf=shelf, memory=Memory(nothing, nothing)) as desk:
+        task = await desk.run("the job")
+        await trio.sleep(1)
+    assert shelf.events(task.task_id)[-1] == "REFLECTION_COMPLETE"
 
 
 async def test_start_and_stop_are_events(autojump_clock):

@@ -1,12 +1,13 @@
 """What memory is to a running task: an index when it begins, and a look back when it is done (seed 001; trap T33)."""
 
 import json
+from types import SimpleNamespace
 
 import trio
 
 from pegasus.events import EventType
 from pegasus.models.base import ModelError, ToolSpec
-from pegasus.tasks import Cancel, GetContext, GetTask, Resume, TaskState
+from pegasus.tasks import Cancel, GetContext, GetTask, Resume, TaskState, agent
 from pegasus.tasks.agent import TASK_EVENTS
 from pegasus.tasks.ports import Limits, Memory
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
@@ -106,6 +107,75 @@ async def test_a_reflection_that_fails_changes_nothing(autojump_clock):
             assert task.state is TaskState.COMPLETED
             assert [told.type for told in desk.listener.heard] == ["completed"]
             assert desk.shelf.events(task.task_id)[-1] == "TASK_COMPLETED"
+
+
+async def test_why_there_is_no_reflection_is_logged(autojump_clock, monkeypatch):
+    """Checklist 134."""
+    logged = []
+
+    def note(what, **more):
+        logged.append(str(more["error"]))
+
+    monkeypatch.setattr("pegasus.tasks.task._log", SimpleNamespace(warning=note, exception=note))
+    for problem in (ModelError("no route", kind="network"), RuntimeError("a defect")):
+        memory = Shelves()
+        model = ScriptedModel(lambda request, problem=problem: problem if looks_back(request) else LONG)
+        async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
+            await desk.run("job")
+            await trio.sleep(10)
+    assert logged == ["no route", "a defect"]
+
+
+async def test_a_reflection_has_no_other_tools(autojump_clock):
+    """Checklist 132: also if it calls one that it was not shown."""
+    memory = Shelves()
+    after = iter([say("", call("memory_list", "a"), call("echo", "b")), "nothing"])
+    model = ScriptedModel(lambda request: next(after) if looks_back(request) else LONG)
+    async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
+        await desk.run("job")
+        await trio.sleep(10)
+    assert (memory.made, desk.calls) == ([], [])
+    results = [result.content for result in model.requests[-1].turns[-1].results]
+    assert all("there are only memory_read" in content for content in results)
+    assert len(results) == 2
+
+
+async def test_a_reflection_waits_for_a_permit_like_any_other_call(autojump_clock):
+    """Checklist 138."""
+    memory, looked = Shelves(), []
+
+    def script(request):
+        if looks_back(request):
+            looked.append(trio.current_time())
+            return "nothing"
+        return After(1, LONG) if request.turns[0].text.startswith("first") else After(50, "ok")
+
+    async with open_desk(
+        ScriptedModel(script), memory=memory.port, tools=memory.tools, limits=Limits(max_calls=1)
+    ) as desk:
+        await desk.submit("first")
+        await trio.sleep(0.5)
+        await desk.run("second")
+        await trio.sleep(10)
+    assert [round(at) for at in looked] == [51]
+
+
+async def test_what_comes_of_a_reflection_is_only_recorded(autojump_clock, monkeypatch):
+    """Checklist 115: the agent has not subscribed to it."""
+    heard, take = [], agent._Agent._event
+
+    async def spy(self, event):
+        heard.append(event.type)
+        await take(self, event)
+
+    monkeypatch.setattr(agent._Agent, "_event", spy)
+    memory = Shelves()
+    model = ScriptedModel(lambda request: "Kept it." if looks_back(request) else LONG)
+    async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
+        task = await desk.run("job")
+        await trio.sleep(10)
+        assert desk.shelf.events(task.task_id)[-1] == "REFLECTION_COMPLETE"
+    assert heard[-1] is EventType.TASK_COMPLETED
 
 
 async def test_a_trivial_task_costs_no_second_call(autojump_clock):

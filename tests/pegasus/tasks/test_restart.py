@@ -6,9 +6,11 @@ import trio
 from actors import ActorError
 from pegasus.tasks import Cancel, GetTask, Resume, TaskState
 from pegasus.tasks.applying import RESTARTED
+from pegasus.tasks.log import task_line
 from pegasus.tasks.ports import Limits, Memory
 from pegasus.tasks.recovery import UNKNOWN
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
+from tests.pegasus.tasks.lives import ID, created, reasoned
 from tests.pegasus.tasks.world import Listener, Shelf, open_desk
 
 
@@ -256,3 +258,17 @@ async def test_a_task_that_is_cancelled_before_it_has_begun_is_not_pending_any_m
         await desk.agent.ask(Cancel, waiting, "user")
         await trio.sleep(5)
         assert shelf.forgotten == [waiting]
+
+
+async def test_a_plan_without_an_open_step_leads_to_nothing(autojump_clock):
+    """Checklist 130: such a log is not ours; its task does nothing and can be ended."""
+    thought = reasoned(("c1", "echo", {}))
+    thought.payload["plan"]["steps"][0]["completed"] = True
+    shelf, model = Shelf(), ScriptedModel([])
+    shelf.logs[ID] = task_line(created()) + task_line(thought)
+    async with open_desk(model, shelf=shelf, limits=RESUME) as desk:
+        await trio.sleep(10)
+        assert (await desk.agent.ask(GetTask, ID)).state is TaskState.ACTING
+        assert (desk.calls, model.requests, shelf.events(ID)) == ([], [], ["TASK_CREATED", "REASON_DONE"])
+        await desk.agent.ask(Cancel, ID, "x")
+        assert (await desk.outcome(ID)).error == "stopped by x"
