@@ -129,13 +129,7 @@ class _Agent:
                 if (entry := self._office.registry.get_or_none(task_id)) is not None:
                     entry.view = attrs.evolve(entry.view, doing=what)
             case Ended(task_id, crashed):
-                entry = self._office.registry.get(task_id)
-                if crashed or (
-                    entry.ending and not entry.is_done
-                ):  # what was in its mailbox is gone with it, and is in the log
-                    entry.ref = None
-                    await self._catch_up(entry)
-                await self._seats.actor_ended(task_id, crashed)
+                await self._actor_ended(task_id, crashed)
             case Submit(reply):
                 self._office.nursery.start_soon(self._answer, reply, partial(self._intake.submit, message))
             case GetTask(reply, task_id):
@@ -154,6 +148,13 @@ class _Agent:
                 self._office.nursery.start_soon(self._answer, reply, partial(self._seats.suspend, task_id, reason))
             case Resume(reply, task_id, text, key):
                 self._office.nursery.start_soon(self._answer, reply, partial(self._seats.resume, task_id, text, key))
+
+    async def _actor_ended(self, task_id: str, crashed: str) -> None:
+        entry = self._office.registry.get(task_id)
+        if crashed or (entry.ending and not entry.is_done):
+            entry.ref = None  # what was in its mailbox is gone with it, and is in the log
+            await self._catch_up(entry)
+        await self._seats.actor_ended(task_id, crashed)
 
     async def _answer(self, reply: Reply[_T], work: Callable[[], Awaitable[_T]]) -> None:
         try:
