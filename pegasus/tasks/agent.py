@@ -6,10 +6,10 @@ each is a view for others, and who waits for it. Submitters hear of their tasks 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -32,7 +32,6 @@ from pegasus.tasks.messages import (
     GetContext,
     GetTask,
     ListTasks,
-    Notification,
     Notify,
     Resume,
     Submit,
@@ -46,6 +45,7 @@ from pegasus.tasks.registry import TaskEntry
 from pegasus.tasks.restoring import Restoring
 from pegasus.tasks.seats import Seats
 from pegasus.tasks.task_messages import Doing, Handle, Moved
+from pegasus.tasks.telling import Telling
 from pegasus.tasks.views import notification, view_of
 
 _log = get_logger("agent")
@@ -56,25 +56,19 @@ TASK_EVENTS: Final = RECORDED - {EventType.REFLECTION_COMPLETE}
 """Events that drive a task or are told to its submitter; what came of looking back only stands in its log."""
 HANDLED_TOGETHER: Final = 16
 """Messages that are handled before anybody else gets a turn."""
-TOLD_TOGETHER: Final = 64
-"""Notifications that are told before the first of them is answered."""
-ASK_AGAIN: Final = 1.0
-"""Seconds until a listener that could not be reached is told again."""
 
 _SPENT = frozenset({TaskState.SUSPENDED, TaskState.COMPLETED, TaskState.FAILED})
 _T = TypeVar("_T")
-_News: TypeAlias = tuple[Notification, bool]
-"""What a submitter is to hear, and whether it is the last of its task."""
 
 
 async def agent(inbox: Inbox[Inward], ports: Ports, archive: Archive, listener: Ref[Notify]) -> None:
     """Run the task system. Told to stop, it lets what runs finish for a while (trap T24); what is left is for the next start."""
     async with open_pool(name="tasks") as pool, trio.open_nursery() as nursery:
         office = Office(ports, archive, pool, nursery, inbox.ref)
-        one = _Agent(office, listener)
+        one = _Agent(office)
         await ports.bus.ask(Subscribe, inbox.ref, EXTERNAL | TASK_EVENTS, True)
         kept = _left_over(inbox)
-        nursery.start_soon(one.tell_listener)
+        nursery.start_soon(Telling(office, listener).run)
         await one.restoring.recover()
         await ports.bus.tell(Emit(ports.events.create(EventType.SYSTEM_STARTED, "agent")))
         inbox.started()
@@ -107,11 +101,10 @@ def _left_over(inbox: Inbox[Inward]) -> list[Inward]:
 
 
 class _Agent:
-    """Hands each message to the part that it is for, each event to its task, and each notification to the listener."""
+    """Hands each message to the part that it is for, and each event to its task."""
 
-    def __init__(self, office: Office, listener: Ref[Notify]) -> None:
+    def __init__(self, office: Office) -> None:
         self._office = office
-        self._listener = listener
         self._seats = Seats(office)
         self._intake = Intake(office, self._seats)
         self._looking = Looking(office)
@@ -251,47 +244,3 @@ class _Agent:
         entry.waiting.clear()
         entry.fsm = entry.begin = None
         self._office.registry.finished(entry)
-
-    # ------------------------------------------------------------------ the listener
-
-    async def tell_listener(self) -> None:
-        """Every notification, until it is taken; a task is not pending any more when its end is. Those of one task keep their order.
-
-        Many at a time, so that whoever keeps them can write them together.
-        """
-        left: _News | None = None
-        while True:
-            untold, left = self._next_news(left or await self._office.to_tell.receive())
-            while untold := await self._tell(untold):  # noqa: ASYNC110 nobody says when it can be taken
-                await trio.sleep(ASK_AGAIN)
-
-    def _goes_on(self, task_id: str) -> bool:
-        """Whether the task has been resumed since its end, which has made it pending again."""
-        entry = self._office.registry.get_or_none(task_id)
-        return entry is not None and not (entry.is_done and entry.resumed is None and entry.begin is None)
-
-    def _next_news(self, first: _News) -> tuple[list[_News], _News | None]:
-        """This and what waits behind it, of different tasks; and one that must not be told together with those."""
-        news = {first[0].task_id: first}
-        with suppress(trio.WouldBlock):
-            while len(news) < TOLD_TOGETHER:
-                one = self._office.to_tell.receive_nowait()
-                if one[0].task_id in news:
-                    return list(news.values()), one
-                news[one[0].task_id] = one
-        return list(news.values()), None
-
-    async def _tell(self, news: Sequence[_News]) -> list[_News]:
-        """Gives those that were not taken."""
-        answers = [(one, await self._listener.request(Notify, one[0])) for one in news]
-        refused: list[_News] = []
-        for (told, over), answer in answers:
-            try:
-                await answer.fetch()
-            except ActorError as error:
-                _log.info("nobody takes a notification yet", task=told.task_id, why=str(error))
-                refused.append((told, over))
-                continue
-            if over and not self._goes_on(told.task_id):
-                await self._office.archive.forget(told.task_id)
-        return refused
