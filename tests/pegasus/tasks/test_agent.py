@@ -425,6 +425,7 @@ async def test_a_question_suspends_the_task_until_the_answer_comes(autojump_cloc
 
 
 async def test_a_message_with_its_id_answers_a_task_that_asks(autojump_clock):
+    """Checklist 149: and it is the cause of what follows."""
     model = ScriptedModel([say("", call("ask_user", "q", question="Which one?")), "ok"])
     async with open_desk(model) as desk:
         task_id = await desk.submit()
@@ -432,6 +433,8 @@ async def test_a_message_with_its_id_answers_a_task_that_asks(autojump_clock):
         event = desk.events.create(EventType.MESSAGE_RECEIVED, "web:c1", {"text": "that one"}, task_id=task_id)
         await desk.bus.tell(Emit(event))
         assert (await desk.outcome(task_id)).result == "ok"
+        resumed = next(it for it in desk.watcher.events if it.type is EventType.TASK_RESUMED)
+        assert resumed.parent_id == event.id
 
 
 async def test_a_suspended_task_holds_no_place(autojump_clock):
@@ -723,20 +726,6 @@ async def test_events_form_a_chain_from_the_message_to_the_result(autojump_clock
             "TASK_CREATED",
             "MESSAGE_RECEIVED",
         ]
-
-
-async def test_what_an_answer_from_outside_leads_to_has_it_as_its_cause(autojump_clock):
-    """Checklist 149."""
-    model = ScriptedModel([say("", call("ask_user", "q", question="Which one?")), "ok"])
-    async with open_desk(model) as desk:
-        task_id = await desk.submit()
-        await desk.listener.next(1)
-        event = desk.events.create(EventType.MESSAGE_RECEIVED, "web:c1", {"text": "that one"}, task_id=task_id)
-        await desk.bus.tell(Emit(event))
-        await desk.outcome(task_id)
-        await trio.sleep(1)
-    resumed = next(it for it in desk.watcher.events if it.type is EventType.TASK_RESUMED)
-    assert resumed.parent_id == event.id
 
 
 async def test_system_start_states_and_tool_requests_are_events_too(autojump_clock):
