@@ -5,30 +5,38 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pegasus.tools.guard import children
 
 _LONGEST: Final = 2.0  # seconds
+_PAUSE: Final = 0.05  # seconds between two looks, far longer than a process takes to become another program
 
 
 def marked(mark: str) -> None:
     """KILL every process that was started with `mark` ("NAME=value") in its environment."""
-    _repeat(lambda: _bearers(mark.encode()))
+    wanted, before = mark.encode(), frozenset[int]()
+    until = time.monotonic() + _LONGEST
+    while time.monotonic() < until:
+        bearers, hidden = _look(wanted)
+        if not _kill_all(bearers):
+            if hidden <= before:
+                return
+            before = hidden
+            time.sleep(_PAUSE)
 
 
 def below(pid: int) -> None:
     """KILL every process below `pid`, which is left to collect them."""
-    _repeat(lambda: _descendants(pid))
-
-
-def _repeat(find: Callable[[], Iterator[int]]) -> None:
     until = time.monotonic() + _LONGEST
-    while time.monotonic() < until:
-        found = [pid for pid in find() if _kill(pid)]
-        if not found:
-            return
+    while time.monotonic() < until and _kill_all(_descendants(pid)):
+        pass
+
+
+def _kill_all(pids: Iterable[int]) -> int:
+    """How many were there."""
+    return sum(map(_kill, pids))
 
 
 def _kill(pid: int) -> bool:
@@ -43,19 +51,33 @@ def _kill(pid: int) -> bool:
     return True
 
 
-def _bearers(mark: bytes) -> Iterator[int]:
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return
-    for name in names:
+def _look(mark: bytes) -> tuple[list[int], frozenset[int]]:
+    """Who bears the mark, and whose environment is empty: one that is just becoming another program shows none for a moment."""
+    bearers: list[int] = []
+    hidden: list[int] = []
+    for name in _names_in_proc():
         if name.isdigit() and int(name) != os.getpid():
             try:
-                with open(f"/proc/{name}/environ", "rb") as file:
-                    if mark in file.read().split(b"\0"):
-                        yield int(name)
+                environment = _environment(name)
             except OSError:
                 continue
+            if not environment:
+                hidden.append(int(name))
+            elif mark in environment.split(b"\0"):
+                bearers.append(int(name))
+    return bearers, frozenset(hidden)
+
+
+def _names_in_proc() -> list[str]:
+    try:
+        return os.listdir("/proc")
+    except OSError:
+        return []
+
+
+def _environment(pid: str) -> bytes:
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return file.read()
 
 
 def _descendants(pid: int) -> Iterator[int]:

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from pegasus.tools import process
+from pegasus.tools import process, sweep
 from pegasus.tools.process import Limits, ProcessError, run_process
 from tests.pegasus.tools.processes import PYTHON, Bell, alive, gone, guards
 
@@ -321,6 +322,26 @@ async def test_the_command_kills_its_guard(run):
     """Its children are found by the call's mark."""
     ended = await run("setsid sleep 1000 & setsid sleep 1000 & kill -9 $PPID; sleep 1000")
     assert ended.signal == "SIGKILL"
+
+
+def test_a_process_that_is_becoming_another_program_is_found_too(mark, monkeypatch):
+    """Meanwhile its environment is empty."""
+    looks, real = [], sweep._environment
+    name, _, value = mark.partition("=")
+    with subprocess.Popen(["sleep", "1000"], env={"PATH": os.environ["PATH"], name: value}) as child:
+
+        def environment(pid):
+            if pid != str(child.pid):
+                return real(pid)
+            looks.append(pid)
+            return b"" if len(looks) == 1 else real(pid)
+
+        monkeypatch.setattr(sweep, "_environment", environment)
+        sweep.marked(mark)
+        try:
+            assert child.wait(timeout=5) == -signal.SIGKILL
+        finally:
+            child.kill()
 
 
 async def test_the_command_stops_its_guard(run, monkeypatch):
