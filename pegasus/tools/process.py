@@ -104,7 +104,8 @@ async def run_process(
         raise ProcessError(f"the command could not be started: {error}") from error
     finally:
         pipes.close()
-    return call.result(trio.current_time() - began, timed_out)
+    was_killed = guard.returncode is not None and guard.returncode < 0
+    return call.result(trio.current_time() - began, timed_out, was_killed)
 
 
 def _bounds(limits: Limits) -> dict[str, object]:
@@ -275,11 +276,14 @@ class _Call:
             elif word == "left":
                 self._outlived = int(rest)
 
-    def result(self, seconds: float, timed_out: bool) -> Ended:
-        """How it ended. Raises ProcessError if it never began."""
+    def result(self, seconds: float, timed_out: bool, was_killed: bool) -> Ended:
+        """How it ended. was_killed: its guard was, perhaps by itself, before it could be said that it had begun.
+
+        Raises ProcessError if it never began.
+        """
         if self._refused:
             raise ProcessError(_reason(self._refused))
-        if not self._started and not timed_out:
+        if not (self._started or timed_out or was_killed):
             raise ProcessError("the command could not be started: its guard ended too early")
         code, signal = _exit(self._status)
         return Ended(

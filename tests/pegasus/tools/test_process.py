@@ -324,6 +324,13 @@ async def test_the_command_kills_its_guard(run):
     assert ended.signal == "SIGKILL"
 
 
+async def test_the_command_kills_its_guard_before_that_can_say_anything(run, monkeypatch):
+    """It has begun for all that: nobody may be told that it has not."""
+    monkeypatch.setattr(process._Call, "hear", lambda call, data: None)
+    ended = await run("kill -9 $PPID; sleep 1000")
+    assert (ended.exit_code, ended.signal) == (137, "SIGKILL")
+
+
 def test_a_process_that_is_becoming_another_program_is_found_too(mark, monkeypatch):
     """Meanwhile its environment is empty."""
     looks, real = [], sweep._environment
