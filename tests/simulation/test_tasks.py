@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from actors import ActorError
-from actors.testing import Faults, simulate
+from actors.testing import Faults, SimulationFailed, simulate
 from pegasus.models.base import UserTurn
-from pegasus.tasks import Resume, TaskError, TaskState
+from pegasus.tasks import Resume, TaskError, TaskState, recovery
 from pegasus.tasks.applying import RESTARTED
 from pegasus.tasks.ports import Limits
 from pegasus.tasks.replay import replay
@@ -202,3 +202,9 @@ def run(mode, seeds=range(1), replay=None, weather="fair", **options):
 @pytest.mark.parametrize("mode", ["fail", "resume"])
 def test_every_job_ends_and_is_told_of_once(mode, weather):
     print(mode, weather, run(mode, range(FIRST, FIRST + SEEDS), REPLAY, weather))
+
+
+def test_tasks_that_do_again_what_was_under_way_are_found_out(monkeypatch):
+    monkeypatch.setattr(recovery, "_settled", lambda *args: None)
+    with pytest.raises(SimulationFailed, match="has happened 2 times"):
+        run("resume", range(200))
