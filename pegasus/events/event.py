@@ -82,9 +82,11 @@ class EventMaker:
         *,
         task_id: str | None = None,
         priority: int | None = None,
+        cause: Event | None = None,
     ) -> Event:
-        """An event that no other event has caused."""
-        return Event(self.new_id(), type, self._clock(), source, task_id, payload or {}, priority)
+        """An event. cause: the one that has led to it, if one has."""
+        parent_id = cause.id if cause is not None else None
+        return Event(self.new_id(), type, self._clock(), source, task_id, payload or {}, priority, parent_id)
 
     def derive(
         self,

@@ -145,8 +145,7 @@ class _Agent:
     async def _actor_ended(self, task_id: str, crashed: str) -> None:
         entry = self._office.registry.get(task_id)
         if crashed or (entry.ending and not entry.is_done):
-            entry.ref = None  # what was in its mailbox is gone with it, and is in the log
-            await self._catch_up(entry)
+            await self._catch_up(entry)  # what was in its mailbox is gone with it, and is in the log
         await self._seats.actor_ended(task_id, crashed)
 
     async def _answer(self, reply: Reply[_T], work: Callable[[], Awaitable[_T]]) -> None:

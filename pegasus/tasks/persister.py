@@ -131,11 +131,11 @@ class _Writer:
             for entry in await self._unfinished():
                 self.pending[entry.task_id] = entry
             _log.warning("pending.json was rebuilt from the logs", problem=found.problem, tasks=len(self.pending))
-            self._stale, self._forget_at = True, trio.current_time()
+            self._rewrite_within(0.0)
         for entry in await self._begun_last(index):
             self.pending[entry.task_id] = entry
             self._unlisted.add(entry.task_id)
-            self._stale, self._forget_at = True, trio.current_time()
+            self._rewrite_within(0.0)
         self._places.expect(self.pending, index)
 
     async def _begun_last(self, index: bytes) -> list[Pending]:
@@ -176,7 +176,7 @@ class _Writer:
         if not everything:
             return False
         try:
-            await self._journal.ask(Commit, everything, (), True, None, _paths(everything))
+            await self._journal.ask(Commit, *_durable(everything))
         except StorageError:
             return False
         record.reply.send(None)
@@ -187,9 +187,9 @@ class _Writer:
         if record.patient or self._is_busy or not (everything := self._simply(record.events)):
             return False
         with suppress(MailboxFull):
-            self._journal.tell_nowait(Commit(record.reply, everything, (), True, None, _paths(everything)))
+            self._journal.tell_nowait(Commit(record.reply, *_durable(everything)))
             if self._unlisted and any(event.type in _RESULTS for event in record.events):
-                self._list_within(0.0)  # the task thinks now: nobody waits for the disk
+                self._rewrite_within(0.0)  # the task thinks now: nobody waits for the disk
             return True
         return False
 
@@ -198,7 +198,8 @@ class _Writer:
         """Something is to be written before anything else."""
         return bool(self._records) or self._is_writing
 
-    def _list_within(self, seconds: float) -> None:
+    def _rewrite_within(self, seconds: float) -> None:
+        """The list is to be written, by then at the latest."""
         self._stale, self._forget_at = True, min(self._forget_at, trio.current_time() + seconds)
         self._news.set()
 
@@ -227,8 +228,7 @@ class _Writer:
         """Not pending any more; written with what comes next, or soon."""
         self._places.forget(task_id)
         if self.pending.pop(task_id, None) is not None and not self._stale:
-            self._stale, self._forget_at = True, trio.current_time() + FORGET_AFTER
-            self._news.set()
+            self._rewrite_within(FORGET_AFTER)
 
     # ------------------------------------------------------------------ writing
 
@@ -281,7 +281,7 @@ class _Writer:
             commits = await self._until_written(partial(self._commit, commits), commits[-1][-1][0])
         if begun:
             self._unlisted.update([event.task_id for event in begun])
-            self._list_within(LIST_AFTER)
+            self._rewrite_within(LIST_AFTER)
         for record in records:
             record.reply.send(None)
 
@@ -290,9 +290,9 @@ class _Writer:
         if len(commits) > 1:
             everything = tuple([append for one in commits for append in one])
             with suppress(StorageError):  # then each for itself, for one that cannot be written holds up no other
-                await self._journal.ask(Commit, everything, (), True, None, _paths(everything))
+                await self._journal.ask(Commit, *_durable(everything))
                 return []
-        answers = [(one, await self._journal.request(Commit, one, (), True, None, _paths(one))) for one in commits]
+        answers = [(one, await self._journal.request(Commit, *_durable(one))) for one in commits]
         refused: list[Appends] = []
         why: StorageError | None = None
         for one, answer in answers:
@@ -318,7 +318,7 @@ class _Writer:
         try:
             await self._journal.ask(ReplaceFile, PENDING, pending_content(self.pending.values()))
         except StorageError:
-            self._stale, self._forget_at = True, trio.current_time()
+            self._rewrite_within(0.0)
             raise
         self._unlisted.clear()
 
@@ -358,9 +358,9 @@ class _Logs:
         return [*first, *[(one,) for one in files.items()]]
 
 
-def _paths(appends: Appends) -> frozenset[str]:
-    """Nobody minds which of these is on disk first, but for the index."""
-    return frozenset([path for path, _ in appends if path != INDEX])
+def _durable(appends: Appends) -> tuple[Appends, tuple[()], bool, None, frozenset[str]]:
+    """What a Commit of these says: nobody minds which of them is on disk first, but for the index."""
+    return appends, (), True, None, frozenset([path for path, _ in appends if path != INDEX])
 
 
 def _is_writable(event: Event) -> bool:

@@ -116,12 +116,8 @@ class Seats:
             raise TaskError(f"task {task_id} is completed; say what it is to do now")
         on_disk = entry.resumed = trio.Event()
         payload = payloads.resumed(text, state, self._office.ports.clock(), key)
-        make = self._office.ports.events
-        if cause is None:
-            event = make.create(EventType.TASK_RESUMED, "agent", payload, task_id=task_id)
-        else:
-            event = make.derive(cause, EventType.TASK_RESUMED, payload, source="agent", task_id=task_id)
-        await self._office.emit(event)
+        make = self._office.ports.events.create
+        await self._office.emit(make(EventType.TASK_RESUMED, "agent", payload, task_id=task_id, cause=cause))
         await on_disk.wait()
 
     async def go_on(self, entry: TaskEntry, event: Event) -> None:

@@ -173,11 +173,8 @@ class _Task:
         """Make it known. cause: if it is not what moved the task last."""
         if type in _OWN:
             self.awaited += 1
-        make, cause = self.ports.events, cause or self.cause
-        if cause is None:
-            event = make.create(type, "task", payload, task_id=self.fsm.task_id, priority=priority)
-        else:
-            event = make.derive(cause, type, payload, source="task", task_id=self.fsm.task_id, priority=priority)
+        make, cause = self.ports.events.create, cause or self.cause
+        event = make(type, "task", payload, task_id=self.fsm.task_id, priority=priority, cause=cause)
         await self.ports.bus.send(Emit(event))
         return event
 
