@@ -8,17 +8,16 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from pegasus.app.commons import AGENT, Commons
-from pegasus.conversation.sanitize import sanitize_for_prompt
+from pegasus.conversation import sanitize_for_prompt
 from pegasus.identity import ChannelNote
 from pegasus.main_agent import Faculties, Habits, Mind
-from pegasus.storage.addresses import escape_field
+from pegasus.storage import escape_field
 
 if TYPE_CHECKING:
     from pegasus.main_agent.compaction import Compactor
     from pegasus.main_agent.works import Works
     from pegasus.messages import Address, InboundMessage
-    from pegasus.models.base import ModelRequest
-    from pegasus.models.tokens import TokenCounter
+    from pegasus.models import ModelRequest, TokenCounter
     from pegasus.settings import Settings
 
 _LONGEST_NAME: Final = 64
@@ -65,8 +64,8 @@ def make_answers(commons: Commons) -> Mapping[str, Answer]:
         return await parts.economy.text(message.channel)
 
     async def model(message: InboundMessage) -> str:
-        from pegasus.main_agent.ranks import is_owner
-        from pegasus.models.choosing import model_command
+        from pegasus.intake import is_owner
+        from pegasus.models import model_command
 
         if parts.switch is None:
             return f"I think with {parts.model.name}."
@@ -93,9 +92,7 @@ def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> Faculti
     from pegasus.main_agent.skilled import Skilled
     from pegasus.skills import BUILT_IN, Skills, listing
     from pegasus.tasks.tools import task_tools
-    from pegasus.tools import current_time
-    from pegasus.tools.identity import persona_tool
-    from pegasus.tools.memory import memory_tools
+    from pegasus.tools import current_time, memory_tools, persona_tool
 
     parts, workshop, agent = commons.parts, commons.workshop, commons.find(AGENT)
     types = commons.load_task_types().described()

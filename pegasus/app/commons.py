@@ -14,9 +14,9 @@ from pegasus.observe import get_logger
 
 if TYPE_CHECKING:
     from actors import Ref
-    from pegasus.identity.evolution import Evolution
+    from pegasus.identity import Evolution
     from pegasus.memory import Memory
-    from pegasus.storage.messages import JournalMessage
+    from pegasus.storage import JournalMessage
     from pegasus.tasks.types import TaskTypes
 
 BUS, AGENT, LISTENER = "tasks/bus", "tasks/agent", "main-agent/courier"
@@ -61,7 +61,7 @@ def commons_of(parts: Parts, journal: Ref[JournalMessage], find: Callable[[str],
     """The commons of a tree."""
 
     def evolution() -> Evolution:
-        from pegasus.identity.evolution import Evolution
+        from pegasus.identity import Evolution
 
         return Evolution(journal, parts.base or parts.persona, parts.clock)
 
@@ -72,7 +72,7 @@ async def or_nothing(read: Callable[[], Awaitable[str]]) -> str:
     """What is read of memory; "" where it cannot be read, for that must cost nobody a turn or a task."""
     from actors import ActorError
     from pegasus.memory import MemoryRefused
-    from pegasus.storage.messages import StorageError
+    from pegasus.storage import StorageError
 
     try:
         return await read()

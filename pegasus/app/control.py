@@ -16,12 +16,12 @@ from pegasus.app.tree import Grown
 from pegasus.gateway import Caller, Method, Params
 from pegasus.main_agent import Ended, GetStatus, Stop
 from pegasus.messages import Json
-from pegasus.storage.messages import Waiting
+from pegasus.storage import Waiting
 
 if TYPE_CHECKING:
     from actors import Ref
     from pegasus.app.economy import Economy
-    from pegasus.models.breaker import BreakerStatus
+    from pegasus.models import BreakerStatus
     from pegasus.tasks import AgentMessage
 
 ANSWER = 5.0

@@ -21,6 +21,7 @@ from pegasus.app.parts import Parts, Workshop
 from pegasus.app.reload import Reloader
 from pegasus.app.tree import ROOT, Grown, grow, open_channels
 from pegasus.channels import AdapterMessage
+from pegasus.formatting import first_cause
 from pegasus.gateway import GatewayConfig, gateway, local_origins, open_listeners
 from pegasus.host import Home, HomeError, Notifier, Signals, announced, ensure_token, handle_signals, own_home
 from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, persona_at_start
@@ -29,13 +30,12 @@ from pegasus.observe import get_logger, start_logging, stop_logging
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, StorageError
 from pegasus.storage.disk import HANDOVER
-from pegasus.wording import first_cause
 
 if TYPE_CHECKING:
     from actors import Ref
     from pegasus.main_agent.archives import Archives
     from pegasus.memory import Memory
-    from pegasus.storage.messages import JournalMessage
+    from pegasus.storage import JournalMessage
     from pegasus.tools import Tool
 
 _log = get_logger("daemon")
@@ -92,7 +92,7 @@ def _workshop(world: _World, reloader: Reloader) -> Workshop:
         return memory_in(home.data, journal, now)
 
     def tools(memory: Memory) -> tuple[Tool, ...]:
-        from pegasus.tools.standard import standard_tools
+        from pegasus.tools import standard_tools
 
         return standard_tools(settings.tools, memory, now)
 
@@ -202,7 +202,7 @@ def _terminal(world: _World, url: str, ready: trio.Event, signals: Signals) -> C
     async def run(inbox: Inbox[AdapterMessage]) -> None:
         inbox.started()
         await ready.wait()
-        from pegasus.channels.terminal import terminal
+        from pegasus.terminal import terminal
 
         jitter = Random()  # noqa: S311
         most = world.settings.gateway.max_frame_bytes

@@ -19,10 +19,9 @@ from pegasus.observe import get_logger
 
 if TYPE_CHECKING:
     from actors import Ref
-    from pegasus.models.books import Books
-    from pegasus.models.prices import Prices
+    from pegasus.models import Books, Prices
     from pegasus.settings import Settings
-    from pegasus.storage.messages import JournalMessage
+    from pegasus.storage import JournalMessage
 
 READING: Final = 5.0
 """Seconds that a question waits for what was used before this start."""
@@ -43,7 +42,7 @@ class Economy:
     def books(self) -> Books:
         """The books; made when first asked for. A `Meter` for models."""
         if self._books is None:
-            from pegasus.models.books import Books
+            from pegasus.models import Books
 
             self._books = Books(self._clock, self._rng, self._settings.budget, _prices(self._settings))
             self.opened.set()
@@ -57,7 +56,7 @@ class Economy:
 
     async def report(self, channel: ChannelInfo | None = None) -> dict[str, Json]:
         """What was used, as JSON. channel: whose chat is told about, too."""
-        from pegasus.models.usage_report import report
+        from pegasus.models import report
 
         books = self.books()
         books.wanted.set()
@@ -67,7 +66,7 @@ class Economy:
 
     async def text(self, channel: ChannelInfo | None = None) -> str:
         """The answer to /usage from this channel."""
-        from pegasus.models.usage_report import usage_text
+        from pegasus.models import usage_text
 
         return usage_text(await self.report(channel))
 
@@ -82,7 +81,7 @@ class Economy:
 
 
 def _prices(settings: Settings) -> Prices:
-    from pegasus.models.prices import Prices
+    from pegasus.models import Prices
 
     return Prices(settings.prices, {name: provider.type for name, provider in settings.providers.items()})
 
@@ -103,6 +102,6 @@ def usage_child(economy: Economy, journal: Ref[JournalMessage]) -> Child[object]
 
 async def _keep(economy: Economy, journal: Ref[JournalMessage]) -> None:
     await economy.opened.wait()
-    from pegasus.models.bookkeeper import keep_books
+    from pegasus.models import keep_books
 
     await keep_books(economy.books(), journal)

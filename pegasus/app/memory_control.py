@@ -6,10 +6,9 @@ import attrs
 
 from pegasus.app.params import number_of, text_of
 from pegasus.gateway import BadParams, Caller, Params
-from pegasus.memory import Author, Memory, MemoryRefused
-from pegasus.memory.view import files_view, view_of
+from pegasus.memory import Author, Memory, MemoryRefused, files_view, view_of
 from pegasus.messages import Json
-from pegasus.tools.memory import found_json
+from pegasus.tools import found_json
 
 LOG: int = 50
 """Changes that memory.log gives if nobody says how many."""

@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from pegasus.identity import Persona
-from pegasus.models.base import LanguageModel
+from pegasus.models import LanguageModel
 from pegasus.settings import Settings
 from pegasus.storage import Disk
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from pegasus.app.economy import Economy
     from pegasus.main_agent.archives import Archives
     from pegasus.memory import Memory
-    from pegasus.models.choosing import ModelSwitch
-    from pegasus.models.tokens import TokenCounter
-    from pegasus.storage.messages import JournalMessage
+    from pegasus.models import ModelSwitch, TokenCounter
+    from pegasus.storage import JournalMessage
     from pegasus.tools import Tool
 
 

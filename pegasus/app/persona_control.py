@@ -5,12 +5,8 @@ from __future__ import annotations
 import attrs
 
 from pegasus.gateway import BadParams, Caller, Params
-from pegasus.identity import Persona
-from pegasus.identity.evolution import Evolution
-from pegasus.identity.fields import ProposalRefused
-from pegasus.identity.persona import PersonaError
-from pegasus.identity.view import proposal_view, view_of
-from pegasus.main_agent.ranks import is_owner
+from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, proposal_view, view_of
+from pegasus.intake import is_owner
 from pegasus.messages import ChannelInfo, Json
 
 

@@ -13,17 +13,14 @@ from pegasus.app.economy import Economy
 from pegasus.gateway import BadParams, Caller, Params
 from pegasus.host import Home
 from pegasus.messages import Json
-from pegasus.models import Models
-from pegasus.models.base import LanguageModel, ModelRequest, ModelResponse
-from pegasus.models.roles import ModelConfigError
+from pegasus.models import LanguageModel, ModelConfigError, ModelRequest, ModelResponse, Models
 from pegasus.observe import configure_logging, get_logger
 from pegasus.settings import Settings, SettingsError, changed_keys, reload_settings, secrets_of
 
 if TYPE_CHECKING:
     from actors import Ref
-    from pegasus.models.breaker import BreakerStatus
-    from pegasus.models.metering import Meter
-    from pegasus.storage.messages import JournalMessage
+    from pegasus.models import BreakerStatus, Meter
+    from pegasus.storage import JournalMessage
 
 _log = get_logger("settings")
 
@@ -148,7 +145,7 @@ class Reloader:
         """As in ModelSwitch: kept first, then in force."""
         self.models.check_choice(spec)
         if self.journal is not None:
-            from pegasus.storage.messages import ReplaceFile
+            from pegasus.storage import ReplaceFile
 
             content = json.dumps({"default": spec}).encode() + b"\n"
             await self.journal.ask(ReplaceFile, CHOICE, content)

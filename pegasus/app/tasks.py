@@ -19,8 +19,8 @@ from pegasus.app.parts import Workshop
 if TYPE_CHECKING:
     from actors import Ref
     from pegasus.memory import Memory
-    from pegasus.models.base import LanguageModel
-    from pegasus.storage.messages import JournalMessage
+    from pegasus.models import LanguageModel
+    from pegasus.storage import JournalMessage
     from pegasus.tasks import Notify
     from pegasus.tasks.ports import Kit
     from pegasus.tasks.ports import Memory as Remembered
@@ -94,9 +94,7 @@ def make_kit(commons: Commons) -> Kit:
     from pegasus.tasks.cognition.thinker import Thinker
     from pegasus.tasks.ports import Kit
     from pegasus.tasks.tools import task_tools
-    from pegasus.tools.context import base_context
-    from pegasus.tools.executor import ToolExecutor
-    from pegasus.tools.registry import ToolRegistry
+    from pegasus.tools import ToolExecutor, ToolRegistry, base_context
 
     parts, workshop = commons.parts, commons.workshop
     settings, window = parts.settings, workshop.context_window("subagent")

@@ -17,11 +17,11 @@ from pegasus.app.tasks import courier_child, task_child
 from pegasus.channels import AdapterMessage
 from pegasus.channels.switchboard import switchboard
 from pegasus.main_agent import Faculties, MainAgentMessage, main_agent, publisher
+from pegasus.storage import JournalMessage, KnownAddresses
 from pegasus.storage.journal import journal
-from pegasus.storage.messages import JournalMessage, KnownAddresses
 
 if TYPE_CHECKING:
-    from pegasus.identity.evolution import Evolution
+    from pegasus.identity import Evolution
     from pegasus.memory import Memory
 
 ROOT = Intensity(restarts=3, period=60.0)

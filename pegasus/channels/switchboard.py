@@ -15,7 +15,7 @@ from actors import ActorError, Inbox, MailboxFull, Ref
 from pegasus.channels.messages import AdapterMessage, CatchUp, Deliver, SwitchboardMessage
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.storage.messages import JournalMessage, NextReplies, Outgoing, StorageError
+from pegasus.storage import JournalMessage, NextReplies, Outgoing, StorageError
 
 PATIENCE = 1.0
 """Seconds the other channels wait for an adapter whose mailbox is full."""

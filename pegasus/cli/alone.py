@@ -10,8 +10,7 @@ import trio
 
 from actors import Child, Ref, open_supervisor
 from pegasus.host import Home, own_home
-from pegasus.storage import FileDisk, journal
-from pegasus.storage.messages import JournalMessage
+from pegasus.storage import FileDisk, JournalMessage, journal
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import trio
 
 from pegasus.cli.dial import find_daemon
-from pegasus.gateway.client import Client, ClientError, Daemon, NotConnected, open_client
+from pegasus.gateway import Client, ClientError, Daemon, NotConnected, open_client
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo, Json
 from pegasus.settings import Settings

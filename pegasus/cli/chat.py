@@ -9,12 +9,12 @@ from random import Random
 
 import trio
 
-from pegasus.channels.terminal.chat import chat
-from pegasus.channels.terminal.talk import Gone
 from pegasus.cli.dial import find_daemon
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
+from pegasus.terminal.chat import chat
+from pegasus.terminal.talk import Gone
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

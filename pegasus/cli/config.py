@@ -19,7 +19,7 @@ def run_check(options: Options) -> int:
 def run_show(options: Options) -> int:
     """Print the effective settings as TOML."""
     _, settings = options.load()
-    from pegasus.settings.render import effective
+    from pegasus.settings import effective
 
     print(effective(settings))
     return 0
@@ -28,7 +28,7 @@ def run_show(options: Options) -> int:
 def check_rooms(home: Home, settings: Settings) -> None:
     """What only the rooms can judge: models and their providers, the persona. Raises SettingsError."""
     from pegasus.identity import PersonaError, load_persona
-    from pegasus.models.roles import problems as model_problems
+    from pegasus.models import problems as model_problems
 
     found = []
     for line in model_problems(settings.models, settings.providers):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pegasus.gateway.client import Daemon, NotConnected
+from pegasus.gateway import Daemon, NotConnected
 from pegasus.host import Home, HomeError, read_daemon, read_token
 from pegasus.settings import Settings
 

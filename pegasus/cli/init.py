@@ -21,7 +21,7 @@ def run_init(options: Options, *, ask: bool) -> int:
     settings_file = options.source(home).file or home.config
     overwrite = _asked if ask else _never
     home.prepare(everything=True)
-    from pegasus.settings.render import commented_file
+    from pegasus.settings import commented_file
 
     _write(settings_file, commented_file(), overwrite)
     for name in WORKSPACE_FILES:
@@ -60,7 +60,7 @@ def _asked(path: Path) -> bool:
 
 
 def _model_line(settings: Settings) -> str:
-    from pegasus.models.roles import OFFLINE, find_providers, role_spec
+    from pegasus.models import OFFLINE, find_providers, role_spec
 
     model = role_spec("default", settings.models, find_providers(settings.providers))
     if settings.models.default:

@@ -10,19 +10,25 @@ from actors import Ref
 from pegasus.cli.alone import Clock, with_journal
 from pegasus.cli.asking import Node, json_line, show
 from pegasus.cli.rows import fitted
+from pegasus.formatting import format_time
 from pegasus.host import Home
-from pegasus.memory import Author, FolderShelf, MemoryRefused, memory_in
-from pegasus.memory.history import LOG, changes_in
-from pegasus.memory.index import listed
-from pegasus.memory.memory import whole
-from pegasus.memory.names import FOLDER
-from pegasus.memory.view import files_view, view_of
+from pegasus.memory import (
+    FOLDER,
+    LOG,
+    Author,
+    FolderShelf,
+    MemoryRefused,
+    changes_in,
+    files_view,
+    listed,
+    memory_in,
+    view_of,
+    whole,
+)
 from pegasus.messages import Json
 from pegasus.settings import Settings
-from pegasus.storage import StorageError
-from pegasus.storage.messages import JournalMessage
-from pegasus.tools.memory import found_json
-from pegasus.wording import moment
+from pegasus.storage import JournalMessage, StorageError
+from pegasus.tools import found_json
 
 _BY = {"main-agent": "the agent", "hand": "hand", "user": "you"}
 
@@ -91,7 +97,7 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, where:
     """What was remembered or said that has these words."""
 
     async def search() -> Node:
-        from pegasus.memory.search import Searcher
+        from pegasus.memory import Searcher
 
         searcher = Searcher.of(home.data)
         try:
@@ -137,7 +143,7 @@ def _change_lines(change: Node) -> list[str]:
         f"({by['why']})" if by.get("why") else "",
     ]
     source = f"[source: {by['source']}]" if by.get("source") else ""
-    at = moment(change["ts"], local=True)
+    at = format_time(change["ts"], local=True)
     lines = [" ".join(filter(None, (f"{change['n']:>4}  {at}  {change['path']}  {what}", *about, source)))]
     if change["removed"] is None:
         return [*lines, "      (too large to be kept: it cannot be taken back)"]

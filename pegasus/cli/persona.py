@@ -6,13 +6,21 @@ from actors import Ref
 from pegasus.cli.alone import Clock, with_journal
 from pegasus.cli.asking import Node, json_line, show
 from pegasus.host import Home
-from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona
-from pegasus.identity.evolution import Evolution, read_standing
-from pegasus.identity.fields import ProposalRefused
-from pegasus.identity.view import decided_text, proposal_view, text_of_view, view_of
+from pegasus.identity import (
+    BUILT_IN,
+    Evolution,
+    Persona,
+    PersonaError,
+    ProposalRefused,
+    decided_text,
+    load_persona,
+    proposal_view,
+    read_standing,
+    text_of_view,
+    view_of,
+)
 from pegasus.settings import Settings
-from pegasus.storage import StorageError
-from pegasus.storage.messages import JournalMessage
+from pegasus.storage import JournalMessage, StorageError
 
 COMMAND = "pegasus persona"
 

@@ -8,12 +8,12 @@ from random import Random
 
 import trio
 
-from pegasus.channels.terminal.lines import Turn
 from pegasus.cli.dial import find_daemon
-from pegasus.gateway.client import Conversation, Locate, NotConnected, Offline, Online, open_conversation
+from pegasus.gateway import Conversation, Locate, NotConnected, Offline, Online, open_conversation
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo, OutboundMessage
 from pegasus.settings import Settings
+from pegasus.terminal.lines import Turn
 
 
 def run_send(home: Home, settings: Settings, *, text: str, channel: str, wait: float) -> int:

@@ -10,9 +10,9 @@ from contextlib import ExitStack, suppress
 from typing import Any, BinaryIO
 
 from pegasus.cli.rows import fitted
+from pegasus.formatting import format_time, plural
 from pegasus.host import Home
 from pegasus.main_agent.archives import CURRENT, LONGEST, archive_names, is_archive, line_text, opened
-from pegasus.wording import count, moment
 
 
 def run_list(home: Home, *, as_json: bool) -> int:
@@ -102,10 +102,10 @@ def _time(raw: bytes) -> int | None:
 
 
 def _row(session: dict[str, Any]) -> str:
-    span = " – ".join("?" if ts is None else moment(ts) for ts in (session["began"], session["ended"]))
+    span = " – ".join("?" if ts is None else format_time(ts) for ts in (session["began"], session["ended"]))
     before = f"; goes on from {session['previousSession']}" if session["previousSession"] else ""
     how = f"; begins with a summary{before}" if session["summary"] else before
-    return f"{session['file']:<27} {span}  {count(session['lines'], 'line')}, {session['bytes']:,} bytes{how}"
+    return f"{session['file']:<27} {span}  {plural(session['lines'], 'line')}, {session['bytes']:,} bytes{how}"
 
 
 def _complain(message: str) -> int:

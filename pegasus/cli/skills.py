@@ -7,16 +7,16 @@ from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from pegasus.cli.rows import fitted
+from pegasus.formatting import plural
 from pegasus.host import Home
-from pegasus.main_agent.commands import CONTROL
+from pegasus.intake import CONTROL
 from pegasus.messages import Json
-from pegasus.models.roles import ModelConfigError, find_providers, role_spec, split_spec
+from pegasus.models import ModelConfigError, find_providers, role_spec, split_spec
 from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, Skill, Skills
 from pegasus.tasks.types import BUILT_IN as BUILT_IN_TYPES
 from pegasus.tasks.types import load_types
-from pegasus.tools.collections import ALL_TASK_TOOLS, MAIN_AGENT
-from pegasus.wording import count
+from pegasus.tools import ALL_TASK_TOOLS, MAIN_AGENT
 
 
 def run_list(home: Home, *, as_json: bool) -> int:
@@ -34,7 +34,7 @@ def run_list(home: Home, *, as_json: bool) -> int:
     if not rows:
         print("No skills.")
     if skills.problems:
-        print(f"\n{count(len(skills.problems), 'problem')}: see `pegasus skills check`.")
+        print(f"\n{plural(len(skills.problems), 'problem')}: see `pegasus skills check`.")
     return 0
 
 
@@ -48,7 +48,7 @@ def run_check(home: Home, settings: Settings) -> int:
         print(doubt)
     if doubts or any(problem.left_out for problem in skills.problems):
         return 1
-    print(f"{count(len(skills.all()), 'skill')}: ok")
+    print(f"{plural(len(skills.all()), 'skill')}: ok")
     return 0
 
 

@@ -13,11 +13,11 @@ from actors import ActorInfo
 from actors.text import TreeView, render
 from pegasus.cli.asking import Node, answer_of, json_line
 from pegasus.cli.dial import find_daemon
-from pegasus.gateway.client import Client, ClientError, Daemon, open_client
+from pegasus.formatting import format_duration, plural
+from pegasus.gateway import Client, ClientError, Daemon, open_client
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
-from pegasus.wording import count, span
 
 EVERY = 1.0
 """Seconds between two looks of --watch."""
@@ -72,7 +72,7 @@ def _write(text: str, *, screen: bool, first: bool = False) -> None:
         rows = shutil.get_terminal_size().lines
         lines = text.split("\n")
         if len(lines) >= rows:
-            lines[rows - 2 :] = [f"… {count(len(lines) - rows + 2, 'more line')}"]
+            lines[rows - 2 :] = [f"… {plural(len(lines) - rows + 2, 'more line')}"]
         start = _HOME + _REST_OF_SCREEN if first else _HOME
         text = start + f"{_REST_OF_LINE}\n".join(lines) + _REST_OF_LINE + "\n" + _REST_OF_SCREEN
     print(text, end="" if screen else "\n", flush=True)
@@ -84,15 +84,17 @@ def _write(text: str, *, screen: bool, first: bool = False) -> None:
 def status_text(status: Node) -> str:
     """The answer of `status` in a few lines."""
     thinking = status.get("thinking")
-    doing = f"thinking about “{thinking['about']}” for {span(thinking['seconds'])}" if thinking else "nothing"
+    doing = (
+        f"thinking about “{thinking['about']}” for {format_duration(thinking['seconds'])}" if thinking else "nothing"
+    )
     rows = {
-        "Agent": f"{status['agent']} {status['version']}, up for {span(status['uptime'])}",
+        "Agent": f"{status['agent']} {status['version']}, up for {format_duration(status['uptime'])}",
         "Model": status["model"],
         "Doing": doing,
-        "Waiting": count(status["waiting"], "message"),
+        "Waiting": plural(status["waiting"], "message"),
         "Tasks": _tasks_text(status.get("tasks")),
-        "Handled": count(status["handled"], "message") + " since the start",
-        "Session": count(status["sessionEntries"], "entry", "entries"),
+        "Handled": plural(status["handled"], "message") + " since the start",
+        "Session": plural(status["sessionEntries"], "entry", "entries"),
         **_usage_rows(status),
     }
     return "\n".join(f"{name:<9}{value}" for name, value in rows.items())
@@ -102,7 +104,7 @@ def _usage_rows(status: Node) -> dict[str, str]:
     """What was used today, and the models that fail."""
     rows: dict[str, str] = {}
     if usage := status.get("usage"):
-        from pegasus.models.usage_report import amount_text, budget_text
+        from pegasus.models import amount_text, budget_text
 
         rows["Today"] = amount_text(usage["today"])
         if usage["budgets"]:

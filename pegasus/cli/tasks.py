@@ -8,13 +8,13 @@ import time
 from pegasus.cli.asking import Node, json_line, show
 from pegasus.cli.rows import fitted
 from pegasus.conversation import to_json
+from pegasus.formatting import format_duration, format_time
 from pegasus.host import Home
 from pegasus.settings import Settings
 from pegasus.tasks import folder
 from pegasus.tasks.replay import Replayed
 from pegasus.tasks.views import view_of
 from pegasus.wire import to_wire
-from pegasus.wording import moment, span
 
 _STATES = {"idle": "waiting"}
 
@@ -102,7 +102,7 @@ def show_text(task: Node) -> str:
         "About": _about(task),
         "State": _state(task) + (f", at {task['doing']}" if task.get("doing") else ""),
         "Created": _when(task["createdAt"]),
-        "Last change": f"{_when(task['updatedAt'])} (after {span((task['updatedAt'] - task['createdAt']) / 1000)})",
+        "Last change": f"{_when(task['updatedAt'])} (after {format_duration((task['updatedAt'] - task['createdAt']) / 1000)})",
         "Rounds": str(task.get("iteration", 0)),
     }
     lines = [f"{name:<13}{value}" for name, value in rows.items()]
@@ -136,4 +136,4 @@ def _about(task: Node) -> str:
 
 
 def _when(at: int) -> str:
-    return moment(at, local=True)
+    return format_time(at, local=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import attrs
 
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolCall
+from pegasus.models import ToolCall
 
 Role = Literal["user", "assistant", "tool", "system"]
 _ROLES: frozenset[str] = frozenset(get_args(Role))

@@ -19,9 +19,9 @@ from actors import Ref
 from pegasus.conversation.entry import Entry
 from pegasus.conversation.sanitize import escape_imitations, sanitize_for_prompt
 from pegasus.messages import Json, Media
-from pegasus.models.base import Image
+from pegasus.models import Image
 from pegasus.observe import get_logger
-from pegasus.storage.messages import JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
 
 _log = get_logger("session")
 
@@ -177,7 +177,7 @@ def _take(file: Media, found: _Found) -> str:
 def _take_picture(name: str, mime: str, encoded: str, data: bytes, what: str, found: _Found) -> str:
     import hashlib
 
-    from pegasus.models.pictures import EXTENSIONS, MOST_PICTURES
+    from pegasus.models import EXTENSIONS, MOST_PICTURES
 
     why = refusal(mime, encoded)
     if why is None and len(found.images) >= MOST_PICTURES:
@@ -193,7 +193,7 @@ def _take_picture(name: str, mime: str, encoded: str, data: bytes, what: str, fo
 
 def refusal(mime: str, encoded: str) -> str | None:
     """Why no model would take this picture; None if it would."""
-    from pegasus.models.pictures import refused  # patterns to compile, not before there is a picture
+    from pegasus.models import refused
 
     return refused(mime, encoded)
 

@@ -13,7 +13,7 @@ import attrs
 from pegasus.conversation.entry import Entry
 from pegasus.conversation.media import MOST_BYTES, MOST_SHOWN, Pictures, refs_of
 from pegasus.messages import Json
-from pegasus.models.base import AssistantTurn, Image, ToolResult, Turn, UserTurn
+from pegasus.models import AssistantTurn, Image, ToolResult, Turn, UserTurn
 
 _OPENING = "(The conversation before this point is not available.)"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from pegasus.conversation.entry import Entry
-from pegasus.models.base import ToolCall
+from pegasus.models import ToolCall
 
 CANCELLED = json.dumps({"cancelled": True, "reason": "process restarted"}, separators=(",", ":"))
 

@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from pegasus.messages import ChannelInfo
-from pegasus.storage.addresses import escape_field
+from pegasus.storage import escape_field
 
 _STRIPPED = frozenset({"Cc", "Cf", "Zl", "Zp"})
 _KEPT = frozenset("\n\t\r")

@@ -3,10 +3,12 @@
 Nothing is told to a subscriber before the bus's gate (the task persister) has written it down.
 """
 
+from pegasus.events.bus import RECORDED, is_recorded
 from pegasus.events.event import Event, EventMaker, EventType
 from pegasus.events.messages import BusMessage, BusStatus, Deliver, Emit, GetBusStatus, Record, Subscribe, Unsubscribe
 
 __all__ = [
+    "RECORDED",
     "BusMessage",
     "BusStatus",
     "Deliver",
@@ -18,4 +20,5 @@ __all__ = [
     "Record",
     "Subscribe",
     "Unsubscribe",
+    "is_recorded",
 ]

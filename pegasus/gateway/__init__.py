@@ -10,23 +10,72 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pegasus.gateway.client import (
+        Accepted,
+        Client,
+        ClientError,
+        Conversation,
+        ConversationEvent,
+        Daemon,
+        Dropped,
+        Locate,
+        NotConnected,
+        Offline,
+        Online,
+        open_client,
+        open_conversation,
+    )
     from pegasus.gateway.config import GatewayConfig, local_origins
     from pegasus.gateway.control import BadParams, Caller, Method, Methods, Params
     from pegasus.gateway.server import gateway, open_listeners
 
 __all__ = [
+    "Accepted",
     "BadParams",
     "Caller",
+    "Client",
+    "ClientError",
+    "Conversation",
+    "ConversationEvent",
+    "Daemon",
+    "Dropped",
     "GatewayConfig",
+    "Locate",
     "Method",
     "Methods",
+    "NotConnected",
+    "Offline",
+    "Online",
     "Params",
     "gateway",
     "local_origins",
+    "open_client",
+    "open_conversation",
     "open_listeners",
 ]
 
-_WHERE = {"GatewayConfig": "config", "local_origins": "config", "gateway": "server", "open_listeners": "server"}
+_CLIENT = (
+    "Accepted",
+    "Client",
+    "ClientError",
+    "Conversation",
+    "ConversationEvent",
+    "Daemon",
+    "Dropped",
+    "Locate",
+    "NotConnected",
+    "Offline",
+    "Online",
+    "open_client",
+    "open_conversation",
+)
+_WHERE = {
+    **dict.fromkeys(_CLIENT, "client"),
+    "GatewayConfig": "config",
+    "local_origins": "config",
+    "gateway": "server",
+    "open_listeners": "server",
+}
 
 
 def __getattr__(name: str) -> object:

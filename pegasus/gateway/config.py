@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from pegasus.channels.intake import Access
+from pegasus.intake import Access
 
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)

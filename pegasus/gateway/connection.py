@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from actors import ActorError, Answer
-from pegasus.channels.intake import JOURNAL_TIMEOUT, hand_in, permits
 from pegasus.gateway import render
 from pegasus.gateway.codes import BAD_HELLO, GOING_AWAY, SERVER_ERROR, SUBPROTOCOL, TOO_LARGE, TRY_LATER, UNAUTHORIZED
 from pegasus.gateway.control import CALLS_UNDER_WAY, Caller, answer_call
@@ -22,16 +21,10 @@ from pegasus.gateway.outgoing import Outgoing
 from pegasus.gateway.replies import Replies
 from pegasus.gateway.websocket import Headers, ServerSocket
 from pegasus.gateway.writer import Writer
+from pegasus.intake import JOURNAL_TIMEOUT, hand_in, permits
 from pegasus.messages import InboundMessage
 from pegasus.observe import get_logger
-from pegasus.storage.messages import (
-    Accepted,
-    Acknowledge,
-    Connected,
-    Disconnected,
-    Overloaded,
-    StorageError,
-)
+from pegasus.storage import Accepted, Acknowledge, Connected, Disconnected, Overloaded, StorageError
 
 if TYPE_CHECKING:
     from pegasus.gateway.hub import Hub

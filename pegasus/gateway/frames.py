@@ -13,9 +13,9 @@ from typing import Any, TypeAlias, cast
 
 import attrs
 
-from pegasus.channels.intake import NAME_RULE, is_name
+from pegasus.intake import NAME_RULE, is_name
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Media
-from pegasus.storage.messages import Acknowledge
+from pegasus.storage import Acknowledge
 
 MAX_DEPTH = 32
 """Levels of lists and objects a frame may nest; far below what a recursive reader of the stored line can take."""

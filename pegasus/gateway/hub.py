@@ -15,7 +15,7 @@ from pegasus.gateway.replies import Replies
 from pegasus.gateway.routes import Routes
 from pegasus.messages import Address, OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.storage.messages import JournalMessage
+from pegasus.storage import JournalMessage
 
 GOODBYE = 2.0
 """Seconds all clients together have to answer our goodbye when the gateway stops."""

@@ -9,13 +9,13 @@ from functools import partial
 import trio
 
 from actors import Inbox, Ref
-from pegasus.channels.messages import AdapterMessage, CatchUp, Deliver
+from pegasus.channels import AdapterMessage, CatchUp, Deliver
 from pegasus.gateway.config import GatewayConfig
 from pegasus.gateway.control import Methods
 from pegasus.gateway.hub import Hub
 from pegasus.messages import Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.storage.messages import JournalMessage
+from pegasus.storage import JournalMessage
 
 BACKLOG = 1024
 """Connections the kernel keeps for us, also while the gateway is being restarted."""

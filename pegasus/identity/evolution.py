@@ -18,7 +18,7 @@ from pegasus.identity import proposals
 from pegasus.identity.persona import FieldValue, Persona, changes_in, load_changes
 from pegasus.identity.proposals import CHANGES, PROPOSALS, Ledger, Proposal
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
 
 _log = get_logger("identity")
 

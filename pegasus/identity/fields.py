@@ -6,8 +6,8 @@ import re
 import unicodedata
 from typing import Final
 
+from pegasus.formatting import truncate
 from pegasus.identity.persona import FIELDS, LISTS, FieldValue
-from pegasus.wording import excerpt
 
 MOST_WHY: Final = 1_000
 """Characters of a reason; what is more is cut."""
@@ -65,7 +65,7 @@ def _text(field: str, text: str, *, many_lines: bool = False) -> str:
 
 def reason(why: str) -> str:
     """Why something is proposed, on one line. Raises ProposalRefused if nothing is said."""
-    text = excerpt("".join(c for c in why if c.isspace() or unicodedata.category(c) not in _FORBIDDEN), MOST_WHY)
+    text = truncate("".join(c for c in why if c.isspace() or unicodedata.category(c) not in _FORBIDDEN), MOST_WHY)
     if not text:
         raise ProposalRefused("why: found nothing; your owner must be told the reason")
     return text

@@ -20,7 +20,7 @@ import attrs
 from pegasus.identity.fields import ProposalRefused, reason, value_of
 from pegasus.identity.persona import FIELDS, LISTS, FieldValue, Persona, with_changes
 from pegasus.messages import Json
-from pegasus.storage.jsonl import encode_line, read_lines, text_of
+from pegasus.storage import encode_line, read_lines, text_of
 
 PROPOSALS: Final = "identity/proposals.jsonl"
 CHANGES: Final = "identity/persona.json"

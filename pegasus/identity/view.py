@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import attrs
 
+from pegasus.formatting import format_time
 from pegasus.identity.evolution import Standing
 from pegasus.identity.fields import shown
 from pegasus.identity.persona import FIELDS, Persona
 from pegasus.identity.proposals import ACCEPTED, OPEN, REJECTED, WITHDRAWN, Proposal
 from pegasus.messages import Json
-from pegasus.wording import moment
 
 RECENT: Final = 5
 """Decided proposals that people are shown."""
@@ -94,4 +94,4 @@ def _decided(one: Mapping[str, Any]) -> str:
 
 
 def _day(ms: int) -> str:
-    return moment(ms, "%Y-%m-%d")
+    return format_time(ms, "%Y-%m-%d")

@@ -3,8 +3,8 @@
 Queue and think loop, session (log, repair, projection), commands, and the tools that only it has.
 """
 
+from pegasus.intake import CONTROL, command_of
 from pegasus.main_agent.actor import main_agent
-from pegasus.main_agent.commands import CONTROL, command_of
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
 from pegasus.main_agent.mind import Faculties, Habits, Mind
 from pegasus.main_agent.publishing import publisher

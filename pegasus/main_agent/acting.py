@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation.entry import Entry
+from pegasus.conversation import Entry
 from pegasus.main_agent.mind import Mind
 from pegasus.main_agent.progress import UNFINISHED, thinks_again
 from pegasus.main_agent.session import Session
@@ -20,11 +20,9 @@ from pegasus.main_agent.speaking import (
     spoken,
 )
 from pegasus.messages import Json
-from pegasus.models import unfinished
-from pegasus.models.base import ModelResponse, ToolCall
-from pegasus.storage.messages import Item, Post, PostResult
-from pegasus.tools import ToolContext, run_tool
-from pegasus.tools.executor import cut
+from pegasus.models import ModelResponse, ToolCall, unfinished
+from pegasus.storage import Item, Post, PostResult
+from pegasus.tools import ToolContext, cut, run_tool
 
 LONGEST: Final = 70_000
 """Characters of a tool's result: the body of the largest skill, and what JSON adds to it; the replay of a task may be megabytes."""

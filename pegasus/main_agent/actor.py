@@ -15,8 +15,10 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.conversation.entry import Entry
-from pegasus.main_agent.commands import Answers, command_of, help_text, status_text, stop_text
+from pegasus.conversation import Entry
+from pegasus.formatting import truncate
+from pegasus.intake import command_of
+from pegasus.main_agent.commands import Answers, help_text, status_text, stop_text
 from pegasus.main_agent.endings import apologise, close_open_calls
 from pegasus.main_agent.loading import load_session
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
@@ -30,18 +32,7 @@ from pegasus.main_agent.working import Work, Worker
 from pegasus.main_agent.works import Works
 from pegasus.messages import ChannelInfo, Json, Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.storage.messages import (
-    Commit,
-    Done,
-    Item,
-    JournalMessage,
-    NextItem,
-    Posted,
-    Revoked,
-    StorageError,
-    Waiting,
-)
-from pegasus.wording import excerpt
+from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, Revoked, StorageError, Waiting
 
 _log = get_logger("main_agent")
 
@@ -102,7 +93,7 @@ class _Running:
 
     @property
     def about(self) -> str:
-        return excerpt(self.work.item.message.text, EXCERPT)
+        return truncate(self.work.item.message.text, EXCERPT)
 
 
 @attrs.define(eq=False)

@@ -18,12 +18,11 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 import attrs
 import trio
 
-from pegasus.conversation.entry import BadEntry, Entry, decode
+from pegasus.conversation import BadEntry, Entry, decode
+from pegasus.formatting import format_time
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolSpec
-from pegasus.tools import Effect, Tool, ToolContext, ToolError
-from pegasus.tools.base import parameters
-from pegasus.wording import moment
+from pegasus.models import ToolSpec
+from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
 
 CURRENT: Final = "current.jsonl"
 LINES: Final = 50
@@ -162,7 +161,7 @@ def line_text(number: int, raw: bytes) -> str:
 
 def entry_text(number: int, entry: Entry) -> str:
     """Number, time (UTC), who, what; each call on a line of its own."""
-    heading = f"{number}. [{moment(entry.ts)}] {_who(entry)}:"
+    heading = f"{number}. [{format_time(entry.ts)}] {_who(entry)}:"
     calls = [f"→ {call.name} {json.dumps(call.arguments, ensure_ascii=False)}" for call in entry.calls]
     body = [entry.content] if entry.content.strip() else []
     return " ".join((heading, *body)) + "".join(f"\n  {call}" for call in calls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pegasus.conversation.sanitize import sanitize_for_prompt
+from pegasus.conversation import sanitize_for_prompt
 
 _CALL: Final = re.compile(r"/([a-z0-9][a-z0-9_-]{0,63})(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
 

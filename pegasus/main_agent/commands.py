@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from pegasus.conversation.sanitize import sanitize_for_prompt
+from pegasus.formatting import format_duration, plural
 from pegasus.main_agent.messages import AgentStatus, Ended
 from pegasus.messages import InboundMessage
-from pegasus.wording import count, span
-
-CONTROL: Final = frozenset({"/stop", "/help", "/status", "/usage", "/model", "/persona"})
-"""These pass the queue; /new keeps its place in it."""
 
 Answers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
 """Who answers which command. Raises StorageError."""
@@ -25,8 +21,6 @@ _HELP: Final = {
     "/persona": "who I am, and what I propose to change about that (for my owner to accept or reject)",
     "/help": "this list",
 }
-_LOOKED_AT: Final = 1_000
-"""Characters of a message in which a command has to stand: this is asked of every message, however long."""
 _OWN: Final = frozenset({"/stop", "/new", "/status", "/help"})
 
 
@@ -36,22 +30,13 @@ def help_text(answers: Collection[str]) -> str:
     return "\n".join([*lines, "Anything else you write is a message to me."])
 
 
-def command_of(text: str) -> str | None:
-    """The command a message is ("/stop" …), or None. Case, anything after the first space, and what nobody can see do not matter."""
-    if "/" not in text:
-        return None
-    word, *_ = sanitize_for_prompt(text[:_LOOKED_AT]).split(None, 1) or ("",)
-    word = word.lower()
-    return word if word in CONTROL or word == "/new" else None
-
-
 def stop_text(ended: Sequence[Ended], waiting: int) -> str:
     """The answer to /stop: what was ended. waiting: messages that are still in the queue."""
-    lines = [f"- {e.kind}: {e.what} (ran {span(e.seconds)})" for e in ended]
+    lines = [f"- {e.kind}: {e.what} (ran {format_duration(e.seconds)})" for e in ended]
     lines.insert(0, "Stopped:" if ended else "Nothing was running.")
     if waiting:
         lines.append(
-            f"{count(waiting, 'message')} {'is' if waiting == 1 else 'are'} still waiting and will be taken up next."
+            f"{plural(waiting, 'message')} {'is' if waiting == 1 else 'are'} still waiting and will be taken up next."
         )
     return "\n".join(lines)
 
@@ -59,14 +44,16 @@ def stop_text(ended: Sequence[Ended], waiting: int) -> str:
 def status_text(status: AgentStatus, waiting: int, uptime: float) -> str:
     """The answer to /status. uptime: seconds."""
     doing = (
-        f"thinking about “{status.thinking_about}” for {span(status.thinking_for)}" if status.thinking_about else "idle"
+        f"thinking about “{status.thinking_about}” for {format_duration(status.thinking_for)}"
+        if status.thinking_about
+        else "idle"
     )
     return "\n".join(
         [
             f"I am {doing}.",
             f"Model: {status.model}",
-            f"Waiting: {count(waiting, 'message')}",
-            f"Session: {count(status.entries, 'entry', 'entries')}",
-            f"Up for {span(uptime)}, {count(status.turns, 'message')} handled",
+            f"Waiting: {plural(waiting, 'message')}",
+            f"Session: {plural(status.entries, 'entry', 'entries')}",
+            f"Up for {format_duration(uptime)}, {plural(status.turns, 'message')} handled",
         ]
     )

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from actors import Answer, Inbox, Ref
-from pegasus.main_agent.messages import OWN_ID
+from pegasus.intake import OWN_ID, TASKS
 from pegasus.main_agent.notices import TYPE
-from pegasus.main_agent.ranks import TASKS
 from pegasus.messages import ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Accept, Accepted, JournalMessage, Overloaded, StorageError
+from pegasus.storage import Accept, Accepted, JournalMessage, Overloaded, StorageError
 from pegasus.wire import WireError, from_wire
 
 if TYPE_CHECKING:  # it is up before the task system is imported

@@ -10,8 +10,8 @@ from actors import ActorError, Ref
 from pegasus.conversation import OpenCall
 from pegasus.main_agent.messages import Ended
 from pegasus.messages import ChannelInfo, Json, Metadata
-from pegasus.models.base import ToolSpec
-from pegasus.storage.messages import StorageError
+from pegasus.models import ToolSpec
+from pegasus.storage import StorageError
 from pegasus.tasks import AgentMessage, CancelAll, GetContext, GetTask, Resume, Submit, TaskError, TaskView, task_id_of
 from pegasus.tasks.waiting import is_up
 from pegasus.tools import Effect, Tool, ToolContext, ToolError

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pegasus.conversation.entry import Entry
+from pegasus.conversation import Entry
 from pegasus.main_agent.notices import is_notice
 from pegasus.main_agent.progress import Next
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.speaking import answer_to
 from pegasus.messages import Json
-from pegasus.models.base import ModelError
+from pegasus.models import ModelError
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Item
+from pegasus.storage import Item
 
 _log = get_logger("main_agent")
 

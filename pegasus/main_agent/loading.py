@@ -9,16 +9,13 @@ from contextlib import contextmanager
 from operator import attrgetter
 
 from actors import Ref
-from pegasus.conversation.entry import BadEntry, Entry, decode, encode
-from pegasus.conversation.media import Pictures
-from pegasus.conversation.repair import OpenCall, is_well_formed, open_calls, repair
+from pegasus.conversation import BadEntry, Entry, OpenCall, Pictures, decode, encode, is_well_formed, open_calls, repair
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.speaking import post_key, reply_result
 from pegasus.main_agent.works import Works
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.storage import BadLine, ReadLines, read_lines
-from pegasus.storage.messages import JournalMessage, Posted, ReadFile, ReplaceFile
+from pegasus.storage import BadLine, JournalMessage, Posted, ReadFile, ReadLines, ReplaceFile, read_lines
 
 _log = get_logger("session")
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
 from actors import Reply
-
-OWN_ID: Final = "\x1f"
-"""What the id of a queue item begins with that no channel has sent; ids from outside have no control characters."""
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from pegasus.main_agent.speaking import REPLY
-from pegasus.models.base import LanguageModel, ModelRequest, ToolSpec
+from pegasus.models import LanguageModel, ModelRequest, ToolSpec
 from pegasus.tools import Tool
 
 if TYPE_CHECKING:

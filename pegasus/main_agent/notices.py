@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pegasus.conversation import escape_imitations, metadata_line, sanitize_for_prompt
-from pegasus.main_agent.messages import OWN_ID
-from pegasus.messages import InboundMessage, Json, OutboundMessage
-from pegasus.storage.messages import Item
-from pegasus.wording import excerpt
+from pegasus.intake import OWN_ID, UNDELIVERED
+from pegasus.messages import InboundMessage, Json
+from pegasus.storage import Item
 
 TYPE: Final = "task_notify"
-UNDELIVERED: Final = "reply_undelivered"
-EXCERPT: Final = 80
-"""Characters of a reply that reached nobody, by which the agent knows it again."""
 
 _HEADINGS: Final = {"completed": "completed", "failed": "failed", "needs_info": "needs information"}
 
@@ -39,11 +35,3 @@ def metadata_of(message: InboundMessage) -> dict[str, Json]:
     if message.metadata.get("type") == UNDELIVERED:
         return {"type": UNDELIVERED, "seq": message.metadata.get("seq")}
     return {"type": TYPE, "taskId": message.metadata.get("taskId")}
-
-
-def undelivered(reply: OutboundMessage, why: str) -> InboundMessage:
-    """The queue item about a reply that its channel refuses for good. why: one line for the model."""
-    channel = reply.channel
-    item_id = f"{OWN_ID}reply/{channel.address}/{reply.seq}"
-    text = f"{why}\nIt began: {excerpt(reply.text, EXCERPT)}"
-    return InboundMessage(text, channel, item_id, metadata={"type": UNDELIVERED, "seq": reply.seq})

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pegasus.identity.evolution import Evolution
-from pegasus.identity.fields import ProposalRefused
-from pegasus.identity.persona import Persona, PersonaError
-from pegasus.identity.view import decided_text, proposal_view, text_of_view, view_of
-from pegasus.main_agent.ranks import is_owner
+from pegasus.identity import (
+    Evolution,
+    Persona,
+    PersonaError,
+    ProposalRefused,
+    decided_text,
+    proposal_view,
+    text_of_view,
+    view_of,
+)
+from pegasus.intake import is_owner
 from pegasus.messages import ChannelInfo
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError
 
 PERSONA: Final = "/persona"
 _USAGE: Final = f"{PERSONA}, {PERSONA} accept N, or {PERSONA} reject N, where N is the number of a proposal."

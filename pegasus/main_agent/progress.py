@@ -11,7 +11,7 @@ from enum import Enum
 
 import attrs
 
-from pegasus.conversation.entry import Entry
+from pegasus.conversation import Entry
 from pegasus.main_agent.messages import Ended
 from pegasus.messages import Metadata
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pegasus.conversation.entry import Entry
-from pegasus.conversation.media import Kept
-from pegasus.conversation.sanitize import user_content
+from pegasus.conversation import Entry, Kept, user_content
 from pegasus.main_agent.notices import content_of, is_notice, metadata_of
 from pegasus.messages import Json
-from pegasus.storage.messages import Item
+from pegasus.storage import Item
 
 if TYPE_CHECKING:
     from pegasus.main_agent.skilled import Invocation

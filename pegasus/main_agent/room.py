@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from pegasus.main_agent.session import Session
-from pegasus.models.base import ModelRequest
+from pegasus.models import ModelRequest
 
 if TYPE_CHECKING:
     from pegasus.main_agent.compaction import Compactor
-    from pegasus.storage.messages import Item
+    from pegasus.storage import Item
 
 
 class _Work(Protocol):

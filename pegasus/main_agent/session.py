@@ -9,15 +9,12 @@ import attrs
 import trio
 
 from actors import Answer, Ref
-from pegasus.conversation.entry import Entry, encode
-from pegasus.conversation.media import Pictures
-from pegasus.conversation.projection import Projection
-from pegasus.conversation.repair import unique_ids
+from pegasus.conversation import Entry, Pictures, Projection, encode, unique_ids
 from pegasus.main_agent.progress import Next, Progress, is_closed_by, is_of, progress_from
 from pegasus.messages import OutboundMessage
-from pegasus.models.base import ToolCall
+from pegasus.models import ToolCall
 from pegasus.observe import get_logger
-from pegasus.storage.messages import (
+from pegasus.storage import (
     Archive,
     ArchiveName,
     Commit,

@@ -18,15 +18,14 @@ from pegasus.main_agent.delegating import ALIAS, SPAWN, USE_SKILL, forked, submi
 from pegasus.main_agent.endings import content_of_note
 from pegasus.main_agent.speaking import REPLY, answer_to, post_key
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolCall, ToolSpec
+from pegasus.models import ToolCall, ToolSpec
 from pegasus.skills import Skill, Skills, expand, help_text, shortened
-from pegasus.tools import Effect, Tool, ToolContext, ToolError
-from pegasus.tools.base import parameters
+from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
 
 if TYPE_CHECKING:
     from actors import Ref
     from pegasus.main_agent.session import Session
-    from pegasus.storage.messages import Item
+    from pegasus.storage import Item
     from pegasus.tasks import AgentMessage
 
 NOTE: Final = "skill"

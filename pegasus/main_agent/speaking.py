@@ -7,11 +7,11 @@ import json
 import attrs
 
 from pegasus.identity import SILENCE
-from pegasus.main_agent.messages import OWN_ID
+from pegasus.intake import OWN_ID
 from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage
-from pegasus.models.base import ToolCall, ToolSpec
-from pegasus.storage.messages import Item, Post, PostResult, Unroutable
-from pegasus.tools.base import check_arguments
+from pegasus.models import ToolCall, ToolSpec
+from pegasus.storage import Item, Post, PostResult, Unroutable
+from pegasus.tools import check_arguments
 
 REPLY = ToolSpec(
     "reply",

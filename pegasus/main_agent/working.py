@@ -15,8 +15,7 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.conversation.entry import Entry
-from pegasus.conversation.media import keep_media
+from pegasus.conversation import Entry, keep_media
 from pegasus.identity import SILENCE
 from pegasus.main_agent.acting import act, turn_of
 from pegasus.main_agent.endings import apologise, give_up, model_failure, repeat_apology
@@ -27,9 +26,9 @@ from pegasus.main_agent.recording import NOTHING_KEPT, user_entry
 from pegasus.main_agent.room import Room
 from pegasus.main_agent.session import Session, until_written
 from pegasus.messages import Progress
-from pegasus.models.base import Label, LanguageModel, ModelError, ModelRequest, ModelResponse
+from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, ModelResponse
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Item, JournalMessage, Newer, StorageError, Take
+from pegasus.storage import Item, JournalMessage, Newer, StorageError, Take
 
 if TYPE_CHECKING:
     from pegasus.main_agent.skilled import Invocation, Skilled

@@ -4,20 +4,39 @@ They are read from the folder and written by the journal. Every change is logged
 """
 
 from pegasus.memory.changes import Author, Change
-from pegasus.memory.index import MemoryFile
-from pegasus.memory.memory import Memory, Written, memory_in
-from pegasus.memory.names import MemoryRefused
-from pegasus.memory.shelf import FolderShelf, Shelf, Standing
+from pegasus.memory.history import LOG, changes_in
+from pegasus.memory.index import MemoryFile, listed
+from pegasus.memory.memory import Memory, Written, memory_in, whole
+from pegasus.memory.names import FOLDER, MemoryRefused
+from pegasus.memory.provenance import SOURCES, marks_in, warning_for
+from pegasus.memory.search import Found, Hit, Searcher
+from pegasus.memory.shelf import HEAD, FolderShelf, Shelf, Stamp, Standing
+from pegasus.memory.view import files_view, view_of
 
 __all__ = [
+    "FOLDER",
+    "HEAD",
+    "LOG",
+    "SOURCES",
     "Author",
     "Change",
     "FolderShelf",
+    "Found",
+    "Hit",
     "Memory",
     "MemoryFile",
     "MemoryRefused",
+    "Searcher",
     "Shelf",
+    "Stamp",
     "Standing",
     "Written",
+    "changes_in",
+    "files_view",
+    "listed",
+    "marks_in",
     "memory_in",
+    "view_of",
+    "warning_for",
+    "whole",
 ]

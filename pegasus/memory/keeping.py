@@ -29,7 +29,7 @@ from pegasus.memory.history import (
 from pegasus.memory.names import FOLDER
 from pegasus.memory.shelf import Shelf, Stamp, Standing
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Commit, JournalMessage, ReadFile, ReplaceFile
+from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile
 
 LARGEST: Final = 256 << 10
 """Bytes of a file, written by hand, that are still read."""

@@ -24,7 +24,7 @@ from pegasus.memory.page import appended, title_for
 from pegasus.memory.provenance import mark_for, marked_entry, marked_page, marked_piece
 from pegasus.memory.shelf import FolderShelf, Shelf, Standing
 from pegasus.observe import get_logger
-from pegasus.storage.messages import JournalMessage, StorageError
+from pegasus.storage import JournalMessage, StorageError
 
 if TYPE_CHECKING:
     from pegasus.memory.search import Found, Searcher

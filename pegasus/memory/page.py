@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pegasus.wording import excerpt
+from pegasus.formatting import truncate
 
 LONGEST_SUMMARY: Final = 160
 """Characters; the index of memory shows every summary to every task."""
@@ -79,4 +79,4 @@ def _is_item(line: str) -> bool:
 
 def one_line(text: str) -> str:
     """In one line, and not longer than a summary may be."""
-    return excerpt(text, LONGEST_SUMMARY)
+    return truncate(text, LONGEST_SUMMARY)

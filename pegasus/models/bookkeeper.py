@@ -17,7 +17,7 @@ from actors import ActorError, Ref
 from pegasus.models.books import Books
 from pegasus.models.ledger import Record, day_of, read_record
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Commit, JournalMessage, ReadFile, StorageError
+from pegasus.storage import Commit, JournalMessage, ReadFile, StorageError
 
 FOLDER: Final = "usage"
 GATHERING: Final = 1.0

@@ -9,10 +9,10 @@ from typing import Final
 
 import attrs
 
+from pegasus.formatting import truncate
 from pegasus.messages import Json, Metadata
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, ToolResult, UserTurn
 from pegasus.models.offline_tasks import is_task, job_in, notification_in, spawn, work
-from pegasus.wording import excerpt
 
 INTRODUCTION: Final = (
     "I am only a stand-in: a few fixed rules, not a language model. To give me a real one, set ANTHROPIC_API_KEY or "
@@ -93,7 +93,7 @@ def decide(request: ModelRequest) -> Plan:
         return _go_on(request, last.results)
     if source is None:
         return Plan(
-            f"{INTRODUCTION}\n\nThis was asked, and only a real model can answer it: {excerpt(last.text, 2000)}"
+            f"{INTRODUCTION}\n\nThis was asked, and only a real model can answer it: {truncate(last.text, 2000)}"
         )
     plan = _delegate(request, source, text) or _answer(source, text)
     return plan if _introduced(request) else _introduce(source, plan)
@@ -121,7 +121,7 @@ def _answer(source: _Source, text: str) -> Plan:
         match = pattern.match(text) if rule is not _time else pattern.search(text)
         if match:
             return rule(source, match)
-    words = f'{_ABILITIES} You wrote: "{excerpt(text, 300)}"'
+    words = f'{_ABILITIES} You wrote: "{truncate(text, 300)}"'
     return Plan("I have no rule for this, and say so.", (_reply(source, f"That is beyond my rules. {words}"),))
 
 
@@ -190,7 +190,7 @@ def _go_on(request: ModelRequest, results: tuple[ToolResult, ...]) -> Plan:
 
 
 def _tell_time(request: ModelRequest, source: _Source, result: ToolResult) -> tuple[str, Metadata]:
-    words = excerpt(_time_of(result.content), 200)
+    words = truncate(_time_of(result.content), 200)
     text = f"I could not read the clock: {words}" if result.is_error else f"It is {words}."
     return _reply(source, text if _introduced(request) else f"{text}\n\n{INTRODUCTION}")
 
@@ -225,7 +225,7 @@ def _once_more(
     if call.arguments.get("channelId") == source.channel_id:
         yield _reply(source, str(call.arguments.get("text", "")))
     else:
-        why = excerpt(result.content, 300)
+        why = truncate(result.content, 300)
         yield _reply(source, f"I could not say that in {call.arguments.get('channelId')}: {why}")
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pegasus.formatting import plural
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models.base import Label
 from pegasus.models.books import Books
 from pegasus.models.budget import Limit, dollars
 from pegasus.models.ledger import NOTHING, Sum, day_of
-from pegasus.wording import count
 
 MOST: Final = 10
 """Models, channels, tasks and messages that a report names."""
@@ -89,11 +89,11 @@ def amount_text(used: Mapping[str, Any]) -> str:
         return "nothing"
     cached = f" ({used['cacheReadTokens']:,} from the cache)" if used["cacheReadTokens"] else ""
     text = (
-        f"{count(used['calls'], 'call')}, {used['promptTokens']:,} tokens in{cached}, {used['completionTokens']:,} out"
+        f"{plural(used['calls'], 'call')}, {used['promptTokens']:,} tokens in{cached}, {used['completionTokens']:,} out"
     )
     if used["unpricedCalls"] == used["calls"]:
         return f"{text}, price unknown"
-    more = f" and {count(used['unpricedCalls'], 'call')} of unknown price" if used["unpricedCalls"] else ""
+    more = f" and {plural(used['unpricedCalls'], 'call')} of unknown price" if used["unpricedCalls"] else ""
     about = "about " if used["estimatedCalls"] else ""
     return f"{text}, {about}{dollars(used['cost'])}{more}"
 
@@ -104,5 +104,5 @@ def budget_text(budget: Mapping[str, Any]) -> str:
     if budget["cost"]:
         parts.append(f"{dollars(budget['costUsed'])} of {dollars(budget['cost'])}")
     if budget["tokens"]:
-        parts.append(f"{budget['tokensUsed']:,} of {count(budget['tokens'], 'token')}")
+        parts.append(f"{budget['tokensUsed']:,} of {plural(budget['tokens'], 'token')}")
     return f"{budget['what']}: {', '.join(parts)} used"

@@ -31,6 +31,7 @@ from pegasus.settings.model import (
     Tools,
     WebSearch,
 )
+from pegasus.settings.render import commented_file, effective
 
 __all__ = [
     "MODEL_ROLES",
@@ -58,6 +59,8 @@ __all__ = [
     "Tools",
     "WebSearch",
     "changed_keys",
+    "commented_file",
+    "effective",
     "is_loopback",
     "load_settings",
     "reload_settings",

@@ -10,10 +10,10 @@ import errno
 import posixpath
 from contextlib import ExitStack, suppress
 
+from pegasus.formatting import format_time
 from pegasus.storage.appending import Appender
 from pegasus.storage.files import Files
 from pegasus.storage.placing import Places, remove_if_possible
-from pegasus.wording import moment
 
 
 class Archives:
@@ -107,7 +107,7 @@ class Archives:
         """The path of the archive, "" if there is no file."""
         if not self._files.exists(path):
             return ""
-        stem = posixpath.join(posixpath.dirname(path), moment(at, "%Y-%m-%d-%H%M%S"))
+        stem = posixpath.join(posixpath.dirname(path), format_time(at, "%Y-%m-%d-%H%M%S"))
         return self._places.free_name(lambda n: f"{stem}-{n}.jsonl" if n > 1 else f"{stem}.jsonl")
 
 

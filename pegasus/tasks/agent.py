@@ -15,10 +15,9 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref, Reply, open_pool
-from pegasus.events import Deliver, Emit, Event, EventType, Subscribe
-from pegasus.events.bus import RECORDED, is_recorded
+from pegasus.events import RECORDED, Deliver, Emit, Event, EventType, Subscribe, is_recorded
 from pegasus.observe import get_logger
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError
 from pegasus.tasks.archive import Archive
 from pegasus.tasks.context import TaskState
 from pegasus.tasks.ending import Ending

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import TaskView
 from pegasus.tasks.replay import Replayed

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from pegasus.storage.jsonl import Line, encode_line, scan
+from pegasus.storage import Line, encode_line, scan
 from pegasus.tasks.log import FOLDER, is_date, is_task_id
 from pegasus.tasks.storage_messages import Pending
 

@@ -8,7 +8,7 @@ from actors import ActorError
 from pegasus.events import Event, EventType
 from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError
 from pegasus.tasks import payloads
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import Submit, TaskError, task_id_of

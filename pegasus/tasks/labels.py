@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pegasus.messages import ChannelInfo
-from pegasus.models.base import Label
+from pegasus.models import Label
 from pegasus.tasks.context import TaskContext
 from pegasus.wire import WireError, from_wire
 

@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pegasus.events import Event, EventType
+from pegasus.formatting import format_time
 from pegasus.messages import Json
-from pegasus.storage.jsonl import encode_line
+from pegasus.storage import encode_line
 from pegasus.tasks.payloads import KEYS, writable
-from pegasus.wording import moment
 
 FOLDER: Final = "tasks"
 """Below data/."""
@@ -95,7 +95,7 @@ def is_date(text: str) -> bool:
 
 def date_of(ms: int) -> str:
     """The UTC date of a wall-clock time in ms, YYYY-MM-DD."""
-    return moment(ms, "%Y-%m-%d")
+    return format_time(ms, "%Y-%m-%d")
 
 
 def task_path(task_id: str, date: str) -> str:

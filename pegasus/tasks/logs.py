@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from actors import Ref
 from pegasus.observe import get_logger
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.glance import glance
 from pegasus.tasks.messages import TaskView

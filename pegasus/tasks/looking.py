@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors import ActorError, Reply
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError
 from pegasus.tasks.context import TaskContext
 from pegasus.tasks.messages import TaskError, TaskView
 from pegasus.tasks.office import Office

@@ -21,7 +21,7 @@ import trio
 from actors import Inbox, MailboxFull, Ref
 from pegasus.events import Event, EventType, Record
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Commit, JournalMessage, ReplaceFile, StorageError
+from pegasus.storage import Commit, JournalMessage, ReplaceFile, StorageError
 from pegasus.tasks.index import INDEX, PENDING, index_line, newest_in, pending_content, read_pending
 from pegasus.tasks.log import ENDS, begun_at, has_ended, is_task_id, task_line, task_path
 from pegasus.tasks.payloads import KEYS

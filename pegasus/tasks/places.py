@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from actors import Ref
 from pegasus.events import Event, EventType
 from pegasus.observe import get_logger
-from pegasus.storage.messages import JournalMessage, ReadFile, ReadFiles, ReplaceFile, StorageError
+from pegasus.storage import JournalMessage, ReadFile, ReadFiles, ReplaceFile, StorageError
 from pegasus.tasks.index import INDEX, Indexed, date_in, read_index
 from pegasus.tasks.log import date_of, is_task_id, task_path
 

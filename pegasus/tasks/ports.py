@@ -8,13 +8,12 @@ import attrs
 
 from actors import Ref
 from pegasus.events import BusMessage, EventMaker
-from pegasus.models.base import LanguageModel
+from pegasus.models import LanguageModel
 from pegasus.tasks.cognition.doer import Doer, Toolbox
 from pegasus.tasks.cognition.reflector import Reflector
 from pegasus.tasks.cognition.thinker import Thinker
 from pegasus.tasks.types import TaskType, TaskTypes
-from pegasus.tools import ToolContext
-from pegasus.tools.collections import REFLECTION
+from pegasus.tools import REFLECTION, ToolContext
 
 
 @attrs.frozen

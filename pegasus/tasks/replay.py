@@ -12,7 +12,7 @@ import attrs
 
 from pegasus.events import Event, EventType
 from pegasus.messages import Json
-from pegasus.storage.jsonl import Line, scan, whole_lines
+from pegasus.storage import Line, scan, whole_lines
 from pegasus.tasks.context import TaskContext, TaskState
 from pegasus.tasks.fsm import InvalidTransition, TaskFSM
 from pegasus.tasks.log import OLD_NAMES, BadTaskLine, event_of

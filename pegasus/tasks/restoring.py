@@ -9,7 +9,7 @@ from typing import Final
 
 from pegasus.events import EventType
 from pegasus.observe import get_logger
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError
 from pegasus.tasks.context import TaskState
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.log import ENDS

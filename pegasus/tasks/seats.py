@@ -10,8 +10,9 @@ import trio
 
 from actors import Child, Crashed, Exit, Killed, Mailbox, Ref, Restart, watch
 from pegasus.events import Event, EventType
+from pegasus.formatting import describe_error
 from pegasus.observe import get_logger
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError
 from pegasus.tasks import payloads
 from pegasus.tasks.applying import RESTARTED
 from pegasus.tasks.context import TaskState
@@ -25,7 +26,6 @@ from pegasus.tasks.task import task
 from pegasus.tasks.task_messages import Begin, Handle, Hold, TaskMessage
 from pegasus.tasks.types import DEFAULT
 from pegasus.tasks.views import view_of
-from pegasus.wording import broken
 
 SHUTDOWN: Final = 5.0
 """Seconds a task has to end when it is told to stop."""
@@ -147,7 +147,7 @@ class Seats:
 def _why_crashed(exit: Exit) -> str:
     match exit:
         case Crashed(error):
-            return broken(error)
+            return describe_error(error)
         case Killed(reason):
             return reason
         case _:

@@ -11,7 +11,7 @@ import trio
 from pegasus.conversation import Entry
 from pegasus.events import Event, EventType
 from pegasus.messages import Json
-from pegasus.models.base import LanguageModel, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from pegasus.models import LanguageModel, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from pegasus.tasks import payloads
 from pegasus.tasks.cognition.doer import Done, next_steps, visible
 from pegasus.tasks.cognition.talk import Talk

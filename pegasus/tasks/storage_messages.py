@@ -8,7 +8,7 @@ import attrs
 
 from actors import Reply
 from pegasus.events import Record
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError
 
 
 @attrs.frozen

@@ -15,8 +15,9 @@ import trio
 
 from actors import Inbox, Ref, Reply
 from pegasus.events import Emit, Event, EventType
+from pegasus.formatting import describe_error
 from pegasus.messages import Json
-from pegasus.models.base import ModelError
+from pegasus.models import ModelError
 from pegasus.observe import get_logger
 from pegasus.tasks import payloads
 from pegasus.tasks.cognition.reflector import should_reflect
@@ -28,7 +29,6 @@ from pegasus.tasks.stages import Stages
 from pegasus.tasks.task_messages import Begin, Doing, Drain, Halt, Handle, Hold, Moved, StageOver, TaskMessage
 from pegasus.tasks.types import TaskType
 from pegasus.tasks.views import view_of
-from pegasus.wording import broken
 
 _log = get_logger("task")
 
@@ -212,7 +212,7 @@ class _Task:
         except Exception as error:
             _log.exception("a stage failed", error=error, task=self.fsm.task_id)
             if not looking_back:
-                await self._fail(broken(error))
+                await self._fail(describe_error(error))
         finally:
             self.left -= trio.current_time() - begun
             self._scope, self.doing = None, ""

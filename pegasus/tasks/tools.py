@@ -5,13 +5,12 @@ from __future__ import annotations
 from actors import ActorError, Ref
 from pegasus.conversation import Entry
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolSpec
-from pegasus.storage.messages import StorageError
+from pegasus.models import ToolSpec
+from pegasus.storage import StorageError
 from pegasus.tasks.context import TaskContext, TaskState
 from pegasus.tasks.log import is_date
 from pegasus.tasks.messages import AgentMessage, GetContext, ListTasks, TaskView
-from pegasus.tools import Effect, Tool, ToolContext, ToolError
-from pegasus.tools.base import parameters
+from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
 
 _STATUS = {TaskState.COMPLETED: "completed", TaskState.FAILED: "failed"}
 

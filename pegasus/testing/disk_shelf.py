@@ -6,9 +6,7 @@ from collections.abc import Mapping
 
 import trio
 
-from pegasus.memory import Standing
-from pegasus.memory.names import FOLDER
-from pegasus.memory.shelf import HEAD, Stamp
+from pegasus.memory import FOLDER, HEAD, Stamp, Standing
 from pegasus.testing.memory_disk import MemoryDisk
 
 

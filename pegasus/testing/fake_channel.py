@@ -9,9 +9,9 @@ import trio
 
 from actors import Inbox, Ref
 from pegasus.channels import AdapterMessage, CatchUp, Deliver
-from pegasus.channels.intake import report_undelivered
+from pegasus.intake import report_undelivered
 from pegasus.messages import OutboundMessage, Progress, Typing
-from pegasus.storage.messages import Acknowledge, JournalMessage, Unacknowledged
+from pegasus.storage import Acknowledge, JournalMessage, Unacknowledged
 
 PATIENCE: Final = 30 * 86_400.0
 """Seconds of virtual time until a reply counts as one that never comes."""

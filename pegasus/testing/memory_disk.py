@@ -14,7 +14,7 @@ from typing import TypeVar, TypeVarTuple
 
 import trio
 
-from pegasus.storage.volume import Volume
+from pegasus.storage import Volume
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

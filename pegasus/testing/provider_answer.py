@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import Usage
+from pegasus.models import Usage
 
 _USAGE = Usage(100, 20)
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from pegasus.models.base import AssistantTurn, Image, ToolCall, Turn
+from pegasus.models import AssistantTurn, Image, ToolCall, Turn
 from pegasus.testing.provider_request import Conversation, Invalid, check_schema, need, only, picture, tool_name, words
 
 _ALLOWED = (

@@ -9,8 +9,7 @@ from typing import Any
 
 import attrs
 
-from pegasus.models.base import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn
-from pegasus.models.pictures import refused
+from pegasus.models import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn, refused
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from pegasus.messages import Json
-from pegasus.models.base import ToolResult
+from pegasus.models import ToolResult
 from pegasus.testing.provider_answer import Answer, Call
 from pegasus.testing.provider_request import ProviderRequest
 

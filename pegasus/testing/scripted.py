@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from pegasus.messages import Json
-from pegasus.models.base import ModelError, ModelRequest, ModelResponse, ToolCall, Usage
+from pegasus.models import ModelError, ModelRequest, ModelResponse, ToolCall, Usage
 
 Step: TypeAlias = ModelResponse | BaseException | str
 """An answer, an error to raise, or a text that is the whole answer."""

@@ -22,22 +22,19 @@ from actors import ActorError, Child, Ref, Strategy, Supervisor, open_supervisor
 from pegasus.app.commons import RETRY
 from pegasus.app.parts import Parts, Workshop
 from pegasus.app.tree import ROOT, Grown, grow, open_channels
-from pegasus.channels.intake import submit
 from pegasus.identity import BUILT_IN
+from pegasus.intake import submit
 from pegasus.main_agent import AgentStatus, Ended, GetStatus, Stop
 from pegasus.memory import Memory
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
-from pegasus.models.base import LanguageModel
-from pegasus.models.tokens import Counter, Gauge
+from pegasus.models import Counter, Gauge, LanguageModel
 from pegasus.settings import Settings
-from pegasus.storage.journal import FLUSH_AFTER
-from pegasus.storage.messages import Accepted, Connected, JournalMessage, Overloaded, Waiting
+from pegasus.storage import FLUSH_AFTER, Accepted, Connected, JournalMessage, Overloaded, Waiting
 from pegasus.testing.disk_archives import DiskArchives
 from pegasus.testing.disk_shelf import DiskShelf
 from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import MemoryDisk
-from pegasus.tools import Tool, current_time
-from pegasus.tools.memory import memory_tools
+from pegasus.tools import Tool, current_time, memory_tools
 
 CLI = ChannelInfo("cli", "main")
 WINDOW = 100_000

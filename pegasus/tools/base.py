@@ -12,10 +12,10 @@ from typing import Final
 import attrs
 import trio
 
+from pegasus.formatting import describe_error, first_cause
 from pegasus.messages import ChannelInfo, Json, Metadata
-from pegasus.models.base import ToolSpec
+from pegasus.models import ToolSpec
 from pegasus.tools.arguments import check_arguments, without_nulls
-from pegasus.wording import broken, first_cause
 
 __all__ = [
     "MAX_RESULT",
@@ -143,7 +143,7 @@ def _why(name: str, error: BaseException) -> str:
         return str(error)
     if isinstance(error, trio.TooSlowError):
         return f"{name} failed: something in it took too long"
-    return f"{name} failed: {broken(error)}"
+    return f"{name} failed: {describe_error(error)}"
 
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")

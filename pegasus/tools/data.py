@@ -7,7 +7,7 @@ import json
 from typing import Any, Final, NoReturn
 
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolSpec
+from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.files.text import unbase64
 

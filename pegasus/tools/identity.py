@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pegasus.identity.evolution import Evolution
-from pegasus.identity.fields import ProposalRefused
-from pegasus.identity.persona import FIELDS, LISTS, PersonaError
+from pegasus.identity import FIELDS, LISTS, Evolution, PersonaError, ProposalRefused
 from pegasus.messages import ChannelInfo, Json
-from pegasus.models.base import ToolSpec
+from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 
 _SPEC: Final = ToolSpec(

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from pegasus.memory import Author, Memory, MemoryFile, MemoryRefused, Written
-from pegasus.memory.provenance import SOURCES, marks_in, warning_for
+from pegasus.memory import SOURCES, Author, Memory, MemoryFile, MemoryRefused, Written, marks_in, warning_for
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolSpec
+from pegasus.models import ToolSpec
 from pegasus.storage import StorageError
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 
 if TYPE_CHECKING:
-    from pegasus.memory.search import Found, Hit
+    from pegasus.memory import Found, Hit
 
 _PEOPLE: Final = (
     "facts/user.md is about the owner; what is known of another person (how they want answers, names, dates) is in a file"

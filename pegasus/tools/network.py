@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolSpec
+from pegasus.models import ToolSpec
 from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.bodies import body_fields

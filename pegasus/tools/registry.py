@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from pegasus.messages import Json
-from pegasus.models.base import ToolSpec
+from pegasus.models import ToolSpec
 from pegasus.tools.base import Tool
 
 

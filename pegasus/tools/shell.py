@@ -13,13 +13,13 @@ from typing import Any, Final
 import attrs
 import trio
 
+from pegasus.formatting import plural
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolSpec
+from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.environment import command_environment
 from pegasus.tools.paths import real_folder
 from pegasus.tools.process import Ended, Limits, ProcessError, run_process, signal_name
-from pegasus.wording import count
 
 _MARGIN: Final = 1.0  # seconds beside the grace that are left of the tool's deadline to tell what came of it
 _TIMEOUT: Final[Json] = {
@@ -140,6 +140,6 @@ def _notes(ended: Ended, timeout: float, limits: Limits) -> list[str]:
     elif ended.exit_code > 128 and (name := signal_name(ended.exit_code - 128)).startswith("SIG"):
         notes.append(f"exit code {ended.exit_code} usually means: killed by {name}")
     if ended.outlived:
-        left = count(ended.outlived, "process", "processes")
+        left = plural(ended.outlived, "process", "processes")
         notes.append(f"{left} still running in the background when the command was done, and ended with it")
     return notes

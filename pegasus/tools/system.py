@@ -11,7 +11,7 @@ from typing import Any, Final
 import trio
 
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolSpec
+from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.environment import command_environment
 

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, quote_plus, urlsplit
 import attrs
 
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolSpec
+from pegasus.models import ToolSpec
 from pegasus.settings import WebSearch
 from pegasus.tools.addresses import AddressGuard, Resolve
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters

@@ -7,7 +7,7 @@ from contextlib import suppress
 import trio
 
 from actors import ActorError
-from pegasus.channels.intake import submit
+from pegasus.intake.submission import submit
 from pegasus.storage.messages import Accepted, StorageError, Waiting
 from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
 

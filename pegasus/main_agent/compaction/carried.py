@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from pegasus.conversation.entry import Entry
+from pegasus.conversation import Entry
 from pegasus.main_agent.compaction.planning import clip, is_opening
 from pegasus.main_agent.compaction.talk import Handed, Heard, Returned, Said, events
 from pegasus.main_agent.compaction.words import asks, promises

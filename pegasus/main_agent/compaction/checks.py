@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from pegasus.conversation.sanitize import escape_imitations
+from pegasus.conversation import escape_imitations
 from pegasus.main_agent.compaction.planning import Weigh, weigh
 from pegasus.messages import Address
-from pegasus.models.base import ModelResponse
+from pegasus.models import ModelResponse
 
 HEADINGS: Final = ("## Now", "## People", "## Decisions and facts", "## Open")
 NAMED: Final = 8

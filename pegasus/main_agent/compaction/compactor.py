@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 import attrs
 import trio
 
-from pegasus.conversation.entry import Entry
+from pegasus.conversation import Entry
 from pegasus.main_agent.compaction.carried import bounded, carry
 from pegasus.main_agent.compaction.mechanical import mechanical_summary
 from pegasus.main_agent.compaction.opening import Rest, Summary, memory_entry, opening
@@ -31,7 +31,7 @@ from pegasus.main_agent.compaction.planning import (
 from pegasus.main_agent.compaction.preparing import Preparation
 from pegasus.main_agent.compaction.source import source_of, summary_in
 from pegasus.main_agent.compaction.summarising import NoSummary, Task, summarise
-from pegasus.models.base import Label, LanguageModel, ModelError
+from pegasus.models import Label, LanguageModel, ModelError
 from pegasus.observe import get_logger
 
 _log = get_logger("compaction")

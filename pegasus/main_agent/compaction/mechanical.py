@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pegasus.conversation.entry import Entry
+from pegasus.conversation import Entry
 from pegasus.main_agent.compaction.checks import HEADINGS
 from pegasus.main_agent.compaction.planning import Weigh, clip, weigh
 from pegasus.main_agent.compaction.source import summary_in, when

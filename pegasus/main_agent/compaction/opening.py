@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 import attrs
 
-from pegasus.conversation.entry import Entry
-from pegasus.conversation.sanitize import escape_imitations, sanitize_for_prompt
+from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
+from pegasus.formatting import plural
 from pegasus.main_agent.compaction.carried import Carried, caps, to_metadata
 from pegasus.main_agent.compaction.outlook import OpenTask
 from pegasus.main_agent.compaction.planning import COMPACT, MEMORY_INDEX, clip
 from pegasus.main_agent.compaction.source import when
 from pegasus.messages import Address, Json
-from pegasus.wording import count
 
 
 @attrs.frozen
@@ -77,7 +76,7 @@ def _sections(rest: Rest) -> list[str]:
         ],
         "Timers": [one_line(clip(timer, excerpt)) for timer in rest.timers[:most]],
         "Conversations": [
-            f"{place.address}: {count(place.messages, 'message')}, the last {when(place.last)}{_by(place.users)}"
+            f"{place.address}: {plural(place.messages, 'message')}, the last {when(place.last)}{_by(place.users)}"
             for place in carried.places
         ],
     }
@@ -98,7 +97,7 @@ def _tasks(rest: Rest, most: int, excerpt: int) -> list[str]:
         for t in rest.tasks[-most:]
     ]
     more = len(rest.tasks) - most
-    return [f"({count(more, 'older task')}: see task_list)", *lines] if more > 0 else lines
+    return [f"({plural(more, 'older task')}: see task_list)", *lines] if more > 0 else lines
 
 
 def _where(address: Address | None) -> str:

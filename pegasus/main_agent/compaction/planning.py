@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import attrs
 
-from pegasus.conversation.entry import Entry
+from pegasus.conversation import Entry
 from pegasus.messages import Json
-from pegasus.models.base import ToolCall
+from pegasus.models import ToolCall
 
 COMPACT: Final = "compact"
 MEMORY_INDEX: Final = "memory_index"

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 import attrs
 import trio
 
-from pegasus.conversation.entry import Entry
+from pegasus.conversation import Entry
 from pegasus.main_agent.compaction.opening import Summary
 from pegasus.main_agent.compaction.planning import Plan, planned_again
 

@@ -7,10 +7,10 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation.entry import Entry
+from pegasus.conversation import Entry
+from pegasus.formatting import format_time
 from pegasus.main_agent.compaction.planning import Weigh, clip, is_memory_index, is_opening, weigh
 from pegasus.main_agent.compaction.talk import Event, Handed, Heard, Noted, Returned, Said, events
-from pegasus.wording import moment
 
 SAID: Final = 2_000
 """Characters of what people and agent have said to each other."""
@@ -92,4 +92,4 @@ def _line(event: Event, share: float) -> str:
 
 def when(ts: int) -> str:
     """A time as it stands in transcript and summary: UTC, to the minute."""
-    return moment(ts, "%Y-%m-%d %H:%M")
+    return format_time(ts, "%Y-%m-%d %H:%M")

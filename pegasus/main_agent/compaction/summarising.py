@@ -11,7 +11,7 @@ from pegasus.main_agent.compaction.checks import HEADINGS, problems
 from pegasus.main_agent.compaction.planning import Weigh, weigh
 from pegasus.main_agent.compaction.source import Source
 from pegasus.messages import Address
-from pegasus.models.base import AssistantTurn, Label, LanguageModel, ModelRequest, Turn, UserTurn
+from pegasus.models import AssistantTurn, Label, LanguageModel, ModelRequest, Turn, UserTurn
 
 _SYSTEM: Final = f"""\
 You keep the memory of an agent that talks with people on several channels. Its conversations have become too long for it, so you

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import attrs
 
-from pegasus.conversation.entry import Entry
-from pegasus.main_agent.notices import TYPE, UNDELIVERED
+from pegasus.conversation import Entry
+from pegasus.intake import UNDELIVERED
+from pegasus.main_agent.notices import TYPE
 from pegasus.messages import Address, Metadata
-from pegasus.models.base import ToolCall
-from pegasus.storage.addresses import escape_field
+from pegasus.models import ToolCall
+from pegasus.storage import escape_field
 
 _LINE: Final = re.compile(r"\[channel: (.*?) \| id: (.*?)(?: \| thread: .*)?\]")
 _HEADING: Final = re.compile(r"\[Task \S+ (completed|failed|needs information|update)\]")

@@ -11,7 +11,7 @@ import trio
 
 from pegasus.conversation import Entry
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolSpec
+from pegasus.models import ToolSpec
 from pegasus.tasks.cognition.thinker import ASK_USER, NOTIFY
 from pegasus.tasks.context import PlannedCall, PlanStep
 from pegasus.tasks.types import TaskType

@@ -9,16 +9,7 @@ import attrs
 
 from pegasus.conversation import Entry
 from pegasus.identity import Persona, task_prompt
-from pegasus.models.base import (
-    AssistantTurn,
-    ModelRequest,
-    ModelResponse,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-    Turn,
-    UserTurn,
-)
+from pegasus.models import AssistantTurn, ModelRequest, ModelResponse, ToolCall, ToolResult, ToolSpec, Turn, UserTurn
 from pegasus.tasks.context import PostReflection, TaskContext
 from pegasus.tasks.labels import label_of
 from pegasus.tools import ToolOutcome

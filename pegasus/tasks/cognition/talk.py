@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from pegasus.conversation import Entry, Projection, repair
-from pegasus.models.base import Turn
+from pegasus.models import Turn
 
 _NOT_DONE: Final = '{"cancelled":true,"reason":"not carried out"}'
 

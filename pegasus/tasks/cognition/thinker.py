@@ -10,7 +10,7 @@ import attrs
 from pegasus.conversation import Entry, unique_ids
 from pegasus.identity import Persona, task_prompt
 from pegasus.messages import Json
-from pegasus.models.base import LanguageModel, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from pegasus.models import LanguageModel, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from pegasus.tasks.applying import MEMORY_INDEX
 from pegasus.tasks.cognition.talk import Talk, turns_of
 from pegasus.tasks.context import PlannedCall, Reasoning, TaskContext

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolSpec
+from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, parameters
 from pegasus.tools.files import changing, reading, searching
 from pegasus.tools.files.patterns import SYNTAX

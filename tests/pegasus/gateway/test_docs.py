@@ -11,10 +11,10 @@ import trio
 
 from actors import Child, open_supervisor
 from pegasus.app.control import Control
-from pegasus.channels.intake import submit
 from pegasus.channels.switchboard import switchboard
 from pegasus.gateway.frames import Hello, read_frame, read_hello
-from pegasus.main_agent import CONTROL
+from pegasus.intake.commands import CONTROL
+from pegasus.intake.submission import submit
 from pegasus.messages import ChannelInfo
 from tests.pegasus.gateway.world import TOKEN, FakeJournal, world
 

@@ -6,7 +6,7 @@ import zlib
 import pytest
 import trio
 
-from pegasus.channels.intake import submit
+from pegasus.intake.submission import submit
 from pegasus.messages import InboundMessage, Media
 from pegasus.models.base import ModelError
 from pegasus.settings import Agent, Models, Session, Settings

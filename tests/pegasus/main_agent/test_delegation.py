@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from actors import Child
-from pegasus.channels.intake import InvalidMessage
 from pegasus.events import EventType, GetBusStatus, Subscribe
+from pegasus.intake.submission import InvalidMessage
 from pegasus.main_agent.delegating import delegating_tools
 from pegasus.models.base import ToolSpec
 from pegasus.tasks import TaskState

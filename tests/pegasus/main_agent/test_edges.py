@@ -5,7 +5,7 @@ import pytest
 import trio
 
 from pegasus.app.parts import Workshop
-from pegasus.channels.intake import submit
+from pegasus.intake.submission import submit
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.settings import Agent, Models, Settings, Tools
 from pegasus.testing.memory_disk import MemoryDisk

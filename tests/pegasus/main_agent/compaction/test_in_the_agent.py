@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from actors import Child, Mailbox, open_supervisor
-from pegasus.channels.intake import submit
+from pegasus.intake.submission import submit
 from pegasus.main_agent import Faculties, Mind, main_agent
 from pegasus.main_agent.compaction import Compactor, Limits
 from pegasus.messages import ChannelInfo, InboundMessage

@@ -1,0 +1,206 @@
+"""Markdown to lines a terminal shows, by rich: neutralised, without trailing blanks, in the terminal's own colours.
+
+Three things differ from rich's own rendering, each because a chat is not a document: a line break the agent wrote
+stays one, HTML is text and not swallowed, and the target of a link is always shown, so that it cannot say one thing
+and lead to another. The parser decodes entities, so the neutralising is done again on what comes out.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich import box
+from rich import markdown as rich_markdown
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.segment import Segment, Segments
+from rich.style import Style
+from rich.syntax import ANSISyntaxTheme, Syntax
+from rich.table import Table
+from rich.text import Text
+from rich.theme import Theme
+
+from pegasus.terminal.neutral import neutralise
+
+PLAIN_ABOVE = 100_000
+"""Characters above which a reply is shown as it is: laying out more would hold the keys up for seconds."""
+
+ECHOED = 40
+ECHOED_WIDTH = 2000
+"""Lines of a sent message that stay on the screen, and characters of each."""
+
+_THEME = Theme(
+    {
+        "markdown.h1": "bold underline",
+        "markdown.h2": "bold",
+        "markdown.h3": "bold",
+        "markdown.h4": "bold dim",
+        "markdown.h5": "dim",
+        "markdown.h6": "dim",
+        "markdown.code": "cyan",
+        "markdown.code_block": "none",
+        "markdown.block_quote": "dim",
+        "markdown.hr": "dim",
+        "markdown.item.bullet": "dim",
+        "markdown.item.number": "dim",
+        "markdown.link": "underline",
+        "markdown.link_url": "dim",
+        "markdown.table.header": "bold",
+        "markdown.table.border": "dim",
+        "agent": "bold cyan",
+        "notice": "dim",
+    }
+)
+
+# Colours of the sixteen that read well on dark and on light backgrounds alike.
+_CODE_THEME = ANSISyntaxTheme(
+    {
+        ("Comment",): Style(dim=True, italic=True),
+        ("Keyword",): Style(color="magenta"),
+        ("Literal", "String"): Style(color="green"),
+        ("Literal", "Number"): Style(color="cyan"),
+        ("Name", "Function"): Style(bold=True),
+        ("Name", "Class"): Style(bold=True),
+        ("Name", "Tag"): Style(color="magenta"),
+    }
+)
+
+
+class Paper:
+    """Turns what is said into what to print; `colour` off leaves no escape sequence at all."""
+
+    def __init__(self, *, colour: bool) -> None:
+        self._colour = colour
+
+    def reply(self, agent: str, text: str, width: int) -> str:
+        """The agent's name on its own line, its text below, a blank line after; `width` in columns."""
+        return self._print(width, Text(neutralise(agent), style="agent")) + self._body(text, width) + "\n"
+
+    def notice(self, text: str, width: int) -> str:
+        """A remark of the terminal itself, in nobody's name."""
+        return self._print(width, Text(neutralise(text), style="notice")) + "\n"
+
+    def said(self, prompt: str, text: str) -> str:
+        """What the user sent, as it looked on the prompt; the window wraps it. Of a very long one a part is enough."""
+        lines = _plain(text).split("\n")
+        if len(lines) > ECHOED:
+            half = ECHOED // 2
+            lines[half:-half] = [f"… {len(lines) - 2 * half} more lines …"]
+        lines = [line if len(line) <= ECHOED_WIDTH else line[:ECHOED_WIDTH] + " …" for line in lines]
+        mark = f"\x1b[1;36m{prompt}\x1b[0m" if self._colour else prompt
+        return mark + ("\n" + " " * len(prompt)).join(lines) + "\n\n"
+
+    def _body(self, text: str, width: int) -> str:
+        if len(text) > PLAIN_ABOVE:
+            return _plain(text) + "\n"
+        try:
+            return self._print(width, ChatMarkdown(text)).lstrip("\n")  # rich begins a table with a blank line
+        except Exception:  # the layout of hostile Markdown may fail; the words must arrive all the same
+            return _plain(text) + "\n"
+
+    def _print(self, width: int, what: RenderableType) -> str:
+        file = io.StringIO()
+        console = Console(
+            file=file,
+            width=max(width, 10),
+            force_terminal=self._colour,
+            color_system="standard" if self._colour else None,
+            no_color=not self._colour,
+            theme=_THEME,
+            markup=False,
+            emoji=False,
+            highlight=False,
+            legacy_windows=False,
+        )
+        lines = console.render_lines(what, pad=False)
+        console.print(Segments(segment for line in lines for segment in _tidy(line)), end="", crop=False)
+        return file.getvalue()
+
+
+class ChatMarkdown(rich_markdown.Markdown):
+    """One reply."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("", hyperlinks=False)
+        parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+        self.parsed = parser.parse(neutralise(text))
+        for token in self.parsed:
+            token.children = token.children and list(_inline(token.children))
+
+
+def _inline(tokens: Sequence[Token]) -> Iterator[Token]:
+    bare = _bare_links(tokens)
+    for n, token in enumerate(tokens):
+        match token.type:
+            case "link_open" | "link_close" if n in bare:
+                continue
+            case "softbreak":
+                yield Token("hardbreak", "br", 0)
+            case "image":
+                yield _text(f"[image: {token.content or 'no description'}] ({token.attrs.get('src', '')})")
+            case _:
+                yield token
+
+
+def _bare_links(tokens: Sequence[Token]) -> set[int]:
+    """Positions of the marks around links whose text is their target: to show both would say it twice."""
+    found: set[int] = set()
+    for n, (before, inner, after) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False)):
+        if (before.type, inner.type, after.type) == ("link_open", "text", "link_close"):
+            target = str(before.attrs.get("href", ""))
+            if inner.content in (target, target.removeprefix("mailto:")):
+                found |= {n, n + 2}
+    return found
+
+
+def _plain(text: str) -> str:
+    return neutralise(text).expandtabs(4)
+
+
+def _text(content: str) -> Token:
+    return Token("text", "", 0, content=content)
+
+
+def _tidy(line: list[Segment]) -> list[Segment]:
+    """Neutral, and without the blanks that rich fills lines with, which would wrap in a narrowed window."""
+    kept = [Segment(neutralise(text), style) for text, style, control in line if not control]
+    while kept and not (text := kept[-1].text.rstrip(" ")):
+        kept.pop()
+    if kept:
+        kept[-1] = Segment(text, kept[-1].style)
+    return [*kept, Segment.line()]
+
+
+class _Heading(rich_markdown.Heading):
+    LEVEL_ALIGN = dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), "left")
+
+
+class _CodeBlock(rich_markdown.CodeBlock):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        code = str(self.text).rstrip()
+        syntax = Syntax(code, self.lexer_name, theme=_CODE_THEME, background_color="default", word_wrap=True)
+        yield Padding(syntax, (0, 0, 0, 2))
+
+
+class _Table(rich_markdown.TableElement):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, style="markdown.table.border")
+        for cell in self.header.row.cells if self.header and self.header.row else ():
+            heading = cell.content.copy()
+            heading.stylize("markdown.table.header")
+            table.add_column(heading, justify=cell.justify, overflow="fold")
+        for row in self.body.rows if self.body else ():
+            table.add_row(*(cell.content for cell in row.cells))
+        yield table
+
+
+ChatMarkdown.elements = {
+    **rich_markdown.Markdown.elements,
+    "heading_open": _Heading,
+    "fence": _CodeBlock,
+    "code_block": _CodeBlock,
+    "table_open": _Table,
+}

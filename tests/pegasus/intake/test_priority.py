@@ -1,0 +1,73 @@
+"""Who goes first: the owner, other people, what tasks say, schedules."""
+
+from __future__ import annotations
+
+import pytest
+from trio.testing import wait_all_tasks_blocked
+
+from actors import Child, open_supervisor
+from pegasus.intake.priority import OWNER, PEOPLE, SCHEDULES, TASKS, is_owner, rank_of
+from pegasus.main_agent.courier import courier
+from pegasus.messages import ChannelInfo
+from pegasus.settings import Settings
+from pegasus.storage.messages import Accept, Accepted
+from pegasus.tasks import Notification, Notify
+
+CLI = ChannelInfo("cli", "main")
+ANN = ChannelInfo("telegram", "chat-7", "u1")
+
+
+def test_the_owner_goes_first_and_schedules_last():
+    assert OWNER < PEOPLE < TASKS < SCHEDULES
+
+
+@pytest.mark.parametrize(
+    ("owners", "expected"),
+    [
+        ([], False),
+        (["telegram"], True),
+        (["telegram:chat-7"], True),
+        (["telegram:u1"], True),
+        (["cli", "telegram:u1"], True),
+        (["telegram:u2"], False),
+        (["slack:u1"], False),
+        (["u1"], False),
+        (["Telegram"], False),
+    ],
+)
+def test_owners_are_named_by_type_space_or_user(owners, expected):
+    assert is_owner(ANN, owners) is expected
+
+
+def test_an_entry_about_a_user_says_nothing_about_those_without_a_name():
+    assert not is_owner(ChannelInfo("telegram", "chat-8"), ["telegram:u1"])
+
+
+def test_a_channel_type_cannot_be_made_to_look_like_an_owner():
+    assert not is_owner(ChannelInfo("telegram:u1", "x"), ["telegram:u1"])
+
+
+def test_an_id_with_a_colon_can_be_named():
+    assert is_owner(ChannelInfo("web", "room:7"), ["web:room:7"])
+
+
+def test_without_a_setting_the_terminal_is_the_owners():
+    owners = Settings().agent.owners
+    assert (rank_of(CLI, owners), rank_of(ANN, owners)) == (OWNER, PEOPLE)
+
+
+async def test_what_a_task_says_has_the_rank_of_tasks():
+    accepted = []
+
+    async def journal(inbox):
+        async for asked in inbox:
+            accepted.append(asked)
+            asked.reply.send(Accepted(1, duplicate=False))
+
+    async with open_supervisor([Child("journal", journal)]) as supervisor:
+        await supervisor.start_child(Child("courier", courier, supervisor.ref("journal")))
+        await supervisor.ref("courier").ask(Notify, Notification("t1", 1, "completed", "done", {"ok": True}, {}))
+        await wait_all_tasks_blocked()
+    [asked] = accepted
+    assert isinstance(asked, Accept)
+    assert (asked.lane, asked.rank) == ("main", TASKS)

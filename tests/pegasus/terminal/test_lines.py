@@ -1,0 +1,335 @@
+"""A chat for pipes, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from pegasus.gateway.client import Accepted, Dropped, Offline
+from pegasus.intake.commands import CONTROL
+from pegasus.messages import ChannelInfo, OutboundMessage, Typing
+from pegasus.terminal.lines import ANSWERED_AT_ONCE, ANSWERED_SECONDS, AWAY_SECONDS, DOUBT_SECONDS, LineChat, Turn
+from pegasus.terminal.talk import Gone
+
+CHANNEL = ChannelInfo("cli", "main")
+BEGIN, END = Typing(CHANNEL, True), Typing(CHANNEL, False)
+ACCEPTED = Accepted("m-1")
+ANSWER = OutboundMessage("answer", CHANNEL, 1)
+
+
+# ------------------------------------------------------------------ turns, pure
+
+
+def over_after(text, *events):
+    turn = Turn(text)
+    for event in events:
+        turn.hear(event)
+    return turn.over
+
+
+@pytest.mark.parametrize(
+    ("text", "events", "over"),
+    [
+        ("hello", [], False),
+        ("hello", [ACCEPTED], False),
+        ("hello", [ACCEPTED, BEGIN], False),
+        ("hello", [ACCEPTED, BEGIN, ANSWER], False),
+        ("hello", [ACCEPTED, BEGIN, ANSWER, END], True),
+        ("hello", [ACCEPTED, BEGIN, END], True),
+        ("hello", [BEGIN, ACCEPTED, END], True),
+        ("hello", [BEGIN, END], False),
+        ("hello", [BEGIN, END, ACCEPTED], True),
+        ("hello", [ACCEPTED, ANSWER], False),
+        ("hello", [ACCEPTED, END], False),
+        ("hello", [Dropped("m-1", "bad_frame", "no")], True),
+        ("/status", [ACCEPTED], False),
+        ("/status", [ACCEPTED, ANSWER], True),
+        ("/HELP me", [ACCEPTED, ANSWER], True),
+        ("/status", [ANSWER, ACCEPTED], True),
+        ("/status", [BEGIN, ACCEPTED, ANSWER], False),
+        ("/new", [ACCEPTED, ANSWER], False),
+        ("/new", [ACCEPTED, BEGIN, ANSWER, END], True),
+        ("hello", [ACCEPTED, BEGIN, Offline("x", 1.0)], False),
+    ],
+)
+def test_when_a_turn_is_over(text, events, over):
+    assert over_after(text, *events) is over
+
+
+def test_only_an_accepted_turn_nobody_thinks_about_is_in_doubt():
+    turn = Turn("hello")
+    assert not turn.in_doubt
+    turn.hear(ACCEPTED)
+    assert turn.in_doubt
+    turn.hear(BEGIN)
+    assert not turn.in_doubt
+    turn.hear(Offline("x", 1.0))
+    assert turn.in_doubt
+    turn.presume_over()
+    assert turn.over
+
+
+# ------------------------------------------------------------------ the chat
+
+
+class Rig:
+    """A LineChat with what it wrote and complained."""
+
+    def __init__(self, talk):
+        self.talk = talk
+        self.out: list[str] = []
+        self.complaints: list[str] = []
+        self.broken = False
+        self.end = None
+
+    async def write(self, text):
+        await trio.lowlevel.checkpoint()
+        if self.broken:
+            raise BrokenPipeError
+        self.out.append(text)
+
+    async def run(self, *lines, most=1000):
+        return await LineChat(self.talk, self.write, self.complaints.append, most=most).run(Each(lines, self.end))
+
+
+class Each:
+    """The lines, one after the other; then `end` is waited for, if one is given."""
+
+    def __init__(self, lines, end=None):
+        self._lines = iter(lines)
+        self._end = end
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        await trio.lowlevel.checkpoint()
+        for line in self._lines:
+            return line
+        if self._end is not None:
+            await self._end.wait()
+        raise StopAsyncIteration
+
+
+@pytest.fixture
+def rig(talk):
+    talk.online()
+    return Rig(talk)
+
+
+def answering(talk, *, silent=False):
+    def answer(text):
+        talk.accept()
+        talk.thinking(True)
+        if not silent:
+            talk.reply(f"You said {text}")
+        talk.thinking(False)
+
+    talk.on_send = answer
+
+
+async def test_each_line_is_a_message_and_each_reply_a_line(rig, autojump_clock):
+    answering(rig.talk)
+    assert await rig.run("one", "two") == 0
+    assert rig.talk.sent == ["one", "two"]
+    assert rig.out == ["You said one\n", "You said two\n"]
+
+
+async def test_a_turn_that_ends_in_silence_is_a_turn(rig, autojump_clock):
+    answering(rig.talk, silent=True)
+    assert await rig.run("one", "two") == 0
+    assert rig.out == []
+    assert rig.talk.sent == ["one", "two"]
+
+
+async def test_a_message_waits_for_the_end_of_the_turn_before(rig, autojump_clock):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.run, "one", "two")
+        await rig.talk.wait_sent(1)
+        rig.talk.accept()
+        rig.talk.thinking(True)
+        rig.talk.reply("more to come")
+        await trio.sleep(3600)
+        assert rig.talk.sent == ["one"]
+        rig.talk.thinking(False)
+        await rig.talk.wait_sent(2)
+        nursery.cancel_scope.cancel()
+
+
+async def test_empty_lines_are_no_messages(rig, autojump_clock):
+    answering(rig.talk)
+    assert await rig.run("", "  ", "one") == 0
+    assert rig.talk.sent == ["one"]
+
+
+async def test_exit_ends_the_input(rig, autojump_clock):
+    answering(rig.talk)
+    assert await rig.run("one", "/exit", "two") == 0
+    assert rig.talk.sent == ["one"]
+
+
+async def test_a_reply_between_the_turns_is_written_when_it_comes(rig, autojump_clock):
+    rig.end = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.run)
+        rig.talk.reply("by the way")
+        await trio.testing.wait_all_tasks_blocked()
+        assert rig.out == ["by the way\n"]
+        rig.end.set()
+
+
+async def test_a_line_the_gateway_would_not_take_is_not_sent_and_told(rig, autojump_clock):
+    answering(rig.talk)
+    assert await rig.run("x" * 5000, "one", most=3000) == 1
+    assert rig.talk.sent == ["one"]
+    assert len(rig.complaints) == 1
+    assert rig.complaints[0].startswith("line 1 was not taken")
+
+
+async def test_a_line_the_gateway_did_not_take_is_told_and_the_rest_goes_on(rig, autojump_clock):
+    def refuse_first(text):
+        if text == "one":
+            rig.talk.tell(Dropped("m-1", "bad_frame", "not like this"))
+        else:
+            rig.talk.accept()
+            rig.talk.thinking(True)
+            rig.talk.thinking(False)
+
+    rig.talk.on_send = refuse_first
+    assert await rig.run("one", "two") == 1
+    assert rig.complaints == ["line 1 was not taken: not like this (bad_frame)"]
+    assert rig.talk.sent == ["one", "two"]
+
+
+async def test_a_reader_that_left_ends_the_chat_quietly(rig, autojump_clock):
+    answering(rig.talk)
+    rig.broken = True
+    assert await rig.run("one", "two") == 0
+    assert rig.talk.sent == ["one"]
+    assert rig.complaints == []
+
+
+async def test_without_a_daemon_nothing_is_read(talk, autojump_clock):
+    talk.offline("no daemon is running")
+    rig = Rig(talk)
+    with pytest.raises(Gone, match="no daemon is running"):
+        await rig.run("one")
+    assert talk.sent == []
+
+
+async def test_a_wrong_token_later_ends_the_chat(rig, autojump_clock):
+    rig.talk.on_send = lambda text: rig.talk.offline("unauthorized: wrong token", None)
+    with pytest.raises(Gone, match="wrong token"):
+        await rig.run("one")
+
+
+async def test_a_daemon_that_stays_away_ends_the_chat(rig, autojump_clock):
+    rig.talk.on_send = lambda text: rig.talk.offline("closed", 1.0)
+    start = trio.current_time()
+    with pytest.raises(Gone, match="has not come back"):
+        await rig.run("one")
+    assert trio.current_time() - start == pytest.approx(AWAY_SECONDS)
+
+
+async def test_attempts_that_fail_do_not_prolong_the_wait_for_the_daemon(rig, autojump_clock):
+    async def failing():
+        for _ in range(100):
+            rig.talk.offline("closed", 1.0)
+            await trio.sleep(1)
+
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(failing)
+        with pytest.raises(Gone):
+            await rig.run("one")
+        nursery.cancel_scope.cancel()
+    assert trio.current_time() - start == pytest.approx(AWAY_SECONDS)
+
+
+async def test_a_daemon_that_comes_back_and_thinks_on_is_waited_for(rig, autojump_clock):
+    async def restart():
+        await rig.talk.wait_sent(1)
+        rig.talk.accept()
+        rig.talk.offline()
+        await trio.sleep(AWAY_SECONDS - 1)
+        rig.talk.online()
+        rig.talk.thinking(True)
+        await trio.sleep(10 * DOUBT_SECONDS)
+        rig.talk.reply("at last")
+        rig.talk.thinking(False)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(restart)
+        assert await rig.run("one") == 0
+    assert rig.out == ["at last\n"]
+
+
+async def test_a_turn_whose_end_was_missed_is_over_after_a_while(rig, autojump_clock):
+    async def cut():
+        await rig.talk.wait_sent(1)
+        rig.talk.accept()
+        rig.talk.thinking(True)
+        rig.talk.offline()
+        rig.talk.online()
+
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cut)
+        assert await rig.run("one") == 0
+    assert trio.current_time() - start == pytest.approx(DOUBT_SECONDS)
+
+
+async def test_a_turn_whose_end_was_missed_but_whose_reply_came_is_over_soon(rig, autojump_clock):
+    async def cut():
+        await rig.talk.wait_sent(1)
+        rig.talk.accept()
+        rig.talk.thinking(True)
+        rig.talk.offline()
+        rig.talk.online()
+        rig.talk.reply("here")
+
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cut)
+        assert await rig.run("one") == 0
+    assert trio.current_time() - start == pytest.approx(ANSWERED_SECONDS)
+
+
+async def test_without_a_lost_connection_there_is_no_hurry(rig, autojump_clock):
+    """An accepted message may wait for hours behind others."""
+
+    async def busy():
+        await rig.talk.wait_sent(1)
+        rig.talk.accept()
+        await trio.sleep(7200)
+        rig.talk.thinking(True)
+        rig.talk.thinking(False)
+
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(busy)
+        assert await rig.run("one") == 0
+    assert trio.current_time() - start == pytest.approx(7200)
+
+
+async def test_a_doubt_does_not_outlive_its_turn(rig, autojump_clock):
+    async def cut_then_busy():
+        await rig.talk.wait_sent(1)
+        rig.talk.accept()
+        rig.talk.offline()
+        rig.talk.online()
+        await rig.talk.wait_sent(2)
+        rig.talk.accept()
+        await trio.sleep(7200)
+        rig.talk.reply("two")
+        rig.talk.thinking(True)
+        rig.talk.thinking(False)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cut_then_busy)
+        assert await rig.run("one", "two") == 0
+    assert rig.out == ["two\n"]
+
+
+def test_the_commands_that_are_answered_at_once_are_those_that_pass_the_queue():
+    assert ANSWERED_AT_ONCE == CONTROL

@@ -1,0 +1,46 @@
+import time
+
+import pytest
+
+from pegasus.formatting import format_duration, format_time, plural, truncate
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.04, "0.0 s"), (9.94, "9.9 s"), (59, "59 s"), (90, "1.5 min"), (7200, "2.0 h"), (1e6, "11.6 d")],
+)
+def test_spans(seconds, words):
+    assert format_duration(seconds) == words
+
+
+@pytest.mark.parametrize(("n", "words"), [(0, "0 entries"), (1, "1 entry"), (2, "2 entries"), (1204, "1,204 entries")])
+def test_counts(n, words):
+    assert plural(n, "entry", "entries") == words
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [
+        (1_772_029_800_999, "2026-02-25 14:30:00"),
+        (-1, "1970-01-01 00:00:00"),
+        (2**70, "9999-12-31 23:59:59"),
+    ],
+)
+def test_times(ms, words):
+    assert format_time(ms) == words
+
+
+def test_a_time_where_one_lives(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert format_time(1_772_029_800_999, local=True) == "2026-02-25 23:30:00"
+        assert format_time(2**70, local=True).startswith("10000-01-01 08:59")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize(("text", "words"), [(" a\n b ", "a b"), ("abc def", "abc …"), ("abcde", "abcde")])
+def test_excerpts(text, words):
+    assert truncate(text, 5) == words
