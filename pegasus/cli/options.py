@@ -10,7 +10,7 @@ import click
 
 from pegasus import __version__
 from pegasus.host import Home, resolve_home
-from pegasus.settings import Settings, Source, load_settings
+from pegasus.settings import Settings, SettingsSource, load_settings
 
 
 class Options:
@@ -27,11 +27,11 @@ class Options:
         """The home directory that is meant. Raises HomeError."""
         return resolve_home(self.home_name, self.profile)
 
-    def source(self, home: Home) -> Source:
+    def source(self, home: Home) -> SettingsSource:
         """Where the settings are to be read from."""
         named = self.config or os.environ.get("PEGASUS_CONFIG")
         overrides = self.overrides + ((f"log.level={self.log_level}",) if self.log_level else ())
-        return Source(Path(named).expanduser().absolute() if named else home.config, bool(named), overrides)
+        return SettingsSource(Path(named).expanduser().absolute() if named else home.config, bool(named), overrides)
 
     def load(self) -> tuple[Home, Settings]:
         """Home and settings. Raises HomeError, SettingsError."""

@@ -22,7 +22,7 @@ from pegasus.models.sizing import Sizer, text_size
 from pegasus.observe import get_logger
 
 if TYPE_CHECKING:
-    from pegasus.settings import Budget
+    from pegasus.settings import BudgetSettings
 
 MOST_UNSAVED: Final = 10_000
 """Records that are kept while the disk refuses them; then the oldest are counted, but not written any more."""
@@ -33,7 +33,7 @@ _log = get_logger("usage")
 class Books:
     """A Meter. clock: wall clock, ms. rng: makes the ids of records. loaded: set when `ledger` knows what was used before."""
 
-    def __init__(self, clock: Callable[[], int], rng: Random, budget: Budget, prices: Prices) -> None:
+    def __init__(self, clock: Callable[[], int], rng: Random, budget: BudgetSettings, prices: Prices) -> None:
         self._ledger = Ledger()
         self._uncounted: list[Record] = []
         self.sizer = Sizer()

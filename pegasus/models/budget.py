@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from pegasus.settings import Budget
+    from pegasus.settings import BudgetSettings
 
 SCOPES: Final = ("daily", "monthly", "task", "channel_daily")
 
 
-def is_limited(budget: Budget) -> bool:
+def is_limited(budget: BudgetSettings) -> bool:
     """Whether any budget is set."""
     return any(getattr(budget, f"{scope}_cost") or getattr(budget, f"{scope}_tokens") for scope in SCOPES)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pegasus.models.base import Usage
 
 if TYPE_CHECKING:
-    from pegasus.settings import Price as PriceSettings
+    from pegasus.settings import PriceSettings
 
 READ_ON: Final = "2026-11-22"
 _MILLION: Final = 1_000_000

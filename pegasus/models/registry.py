@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from pegasus.models.sdk import Sdk
     from pegasus.models.sizing import Sizer
     from pegasus.models.tokens import TokenCounter
-    from pegasus.settings import Models as ModelSettings
-    from pegasus.settings import Provider as ProviderSettings
+    from pegasus.settings import ModelSettings, ProviderSettings
 
 
 class Models:

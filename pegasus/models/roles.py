@@ -21,8 +21,7 @@ _NEEDS_KEY: Final = frozenset({"anthropic", "openai", "gemini"})
 
 
 if TYPE_CHECKING:
-    from pegasus.settings import Models as ModelSettings
-    from pegasus.settings import Provider as ProviderSettings
+    from pegasus.settings import ModelSettings, ProviderSettings
 
 
 class ModelConfigError(ValueError):

@@ -10,7 +10,7 @@ from pegasus.observe import get_logger
 
 if TYPE_CHECKING:
     from pegasus.messages import ChannelInfo
-    from pegasus.settings import Route
+    from pegasus.settings import RouteSettings
 
 _log = get_logger("models")
 
@@ -24,7 +24,7 @@ class Facts(NamedTuple):
     tokens: int = 0
 
 
-def fits(route: Route, facts: Facts) -> bool:
+def fits(route: RouteSettings, facts: Facts) -> bool:
     """Whether all conditions of the rule hold."""
     return (
         route.role in ("", facts.role)
@@ -35,7 +35,7 @@ def fits(route: Route, facts: Facts) -> bool:
     )
 
 
-def choose(routes: Iterable[Route], facts: Facts) -> str | None:
+def choose(routes: Iterable[RouteSettings], facts: Facts) -> str | None:
     """The model of the first rule that fits, None if none does."""
     return next((route.model for route in routes if fits(route, facts)), None)
 
@@ -55,7 +55,7 @@ class RoutedModel:
         self,
         model: LanguageModel,
         role: str,
-        routes: Iterable[Route],
+        routes: Iterable[RouteSettings],
         model_of: Callable[[str], LanguageModel],
         size: Callable[[ModelRequest], int],
     ) -> None:

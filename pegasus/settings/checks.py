@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from pegasus.settings.errors import Problem, one_of
-from pegasus.settings.model import MODEL_ROLES, PROVIDER_TYPES, McpServer, Settings
+from pegasus.settings.errors import SettingsProblem, one_of
+from pegasus.settings.model import MODEL_ROLES, PROVIDER_TYPES, McpServerSettings, Settings
 
 Report = Callable[[str, str, str, str], None]
 """key path, found, allowed, hint."""
@@ -25,13 +25,13 @@ NOT_YET: Final = (
 """Nothing may look as if it worked: what a setting asks for and this version lacks is refused."""
 
 
-def check_settings(settings: Settings, known: set[str]) -> list[Problem]:
+def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]:
     """The problems of settings whose keys are all right one by one. known: key paths that already have one."""
-    problems: list[Problem] = []
+    problems: list[SettingsProblem] = []
 
     def report(key: str, found: str, allowed: str, hint: str = "") -> None:
         if key not in known:
-            problems.append(Problem(_origin(settings, key), key, found, allowed, hint))
+            problems.append(SettingsProblem(_origin(settings, key), key, found, allowed, hint))
 
     _check_hosts(settings, report)
     _check_providers(settings, report)
@@ -162,7 +162,7 @@ def _is_host(entry: str) -> bool:
 # ------------------------------------------------------------------ tool servers
 
 
-def _check_mcp(path: str, server: McpServer, report: Report) -> None:
+def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
     stdio, http = ("command", "args", "env", "cwd"), ("url", "headers", "auth")
     own, others = (stdio, http) if server.transport == "stdio" else (http, stdio)
     if not getattr(server, own[0]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 
-class Problem:
+class SettingsProblem:
     """One mistake. source: the file, environment variable or option; key: dotted key path ("" = the source as a whole).
 
     hint is one more sentence, or "".
@@ -32,7 +32,7 @@ class SettingsError(Exception):
 
     exit_code = 78
 
-    def __init__(self, problems: Iterable[Problem | str]) -> None:
+    def __init__(self, problems: Iterable[SettingsProblem | str]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pegasus.settings.errors import Problem
+from pegasus.settings.errors import SettingsProblem
 
 MAX_FILE_BYTES: Final = 1 << 20
 PREFIX: Final = "PEGASUS__"
@@ -52,26 +52,26 @@ def provider_layers(environ: Mapping[str, str]) -> list[Layer]:
     ]
 
 
-def environment_layers(environ: Mapping[str, str], problems: list[Problem]) -> list[Layer]:
+def environment_layers(environ: Mapping[str, str], problems: list[SettingsProblem]) -> list[Layer]:
     """One layer for each `PEGASUS__SECTION__KEY`."""
     layers = []
     for variable in sorted(name for name in environ if name[: len(PREFIX)].upper() == PREFIX):
         path = variable[len(PREFIX) :].split("__")
         if "" in path:
-            problems.append(Problem(variable, "", "an empty name between underscores", "PEGASUS__SECTION__KEY"))
+            problems.append(SettingsProblem(variable, "", "an empty name between underscores", "PEGASUS__SECTION__KEY"))
         else:
             layers.append(Layer(variable, _nested(path, Raw(environ[variable])), folded=True))
     return layers
 
 
-def override_layers(overrides: Iterable[str], problems: list[Problem]) -> list[Layer]:
+def override_layers(overrides: Iterable[str], problems: list[SettingsProblem]) -> list[Layer]:
     """One layer for each `section.key=value` of --set."""
     layers = []
     for override in overrides:
         key, equals, value = override.partition("=")
         path = [part.strip() for part in key.split(".")]
         if not equals or "" in path:
-            problems.append(Problem("--set", "", f'"{key}"', "section.key=value"))
+            problems.append(SettingsProblem("--set", "", f'"{key}"', "section.key=value"))
         else:
             layers.append(Layer("--set", _nested(path, Raw(value))))
     return layers
@@ -87,7 +87,7 @@ def _nested(path: list[str], value: Raw) -> Mapping[str, Any]:
 # ------------------------------------------------------------------ the file
 
 
-def file_layer(file: Path, *, required: bool, problems: list[Problem]) -> Layer | None:
+def file_layer(file: Path, *, required: bool, problems: list[SettingsProblem]) -> Layer | None:
     """What the file says; None where there is none or it cannot be read, which is then among the problems."""
     content = _content(file, required=required, problems=problems)
     if content is None:
@@ -103,34 +103,38 @@ def file_layer(file: Path, *, required: bool, problems: list[Problem]) -> Layer 
     return None
 
 
-def _content(file: Path, *, required: bool, problems: list[Problem]) -> str | None:
+def _content(file: Path, *, required: bool, problems: list[SettingsProblem]) -> str | None:
     try:
         with file.open("rb") as stream:
             data = stream.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            problems.append(Problem(str(file), "", f"more than {MAX_FILE_BYTES} bytes", "a smaller TOML file"))
+            problems.append(SettingsProblem(str(file), "", f"more than {MAX_FILE_BYTES} bytes", "a smaller TOML file"))
             return None
         return data.decode("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         if required:
             problems.append(
-                Problem(str(file), "", "no such file", "a TOML file, as --config or PEGASUS_CONFIG names it")
+                SettingsProblem(str(file), "", "no such file", "a TOML file, as --config or PEGASUS_CONFIG names it")
             )
     except IsADirectoryError:
-        problems.append(Problem(str(file), "", "a folder", "a TOML file"))
+        problems.append(SettingsProblem(str(file), "", "a folder", "a TOML file"))
     except UnicodeDecodeError as error:
-        problems.append(Problem(str(file), "", f"a byte that is not UTF-8 at {error.start}", "a TOML file in UTF-8"))
+        problems.append(
+            SettingsProblem(str(file), "", f"a byte that is not UTF-8 at {error.start}", "a TOML file in UTF-8")
+        )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        problems.append(Problem(str(file), "", f"a file that cannot be read ({reason})", "a readable TOML file"))
+        problems.append(
+            SettingsProblem(str(file), "", f"a file that cannot be read ({reason})", "a readable TOML file")
+        )
     return None
 
 
-def _syntax(file: Path, message: str) -> Problem:
+def _syntax(file: Path, message: str) -> SettingsProblem:
     """The parser puts the place at the end: `Invalid value (at line 3, column 8)`."""
     match = re.fullmatch(r"(.*) \(at (.*)\)", message)
     found, place = match.groups() if match else (message, "")
-    return Problem(str(file), place, found[:1].lower() + found[1:], "TOML 1.0 (https://toml.io)")
+    return SettingsProblem(str(file), place, found[:1].lower() + found[1:], "TOML 1.0 (https://toml.io)")
 
 
 # ------------------------------------------------------------------ values outside a file

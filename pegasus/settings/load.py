@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from pegasus.settings.checks import check_settings
-from pegasus.settings.errors import Problem, SettingsError, closest
+from pegasus.settings.errors import SettingsError, SettingsProblem, closest
 from pegasus.settings.interpolate import Interpolated, InterpolationError, interpolate
 from pegasus.settings.layers import (
     Layer,
@@ -20,7 +20,7 @@ from pegasus.settings.layers import (
     provider_layers,
     toml_value,
 )
-from pegasus.settings.model import PROVIDER_TYPES, Settings, Source
+from pegasus.settings.model import PROVIDER_TYPES, Settings, SettingsSource
 from pegasus.settings.rules import RULE, Rule, SectionRule, TableRule, Unfit, is_clean
 
 Path = tuple[str, ...]
@@ -29,9 +29,9 @@ Tree = dict[str, Any]
 _MAX_NAME: Final = 64
 
 
-def load_settings(source: Source, environ: Mapping[str, str] = os.environ) -> Settings:
+def load_settings(source: SettingsSource, environ: Mapping[str, str] = os.environ) -> Settings:
     """The settings of a source and an environment. Raises SettingsError with everything that is wrong."""
-    problems: list[Problem] = []
+    problems: list[SettingsProblem] = []
     layers = provider_layers(environ)
     if source.file is not None and (layer := file_layer(source.file, required=source.required, problems=problems)):
         layers.append(layer)
@@ -100,7 +100,7 @@ def rules_of(cls: type[attrs.AttrsInstance]) -> Mapping[str, Rule | SectionRule]
 class _Reader:
     """Walks a layer along the classes, puts good values into `tree` and mistakes into `problems`."""
 
-    def __init__(self, environ: Mapping[str, str], problems: list[Problem]) -> None:
+    def __init__(self, environ: Mapping[str, str], problems: list[SettingsProblem]) -> None:
         self.environ = environ
         self.problems = problems
         self.tree: Tree = {}
@@ -128,7 +128,7 @@ class _Reader:
             key = _known_name(name, tree) if layer.folded else name
             if not (_is_model(key) if rule.models else _is_name(key)):
                 allowed = '"<provider>/<model>"' if rule.models else f"letters, digits, - and _, at most {_MAX_NAME}"
-                self.problems.append(Problem(layer.source, ".".join(path), f'the name "{key[:80]}"', allowed))
+                self.problems.append(SettingsProblem(layer.source, ".".join(path), f'the name "{key[:80]}"', allowed))
             else:
                 self.section(rule.cls, value, (*path, key), tree.setdefault(key, {}), layer)
 
@@ -144,9 +144,9 @@ class _Reader:
             tree[path[-1]] = rule.check(self._filled(rule, value))
             self.origins[".".join(path)] = layer.source
         except InterpolationError as error:
-            self.problems.append(Problem(layer.source, ".".join(path), error.found, error.allowed))
+            self.problems.append(SettingsProblem(layer.source, ".".join(path), error.found, error.allowed))
         except Unfit:
-            self.problems.append(Problem(layer.source, ".".join(path), describe(value, rule), rule.allowed))
+            self.problems.append(SettingsProblem(layer.source, ".".join(path), describe(value, rule), rule.allowed))
 
     def _filled(self, rule: Rule, value: object) -> object:
         """The value with its variables; a text that is not from a file, or has variables, may stand for another type."""
@@ -165,12 +165,12 @@ class _Reader:
             table = toml_value(table)
         if isinstance(table, Mapping):
             return list(table.items())
-        self.problems.append(Problem(layer.source, ".".join(path), describe(table), allowed))
+        self.problems.append(SettingsProblem(layer.source, ".".join(path), describe(table), allowed))
         return []
 
     def _unknown(self, path: Path, known: list[str], layer: Layer) -> None:
         hint = closest(path[-1], known)
-        self.problems.append(Problem(layer.source, ".".join(path), "an unknown key", ", ".join(known), hint))
+        self.problems.append(SettingsProblem(layer.source, ".".join(path), "an unknown key", ", ".join(known), hint))
 
 
 def describe(value: object, rule: Rule | None = None) -> str:

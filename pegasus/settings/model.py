@@ -28,7 +28,7 @@ MODEL_ROLES: Final = ("default", "subagent", "compact", "reflection")
 
 
 @attrs.frozen(eq=False, repr=False)
-class Run:
+class RunSettings:
     """The process."""
 
     shutdown_grace: float = number(
@@ -37,7 +37,7 @@ class Run:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Route:
+class RouteSettings:
     """A rule that sends some calls to another model: the first in the file whose conditions all hold counts. NAME is any name."""
 
     model: str = text("", 'which model then, as "<provider>/<model>"', filled=True)
@@ -49,7 +49,7 @@ class Route:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Models:
+class ModelSettings:
     """Which model thinks, as "<provider>/<model>". Roles not named fall back to default."""
 
     default: str = text(
@@ -65,11 +65,11 @@ class Models:
     choices: tuple[str, ...] = texts("what /model may choose; [] = any model of a provider that can be used")
     breaker_failures: int = whole(3, "failed calls in a row after which a model with fallbacks is left alone", least=1)
     breaker_pause: float = number(30.0, "seconds until it is tried again; doubled each time, up to 600", above=0)
-    routes: Mapping[str, Route] = attrs.field(factory=dict, metadata=sections(Route))
+    routes: Mapping[str, RouteSettings] = attrs.field(factory=dict, metadata=sections(RouteSettings))
 
 
 @attrs.frozen(eq=False, repr=False)
-class Provider:
+class ProviderSettings:
     """A service that runs models; NAME is what stands before the "/" in a model's name."""
 
     type: str = choice("", "the protocol it speaks; may be left out where NAME is one of these words", *PROVIDER_TYPES)
@@ -78,7 +78,7 @@ class Provider:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Budget:
+class BudgetSettings:
     """What may be spent on models, in US dollars and in tokens (in and out); 0 = no limit. Days and months are those of UTC."""
 
     daily_cost: float = number(0.0, "dollars a day", least=0)
@@ -92,7 +92,7 @@ class Budget:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Price:
+class PriceSettings:
     """What a model costs, where Pegasus does not know it or you pay another price: US dollars per million tokens."""
 
     input: float = number(0.0, "tokens of the prompt", least=0)
@@ -102,7 +102,7 @@ class Price:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Agent:
+class AgentSettings:
     """How the agent behaves."""
 
     speech: str = choice(
@@ -143,7 +143,7 @@ class Agent:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Tasks:
+class TaskSettings:
     """Background tasks."""
 
     max_active: int = whole(5, "tasks that work at the same time; more wait in order", least=1, most=1000)
@@ -160,7 +160,7 @@ class Tasks:
 
 
 @attrs.frozen(eq=False, repr=False)
-class WebSearch:
+class WebSearchSettings:
     """Who answers the tool web_search."""
 
     provider: str = choice("", '"" = nobody: the tool says so', "", "tavily", "brave", "duckduckgo", "searxng")
@@ -172,7 +172,7 @@ class WebSearch:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Tools:
+class ToolSettings:
     """What tools may do."""
 
     timeout: float = number(60.0, "seconds for one call", above=0, most=86400)
@@ -181,11 +181,11 @@ class Tools:
     allowed_hosts: tuple[str, ...] = texts(
         "host names, addresses and CIDR ranges that web tools may reach though they are not public"
     )
-    web_search: WebSearch = attrs.field(factory=WebSearch, metadata=section(WebSearch))
+    web_search: WebSearchSettings = attrs.field(factory=WebSearchSettings, metadata=section(WebSearchSettings))
 
 
 @attrs.frozen(eq=False, repr=False)
-class Session:
+class SessionSettings:
     """What the agent remembers of a conversation."""
 
     compact_threshold: float = number(
@@ -196,7 +196,7 @@ class Session:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Gateway:
+class GatewaySettings:
     """The WebSocket server."""
 
     host: str = text("127.0.0.1", "the address to listen on", filled=True)
@@ -208,7 +208,7 @@ class Gateway:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Http:
+class HttpSettings:
     """The HTTP server."""
 
     enabled: bool = flag(True, "the HTTP server is not in this version; the key means nothing yet")
@@ -218,31 +218,31 @@ class Http:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Channel:
+class ChannelSettings:
     """A way to reach people."""
 
     enabled: bool = flag(False, "whether this channel is open")
     allow_from: tuple[str, ...] = texts("user ids that are heard; [] = everybody who has the token")
 
 
-def _terminal() -> Channel:
-    return Channel(enabled=True)
+def _terminal() -> ChannelSettings:
+    return ChannelSettings(enabled=True)
 
 
 @attrs.frozen(eq=False, repr=False)
-class Channels:
+class ChannelsSettings:
     """The ways to reach people."""
 
-    cli: Channel = attrs.field(factory=_terminal, metadata=section(Channel))
-    telegram: Channel = attrs.field(factory=Channel, metadata=section(Channel))
-    slack: Channel = attrs.field(factory=Channel, metadata=section(Channel))
-    sms: Channel = attrs.field(factory=Channel, metadata=section(Channel))
-    web: Channel = attrs.field(factory=Channel, metadata=section(Channel))
-    api: Channel = attrs.field(factory=Channel, metadata=section(Channel))
+    cli: ChannelSettings = attrs.field(factory=_terminal, metadata=section(ChannelSettings))
+    telegram: ChannelSettings = attrs.field(factory=ChannelSettings, metadata=section(ChannelSettings))
+    slack: ChannelSettings = attrs.field(factory=ChannelSettings, metadata=section(ChannelSettings))
+    sms: ChannelSettings = attrs.field(factory=ChannelSettings, metadata=section(ChannelSettings))
+    web: ChannelSettings = attrs.field(factory=ChannelSettings, metadata=section(ChannelSettings))
+    api: ChannelSettings = attrs.field(factory=ChannelSettings, metadata=section(ChannelSettings))
 
 
 @attrs.frozen(eq=False, repr=False)
-class McpServer:
+class McpServerSettings:
     """A server of tools (Model Context Protocol)."""
 
     enabled: bool = flag(True, "false = defined, not used")
@@ -257,14 +257,14 @@ class McpServer:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Mcp:
+class McpSettings:
     """Servers of tools (Model Context Protocol)."""
 
-    servers: Mapping[str, McpServer] = attrs.field(factory=dict, metadata=sections(McpServer))
+    servers: Mapping[str, McpServerSettings] = attrs.field(factory=dict, metadata=sections(McpServerSettings))
 
 
 @attrs.frozen(eq=False, repr=False)
-class Log:
+class LogSettings:
     """Logs: on stderr and in logs/pegasus.log."""
 
     level: str = choice("info", "the least that is logged", "debug", "info", "warning", "error")
@@ -272,7 +272,7 @@ class Log:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Source:
+class SettingsSource:
     """Where settings were read from, to read them again. file: None = no file; required: it must exist.
 
     overrides: what --set said, "section.key=value" each.
@@ -283,8 +283,8 @@ class Source:
     overrides: tuple[str, ...] = ()
 
 
-def _standard_providers() -> Mapping[str, Provider]:
-    return {name: Provider(type=name) for name in PROVIDER_TYPES}
+def _standard_providers() -> Mapping[str, ProviderSettings]:
+    return {name: ProviderSettings(type=name) for name in PROVIDER_TYPES}
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -294,19 +294,21 @@ class Settings:
     origins: for each key path that was set, the file, variable or option that did. source: how to read them again.
     """
 
-    run: Run = attrs.field(factory=Run, metadata=section(Run))
-    models: Models = attrs.field(factory=Models, metadata=section(Models))
-    providers: Mapping[str, Provider] = attrs.field(factory=_standard_providers, metadata=sections(Provider))
-    budget: Budget = attrs.field(factory=Budget, metadata=section(Budget))
-    prices: Mapping[str, Price] = attrs.field(factory=dict, metadata=sections(Price, models=True))
-    agent: Agent = attrs.field(factory=Agent, metadata=section(Agent))
-    tasks: Tasks = attrs.field(factory=Tasks, metadata=section(Tasks))
-    tools: Tools = attrs.field(factory=Tools, metadata=section(Tools))
-    session: Session = attrs.field(factory=Session, metadata=section(Session))
-    gateway: Gateway = attrs.field(factory=Gateway, metadata=section(Gateway))
-    http: Http = attrs.field(factory=Http, metadata=section(Http))
-    channels: Channels = attrs.field(factory=Channels, metadata=section(Channels))
-    mcp: Mcp = attrs.field(factory=Mcp, metadata=section(Mcp))
-    log: Log = attrs.field(factory=Log, metadata=section(Log))
+    run: RunSettings = attrs.field(factory=RunSettings, metadata=section(RunSettings))
+    models: ModelSettings = attrs.field(factory=ModelSettings, metadata=section(ModelSettings))
+    providers: Mapping[str, ProviderSettings] = attrs.field(
+        factory=_standard_providers, metadata=sections(ProviderSettings)
+    )
+    budget: BudgetSettings = attrs.field(factory=BudgetSettings, metadata=section(BudgetSettings))
+    prices: Mapping[str, PriceSettings] = attrs.field(factory=dict, metadata=sections(PriceSettings, models=True))
+    agent: AgentSettings = attrs.field(factory=AgentSettings, metadata=section(AgentSettings))
+    tasks: TaskSettings = attrs.field(factory=TaskSettings, metadata=section(TaskSettings))
+    tools: ToolSettings = attrs.field(factory=ToolSettings, metadata=section(ToolSettings))
+    session: SessionSettings = attrs.field(factory=SessionSettings, metadata=section(SessionSettings))
+    gateway: GatewaySettings = attrs.field(factory=GatewaySettings, metadata=section(GatewaySettings))
+    http: HttpSettings = attrs.field(factory=HttpSettings, metadata=section(HttpSettings))
+    channels: ChannelsSettings = attrs.field(factory=ChannelsSettings, metadata=section(ChannelsSettings))
+    mcp: McpSettings = attrs.field(factory=McpSettings, metadata=section(McpSettings))
+    log: LogSettings = attrs.field(factory=LogSettings, metadata=section(LogSettings))
     origins: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
-    source: Source = attrs.field(factory=Source, kw_only=True)
+    source: SettingsSource = attrs.field(factory=SettingsSource, kw_only=True)

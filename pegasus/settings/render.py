@@ -11,7 +11,7 @@ import attrs
 from pegasus.settings.checks import NOT_YET
 from pegasus.settings.layers import PROVIDER_VARIABLES
 from pegasus.settings.load import leaves, rules_of
-from pegasus.settings.model import Provider, Settings
+from pegasus.settings.model import ProviderSettings, Settings
 from pegasus.settings.rules import Rule, SectionRule, TableRule
 
 MASK: Final = "***"
@@ -113,11 +113,11 @@ def _keys(cls: type[attrs.AttrsInstance]) -> list[tuple[str, Rule]]:
 
 def _provider_section(name: str) -> Iterator[str]:
     variables = {key: variable for variable, (provider, key) in PROVIDER_VARIABLES.items() if provider == name}
-    yield f"# {Provider.__doc__}"
+    yield f"# {ProviderSettings.__doc__}"
     yield f"[providers.{name}]"
     yield f'type = "{name}"'
     for key in ("api_key", "base_url"):
-        yield f"# {dict(_keys(Provider))[key].doc}"
+        yield f"# {dict(_keys(ProviderSettings))[key].doc}"
         yield f'{key} = "${{{variables[key]}:-}}"'
     yield ""
 

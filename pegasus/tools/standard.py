@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pegasus.memory import Memory
-from pegasus.settings import Tools
+from pegasus.settings import ToolSettings
 from pegasus.tools.base import Tool
 
 
-def standard_tools(settings: Tools, memory: Memory, clock: Callable[[], int]) -> tuple[Tool, ...]:
+def standard_tools(settings: ToolSettings, memory: Memory, clock: Callable[[], int]) -> tuple[Tool, ...]:
     """System, file, network, code, data and memory tools. clock: wall clock, ms since the epoch.
 
     Imports them, about 30 ms, so it is called when there are tasks and not before the daemon is ready.

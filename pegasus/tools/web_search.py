@@ -17,7 +17,7 @@ import attrs
 
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.settings import WebSearch
+from pegasus.settings import WebSearchSettings
 from pegasus.tools.addresses import AddressGuard, Resolve
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.fetch import Fetched, fetch
@@ -56,7 +56,7 @@ class _Service:
     read: Callable[[Fetched], Sequence[Mapping[str, Any]]]
 
 
-def web_search(settings: WebSearch, resolve: Resolve | None = None) -> Tool:
+def web_search(settings: WebSearchSettings, resolve: Resolve | None = None) -> Tool:
     """The tool `web_search(query, limit?)`. resolve: how host names are looked up, instead of the system's way."""
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
@@ -76,7 +76,7 @@ def web_search(settings: WebSearch, resolve: Resolve | None = None) -> Tool:
     return Tool(_SPEC, run, "network", Effect.PURE, more="Ask for fewer results with limit.")
 
 
-def _service(settings: WebSearch) -> tuple[_Service, str]:
+def _service(settings: WebSearchSettings) -> tuple[_Service, str]:
     """Who is asked, and where. Raises ToolError where nobody is set up."""
     if not settings.provider:
         raise ToolError(

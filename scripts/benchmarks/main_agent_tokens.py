@@ -18,8 +18,7 @@ import trio
 from benchmarks.report import Result
 from benchmarks.workplace import Workplace
 from pegasus.models import AssistantTurn, ModelRequest, Models, Turn, Usage, UserTurn
-from pegasus.settings import Models as ModelSettings
-from pegasus.settings import Provider
+from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import open_provider
 from pegasus.testing.provider_answer import Answer
 from pegasus.testing.provider_request import ProviderRequest
@@ -73,7 +72,7 @@ async def _converse(form: str, encoding: str, rounds: int) -> Sequence[Estimate]
 
     async with open_provider(script, keep=1) as server:
         url = server.url if form == "anthropic" else server.openai_url
-        settings = {form: Provider(type=form, api_key="key", base_url=url)}
+        settings = {form: ProviderSettings(type=form, api_key="key", base_url=url)}
         models = Models(ModelSettings(default=f"{form}/m"), settings, rng=random.Random(1))
         try:
             return await _talk(models, texts[0]["text"], [entry["text"] for entry in texts[2::2]])

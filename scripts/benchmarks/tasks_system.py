@@ -17,6 +17,7 @@ from actors import ActorInfo, Child, Inbox, Ref, Started, Supervisor, open_super
 from benchmarks.processes import BenchError
 from benchmarks.provider import Provider
 from benchmarks.wires import Wire
+from pegasus import settings as sections
 from pegasus.app.commons import AGENT, commons_of
 from pegasus.app.parts import Parts, Workshop
 from pegasus.app.tasks import task_child
@@ -35,7 +36,6 @@ from pegasus.models import (
     Usage,
 )
 from pegasus.settings import Settings
-from pegasus.settings import model as sections
 from pegasus.storage import FileDisk
 from pegasus.storage.disk import HANDOVER
 from pegasus.storage.journal import journal
@@ -117,10 +117,10 @@ def _has_tasks(info: ActorInfo) -> bool:
 def settings(*, recovery: str = "fail", max_queued: int = 100) -> Settings:
     """As many calls at once as tasks: else five tasks wait for each other's, which is what they are told to do."""
     return Settings(
-        tasks=sections.Tasks(
+        tasks=sections.TaskSettings(
             recovery=recovery, max_iterations=STEPS + 5, max_concurrent_tools=5, max_queued=max_queued
         ),
-        models=sections.Models(max_concurrent_calls=5),
+        models=sections.ModelSettings(max_concurrent_calls=5),
     )
 
 
@@ -162,8 +162,8 @@ class Prompt:
 
 def remote(server: Provider, wire: Wire) -> Models:
     """The real models room, with a provider on loopback."""
-    known = sections.Models(default="bench/steps", max_concurrent_calls=5)
-    bench = sections.Provider(type=wire.name, api_key="no-key", base_url=server.base_url(wire))
+    known = sections.ModelSettings(default="bench/steps", max_concurrent_calls=5)
+    bench = sections.ProviderSettings(type=wire.name, api_key="no-key", base_url=server.base_url(wire))
     return Models(known, {"bench": bench}, rng=Random(0))
 
 

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from pegasus.main_agent.compaction import opening
 from pegasus.memory import Memory, Written
-from pegasus.settings.model import Agent
+from pegasus.settings.model import AgentSettings
 from tests.simulation.thirty_days.life import Life
 from tests.simulation.thirty_days.verdict import Verdict
 
@@ -48,7 +48,7 @@ SHORT = {"talks": 1, "facts": 1}
 
 
 def test_an_agent_whose_thoughts_are_heard_is_found_out():
-    _, verdict = lived(1, **SHORT, agent=Agent(speech="direct"))
+    _, verdict = lived(1, **SHORT, agent=AgentSettings(speech="direct"))
     assert any("a private word" in wrong for wrong in verdict.wrong)
 
 

@@ -9,7 +9,7 @@ import trio
 
 from pegasus.app.tasks import _remembered
 from pegasus.models.base import ToolSpec
-from pegasus.settings import Models, Settings, Tasks, Tools
+from pegasus.settings import ModelSettings, Settings, TaskSettings, ToolSettings
 from pegasus.tasks import ListTasks, Submit, TaskError, TaskState, Wait
 from pegasus.tasks.waiting import is_up
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
@@ -38,19 +38,19 @@ async def outcome(world, task_id):
 
 async def test_max_iterations(autojump_clock):
     model = ScriptedModel(lambda request: say("", call("current_time", "t")))
-    async with opened(model, settings=Settings(tasks=Tasks(max_iterations=4))) as world:
+    async with opened(model, settings=Settings(tasks=TaskSettings(max_iterations=4))) as world:
         task = await outcome(world, await submit(world))
     assert task.error == "the task did not come to an end within 4 rounds of thinking"
     assert len(model.requests) == 4
 
 
 async def test_timeout(autojump_clock):
-    async with opened(ScriptedModel([Hang()]), settings=Settings(tasks=Tasks(timeout=7.0))) as world:
+    async with opened(ScriptedModel([Hang()]), settings=Settings(tasks=TaskSettings(timeout=7.0))) as world:
         assert (await outcome(world, await submit(world))).error == "the task took longer than 7 s"
 
 
 async def test_max_active_and_max_queued(autojump_clock):
-    settings = Settings(tasks=Tasks(max_active=1, max_queued=1))
+    settings = Settings(tasks=TaskSettings(max_active=1, max_queued=1))
     async with opened(ScriptedModel([Hang()]), settings=settings) as world:
         await submit(world)
         await submit(world)
@@ -80,7 +80,7 @@ async def test_max_concurrent_tools(autojump_clock, limit):
     together = Together()
     calls = say("", *(call("look", f"c{n}") for n in range(4)))
     model = ScriptedModel(lambda request: "ok" if len(request.turns) > 1 else calls)
-    settings = Settings(tasks=Tasks(max_concurrent_tools=limit))
+    settings = Settings(tasks=TaskSettings(max_concurrent_tools=limit))
     async with opened(model, settings=settings, tools=[make_tool("look", together)]) as world:
         await outcome(world, await submit(world))
     assert together.most == limit
@@ -89,7 +89,7 @@ async def test_max_concurrent_tools(autojump_clock, limit):
 @pytest.mark.parametrize("limit", [1, 2])
 async def test_max_concurrent_calls(autojump_clock, limit):
     model = ScriptedModel(lambda request: After(10, "ok"))
-    settings = Settings(models=Models(max_concurrent_calls=limit))
+    settings = Settings(models=ModelSettings(max_concurrent_calls=limit))
     async with opened(model, settings=settings) as world:
         ids = [await submit(world) for _ in range(4)]
         await trio.sleep(5)
@@ -104,7 +104,7 @@ async def test_the_timeout_of_tools_and_of_one_tool(autojump_clock):
 
     both = say("", call("slow", "a"), call("slower", "b"))
     model = ScriptedModel([both, "ok"])
-    settings = Settings(tools=Tools(timeout=3.0, timeouts={"slower": 8.0}))
+    settings = Settings(tools=ToolSettings(timeout=3.0, timeouts={"slower": 8.0}))
     tools = [make_tool("slow", hang), make_tool("slower", hang)]
     async with opened(model, settings=settings, tools=tools) as world:
         await outcome(world, await submit(world))
@@ -125,7 +125,7 @@ async def test_allowed_paths(autojump_clock, tmp_path, setting):
     paths = tuple(path if path == "/" else str(tmp_path / path) for path in setting)
     model = ScriptedModel([say("", call("look", "a")), "ok"])
     async with opened(
-        model, settings=Settings(tools=Tools(allowed_paths=paths)), tools=[make_tool("look", look)]
+        model, settings=Settings(tools=ToolSettings(allowed_paths=paths)), tools=[make_tool("look", look)]
     ) as world:
         await outcome(world, await submit(world))
     [allowed] = seen
@@ -134,7 +134,7 @@ async def test_allowed_paths(autojump_clock, tmp_path, setting):
 
 @pytest.mark.parametrize(("mode", "ends"), [("fail", TaskState.FAILED), ("resume", TaskState.COMPLETED)])
 async def test_recovery(autojump_clock, mode, ends):
-    settings = Settings(tasks=Tasks(recovery=mode))
+    settings = Settings(tasks=TaskSettings(recovery=mode))
     async with opened(ScriptedModel([Hang()]), settings=settings) as world:
         task_id = await submit(world)
     async with opened(ScriptedModel(lambda request: "ok"), settings=settings, disk=world.disk) as again:

@@ -9,7 +9,7 @@ import trio
 from pegasus.intake.submission import submit
 from pegasus.messages import InboundMessage, Media
 from pegasus.models.base import ModelError
-from pegasus.settings import Agent, Models, Session, Settings
+from pegasus.settings import AgentSettings, ModelSettings, SessionSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import ScriptedModel, call, reply, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
@@ -49,7 +49,7 @@ async def test_an_answer_that_was_cut_off_is_gone_on_with(autojump_clock):
 
 async def test_one_that_is_always_cut_off_ends_at_the_limit(autojump_clock):
     model = ScriptedModel(lambda request: say("and", stop_reason="length"))
-    async with open_world(model, settings=Settings(agent=Agent(max_thoughts=3))) as world:
+    async with open_world(model, settings=Settings(agent=AgentSettings(max_thoughts=3))) as world:
         await world.say("think hard")
         assert (await world.next_reply()).text.startswith("I thought 3 times")
     assert len(model.requests) == 3
@@ -130,7 +130,7 @@ async def test_a_picture_that_is_none_is_words(autojump_clock):
 
 async def test_five_megabytes_of_text_are_taken(autojump_clock):
     model = ScriptedModel([say("", reply("r", "long"))])
-    settings = Settings(models=Models(context_window=10_000_000))
+    settings = Settings(models=ModelSettings(context_window=10_000_000))
     async with open_world(model, settings=settings) as world:
         await world.say("word " * 1_000_000)
         assert (await world.next_reply()).text == "long"
@@ -140,7 +140,7 @@ async def test_five_megabytes_of_text_are_taken(autojump_clock):
 # ------------------------------------------------------------------ the window
 
 
-SMALL = Settings(models=Models(context_window=20_000), session=Session(compact_threshold=0.8))
+SMALL = Settings(models=ModelSettings(context_window=20_000), session=SessionSettings(compact_threshold=0.8))
 SUMMARY = "## Now\nwe count\n## People\ncli:main\n## Decisions and facts\nnone\n## Open\nnone"
 
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 import trio
 
-from pegasus.settings import Agent, Models, Settings
+from pegasus.settings import AgentSettings, ModelSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import ScriptedModel, reply, say
 from pegasus.testing.world import open_world
@@ -84,7 +84,7 @@ async def test_whatever_its_lines_say_of_themselves_the_next_message_is_answered
     disk.put("main/current.jsonl", content.encode())
     model = ScriptedModel(lambda request: say("", reply(f"r{len(request.turns)}", "here")))
     modes = ({}, {"when_busy": "interrupt"}, {"speech": "direct"})
-    settings = Settings(models=Models(context_window=20_000), agent=Agent(**random.choice(modes)))
+    settings = Settings(models=ModelSettings(context_window=20_000), agent=AgentSettings(**random.choice(modes)))
     async with open_world(model, disk=disk, settings=settings) as world:
         with trio.fail_after(100):
             for text in ("hello", "/stop", "/new", "hello again"):

@@ -4,7 +4,7 @@ import attrs
 import pytest
 import trio
 
-from pegasus.settings import Agent, Settings
+from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
 from tests.pegasus.conversation.test_projection import is_valid
@@ -14,7 +14,7 @@ LOOK = say("", call("current_time", "t"))
 
 
 def busy(mode, **more):
-    return Settings(agent=Agent(when_busy=mode, **more))
+    return Settings(agent=AgentSettings(when_busy=mode, **more))
 
 
 def texts(request):

@@ -4,13 +4,13 @@ import pytest
 import trio
 
 from pegasus.models.base import ModelResponse, ToolCall, Usage
-from pegasus.settings import Agent, Settings
+from pegasus.settings import AgentSettings, Settings
 from pegasus.storage.journal import FLUSH_AFTER
 from pegasus.testing.scripted import ScriptedModel, call, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world
 from tests.pegasus.main_agent.voices import SLACK
 
-DIRECT = Settings(agent=Agent(speech="direct"))
+DIRECT = Settings(agent=AgentSettings(speech="direct"))
 
 
 async def said(world, text, replies=1):

@@ -7,7 +7,7 @@ import trio
 from pegasus.app.parts import Workshop
 from pegasus.intake.submission import submit
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.settings import Agent, Models, Settings, Tools
+from pegasus.settings import AgentSettings, ModelSettings, Settings, ToolSettings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
@@ -18,7 +18,7 @@ ANN = ChannelInfo("slack", "#general", "ann", "thread:1")
 
 
 def busy(mode, **more):
-    return Settings(agent=Agent(when_busy=mode, **more))
+    return Settings(agent=AgentSettings(when_busy=mode, **more))
 
 
 def here(call_id, text):
@@ -92,7 +92,7 @@ async def test_a_message_that_joins_has_all_its_thoughts_and_replies(autojump_cl
 async def test_who_got_a_reply_gets_no_apology_at_the_limit(autojump_clock):
     first = say("", reply("r1", "one moment"), call("current_time", "t"))
     model = ScriptedModel(lambda request: LOOK if len(model.requests) > 1 else first)
-    async with open_world(model, settings=Settings(agent=Agent(max_thoughts=3))) as world:
+    async with open_world(model, settings=Settings(agent=AgentSettings(max_thoughts=3))) as world:
         await world.say("loop")
         await world.idle()
         await trio.sleep(1)
@@ -171,7 +171,7 @@ async def test_the_session_knows_which_message_it_was_and_whose(autojump_clock):
 
 async def test_no_more_replies_than_the_owner_allows(autojump_clock):
     model = ScriptedModel([say("", *(reply(f"r{n}", str(n)) for n in range(4))), say()])
-    async with open_world(model, settings=Settings(agent=Agent(max_replies=2))) as world:
+    async with open_world(model, settings=Settings(agent=AgentSettings(max_replies=2))) as world:
         await world.say("hi")
         await world.idle()
         await trio.sleep(1)
@@ -181,7 +181,7 @@ async def test_no_more_replies_than_the_owner_allows(autojump_clock):
 
 async def test_a_tool_has_the_time_that_the_settings_give_it(autojump_clock):
     model = ScriptedModel([say("", call("sleepy", "s1")), say()])
-    settings = Settings(tools=Tools(timeout=50.0, timeouts={"sleepy": 2.0}))
+    settings = Settings(tools=ToolSettings(timeout=50.0, timeouts={"sleepy": 2.0}))
     async with open_world(model, settings=settings) as world:
         add_sleepy(world.grown.make_faculties().tools)
         await world.say("hi")
@@ -216,7 +216,7 @@ async def test_a_summary_is_prepared_while_turns_go_on(autojump_clock, seconds, 
     summary = "## Now\nwe count\n## People\ncli:main\n## Decisions and facts\nnone\n## Open\nnone"
     compact = ScriptedModel(lambda request: After(seconds, say(summary)))
     model = ScriptedModel(lambda request: say("", reply(f"r{len(request.turns)}", "ok")))
-    settings = Settings(models=Models(context_window=20_000))
+    settings = Settings(models=ModelSettings(context_window=20_000))
     turns = []
     async with open_world(model, settings=settings, models={"compact": compact}) as world:
         while not world.session() or world.session()[0]["role"] != "system":

@@ -8,7 +8,7 @@ import trio
 
 from actors import ActorError, GaveUp
 from pegasus.messages import ChannelInfo
-from pegasus.settings import Agent, Settings
+from pegasus.settings import AgentSettings, Settings
 from pegasus.skills.catalog import LOOK_EVERY
 from pegasus.storage.messages import StorageError
 from pegasus.testing.memory_disk import MemoryDisk
@@ -211,7 +211,7 @@ async def test_a_skill_that_is_called_while_another_message_is_thought_about_doe
 ):
     write("fix", allowed_tools="reply")
     model = ScriptedModel([After(10, say("", reply("r", "first"))), say("", reply("r2", "second"))])
-    settings = Settings(agent=Agent(when_busy="steer"))
+    settings = Settings(agent=AgentSettings(when_busy="steer"))
     async with open_world(model, skills=[tmp_path], settings=settings) as world:
         await world.say("a long thing")
         await trio.sleep(1)

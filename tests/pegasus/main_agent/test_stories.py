@@ -9,7 +9,7 @@ import trio
 from actors import ActorError, GaveUp, Restarting
 from pegasus.messages import ChannelInfo
 from pegasus.models.base import ModelError, ModelResponse, ToolCall, Usage, UserTurn
-from pegasus.settings import Agent, Settings
+from pegasus.settings import AgentSettings, Settings
 from pegasus.storage.messages import StorageError
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel
@@ -576,7 +576,7 @@ async def test_the_index_of_memory_is_told_once_where_a_session_begins(autojump_
 
 async def test_the_set_of_tools_is_the_owners_choice(autojump_clock):
     model = ScriptedModel([thought("", ("memory_list", {})), thought()])
-    settings = Settings(agent=Agent(tools=("current_time", "task_*")))
+    settings = Settings(agent=AgentSettings(tools=("current_time", "task_*")))
     async with open_world(model, settings=settings) as world:
         await world.say("hi")
         await world.idle()

@@ -3,14 +3,14 @@
 import re
 
 from pegasus.messages import ChannelInfo
-from pegasus.settings import Settings, Tasks
+from pegasus.settings import Settings, TaskSettings
 from pegasus.tasks import ListTasks
 from pegasus.testing.scripted import call, say
 from pegasus.testing.world import FakeChannel
 from tests.pegasus.conversation.test_projection import is_valid
 
 SLACK = ChannelInfo("slack", "#general", "zhangsan", "thread:1")
-RESUME = Settings(tasks=Tasks(recovery="resume"))
+RESUME = Settings(tasks=TaskSettings(recovery="resume"))
 _LINE = re.compile(r"^\[channel: (\S+) \| id: (\S+)(?: \| thread: (\S+))?\]\n", re.MULTILINE)
 
 

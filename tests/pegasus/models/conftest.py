@@ -10,8 +10,7 @@ import pytest
 from trio.testing import MockClock
 
 from pegasus.models import AssistantTurn, LanguageModel, ModelRequest, ModelResponse, Models, ToolSpec, Turn, UserTurn
-from pegasus.settings import Models as ModelSettings
-from pegasus.settings import Provider
+from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
 
 KEY = "a-key-of-no-known-shape-0123"
@@ -22,10 +21,10 @@ REPLY = ToolSpec(
 )
 
 
-def provider_of(form: str, server: ProviderServer) -> Provider:
+def provider_of(form: str, server: ProviderServer) -> ProviderSettings:
     """The settings that point a provider type to this server."""
     url = server.url if form == "anthropic" else server.openai_url
-    return Provider(type=form, api_key=KEY, base_url=url)
+    return ProviderSettings(type=form, api_key=KEY, base_url=url)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import trio
 from pegasus.models import ModelError, Models
 from pegasus.models.breaker import LONGEST, Breaker
 from pegasus.models.fallback import PATIENCE, FallbackModel
-from pegasus.settings import Models as ModelSettings
+from pegasus.settings import ModelSettings
 from pegasus.testing.scripted import After, Hang, ScriptedModel, down, say
 from tests.pegasus.models.conftest import request
 

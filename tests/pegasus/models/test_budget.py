@@ -19,8 +19,7 @@ from pegasus.models.budget import Amount, Limit, dollars, refusal
 from pegasus.models.ledger import Record
 from pegasus.models.metering import MeteredModel
 from pegasus.models.prices import Prices
-from pegasus.settings import Budget
-from pegasus.settings import Price as PriceSettings
+from pegasus.settings import BudgetSettings, PriceSettings
 from pegasus.testing.scripted import After, ScriptedModel, down
 from tests.pegasus.models.conftest import request
 
@@ -40,7 +39,7 @@ class Clock:
 
 
 def books(clock=lambda: NOON, *records: Record, **budget: float) -> Books:
-    made = Books(clock, Random(1), Budget(**budget), PRICES)
+    made = Books(clock, Random(1), BudgetSettings(**budget), PRICES)
     made.load(records)
     return made
 
@@ -134,14 +133,14 @@ async def test_what_is_free_may_be_asked_when_the_money_is_spent(autojump_clock)
 
 
 async def test_without_a_budget_nothing_waits_for_the_files(autojump_clock) -> None:
-    kept = Books(lambda: NOON, Random(1), Budget(), PRICES)
+    kept = Books(lambda: NOON, Random(1), BudgetSettings(), PRICES)
     asked, scripted = model(kept)
     await asked.generate(small())
     assert len(scripted.requests) == 1
 
 
 async def test_with_a_budget_the_first_call_waits_until_the_files_are_read(autojump_clock) -> None:
-    kept = Books(lambda: NOON, Random(1), Budget(daily_cost=5.0), PRICES)
+    kept = Books(lambda: NOON, Random(1), BudgetSettings(daily_cost=5.0), PRICES)
     asked, scripted = model(kept)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(refused, asked)
@@ -247,7 +246,7 @@ async def test_other_settings_hold_from_the_next_call_on(autojump_clock) -> None
     kept = books(lambda: NOON, spent(4990), daily_tokens=5000)
     asked, _ = model(kept)
     await refused(asked)
-    kept.budget = Budget(daily_tokens=9000)
+    kept.budget = BudgetSettings(daily_tokens=9000)
     await asked.generate(small())
 
 

@@ -17,7 +17,7 @@ from pegasus.models.prices import READ_ON, known_price
 from pegasus.models.remote import MAX_RETRIES
 from pegasus.models.roles import DEFAULTS, OFFLINE, problems
 from pegasus.models.stops import _WORDS
-from pegasus.settings import PROVIDER_TYPES, Models, Source, load_settings
+from pegasus.settings import PROVIDER_TYPES, ModelSettings, SettingsSource, load_settings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
@@ -28,7 +28,7 @@ def test_the_examples_are_good_settings(example: str, tmp_path: Path) -> None:
     file = tmp_path / "pegasus.toml"
     file.write_text(example, encoding="utf-8")
     keys = {"ANTHROPIC_API_KEY": "key", "OPENAI_API_KEY": "key", "GEMINI_API_KEY": "key"}
-    settings = load_settings(Source(file), keys)
+    settings = load_settings(SettingsSource(file), keys)
     assert problems(settings.models, settings.providers) == []
 
 
@@ -40,8 +40,8 @@ def test_the_line_of_a_call_is_one() -> None:
 
 
 def test_the_numbers_of_breakers_are_the_real_ones() -> None:
-    assert f"`models.breaker_failures` ({Models().breaker_failures})" in PAGE
-    assert f"`models.breaker_pause` ({Models().breaker_pause:g} s)" in PAGE
+    assert f"`models.breaker_failures` ({ModelSettings().breaker_failures})" in PAGE
+    assert f"`models.breaker_pause` ({ModelSettings().breaker_pause:g} s)" in PAGE
     assert f"longer than {PATIENCE:g} seconds" in PAGE
     assert LONGEST == 600
 
@@ -53,8 +53,8 @@ def test_defaults_types_addresses_and_numbers_are_the_real_ones() -> None:
     assert all(f"| `{kind}` |" in PAGE for kind in PROVIDER_TYPES)
     assert all(f"`{url}`" in PAGE for url in BASE_URLS.values())
     assert f"up to {MAX_RETRIES + 1} attempts" in PAGE
-    assert f"`models.timeout` ({Models().timeout:g} s)" in PAGE
-    assert f"`models.max_concurrent_calls` ({Models().max_concurrent_calls})" in PAGE
+    assert f"`models.timeout` ({ModelSettings().timeout:g} s)" in PAGE
+    assert f"`models.max_concurrent_calls` ({ModelSettings().max_concurrent_calls})" in PAGE
 
 
 def test_the_bounds_of_pictures_and_files_are_the_real_ones() -> None:

@@ -20,8 +20,7 @@ from pegasus.models.ledger import Ledger, Record, read_record
 from pegasus.models.metering import MeteredModel
 from pegasus.models.prices import FREE, PRICES, Price, Prices, known_price
 from pegasus.models.usage_report import report, usage_text
-from pegasus.settings import Budget
-from pegasus.settings import Price as PriceSettings
+from pegasus.settings import BudgetSettings, PriceSettings
 from pegasus.storage.journal import journal
 from pegasus.storage.messages import ReadFile, StorageError
 from pegasus.testing.memory_disk import MemoryDisk
@@ -38,9 +37,9 @@ def wall_clock() -> int:
     return NOON + int(trio.current_time() * 1000)
 
 
-def books(seed: int = 1, *, clock=wall_clock, budget: Budget | None = None) -> Books:
+def books(seed: int = 1, *, clock=wall_clock, budget: BudgetSettings | None = None) -> Books:
     prices = Prices({"lab/priced": PriceSettings(input=1.0, output=10.0, cache_read=0.5)}, {"lab": "openai"})
-    return Books(clock, Random(seed), budget or Budget(), prices)
+    return Books(clock, Random(seed), budget or BudgetSettings(), prices)
 
 
 def metered(kept: Books, *script: object, name: str = "lab/priced") -> MeteredModel:
@@ -361,10 +360,10 @@ def test_memory_is_bounded() -> None:
 
 
 async def test_the_answer_to_usage(autojump_clock) -> None:
-    kept = books(budget=Budget(daily_cost=1.0, monthly_tokens=100_000))
+    kept = books(budget=BudgetSettings(daily_cost=1.0, monthly_tokens=100_000))
     kept.load([Record("a", NOON - DAY, "lab/priced", Usage(500_000, 10, 400_000), 0.25)])
     model = metered(kept, answer(1000, 100, 800), answer(2000, 50))
-    kept.budget = Budget(daily_cost=1.0)
+    kept.budget = BudgetSettings(daily_cost=1.0)
     await model.generate(request(label=Label(channel=SLACK, item=1)))
     await model.generate(request(label=Label(channel=ChannelInfo("cli", "main"), item=2)))
     text = usage_text(report(kept, SLACK))

@@ -11,17 +11,16 @@ import trio
 
 from pegasus.models import LanguageModel, ModelError, ModelResponse, Models
 from pegasus.models.fallback import FallbackModel
-from pegasus.settings import Models as ModelSettings
-from pegasus.settings import Provider
+from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
 from pegasus.testing.provider_answer import Answer, refuse
 from pegasus.testing.scripted import ScriptedModel, down, say
 from tests.pegasus.models.conftest import provider_of, request
 
-ANTHROPIC = {"anthropic": Provider(api_key="k")}
+ANTHROPIC = {"anthropic": ProviderSettings(api_key="k")}
 
 
-def models(settings: ModelSettings, providers: dict[str, Provider] | None = None) -> Models:
+def models(settings: ModelSettings, providers: dict[str, ProviderSettings] | None = None) -> Models:
     return Models(settings, providers or {}, rng=random.Random(1))
 
 
@@ -104,7 +103,10 @@ async def test_when_all_fail_the_error_is_the_first_ones_with_what_the_others_sa
 
 
 async def test_the_context_window_is_the_setting_or_what_is_known() -> None:
-    assert models(ModelSettings(default="openai/gpt-4o"), {"openai": Provider(api_key="k")}).context_window() == 128_000
+    assert (
+        models(ModelSettings(default="openai/gpt-4o"), {"openai": ProviderSettings(api_key="k")}).context_window()
+        == 128_000
+    )
     assert models(ModelSettings(context_window=5)).context_window("compact") == 5
 
 
@@ -119,7 +121,7 @@ async def test_an_sdk_that_cannot_be_imported_is_a_model_error(monkeypatch: pyte
 def test_nothing_heavy_is_imported_before_a_provider_is_used() -> None:
     """Start-up must not pay for an SDK, nor for what only remote models need."""
     code = (
-        "import sys, random, os; from pegasus.models import Models; from pegasus.settings import Models as S\n"
+        "import sys, random, os; from pegasus.models import Models; from pegasus.settings import ModelSettings as S\n"
         "Models(S(), {}, rng=random.Random(1)).get()\n"
         "heavy = {'anthropic', 'openai', 'httpx', 'httpx2', 'pydantic', 'asyncio', 'pegasus.models.remote'}\n"
         "print(sorted(heavy & set(sys.modules)))"
@@ -130,7 +132,8 @@ def test_nothing_heavy_is_imported_before_a_provider_is_used() -> None:
 
 def test_only_the_sdk_of_the_configured_provider_is_imported() -> None:
     code = (
-        "import sys, random, trio; from pegasus.models import Models; from pegasus.settings import Models as S, Provider\n"
+        "import sys, random, trio; from pegasus.models import Models\n"
+        "from pegasus.settings import ModelSettings as S, ProviderSettings as Provider\n"
         "made = Models(S(default='ollama/x', fallback=('anthropic/y',)), {'anthropic': Provider(api_key='k')}, rng=random.Random(1))\n"
         "made.get(); trio.run(made.warm_up); print(sorted({'anthropic', 'openai'} & set(sys.modules)))"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from pegasus.models.limits import context_window
 from pegasus.models.roles import ModelConfigError, default_spec, find_providers, problems, role_spec, split_spec
-from pegasus.settings import Models, Provider, Source, load_settings
+from pegasus.settings import ModelSettings, ProviderSettings, SettingsSource, load_settings
 
 
 def test_without_any_key_it_is_the_stand_in() -> None:
@@ -26,22 +26,22 @@ def test_without_any_key_it_is_the_stand_in() -> None:
     ],
 )
 def test_the_default_is_the_first_provider_with_a_key(env: dict[str, str], provider: str) -> None:
-    assert default_spec(find_providers(load_settings(Source(), env).providers)).startswith(provider + "/")
+    assert default_spec(find_providers(load_settings(SettingsSource(), env).providers)).startswith(provider + "/")
 
 
 def test_a_key_in_the_settings_counts_as_one() -> None:
-    providers = find_providers({"anthropic": Provider("anthropic", api_key="k")})
+    providers = find_providers({"anthropic": ProviderSettings("anthropic", api_key="k")})
     assert default_spec(providers).startswith("anthropic/")
 
 
 def test_roles_that_are_not_named_fall_back_to_default() -> None:
-    settings = Models(default="openai/a", compact="ollama/b")
+    settings = ModelSettings(default="openai/a", compact="ollama/b")
     specs = [role_spec(role, settings, find_providers({})) for role in ("default", "subagent", "compact", "reflection")]
     assert specs == ["openai/a", "openai/a", "ollama/b", "openai/a"]
 
 
 def test_a_model_may_be_named_where_a_role_is_expected() -> None:
-    assert role_spec("openai/x", Models(default="openai/a"), find_providers({})) == "openai/x"
+    assert role_spec("openai/x", ModelSettings(default="openai/a"), find_providers({})) == "openai/x"
 
 
 def test_a_model_id_may_have_slashes_of_its_own() -> None:
@@ -58,7 +58,7 @@ def test_what_a_section_leaves_out_is_of_the_environment_only_under_the_name_of_
         '[providers.corp]\ntype = "openai"\nbase_url = "http://elsewhere:1"\n'
     )
     keys = {"OPENAI_API_KEY": "o", "ANTHROPIC_API_KEY": "a", "OLLAMA_BASE_URL": "http://box:1"}
-    providers = find_providers(load_settings(Source(file), keys).providers)
+    providers = find_providers(load_settings(SettingsSource(file), keys).providers)
     assert (providers["openai"].api_key, providers["openai"].base_url) == ("o", "http://proxy:1")
     assert providers["anthropic"].api_key == ""
     assert providers["corp"].api_key == ""
@@ -68,20 +68,20 @@ def test_what_a_section_leaves_out_is_of_the_environment_only_under_the_name_of_
 @pytest.mark.parametrize(
     ("settings", "configured", "words"),
     [
-        (Models(default="gpt"), {}, ["models.default", '"gpt"', "<provider>/<model>"]),
-        (Models(default="openai/"), {}, ["models.default", "<provider>/<model>"]),
-        (Models(compact="nobody/x"), {}, ["models.compact", "nobody", "anthropic"]),
-        (Models(default="anthropic/x"), {}, ["models.default", "no key", "ANTHROPIC_API_KEY"]),
-        (Models(fallback=("offline/x", "openai/y")), {}, ["models.fallback[1]", "OPENAI_API_KEY"]),
-        (Models(default="a/x"), {"a": Provider("openai", "k", "localhost:1")}, ["providers.a.base_url", "http://"]),
-        (Models(default="a/x"), {"a": Provider("openai", "k", "http://:1")}, ["providers.a.base_url"]),
-        (Models(default="a/x"), {"a": Provider("openai", "two words")}, ["providers.a.api_key"]),
-        (Models(default="a/x"), {"a": Provider("openai", "schlüssel")}, ["providers.a.api_key"]),
-        (Models(), {"a": Provider()}, ["providers.a.type", "anthropic, openai, gemini, ollama, offline"]),
+        (ModelSettings(default="gpt"), {}, ["models.default", '"gpt"', "<provider>/<model>"]),
+        (ModelSettings(default="openai/"), {}, ["models.default", "<provider>/<model>"]),
+        (ModelSettings(compact="nobody/x"), {}, ["models.compact", "nobody", "anthropic"]),
+        (ModelSettings(default="anthropic/x"), {}, ["models.default", "no key", "ANTHROPIC_API_KEY"]),
+        (ModelSettings(fallback=("offline/x", "openai/y")), {}, ["models.fallback[1]", "OPENAI_API_KEY"]),
+        (ModelSettings(default="a/x"), {"a": ProviderSettings("openai", "k", "localhost:1")}, ["providers.a.base_url", "http://"]),
+        (ModelSettings(default="a/x"), {"a": ProviderSettings("openai", "k", "http://:1")}, ["providers.a.base_url"]),
+        (ModelSettings(default="a/x"), {"a": ProviderSettings("openai", "two words")}, ["providers.a.api_key"]),
+        (ModelSettings(default="a/x"), {"a": ProviderSettings("openai", "schlüssel")}, ["providers.a.api_key"]),
+        (ModelSettings(), {"a": ProviderSettings()}, ["providers.a.type", "anthropic, openai, gemini, ollama, offline"]),
     ],
 )  # fmt: skip
 def test_each_mistake_is_named_with_its_key(
-    settings: Models, configured: dict[str, Provider], words: list[str]
+    settings: ModelSettings, configured: dict[str, ProviderSettings], words: list[str]
 ) -> None:
     found = problems(settings, configured)
     assert len(found) == 1
@@ -90,14 +90,17 @@ def test_each_mistake_is_named_with_its_key(
 
 
 def test_good_settings_have_no_problems() -> None:
-    configured = {"lab": Provider("openai", base_url="http://localhost:1234/v1"), "gemini": Provider(api_key="k")}
-    settings = Models(default="lab/x", subagent="gemini/y", compact="ollama/z", fallback=("offline/stand-in",))
+    configured = {
+        "lab": ProviderSettings("openai", base_url="http://localhost:1234/v1"),
+        "gemini": ProviderSettings(api_key="k"),
+    }
+    settings = ModelSettings(default="lab/x", subagent="gemini/y", compact="ollama/z", fallback=("offline/stand-in",))
     assert problems(settings, configured) == []
 
 
 def test_a_secret_is_not_in_an_error() -> None:
     with pytest.raises(ModelConfigError) as caught:
-        split_spec("a/x", find_providers({"a": Provider("openai", "geheim nis")}), "models.default")
+        split_spec("a/x", find_providers({"a": ProviderSettings("openai", "geheim nis")}), "models.default")
     assert "geheim" not in str(caught.value)
 
 

@@ -11,8 +11,7 @@ from pegasus.models import LanguageModel, ModelConfigError, Models, UserTurn
 from pegasus.models.base import AssistantTurn, Image, Label, ToolCall, ToolResult
 from pegasus.models.routing import Facts, RoutedModel, choose
 from pegasus.models.sizing import Sizer, text_size
-from pegasus.settings import Models as ModelSettings
-from pegasus.settings import Route
+from pegasus.settings import ModelSettings, RouteSettings
 from pegasus.testing.scripted import ScriptedModel
 from tests.pegasus.models.conftest import REPLY, request
 
@@ -20,8 +19,8 @@ SLACK = ChannelInfo("slack", "C:1")
 PICTURE = UserTurn(text="look", images=(Image("image/png", "AAAA"),))
 
 
-def route(**conditions: object) -> Route:
-    return Route(model="lab/x", **conditions)
+def route(**conditions: object) -> RouteSettings:
+    return RouteSettings(model="lab/x", **conditions)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_all_conditions_must_hold(conditions, facts, fits) -> None:
 
 
 def test_the_first_rule_that_fits_counts() -> None:
-    rules = [Route("lab/never", role="compact"), Route("lab/first"), Route("lab/second")]
+    rules = [RouteSettings("lab/never", role="compact"), RouteSettings("lab/first"), RouteSettings("lab/second")]
     assert choose(rules, Facts()) == "lab/first"
     assert choose([], Facts()) is None
 
@@ -58,7 +57,7 @@ def test_the_first_rule_that_fits_counts() -> None:
 # ------------------------------------------------------------------ the wrapper
 
 
-def routed(*rules: Route, role: str = "default", size=len) -> tuple[RoutedModel, dict[str, LanguageModel]]:
+def routed(*rules: RouteSettings, role: str = "default", size=len) -> tuple[RoutedModel, dict[str, LanguageModel]]:
     others = {rule.model: ScriptedModel(lambda asked: "other", name=rule.model) for rule in rules}
     own = ScriptedModel(lambda asked: "own", name="lab/own")
     return RoutedModel(own, role, rules, others.__getitem__, size), others
@@ -69,7 +68,7 @@ async def ask(model: LanguageModel, *turns, **fields) -> str:
 
 
 async def test_a_picture_goes_to_the_model_that_can_see() -> None:
-    model, others = routed(Route("lab/eyes", media="image"))
+    model, others = routed(RouteSettings("lab/eyes", media="image"))
     assert await ask(model) == "own"
     assert await ask(model, PICTURE) == "other"
     assert await ask(model, PICTURE, AssistantTurn("seen"), UserTurn(text="and now?")) == "other"
@@ -78,7 +77,7 @@ async def test_a_picture_goes_to_the_model_that_can_see() -> None:
 
 
 async def test_the_channel_is_that_of_the_label() -> None:
-    model, _ = routed(Route("lab/x", channel="slack"))
+    model, _ = routed(RouteSettings("lab/x", channel="slack"))
     assert await ask(model, label=Label(channel=SLACK)) == "other"
     assert await ask(model, label=Label(channel=ChannelInfo("cli", "main"))) == "own"
 
@@ -87,8 +86,8 @@ async def test_size_is_only_measured_where_a_rule_asks_for_it() -> None:
     def never(asked):
         raise AssertionError
 
-    assert await ask(routed(Route("lab/x", media="image"), size=never)[0]) == "own"
-    assert await ask(routed(Route("lab/x", min_tokens=50), size=lambda asked: 50)[0]) == "other"
+    assert await ask(routed(RouteSettings("lab/x", media="image"), size=never)[0]) == "own"
+    assert await ask(routed(RouteSettings("lab/x", min_tokens=50), size=lambda asked: 50)[0]) == "other"
 
 
 def models(**settings: object) -> Models:
@@ -96,7 +95,7 @@ def models(**settings: object) -> Models:
 
 
 def test_rules_hold_for_roles_and_not_for_models_that_were_named() -> None:
-    made = models(routes={"all": Route("ollama/other")}, fallback=("ollama/own",))
+    made = models(routes={"all": RouteSettings("ollama/other")}, fallback=("ollama/own",))
     assert made.get().pick(request()).name == "ollama/other"
     assert made.get("compact").pick(request()).name == "ollama/other"
     assert made.get("ollama/own").name == "ollama/own"
@@ -105,7 +104,7 @@ def test_rules_hold_for_roles_and_not_for_models_that_were_named() -> None:
 
 def test_a_rule_with_a_model_that_cannot_be_used_is_told_before_any_call() -> None:
     with pytest.raises(ModelConfigError, match=r"models\.routes\.eyes\.model.*ANTHROPIC_API_KEY"):
-        models(routes={"eyes": Route("anthropic/x")}).get()
+        models(routes={"eyes": RouteSettings("anthropic/x")}).get()
 
 
 # ------------------------------------------------------------------ sizes

@@ -19,15 +19,14 @@ from pegasus.app.reload import CHOICE, Reloader
 from pegasus.host import Home
 from pegasus.models import ModelConfigError, Models
 from pegasus.models.choosing import model_command
-from pegasus.settings import Models as ModelSettings
-from pegasus.settings import Provider, Route, Settings
+from pegasus.settings import ModelSettings, ProviderSettings, RouteSettings, Settings
 from pegasus.storage import FileDisk, StorageError
 from pegasus.storage.journal import journal
 
-PROVIDERS = {"lab": Provider(type="openai", base_url="http://127.0.0.1:1/v1")}
+PROVIDERS = {"lab": ProviderSettings(type="openai", base_url="http://127.0.0.1:1/v1")}
 
 
-def models(settings: ModelSettings | None = None, **more: Provider) -> Models:
+def models(settings: ModelSettings | None = None, **more: ProviderSettings) -> Models:
     return Models(settings or ModelSettings(default="lab/a"), {**PROVIDERS, **more}, rng=random.Random(1))
 
 
@@ -57,7 +56,7 @@ def test_a_choice_takes_the_place_of_the_default_of_the_settings() -> None:
     ],
 )
 def test_what_cannot_work_is_refused_with_what_is_allowed(spec: str, says: str) -> None:
-    made = models(anthropic=Provider(api_key="k"))
+    made = models(anthropic=ProviderSettings(api_key="k"))
     with pytest.raises(ModelConfigError) as caught:
         made.choose(spec)
     assert says in str(caught.value)
@@ -77,8 +76,8 @@ def test_only_choices_of_the_settings_if_there_are_some() -> None:
 
 
 def test_the_list_has_the_models_of_the_settings_first_and_known_ones_of_usable_providers() -> None:
-    settings = ModelSettings(default="lab/a", fallback=("lab/f", "openai/x"), routes={"r": Route("lab/r")})
-    listed = models(settings, anthropic=Provider(api_key="k")).choices()
+    settings = ModelSettings(default="lab/a", fallback=("lab/f", "openai/x"), routes={"r": RouteSettings("lab/r")})
+    listed = models(settings, anthropic=ProviderSettings(api_key="k")).choices()
     assert listed[:3] == ("lab/a", "lab/f", "lab/r")
     assert "anthropic/claude-sonnet-5-5" in listed
     assert not [spec for spec in listed if spec.startswith(("openai/", "gemini/"))]

@@ -29,7 +29,7 @@ from pegasus.models import tokens as estimates
 from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.counting import ByProvider, ByTable, encoding_name, load_encoding, table_file
 from pegasus.models.tokens import Counter, Gauge, Size, text_size
-from pegasus.settings import Models as ModelSettings
+from pegasus.settings import ModelSettings
 from pegasus.testing.provider import ProviderServer
 from pegasus.testing.provider_answer import Answer
 from tests.pegasus.models.conftest import opened, provider_of, request

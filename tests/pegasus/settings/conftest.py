@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import pytest
 
-from pegasus.settings import Settings, SettingsError, Source, load_settings
+from pegasus.settings import Settings, SettingsError, SettingsSource, load_settings
 
 Load: TypeAlias = Callable[..., Settings]
 Mistakes: TypeAlias = Callable[..., list[str]]
@@ -22,7 +22,7 @@ def load(tmp_path: Path) -> Load:
         file = tmp_path / "pegasus.toml"
         if text is not None:
             file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return load_settings(Source(file, overrides=tuple(sets)), environ or {})
+        return load_settings(SettingsSource(file, overrides=tuple(sets)), environ or {})
 
     return load
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.settings import Settings, SettingsError, Source, load_settings
+from pegasus.settings import Settings, SettingsError, SettingsSource, load_settings
 from pegasus.settings.load import leaves
 from pegasus.settings.render import as_toml, effective
 
@@ -25,7 +25,7 @@ VALUES = st.recursive(
 )
 
 
-def loads(source: Source, environ: dict[str, str]) -> None:
+def loads(source: SettingsSource, environ: dict[str, str]) -> None:
     try:
         settings = load_settings(source, environ)
     except SettingsError as caught:
@@ -41,24 +41,24 @@ def loads(source: Source, environ: dict[str, str]) -> None:
 def test_any_values_in_a_file(values):
     with tempfile.NamedTemporaryFile(suffix=".toml") as file:
         Path(file.name).write_text("\n".join(f"{key} = {as_toml(value)}" for key, value in values.items()), "utf-8")
-        loads(Source(Path(file.name)), {"A": "1"})
+        loads(SettingsSource(Path(file.name)), {"A": "1"})
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_in_a_file(content):
     with tempfile.NamedTemporaryFile(suffix=".toml") as file:
         Path(file.name).write_bytes(content)
-        loads(Source(Path(file.name)), {})
+        loads(SettingsSource(Path(file.name)), {})
 
 
 @given(KEYS, TEXTS | VALUES.map(as_toml))
 def test_any_text_in_a_variable_or_option(key, text):
-    loads(Source(overrides=(f"{key}={text}",)), {})
-    loads(Source(), {"PEGASUS__" + key.replace(".", "__"): text})
+    loads(SettingsSource(overrides=(f"{key}={text}",)), {})
+    loads(SettingsSource(), {"PEGASUS__" + key.replace(".", "__"): text})
 
 
 def test_a_number_with_thousands_of_digits():
-    loads(Source(overrides=(f"gateway.port={'9' * 10000}",)), {})
+    loads(SettingsSource(overrides=(f"gateway.port={'9' * 10000}",)), {})
     with tempfile.NamedTemporaryFile(suffix=".toml") as file:
         Path(file.name).write_text(f"[gateway]\nport = {'9' * 10000}\n")
-        loads(Source(Path(file.name)), {})
+        loads(SettingsSource(Path(file.name)), {})

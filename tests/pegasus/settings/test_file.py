@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.settings import Settings, SettingsError, Source, changed_keys, load_settings
+from pegasus.settings import Settings, SettingsError, SettingsSource, changed_keys, load_settings
 
 GATEWAY = "host, port, token, allow_remote, allowed_origins, max_frame_bytes"
 SECTIONS = "run, models, providers, budget, prices, agent, tasks, tools, session, gateway, http, channels, mcp, log"
@@ -24,7 +24,7 @@ def test_an_empty_file_means_all_defaults(load):
 
 def test_a_file_that_was_named_must_exist(tmp_path):
     with pytest.raises(SettingsError, match=r"none\.toml: found no such file"):
-        load_settings(Source(tmp_path / "none.toml", required=True), {})
+        load_settings(SettingsSource(tmp_path / "none.toml", required=True), {})
 
 
 def test_values_of_every_type_arrive_in_their_own_type(load):
@@ -170,7 +170,7 @@ def test_a_huge_file_is_not_read(mistakes):
 
 def test_a_folder_in_place_of_the_file(tmp_path):
     with pytest.raises(SettingsError, match="found a folder; allowed: a TOML file"):
-        load_settings(Source(tmp_path), {})
+        load_settings(SettingsSource(tmp_path), {})
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -179,12 +179,12 @@ def test_a_file_without_permission(tmp_path):
     file.write_text("")
     file.chmod(0)
     with pytest.raises(SettingsError, match="cannot be read"):
-        load_settings(Source(file), {})
+        load_settings(SettingsSource(file), {})
 
 
 def test_a_path_that_no_system_has():
     with pytest.raises(SettingsError, match="cannot be read"):
-        load_settings(Source(Path("/tmp/\0")), {})
+        load_settings(SettingsSource(Path("/tmp/\0")), {})
 
 
 def test_a_long_value_is_shown_by_its_beginning(mistakes):

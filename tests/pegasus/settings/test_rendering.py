@@ -9,7 +9,7 @@ import pytest
 
 from pegasus.settings import Settings, changed_keys
 from pegasus.settings.load import leaves, rules_of
-from pegasus.settings.model import Channel, McpServer, Provider
+from pegasus.settings.model import ChannelSettings, McpServerSettings, ProviderSettings
 from pegasus.settings.render import _not_yet, as_toml, commented_file, effective
 from pegasus.settings.rules import SectionRule, TableRule
 
@@ -71,8 +71,14 @@ def test_values_that_are_no_defaults_say_where_they_come_from(load):
 
 def _sections() -> list[tuple[str, type, object]]:
     defaults = Settings()
-    found = [("providers.NAME", Provider, Provider()), ("mcp.servers.NAME", McpServer, McpServer())]
-    found += [("channels.cli", Channel, defaults.channels.cli), ("channels.telegram", Channel, Channel())]
+    found = [
+        ("providers.NAME", ProviderSettings, ProviderSettings()),
+        ("mcp.servers.NAME", McpServerSettings, McpServerSettings()),
+    ]
+    found += [
+        ("channels.cli", ChannelSettings, defaults.channels.cli),
+        ("channels.telegram", ChannelSettings, ChannelSettings()),
+    ]
     for name, rule in rules_of(Settings).items():
         if isinstance(rule, SectionRule) and name not in ("providers", "mcp", "channels"):
             found.append(_described(name, rule, getattr(defaults, name)))

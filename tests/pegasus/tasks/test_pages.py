@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from pegasus.events import Deliver
-from pegasus.settings import Models, Settings, Tasks
+from pegasus.settings import ModelSettings, Settings, TaskSettings
 from pegasus.tasks import AgentMessage
 from pegasus.tasks.cognition import reflector
 from pegasus.tasks.cognition.thinker import OWN_TOOLS
@@ -47,8 +47,8 @@ def test_what_can_be_said_to_the_agent():
 def test_limits_are_the_real_ones():
     settings, text = Settings(), page("agent")
     for section, prefix, names in (
-        (Tasks(), "tasks", ("max_active", "max_queued", "max_concurrent_tools", "max_iterations")),
-        (Models(), "models", ("max_concurrent_calls",)),
+        (TaskSettings(), "tasks", ("max_active", "max_queued", "max_concurrent_tools", "max_iterations")),
+        (ModelSettings(), "models", ("max_concurrent_calls",)),
     ):
         for name in names:
             assert f"`{prefix}.{name}` ({getattr(section, name)})" in text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.settings import Tools
+from pegasus.settings import ToolSettings
 from pegasus.tasks.types import BUILT_IN, load_types
 from pegasus.tools import collections, context
 from pegasus.tools.base import MAX_RESULT
@@ -16,7 +16,7 @@ from pegasus.tools.standard import standard_tools
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "tools.md").read_text("utf-8")
-TOOLS = {tool.name: tool for tool in standard_tools(Tools(), None, lambda: 0)}
+TOOLS = {tool.name: tool for tool in standard_tools(ToolSettings(), None, lambda: 0)}
 ROWS = {row[0]: row for row in re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \| (\w+) \| (\w+) \|$", PAGE, re.MULTILINE)}
 
 

@@ -10,7 +10,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.settings import Source, load_settings
+from pegasus.settings import SettingsSource, load_settings
 from pegasus.tools import ToolError
 from pegasus.tools import paths as paths_module
 from pegasus.tools.base import ToolContext
@@ -159,7 +159,7 @@ async def test_folders_of_the_settings_replace_the_workspace(workshop, workspace
 async def test_the_setting_reaches_the_tools(workshop, workspace, outside, tmp_path):
     """Trap T10: a sandbox that is configured and has no effect."""
     (tmp_path / "pegasus.toml").write_text(f"[tools]\nallowed_paths = ['{outside}', 'sub']")
-    work = workshop(workspace, load_settings(Source(tmp_path / "pegasus.toml"), {}).tools.allowed_paths)
+    work = workshop(workspace, load_settings(SettingsSource(tmp_path / "pegasus.toml"), {}).tools.allowed_paths)
     assert (await work("read_file", path=str(outside / "secret.txt")))["content"] == SECRET
     assert "outside" in await work.refused("write_file", path="mine.txt", content="x")
     (workspace / "sub").mkdir()

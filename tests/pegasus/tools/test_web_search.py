@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from pegasus.settings import WebSearch
+from pegasus.settings import WebSearchSettings
 from pegasus.tools.base import ToolContext, run_tool
 from pegasus.tools.web_search import web_search
 from tests.pegasus.tools.web import answer_of, open_web, redirect
@@ -78,7 +78,7 @@ async def web():
 @pytest.fixture
 def search(web):
     async def search(provider, query="trio", *, path=None, **arguments):
-        settings = WebSearch(provider=provider, api_key="key-1", base_url=path or web.url(""), max_results=3)
+        settings = WebSearchSettings(provider=provider, api_key="key-1", base_url=path or web.url(""), max_results=3)
         outcome = await run_tool(web_search(settings), {"query": query, **arguments}, 20.0, ToolContext())
         return outcome.content if outcome.failed else json.loads(outcome.content)
 
@@ -152,10 +152,10 @@ async def test_duckduckgo_without_results(web, search, page, outcome):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        (WebSearch(), "no search service is set up: the user chooses one by tools.web_search.provider"),
-        (WebSearch(provider="tavily"), "tavily needs a key: the user sets tools.web_search.api_key"),
-        (WebSearch(provider="brave"), "brave needs a key"),
-        (WebSearch(provider="searxng"), "searxng needs its address: the user sets tools.web_search.base_url"),
+        (WebSearchSettings(), "no search service is set up: the user chooses one by tools.web_search.provider"),
+        (WebSearchSettings(provider="tavily"), "tavily needs a key: the user sets tools.web_search.api_key"),
+        (WebSearchSettings(provider="brave"), "brave needs a key"),
+        (WebSearchSettings(provider="searxng"), "searxng needs its address: the user sets tools.web_search.base_url"),
     ],
 )
 async def test_what_is_not_set_up_says_how(settings, problem):

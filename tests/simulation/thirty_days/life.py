@@ -11,9 +11,9 @@ import attrs
 import trio
 
 from actors import ActorError
+from pegasus import settings
 from pegasus.messages import InboundMessage
-from pegasus.settings import Models, Session, Settings, Tasks
-from pegasus.settings import model as settings
+from pegasus.settings import ModelSettings, SessionSettings, Settings, TaskSettings
 from pegasus.storage.messages import LastSeq, StorageError
 from pegasus.tasks import ListTasks, TaskState
 from pegasus.testing.fake_channel import FakeChannel
@@ -36,7 +36,7 @@ class Life(Worlds):
 
     def __init__(self, random, agent=None, **options):
         self.story = Story(random, **options)
-        self.settings = agent or settings.Agent(when_busy=self.story.when_busy, burst_cap=self.story.burst_cap)
+        self.settings = agent or settings.AgentSettings(when_busy=self.story.when_busy, burst_cap=self.story.burst_cap)
         super().__init__(Machine(self.story.slow_disk), retry=0.5, owners=self.settings.owners)
         self.random = random
         self.plans = self.story.all
@@ -85,9 +85,9 @@ class Life(Worlds):
         settled = False
         chosen = Settings(
             agent=self.settings,
-            models=Models(context_window=WINDOW, max_concurrent_calls=50),
-            session=Session(compact_threshold=0.7),
-            tasks=Tasks(recovery=self.story.recovery, timeout=30 * DAY, max_active=50),
+            models=ModelSettings(context_window=WINDOW, max_concurrent_calls=50),
+            session=SessionSettings(compact_threshold=0.7),
+            tasks=TaskSettings(recovery=self.story.recovery, timeout=30 * DAY, max_active=50),
         )
         try:
             async with open_world(
