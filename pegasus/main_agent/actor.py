@@ -32,7 +32,7 @@ from pegasus.main_agent.working import Work, Worker
 from pegasus.main_agent.works import Works
 from pegasus.messages import ChannelInfo, Json, Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, Revoked, StorageError, Waiting
+from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Waiting
 
 _log = get_logger("main_agent")
 
@@ -124,7 +124,7 @@ class _Agent:
             prefer = None
             work = Work([item])
             running = self.running = _Running(work, trio.current_time())
-            self.session.begin(item.n)
+            self.session.replies = ()
             self._typing(item, active=True)
             try:
                 with running.scope:
@@ -135,9 +135,6 @@ class _Agent:
                     await self.journal.send(Done(done.n))
                     self.turns += 1
                     self._publish(done)
-            except Revoked:  # the disk refused it while we thought: its sender was told, and will send it again
-                self.session.take_back()
-                _log.warning("dropped a thought: the message could not be accepted", item=item.n)
             finally:
                 self.running = None
                 running.ended.set()
@@ -224,7 +221,7 @@ class _Agent:
 
     async def _answer(self, item: Item, text: str, purpose: str) -> None:
         post = answer_to(item, text, purpose)
-        await until_written(lambda: self.journal.ask(Commit, (), (post,), True, item.n), "a command's answer")
+        await until_written(lambda: self.journal.ask(Commit, (), (post,)), "a command's answer")
 
     async def _is_answered(self, item: Item) -> bool:
         [posted] = await until_written(

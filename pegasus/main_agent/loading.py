@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from actors import Ref
@@ -35,12 +33,9 @@ async def load_session(
     Raises StorageError if the file cannot be read.
     """
     content = await journal.ask(ReadFile, path)
-    with _uncollected(len(content)):
-        lines = read_lines(content)
-        entries, bad = _decode_all(lines)
-        del content, lines
-        if not bad and is_well_formed(entries):
-            return await _with_pictures(path, entries, journal)
+    entries, bad = _decode_all(read_lines(content))
+    if not bad and is_well_formed(entries):
+        return await _with_pictures(path, entries, journal)
     repaired = repair(entries, await _recorded(entries, journal, make_works, up), clock())
     for note in (*map(str, bad), *repaired.notes):
         _log.warning("repaired the session", path=path, what=note)
@@ -58,24 +53,6 @@ async def _with_pictures(path: str, entries: Sequence[Entry], journal: Ref[Journ
     pictures = Pictures()
     await pictures.load(journal, entries)
     return Session(path, entries, journal, pictures)
-
-
-LONG = 1 << 20
-"""Bytes of a session from which on reading it is worth a look at the collector."""
-
-
-@contextmanager
-def _uncollected(size: int) -> Iterator[None]:
-    """While a long session is read, the collector finds nothing and takes longer than the reading; and what was read stays."""
-    if size < LONG or not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 async def _recorded(

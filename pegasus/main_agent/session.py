@@ -8,7 +8,7 @@ from typing import TypeVar
 import attrs
 import trio
 
-from actors import Answer, Ref
+from actors import Ref
 from pegasus.conversation import Entry, Pictures, Projection, encode, unique_ids
 from pegasus.main_agent.progress import Next, Progress, is_closed_by, is_of, progress_from
 from pegasus.messages import OutboundMessage
@@ -22,7 +22,6 @@ from pegasus.storage import (
     Post,
     PostResult,
     ReplaceFile,
-    Revoked,
     StorageError,
 )
 
@@ -47,12 +46,6 @@ async def until_written(write: Callable[[], Awaitable[_T]], what: str) -> _T:
         pause = min(pause * 2, RETRY_LIMIT)
 
 
-async def _step_aside() -> None:
-    """Let a reply that is on disk pass through switchboard and gateway before what nobody waits for is done."""
-    for _ in range(3):
-        await trio.lowlevel.checkpoint()
-
-
 class Session:
     """One conversation, `path` below data/. What is in memory is what the file will hold; see `loading` for the start.
 
@@ -70,11 +63,9 @@ class Session:
         self.pictures = Pictures() if pictures is None else pictures
         self._journal = journal
         self.replies: tuple[OutboundMessage, ...] = ()
-        """What was said since `begin`."""
-        self._item: int | None = None
-        self._mark = 0
-        self._unconfirmed: list[Answer[tuple[PostResult, ...]]] = []
-        self._damaged = False
+        """The replies that were posted for the queue item being worked on; the caller empties it when the next one begins."""
+        self._unwritten = b""
+        """Lines of entries that are in memory but not in the file yet, because the disk refused them. Always written first."""
         self._start(entries)
 
     def _start(self, entries: Sequence[Entry]) -> None:
@@ -113,42 +104,34 @@ class Session:
 
     # ------------------------------------------------------------------ writing
 
-    def begin(self, item: int) -> None:
-        """What follows is about this item of the inbox: if that is taken back, `Revoked` is raised and nothing is kept."""
-        self._item, self._mark = item, len(self.entries)
-        self.replies = ()
-
-    def take_back(self) -> None:
-        """Forget what was said since `begin`: the item was taken back, and the journal has kept nothing of it either."""
-        self._start(self.entries[: self._mark])
-
     def own_ids(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         """The calls with ids that are unique in this session."""
         ids = unique_ids([call.id for call in calls], self._used_ids)
         return tuple(call if call.id == i else attrs.evolve(call, id=i) for call, i in zip(calls, ids, strict=True))
 
     async def add(self, *entries: Entry) -> None:
-        """Append without waiting for the disk: for what a restart can derive again (user lines, tool results)."""
-        lines = b"".join(map(encode, entries))
-        with trio.CancelScope(shield=True):
-            self._unconfirmed.append(await self._journal.request(Commit, ((self.path, lines),), (), False, self._item))
+        """Append what has happened already and cannot be undone: a user's message, the result of a tool call.
+
+        The entries are in memory at once and on disk on return. While the disk refuses, tries again. Cancelled while it
+        waits for the disk to recover: the entries stay in memory, and the next write puts them on disk before its own.
+        """
+        self._unwritten += b"".join(map(encode, entries))
         self._remember(entries)
+        await self.commit(())
 
     async def commit(self, entries: Sequence[Entry], posts: tuple[Post, ...] = ()) -> tuple[PostResult, ...]:
         """Append, then post, durably: on return all of it is on disk. While the disk refuses, tries again.
 
         Cancelled while it waits for the disk to recover: nothing of it has happened. Else it is not interrupted.
         """
-        lines = b"".join(map(encode, entries))
-        appends = ((self.path, lines),) if lines else ()
+        new_lines = b"".join(map(encode, entries))
 
         async def write() -> tuple[PostResult, ...]:
-            results = await self._journal.ask(Commit, appends, posts, True, self._item)
+            lines = self._unwritten + new_lines
+            results = await self._journal.ask(Commit, ((self.path, lines),) if lines else (), posts)
+            self._unwritten = b""
             self._remember(entries)
-            if posts:
-                self.replies += tuple(result for result in results if isinstance(result, OutboundMessage))
-                await _step_aside()
-            await self._confirm()
+            self.replies += tuple(result for result in results if isinstance(result, OutboundMessage))
             return results
 
         return await until_written(write, self.path)
@@ -161,16 +144,16 @@ class Session:
 
         async def write() -> str:
             name = await self._journal.ask(ArchiveName, self.path, at)
-            is_gone = not name and bool(self.entries)  # somebody has deleted the file
-            self._damaged = self._damaged or is_gone
-            await self._confirm()
-            if self._damaged or is_gone:
-                raise StorageError(f"{self.path} misses lines that could not be written")
+            if self._unwritten or (
+                self.entries and not name
+            ):  # the disk refused lines, or somebody has deleted the file
+                await self._journal.ask(ReplaceFile, self.path, b"".join(map(encode, self.entries)))
+                self._unwritten = b""
+                name = await self._journal.ask(ArchiveName, self.path, at)
             entries = tuple(begin(name))
             content = b"".join(map(encode, entries))
-            await self._journal.ask(Archive, self.path, content, at, self._item, name)
+            await self._journal.ask(lambda reply: Archive(reply, self.path, content, at, name=name))
             self._start(entries)
-            self._mark = len(self.entries)
             return name
 
         return await until_written(write, self.path)
@@ -181,21 +164,3 @@ class Session:
             if entry.item is not None:
                 self._starts[entry.item] = place
         self.entries.extend(entries)
-
-    async def _confirm(self) -> None:
-        """Look at what became of earlier lines; the journal works in order, so all of them are answered by now, or at once."""
-        answers, self._unconfirmed = self._unconfirmed, []
-        for answer in answers:
-            try:
-                await answer.fetch()
-            except StorageError:
-                self._damaged = True
-            except Revoked:
-                continue  # it is not in memory either
-        if self._damaged:
-            content = b"".join(map(encode, self.entries))
-            try:
-                await self._journal.ask(ReplaceFile, self.path, content)
-                self._damaged = False
-            except StorageError as error:
-                _log.error("a session file misses lines, will be rewritten", path=self.path, error=str(error))

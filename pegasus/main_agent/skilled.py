@@ -156,9 +156,8 @@ class Skilled:
         """Make a task of a forked skill that a person has called, tell them, and end the item; its user entry is there.
 
         An inline one that has a problem ends there, too. After a crash the same again makes no second task and no second answer.
-        now: wall clock, ms. Raises Revoked, before anything has begun.
+        now: wall clock, ms.
         """
-        await session.commit(())  # what was asked is on disk before anything is done about it
         context = ToolContext(key=post_key(item.n, NOTE), origin=item.message.channel)
         metadata: dict[str, Json] = {"type": NOTE, "ends": True}
         name = invocation.skill.name

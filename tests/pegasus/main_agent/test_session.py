@@ -7,7 +7,6 @@ import trio
 
 from pegasus.conversation.entry import Entry
 from pegasus.main_agent.session import Session
-from pegasus.storage.writing import OWED_BYTES
 from pegasus.testing.memory_disk import MemoryDisk
 from tests.pegasus.storage.conftest import run_journal
 
@@ -17,21 +16,56 @@ ENDLESS = 1 << 60
 
 @pytest.mark.parametrize("operation", range(1, 9))
 async def test_lines_that_were_refused_are_in_the_archive_whatever_the_disk_refuses_next(autojump_clock, operation):
-    """So many that the journal could not keep them until the disk takes something again."""
+    """A cancelled write leaves them in memory only; the next write makes up for it."""
     disk = MemoryDisk()
     async with run_journal(disk) as journal:
         session = Session(PATH, (), journal.ref)
         await session.commit((Entry(1, "user", "first"),))
         disk.fail(times=ENDLESS)
-        await session.add(Entry(2, "assistant", "kept"))
-        await trio.sleep(0.1)
-        await session.add(Entry(3, "user", "refused" + "x" * OWED_BYTES))
+        with trio.move_on_after(60) as refused:
+            await session.add(Entry(2, "tool", "refused", call_id="c"))
+        assert refused.cancelled_caught
         disk.files.end_faults()
         disk.fail(operation)
         name = await session.restart(lambda archived: (Entry(4, "system", f"after {archived}"),), 5)
         assert [entry.content for entry in session.entries] == [f"after {name}"]
     lines = disk.survivor().content(f"main/{name}").splitlines()
-    assert [json.loads(line)["content"].rstrip("x") for line in lines] == ["first", "kept", "refused"]
+    assert [json.loads(line)["content"] for line in lines] == ["first", "refused"]
+
+
+async def test_lines_that_were_refused_come_before_what_is_written_next(autojump_clock):
+    disk = MemoryDisk()
+    async with run_journal(disk) as journal:
+        session = Session(PATH, (), journal.ref)
+        disk.fail(times=ENDLESS)
+        with trio.move_on_after(60):
+            await session.add(Entry(1, "user", "refused"))
+        with trio.move_on_after(60):
+            await session.commit((Entry(2, "assistant", "never happened"),))
+        disk.files.end_faults()
+        await session.commit((Entry(3, "assistant", "second"),))
+        assert [entry.content for entry in session.entries] == ["refused", "second"]
+    lines = disk.survivor().content(PATH).splitlines()
+    assert [json.loads(line)["content"] for line in lines] == ["refused", "second"]
+
+
+async def test_the_opening_names_its_own_archive_when_another_one_of_that_second_is_made_meanwhile(autojump_clock):
+    disk = MemoryDisk()
+    async with run_journal(disk) as journal:
+        session = Session(PATH, (), journal.ref)
+        await session.commit((Entry(1, "user", "first"),))
+        names = []
+
+        def begin(archived):
+            if not names:  # between the question for the name and the archiving
+                disk.put("main/" + archived, b"another one\n")
+            names.append(archived)
+            return (Entry(2, "system", f"after {archived}"),)
+
+        name = await session.restart(begin, 5)
+    assert name == names[-1] != names[0]
+    assert b"first" in disk.content(f"main/{name}")
+    assert f"after {name}".encode() in disk.content(PATH)
 
 
 async def test_a_session_whose_file_was_deleted_meanwhile_is_whole_in_its_archive(autojump_clock):
