@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled
+from trio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from actors._cell import HOPELESS, exchange_of
 from actors._circle import busy_actor, circle, names
@@ -55,7 +55,7 @@ async def ask(cell: Cell, make: Callable[..., object], args: tuple[object, ...],
 
 async def request(cell: Cell, make: Callable[..., object], args: tuple[object, ...]) -> Exchange:
     """Send a question, waiting for room at most until the inherited deadline."""
-    await checkpoint_if_cancelled()
+    await checkpoint()
     exchange, message = _question(cell, make, args, None)
     if not cell.put(message):
         me = busy_actor()
@@ -83,12 +83,6 @@ class Answer(Generic[R]):
         cancel it has not: `get` may be called again.
         """
         return cast("R", await _get(self._exchange, timeout))
-
-    async def fetch(self) -> R:
-        """As `get`, but no checkpoint where the answer is there."""
-        if self._exchange.settled:
-            return cast("R", self._exchange.unwrap())
-        return await self.get()
 
     def __del__(self) -> None:
         if self._exchange.open:

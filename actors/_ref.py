@@ -68,11 +68,6 @@ class Ref(Generic[M]):
         if not self._cell.offer(message):
             raise self._cell.full(message)
 
-    async def send(self, message: M) -> None:
-        """As `tell`, but no checkpoint where there is room: for what nobody need get a turn for first."""
-        if not self._cell.offer(message):
-            await self._cell.wait_for_room(message)
-
     async def ask(self, make: Callable[[Reply[R], *Args], M], *args: *Args, timeout: float | None = None) -> R:
         """Send `make(reply, *args)` and wait for the answer, at most `timeout` seconds.
 

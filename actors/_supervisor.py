@@ -88,7 +88,9 @@ class Supervisor:
         On cancel they are stopped all the same.
         """
         self._core.stop()
-        if not self._is_below():
+        if self._is_below():
+            await trio.lowlevel.checkpoint()
+        else:
             await self._core.finished.wait()
 
     async def wait_stopped(self) -> None:

@@ -124,7 +124,7 @@ class Connection:
             case InboundMessage():
                 await self._message(frame)
             case Acknowledge():
-                await self._hub.journal.send(frame)  # no turn of the event loop: it often comes right before a message
+                await self._hub.journal.tell(frame)
             case Call():
                 await self._call(frame, self.hello)
 

@@ -132,7 +132,7 @@ class _Agent:
                 if running.scope.cancelled_caught and not await self._close(running):
                     continue
                 for done in work.items:
-                    await self.journal.send(Done(done.n))
+                    await self.journal.tell(Done(done.n))
                     self.turns += 1
                     self._publish(done)
             finally:
@@ -187,7 +187,7 @@ class _Agent:
             if not await self._is_answered(item):  # one that a crash cut off from its Done is not carried out twice
                 text = await self._command(item) if item.attempt <= MAX_ATTEMPTS else _set_aside(item)
                 await self._answer(item, text, COMMAND)
-            await self.journal.send(Done(item.n))
+            await self.journal.tell(Done(item.n))
             self._publish(item)
 
     async def _command(self, item: Item) -> str:

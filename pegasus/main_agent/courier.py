@@ -54,7 +54,7 @@ async def courier(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
 
 async def _is_accepted(answer: Answer[Accepted | Overloaded]) -> bool:
     try:
-        given = await answer.fetch()
+        given = await answer.get()
     except StorageError as error:
         _log.error("a task's word waits for the disk", error=str(error))
         return False

@@ -173,7 +173,7 @@ class _Agent:
                 self._office.registry.enqueue(entry)
                 await self._seats.fill()
             elif entry.ref is not None:  # else its actor is being started, and is handed it then
-                await entry.ref.send(Handle(event))
+                await entry.ref.tell(Handle(event))
         elif event.type is EventType.TASK_RESUMED:
             entry.ending = False
             if entry.resumed is not None:
@@ -181,7 +181,7 @@ class _Agent:
                 entry.resumed = None
             await self._seats.go_on(entry, event)
         elif entry.ref is not None:
-            await entry.ref.send(Handle(event))
+            await entry.ref.tell(Handle(event))
         else:
             await self._move_here(entry, event)
 

@@ -57,7 +57,7 @@ class TaskLogs:
 
     async def forget(self, task_id: str) -> None:
         """It is finished, and who should know does: not pending any more. Not durable at once."""
-        await self._persister.send(Forget(task_id))
+        await self._persister.tell(Forget(task_id))
 
 
 def _replayed(task_id: str, content: bytes, at_a_glance: bool) -> Replayed:

@@ -52,7 +52,7 @@ class Office:
 
     async def emit(self, event: Event) -> None:
         """Onto the bus."""
-        await self.ports.bus.send(Emit(event))
+        await self.ports.bus.tell(Emit(event))
 
     async def fail(self, entry: TaskEntry, error: str) -> None:
         """End a task that cannot say so itself; the event does the rest (trap T1)."""

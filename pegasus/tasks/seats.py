@@ -54,6 +54,8 @@ class Seats:
     async def prepare(self, entry: TaskEntry) -> None:
         """Let a new task begin to think while it is being written, if there is a place for it; its TASK_CREATED follows."""
         registry = self._office.registry
+        if entry.ending:
+            return
         if entry.fsm is not None and not registry.queued and registry.active < self._office.limits.max_active:
             await self._start(entry, entry.fsm)
 
@@ -85,7 +87,7 @@ class Seats:
         awaited, entry.owed = entry.owed, 0
         if entry.begin is not None:
             begin = entry.begin
-            await ref.send(Handle(begin) if fsm.state is TaskState.IDLE else Begin(begin, awaited))
+            await ref.tell(Handle(begin) if fsm.state is TaskState.IDLE else Begin(begin, awaited))
 
     async def _watch(self, task_id: str, ref: Ref[TaskMessage]) -> None:
         down = await watch(ref)
@@ -125,7 +127,7 @@ class Seats:
         entry.begin = event
         if entry.ref is not None:
             entry.working = True
-            await entry.ref.send(Handle(event))
+            await entry.ref.tell(Handle(event))
             return
         fsm = None
         with suppress(StorageError):

@@ -134,7 +134,7 @@ class _Task:
         """Go on after a stage that nothing has come of."""
         await self.go_on()
         if self.doing:
-            await self.permits.agent.send(Doing(self.fsm.task_id, self.doing))
+            await self.permits.agent.tell(Doing(self.fsm.task_id, self.doing))
 
     async def go_on(self) -> None:
         """Start the stage that the state asks for, unless one runs, or has given something that is not on disk yet."""
@@ -175,11 +175,11 @@ class _Task:
             self.awaited += 1
         make, cause = self.ports.events.create, cause or self.cause
         event = make(type, "task", payload, task_id=self.fsm.task_id, priority=priority, cause=cause)
-        await self.ports.bus.send(Emit(event))
+        await self.ports.bus.tell(Emit(event))
         return event
 
     async def _moved(self, trigger: Event) -> None:
-        await self.permits.agent.send(Moved(view_of(self.fsm, self.doing), self.fsm.draft.notified, trigger))
+        await self.permits.agent.tell(Moved(view_of(self.fsm, self.doing), self.fsm.draft.notified, trigger))
 
     # ------------------------------------------------------------------ stages
 
@@ -219,7 +219,7 @@ class _Task:
             quiet.set()
             if not self.awaited:  # else what it gave is on its way back to us, and we go on then
                 with trio.CancelScope(shield=True):
-                    await self.me.send(StageOver())
+                    await self.me.tell(StageOver())
 
     async def _fail(self, error: str) -> None:
         if not self.halted:

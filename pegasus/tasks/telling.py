@@ -59,7 +59,7 @@ class Telling:
         refused: list[_News] = []
         for (told, over), answer in answers:
             try:
-                await answer.fetch()
+                await answer.get()
             except ActorError as error:
                 _log.info("nobody takes a notification yet", task=told.task_id, why=str(error))
                 refused.append((told, over))

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from trio.testing import assert_checkpoints, assert_no_checkpoints
+from trio.testing import assert_checkpoints
 
 from actors import (
     ActorDied,
@@ -24,7 +24,9 @@ from actors import (
     Overflow,
     Ref,
     Reply,
+    Supervisor,
     open_supervisor,
+    watch,
 )
 from tests.actors.kit import Add, Boom, Crash, Probe, Total, Work, actor, counter, happened, idle, settle, tree
 
@@ -53,39 +55,72 @@ async def test_a_question_may_be_sent_and_its_answer_fetched_later() -> None:
         assert await answers[0].get() == 1
 
 
-async def test_an_answer_that_is_there_is_fetched_without_a_checkpoint() -> None:
+async def test_an_answer_that_is_there_is_given_again_and_again() -> None:
     async def sometimes_refuses(inbox: Inbox[Total]) -> None:
         async for message in inbox:
             message.reply.fail(KeyError("nothing there")) if message.label else message.reply.send(7)
 
     async with actor(sometimes_refuses) as ref:
         good, bad = await ref.request(Total), await ref.request(Total, "no")
-        assert await good.fetch() == 7
         await settle()
-        with assert_no_checkpoints():
-            assert await good.fetch() == 7
+        for _ in range(2):
+            assert await good.get() == 7
             with pytest.raises(KeyError, match="nothing there"):
-                await bad.fetch()
+                await bad.get()
 
 
-async def test_that_no_answer_will_come_is_fetched_too() -> None:
+async def test_that_no_answer_will_come_is_raised_later_too() -> None:
     async def goes_away(inbox: Inbox[Total]) -> None:
         await inbox.receive()
 
     async with actor(goes_away) as ref:
         answer = await ref.request(Total)
         await settle()
-        with assert_no_checkpoints(), pytest.raises(ActorDied):
-            await answer.fetch()
+        with pytest.raises(ActorDied):
+            await answer.get()
 
 
-async def test_what_is_sent_is_there_without_a_checkpoint_unless_it_must_wait_for_room() -> None:
-    async with actor(counter, mailbox=Mailbox(1)) as ref:
-        with assert_no_checkpoints():
-            await ref.send(Add(2))
+async def test_every_call_is_a_checkpoint_also_where_it_need_not_wait() -> None:
+    async with open_supervisor([Child("counter", counter), Child("gone", counter)]) as supervisor:
+        ref: Ref[Any] = supervisor.ref("counter")
         with assert_checkpoints():
-            await ref.send(Add(3))
-        assert await ref.ask(Total) == 5
+            await ref.tell(Add(2))
+        with assert_checkpoints():
+            answer = await ref.request(Total)
+        await settle()
+        with assert_checkpoints():
+            assert await answer.get() == 2
+        with assert_checkpoints():
+            assert await ref.ask(Total) == 2
+        with assert_checkpoints():
+            await supervisor.stop_child("gone")
+        with assert_checkpoints():
+            await watch(supervisor.ref("gone"))
+        with assert_checkpoints():
+            await supervisor.ref("gone").wait_stopped()
+        with assert_checkpoints():
+            await supervisor.stop()
+        with assert_checkpoints():
+            await supervisor.stop()
+        with assert_checkpoints():
+            await supervisor.wait_stopped()
+
+
+async def test_a_stop_that_is_asked_for_from_below_is_a_checkpoint_too() -> None:
+    checked = []
+
+    async def stops(inbox: Inbox[Any], supervisor: list[Supervisor]) -> None:
+        await inbox.receive()
+        with assert_checkpoints():
+            await supervisor[0].stop()
+        checked.append(True)
+
+    own: list[Supervisor] = []
+    async with open_supervisor([Child("stops", stops, own)]) as supervisor:
+        own.append(supervisor)
+        supervisor.ref("stops").tell_nowait("now")
+        await supervisor.wait_stopped()
+    assert checked
 
 
 async def test_only_one_task_may_wait_for_an_answer() -> None:

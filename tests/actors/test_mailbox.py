@@ -173,6 +173,7 @@ async def test_a_batch_is_answered_when_all_of_it_is_done() -> None:
 
     async def commits(inbox: Inbox[Total]) -> None:
         async for first in inbox:
+            await settle()
             batch = [first, *all_that_waits(inbox)]
             await trio.sleep(1)
             for message in batch:

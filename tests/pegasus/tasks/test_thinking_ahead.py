@@ -231,7 +231,8 @@ async def test_whenever_it_is_stopped_it_does_not_go_on(passes, autojump_clock):
         for _ in range(passes):
             await trio.lowlevel.checkpoint()
         stopped = await desk.agent.ask(CancelAll, "x")
-        assert len(model.requests) == model.cancelled
+        if stopped:
+            assert len(model.requests) == model.cancelled
         await trio.sleep(5)
         if stopped:
             assert len(model.requests) == model.cancelled
