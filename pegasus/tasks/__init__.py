@@ -1,9 +1,20 @@
-"""The task system: background work as state machines that are driven by events, logged, replayed, resumed and cancelled.
+"""Background tasks: state machines that are driven by events, logged, replayed, resumed and cancelled.
 
-Usable alone: it knows neither the Main Agent nor channels.
+This package is the task system and its only door: other packages import the names below and nothing from inside. It knows
+neither the Main Agent nor channels, so it can be used alone (`tests/pegasus/tasks/world.py` does).
+
+The composition root starts `task_persister` and `task_agent` as actors and gives the agent `TaskDeps`. Everybody else
+sends messages to the agent (`Submit`, `Wait`, `Cancel`, …) and receives `Notify` messages about the tasks it submitted.
 """
 
+from pegasus.tasks.agent import task_agent
+from pegasus.tasks.cognition.doer import Doer
+from pegasus.tasks.cognition.reflector import Reflector
+from pegasus.tasks.cognition.thinker import Thinker
 from pegasus.tasks.context import TaskContext, TaskState
+from pegasus.tasks.folder import read_task, read_tasks_of_day
+from pegasus.tasks.log import is_date
+from pegasus.tasks.logs import TaskLogs
 from pegasus.tasks.messages import (
     AgentMessage,
     Cancel,
@@ -22,24 +33,54 @@ from pegasus.tasks.messages import (
     Wait,
     task_id_of,
 )
+from pegasus.tasks.persister import task_persister
+from pegasus.tasks.ports import Kit, Ports, TaskLimits, TaskMemory
+from pegasus.tasks.replay import ReplayedTask
+from pegasus.tasks.storage_messages import PersisterMessage
+from pegasus.tasks.tools import task_tools
+from pegasus.tasks.types import BUILT_IN_TYPES, TaskType, TaskTypes, load_task_types
+from pegasus.tasks.views import task_view
+from pegasus.tasks.waiting import wait_until_running
 
 __all__ = [
+    "BUILT_IN_TYPES",
     "AgentMessage",
     "Cancel",
     "CancelAll",
+    "Doer",
     "GetContext",
     "GetTask",
+    "Kit",
     "ListTasks",
     "Notification",
     "Notify",
+    "PersisterMessage",
+    "Ports",
+    "Reflector",
+    "ReplayedTask",
     "Resume",
     "Stopped",
     "Submit",
     "Suspend",
     "TaskContext",
     "TaskError",
+    "TaskLimits",
+    "TaskLogs",
+    "TaskMemory",
     "TaskState",
+    "TaskType",
+    "TaskTypes",
     "TaskView",
+    "Thinker",
     "Wait",
+    "is_date",
+    "load_task_types",
+    "read_task",
+    "read_tasks_of_day",
+    "task_agent",
     "task_id_of",
+    "task_persister",
+    "task_tools",
+    "task_view",
+    "wait_until_running",
 ]

@@ -45,7 +45,7 @@ from pegasus.tasks.restoring import Restoring
 from pegasus.tasks.seats import Seats
 from pegasus.tasks.task_messages import Doing, Handle, Moved
 from pegasus.tasks.telling import Telling
-from pegasus.tasks.views import notification, view_of
+from pegasus.tasks.views import notification, task_view
 
 _log = get_logger("agent")
 
@@ -60,7 +60,7 @@ _SPENT = frozenset({TaskState.SUSPENDED, TaskState.COMPLETED, TaskState.FAILED})
 _T = TypeVar("_T")
 
 
-async def agent(inbox: Inbox[Inward], ports: Ports, archive: Archive, listener: Ref[Notify]) -> None:
+async def task_agent(inbox: Inbox[Inward], ports: Ports, archive: Archive, listener: Ref[Notify]) -> None:
     """Run the task system. Told to stop, it lets what runs finish for a while (trap T24); what is left is for the next start."""
     async with open_pool(name="tasks") as pool, trio.open_nursery() as nursery:
         office = Office(ports, archive, pool, nursery, inbox.ref)
@@ -197,7 +197,7 @@ class _Agent:
         except InvalidTransition as error:
             _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
             return
-        await self._moved(Moved(view_of(fsm), fsm.draft.notified, event))
+        await self._moved(Moved(task_view(fsm), fsm.draft.notified, event))
 
     async def _catch_up(self, entry: TaskEntry) -> None:
         """Take the task to be where its log ends, and tell all that was not told: for one whose actor has left it behind."""
@@ -209,7 +209,7 @@ class _Agent:
         if found.task is None:
             return
         untold = found.notifications[entry.notified :]
-        entry.view, entry.notified, entry.begin = view_of(found.task), len(found.notifications), None
+        entry.view, entry.notified, entry.begin = task_view(found.task), len(found.notifications), None
         for note in untold:
             self._office.news.send_nowait((note, found.is_over and note is untold[-1]))
         if found.is_over and untold:

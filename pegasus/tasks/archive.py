@@ -8,7 +8,7 @@ from typing import Protocol
 from pegasus.storage import StorageError
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import TaskView
-from pegasus.tasks.replay import Replayed
+from pegasus.tasks.replay import ReplayedTask
 from pegasus.tasks.storage_messages import Pending
 
 
@@ -18,10 +18,10 @@ class Archive(Protocol):
     async def exists(self, task_id: str) -> bool:
         """Whether there is a task of this id."""
 
-    async def replay(self, task_id: str) -> Replayed:
+    async def replay(self, task_id: str) -> ReplayedTask:
         """All that the log of a task tells; without a task if there is no log."""
 
-    async def replays(self, task_ids: Sequence[str], *, at_a_glance: bool = False) -> Sequence[Replayed | StorageError]:
+    async def replays(self, task_ids: Sequence[str], *, at_a_glance: bool = False) -> Sequence[ReplayedTask | StorageError]:
         """The same for several, read together; with the error of each that cannot be read.
 
         at_a_glance: of a task that was at work, nobody needs to know what it did (`glance`).

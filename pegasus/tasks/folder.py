@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pegasus.tasks.index import INDEX, date_in, read_index
 from pegasus.tasks.log import FOLDER, is_date, is_task_id, task_path
-from pegasus.tasks.replay import Replayed, replay
+from pegasus.tasks.replay import ReplayedTask, replay
 
 
 def find_log(data: Path, task_id: str) -> Path | None:
@@ -19,13 +19,13 @@ def find_log(data: Path, task_id: str) -> Path | None:
     return next((data / FOLDER).glob(f"*/{task_id}.jsonl"), None)
 
 
-def load(data: Path, task_id: str) -> Replayed | None:
+def read_task(data: Path, task_id: str) -> ReplayedTask | None:
     """A task; None if there is none. OSError if its log cannot be read."""
     path = find_log(data, task_id)
     return replay(path.read_bytes(), task_id) if path is not None else None
 
 
-def load_day(data: Path, date: str) -> tuple[Replayed, ...]:
+def read_tasks_of_day(data: Path, date: str) -> tuple[ReplayedTask, ...]:
     """The tasks that were created on a day (UTC, YYYY-MM-DD), in the order of the index, then those that it does not name."""
     if not is_date(date):
         return ()

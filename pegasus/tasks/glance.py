@@ -12,7 +12,7 @@ from typing import Final
 from pegasus.tasks.context import TaskState
 from pegasus.tasks.fsm import InvalidTransition, TaskFSM
 from pegasus.tasks.log import BadTaskLine, event_of
-from pegasus.tasks.replay import Replayed
+from pegasus.tasks.replay import ReplayedTask
 
 _BEGINNING: Final = re.compile(
     rb'\{"ts":(\d{1,16}),"event":"(?:(TASK_CREATED)|(REASON_DONE)|TOOL_CALL_COMPLETED|TOOL_CALL_FAILED)",'
@@ -21,7 +21,7 @@ _BEGINNING: Final = re.compile(
 """How a line begins that tells of a task at work. No text within JSON holds a line break, so it stands at beginnings alone."""
 
 
-def glance(data: bytes, task_id: str) -> Replayed | None:
+def glance(data: bytes, task_id: str) -> ReplayedTask | None:
     """As `replay`, for a task that was at work and has told nobody anything; None for any other log.
 
     The task knows its input and how often it has thought, and nothing of what it did; that it is REASONING may be ACTING.
@@ -43,4 +43,4 @@ def glance(data: bytes, task_id: str) -> Replayed | None:
     except (ValueError, RecursionError, BadTaskLine, InvalidTransition):
         return None
     task.skip(thoughts, TaskState.REASONING, int(last))
-    return Replayed(task, (), (), (), len(lines), int(last))
+    return ReplayedTask(task, (), (), (), len(lines), int(last))

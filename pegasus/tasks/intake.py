@@ -17,7 +17,7 @@ from pegasus.tasks.overrides import overridden, with_overrides, without_override
 from pegasus.tasks.registry import TaskEntry
 from pegasus.tasks.seats import Seats
 from pegasus.tasks.types import DEFAULT
-from pegasus.tasks.views import view_of
+from pegasus.tasks.views import task_view
 
 _log = get_logger("agent")
 
@@ -89,7 +89,7 @@ class Intake:
             parent, EventType.TASK_CREATED, payload, source="agent", task_id=task_id, priority=priority
         )
         fsm = TaskFSM.from_event(event)
-        entry = registry.register(TaskEntry(view_of(fsm), fsm))
+        entry = registry.register(TaskEntry(task_view(fsm), fsm))
         if announce:
             await self._office.emit(parent)
         await self._office.emit(event)

@@ -10,9 +10,9 @@ from pegasus.storage import StorageError
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.glance import glance
 from pegasus.tasks.messages import TaskView
-from pegasus.tasks.replay import Replayed, replay
+from pegasus.tasks.replay import ReplayedTask, replay
 from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, PersisterMessage, ReadLogs
-from pegasus.tasks.views import view_of
+from pegasus.tasks.views import task_view
 
 _log = get_logger("tasks")
 
@@ -31,14 +31,14 @@ class TaskLogs:
         """The task as its log tells; None if there is none."""
         return (await self.replay(task_id)).task
 
-    async def replay(self, task_id: str) -> Replayed:
+    async def replay(self, task_id: str) -> ReplayedTask:
         """All that the log tells; without a task if there is no log."""
         [found] = await self.replays((task_id,))
         if isinstance(found, StorageError):
             raise found
         return found
 
-    async def replays(self, task_ids: Sequence[str], *, at_a_glance: bool = False) -> list[Replayed | StorageError]:
+    async def replays(self, task_ids: Sequence[str], *, at_a_glance: bool = False) -> list[ReplayedTask | StorageError]:
         """The same for several, read together; with the error of each that cannot be read."""
         contents = await self._persister.ask(ReadLogs, tuple(task_ids))
         return [
@@ -49,7 +49,7 @@ class TaskLogs:
     async def views(self, date: str) -> tuple[TaskView, ...]:
         """The tasks of a day (UTC, YYYY-MM-DD), oldest first."""
         tasks = [await self.load(task_id) for task_id in await self._persister.ask(LogsOf, date)]
-        return tuple(view_of(task) for task in tasks if task is not None)
+        return tuple(task_view(task) for task in tasks if task is not None)
 
     async def pending(self) -> tuple[Pending, ...]:
         """What the last run left unfinished, and what is unfinished now; oldest first."""
@@ -60,7 +60,7 @@ class TaskLogs:
         await self._persister.tell(Forget(task_id))
 
 
-def _replayed(task_id: str, content: bytes, at_a_glance: bool) -> Replayed:
+def _replayed(task_id: str, content: bytes, at_a_glance: bool) -> ReplayedTask:
     found = (at_a_glance and glance(content, task_id)) or replay(content, task_id)
     for problem in found.problems:
         _log.warning("something is wrong with a task's log", task=task_id, problem=problem)

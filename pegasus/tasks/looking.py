@@ -7,7 +7,7 @@ from pegasus.storage import StorageError
 from pegasus.tasks.context import TaskContext
 from pegasus.tasks.messages import TaskError, TaskView
 from pegasus.tasks.office import Office
-from pegasus.tasks.views import view_of
+from pegasus.tasks.views import task_view
 
 
 class Looking:
@@ -22,7 +22,7 @@ class Looking:
             return entry.view
         fsm = await self._office.archive.load(task_id)
         entry = self._office.registry.get_or_none(task_id)  # it may have come to be meanwhile
-        return entry.view if entry is not None else view_of(fsm) if fsm is not None else None
+        return entry.view if entry is not None else task_view(fsm) if fsm is not None else None
 
     async def list(self, date: str | None) -> tuple[TaskView, ...]:
         if date is None:

@@ -12,10 +12,10 @@ from pegasus.events import Emit, Event, EventType
 from pegasus.tasks import payloads
 from pegasus.tasks.archive import Archive
 from pegasus.tasks.messages import AgentMessage, Notification, TaskError
-from pegasus.tasks.ports import Limits, Ports
+from pegasus.tasks.ports import TaskLimits, Ports
 from pegasus.tasks.registry import TaskEntry, TaskRegistry
 from pegasus.tasks.task_messages import Doing, Moved
-from pegasus.tasks.views import view_of
+from pegasus.tasks.views import task_view
 
 
 @attrs.frozen(eq=False)
@@ -46,7 +46,7 @@ class Office:
         self.news, self.to_tell = trio.open_memory_channel[tuple[Notification, bool]](1_000_000)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> TaskLimits:
         """As set."""
         return self.ports.limits
 
@@ -68,4 +68,4 @@ class Office:
         fsm = await self.archive.load(task_id)
         if fsm is None:
             raise TaskError(f"there is no task {task_id!r}")
-        return self.registry.register(TaskEntry(view_of(fsm), notified=fsm.draft.notified, created=True))
+        return self.registry.register(TaskEntry(task_view(fsm), notified=fsm.draft.notified, created=True))

@@ -52,7 +52,7 @@ _LISTED_BEFORE = (*ENDS, EventType.TASK_RESUMED)
 _RESULTS = (EventType.TOOL_CALL_COMPLETED, EventType.TOOL_CALL_FAILED)
 
 
-async def persister(inbox: Inbox[PersisterMessage], journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
+async def task_persister(inbox: Inbox[PersisterMessage], journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
     """The actor. clock: wall clock, ms. It is up once it knows what is pending; raises StorageError if that cannot be read.
 
     Stopped: what it was given is still written. Cancelled or crashed: a Record that was not answered may be written or not.

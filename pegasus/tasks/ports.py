@@ -17,7 +17,7 @@ from pegasus.tools import REFLECTION, ToolContext
 
 
 @attrs.frozen
-class Limits:
+class TaskLimits:
     """max_active, max_queued: tasks; max_calls, max_tools: at the same time, all tasks together; timeout: seconds at work."""
 
     max_active: int = 5
@@ -31,7 +31,7 @@ class Limits:
 
 
 @attrs.frozen(eq=False)
-class Memory:
+class TaskMemory:
     """Long-term memory as a task meets it. index: the text for the first iteration, "" if there is nothing to tell.
 
     digest: the facts in full and the summaries of episodes, for looking back. tools: names of the tools of a reflection.
@@ -56,7 +56,7 @@ class Kit:
     model_for: Callable[[TaskType], LanguageModel]
     reflection_model: LanguageModel
     context: ToolContext
-    memory: Memory | None = None
+    memory: TaskMemory | None = None
 
 
 @attrs.frozen(eq=False)
@@ -67,7 +67,7 @@ class Ports:
     events: EventMaker
     clock: Callable[[], int]
     make_kit: Callable[[], Kit]
-    limits: Limits = attrs.field(factory=Limits)
+    limits: TaskLimits = attrs.field(factory=TaskLimits)
 
     @property
     def kit(self) -> Kit:

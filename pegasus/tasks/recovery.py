@@ -22,7 +22,7 @@ from pegasus.tasks.cognition.thinker import ASK_USER, NOTIFY
 from pegasus.tasks.context import PlannedCall, TaskState
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.messages import Notification
-from pegasus.tasks.replay import Replayed
+from pegasus.tasks.replay import ReplayedTask
 from pegasus.tools import Effect
 
 UNKNOWN: Final = "this call was under way when the process stopped; it may or may not have happened"
@@ -67,7 +67,7 @@ Action: TypeAlias = Tell | Write | GoOn | Drop
 
 
 def plan_recovery(
-    found: Replayed, mode: str, effect_of: Callable[[str], Effect | None], now: int
+    found: ReplayedTask, mode: str, effect_of: Callable[[str], Effect | None], now: int
 ) -> tuple[Action, ...]:
     """What is to be done. mode: `tasks.recovery`, "fail" or "resume". effect_of: of a tool; None if there is none. now: ms.
 
@@ -89,7 +89,7 @@ def plan_recovery(
     return (*told, *_go_on(task, found, effect_of, now))
 
 
-def _go_on(task: TaskFSM, found: Replayed, effect_of: Callable[[str], Effect | None], now: int) -> tuple[Action, ...]:
+def _go_on(task: TaskFSM, found: ReplayedTask, effect_of: Callable[[str], Effect | None], now: int) -> tuple[Action, ...]:
     """Settle what was under way, then go on."""
     writes: list[Action] = []
     again: list[PlannedCall] = []
@@ -109,7 +109,7 @@ def _go_on(task: TaskFSM, found: Replayed, effect_of: Callable[[str], Effect | N
 
 
 def _settled(
-    call: PlannedCall, task_id: str, found: Replayed, effect_of: Callable[[str], Effect | None], now: int
+    call: PlannedCall, task_id: str, found: ReplayedTask, effect_of: Callable[[str], Effect | None], now: int
 ) -> Write | None:
     """The event that ends a call which is not to be run again; None for one that is."""
     if call.error is not None or call.name == ASK_USER.name:

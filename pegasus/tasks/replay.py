@@ -39,7 +39,7 @@ _PRESUPPOSED: Final[Mapping[EventType, TaskState]] = {
 
 
 @attrs.frozen
-class Replayed:
+class ReplayedTask:
     """What a log tells.
 
     task: None if the log tells of none. notifications: everything the submitter is to know, n = 1, 2, …. unanswered: what the
@@ -64,7 +64,7 @@ class Replayed:
         )
 
 
-def replay(data: bytes, task_id: str) -> Replayed:
+def replay(data: bytes, task_id: str) -> ReplayedTask:
     """The task of a log, as it was when the last good line was written. Raises nothing, whatever the bytes are."""
     replayer = Replayer(task_id)
     values = whole_lines(data) if len(data) < _AT_ONCE else None
@@ -117,14 +117,14 @@ class Replayer:
         self._damaged = True
         self._report(problem)
 
-    def result(self) -> Replayed:
+    def result(self) -> ReplayedTask:
         """What the lines so far tell."""
         metadata = self._task.draft.base.input_metadata if self._task else {}
         notes = tuple(
             Notification(self._task_id, n, type, text, metadata, result)
             for n, (type, text, result) in enumerate(self._notes, 1)
         )
-        return Replayed(self._task, notes, tuple(self._unanswered), tuple(self._problems), self._lines, self._last_at)
+        return ReplayedTask(self._task, notes, tuple(self._unanswered), tuple(self._problems), self._lines, self._last_at)
 
     def _report(self, problem: str) -> None:
         if len(self._problems) < MAX_PROBLEMS:

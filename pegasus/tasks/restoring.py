@@ -16,9 +16,9 @@ from pegasus.tasks.log import ENDS
 from pegasus.tasks.office import Office
 from pegasus.tasks.recovery import Action, Drop, GoOn, Tell, Write, plan_recovery
 from pegasus.tasks.registry import TaskEntry
-from pegasus.tasks.replay import Replayed
+from pegasus.tasks.replay import ReplayedTask
 from pegasus.tasks.seats import Seats
-from pegasus.tasks.views import view_of
+from pegasus.tasks.views import task_view
 
 AT_ONCE: Final = 250
 """Tasks that are held in memory, whole, before what is to become of them is written."""
@@ -59,7 +59,7 @@ class Restoring:
                     await self._take_up(task_id, found)
         await self._seats.fill()
 
-    async def _take_up(self, task_id: str, found: Replayed | StorageError) -> None:
+    async def _take_up(self, task_id: str, found: ReplayedTask | StorageError) -> None:
         if isinstance(found, StorageError):  # it stays pending; the next start will try again
             _log.error("a pending task cannot be read", task=task_id, error=str(found))
         elif found.task is None:
@@ -71,7 +71,7 @@ class Restoring:
 
     async def _carry_out(self, fsm: TaskFSM, actions: tuple[Action, ...]) -> None:
         task_id = fsm.task_id
-        entry = TaskEntry(view_of(fsm), notified=fsm.draft.notified, created=True)
+        entry = TaskEntry(task_view(fsm), notified=fsm.draft.notified, created=True)
         self._office.registry.register(entry)
         if entry.is_done:
             self._office.registry.finished(entry)

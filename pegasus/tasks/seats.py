@@ -25,7 +25,7 @@ from pegasus.tasks.registry import TaskEntry
 from pegasus.tasks.task import task
 from pegasus.tasks.task_messages import Begin, Handle, Hold, TaskMessage
 from pegasus.tasks.types import DEFAULT
-from pegasus.tasks.views import view_of
+from pegasus.tasks.views import task_view
 
 SHUTDOWN: Final = 5.0
 """Seconds a task has to end when it is told to stop."""
@@ -135,7 +135,7 @@ class Seats:
         if fsm is None:
             _log.error("the log of a task cannot be read", task=entry.view.task_id)
             return
-        entry.fsm, entry.view = fsm, view_of(fsm)
+        entry.fsm, entry.view = fsm, task_view(fsm)
         self._office.registry.enqueue(entry)
         await self.fill()
 

@@ -28,7 +28,7 @@ from pegasus.tasks.ports import Ports
 from pegasus.tasks.stages import Stages
 from pegasus.tasks.task_messages import Begin, Doing, Drain, Halt, Handle, Hold, Moved, StageOver, TaskMessage
 from pegasus.tasks.types import TaskType
-from pegasus.tasks.views import view_of
+from pegasus.tasks.views import task_view
 
 _log = get_logger("task")
 
@@ -179,7 +179,7 @@ class _Task:
         return event
 
     async def _moved(self, trigger: Event) -> None:
-        await self.permits.agent.tell(Moved(view_of(self.fsm, self.doing), self.fsm.draft.notified, trigger))
+        await self.permits.agent.tell(Moved(task_view(self.fsm, self.doing), self.fsm.draft.notified, trigger))
 
     # ------------------------------------------------------------------ stages
 

@@ -13,7 +13,7 @@ from pegasus import frontmatter
 from pegasus.messages import Json
 from pegasus.wire import kind
 
-BUILT_IN = Path(__file__).parent / "subagents"
+BUILT_IN_TYPES = Path(__file__).parent / "subagents"
 FILE = "SUBAGENT.md"
 DEFAULT = "general"
 """The type of a task that names none; it is listed first."""
@@ -75,7 +75,7 @@ class TaskTypes:
         return {one.name: one.description for one in self._types.values()}
 
 
-def load_types(*folders: Path) -> tuple[TaskTypes, tuple[str, ...]]:
+def load_task_types(*folders: Path) -> tuple[TaskTypes, tuple[str, ...]]:
     """Read `<name>/SUBAGENT.md` below each folder, later folders over earlier ones. Gives the types, and what was wrong with files.
 
     A file that is wrong is left out and named; a missing folder is empty.

@@ -8,7 +8,7 @@ from pegasus.tasks.messages import Notification, TaskView
 from pegasus.tasks.replay import notification_of as told_by
 
 
-def view_of(fsm: TaskFSM, doing: str = "") -> TaskView:
+def task_view(fsm: TaskFSM, doing: str = "") -> TaskView:
     """The task as of now. doing: what it is at, e.g. "thinking" or the name of a tool."""
     known, given = fsm.draft, fsm.draft.base
     return TaskView(

@@ -13,7 +13,7 @@ UP_WITHIN: Final = 10.0
 """Seconds that the task system may take to start before a call for it fails."""
 
 
-async def is_up(agent: Ref[AgentMessage]) -> bool:
+async def wait_until_running(agent: Ref[AgentMessage]) -> bool:
     """Whether it runs, now or within UP_WITHIN."""
     with trio.move_on_after(UP_WITHIN):
         while not agent.alive:  # noqa: ASYNC110 nobody tells who is up

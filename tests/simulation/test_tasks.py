@@ -14,7 +14,7 @@ from actors.testing import Faults, SimulationFailed, simulate
 from pegasus.models.base import UserTurn
 from pegasus.tasks import Resume, TaskError, TaskState, recovery
 from pegasus.tasks.applying import RESTARTED
-from pegasus.tasks.ports import Limits
+from pegasus.tasks.ports import TaskLimits
 from pegasus.tasks.replay import replay
 from pegasus.testing.scripted import After, ScriptedModel, call, say
 from pegasus.tools import Effect
@@ -74,7 +74,7 @@ class Life:
                 self.note(f"the process ends: {group.exceptions[0]!r}")
 
     async def _one_world(self):
-        limits = Limits(recovery=self.mode, max_active=3, timeout=10_000.0)
+        limits = TaskLimits(recovery=self.mode, max_active=3, timeout=10_000.0)
         model = ScriptedModel(self._think)
         async with open_desk(
             model, shelf=self.shelf, listener=self.hearing, limits=limits, tools=self._tools()

@@ -26,7 +26,7 @@ from pegasus.tasks import (
     task_id_of,
 )
 from pegasus.tasks.log import task_line
-from pegasus.tasks.ports import Limits
+from pegasus.tasks.ports import TaskLimits
 from pegasus.tasks.registry import REMEMBERED
 from pegasus.tasks.replay import replay
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
@@ -132,7 +132,7 @@ async def test_each_type_has_its_own_prompt(autojump_clock):
 async def test_too_many_rounds_end_in_failure_with_a_notification(autojump_clock):
     """Trap T1: the task must not hang, and its submitter must hear of it, once."""
     model = ScriptedModel(lambda request: say("again", call("echo", "a", x=1)))
-    async with open_desk(model, limits=Limits(max_iterations=3)) as desk:
+    async with open_desk(model, limits=TaskLimits(max_iterations=3)) as desk:
         task = await desk.run()
         assert task.state is TaskState.FAILED
         assert task.error == "the task did not come to an end within 3 rounds of thinking"
@@ -150,7 +150,7 @@ async def test_a_model_that_cannot_be_asked_fails_the_task(autojump_clock):
 
 async def test_a_task_that_takes_too_long_fails_and_what_it_did_is_ended(autojump_clock):
     model = ScriptedModel([say("", call("slow", "a", x=1000))])
-    async with open_desk(model, limits=Limits(timeout=30.0), timeout=5000.0) as desk:
+    async with open_desk(model, limits=TaskLimits(timeout=30.0), timeout=5000.0) as desk:
         task = await desk.run()
         assert task.error == "the task took longer than 30 s"
         assert [made[2] for made in desk.calls] == ["begin"]
@@ -239,7 +239,7 @@ async def test_what_cannot_be_a_task_is_refused_with_the_reason(fields, problem,
 
 async def test_beyond_max_active_tasks_wait_in_order_and_beyond_max_queued_they_are_refused(autojump_clock):
     model = ScriptedModel(lambda request: After(10, request.turns[0].text))
-    async with open_desk(model, limits=Limits(max_active=2, max_queued=2)) as desk:
+    async with open_desk(model, limits=TaskLimits(max_active=2, max_queued=2)) as desk:
         ids = [await desk.submit(str(n)) for n in range(4)]
         await trio.sleep(1)
         states = [(await desk.agent.ask(GetTask, task_id)).state.value for task_id in ids]
@@ -256,7 +256,7 @@ async def test_beyond_max_active_tasks_wait_in_order_and_beyond_max_queued_they_
 
 async def test_a_more_urgent_task_goes_first_among_those_that_wait(autojump_clock):
     model = ScriptedModel(lambda request: After(1, request.turns[0].text))
-    async with open_desk(model, limits=Limits(max_active=1)) as desk:
+    async with open_desk(model, limits=TaskLimits(max_active=1)) as desk:
         ids = [await desk.submit("first"), await desk.submit("slow one"), await desk.submit("urgent", priority=1)]
         for task_id in ids:
             await desk.outcome(task_id)
@@ -341,7 +341,7 @@ async def test_at_most_three_model_calls_at_a_time_in_order(autojump_clock):
 async def test_who_waits_for_a_model_call_is_served_in_order(autojump_clock):
     """Checklist 136."""
     model = ScriptedModel(lambda request: After(1, "ok"))
-    async with open_desk(model, limits=Limits(max_active=9)) as desk:
+    async with open_desk(model, limits=TaskLimits(max_active=9)) as desk:
         ids = []
         for n in range(9):
             ids.append(await desk.submit(str(n)))
@@ -441,7 +441,7 @@ async def test_a_suspended_task_holds_no_place(autojump_clock):
     model = ScriptedModel(
         lambda request: say("", call("ask_user", "q", question="?")) if request.turns[0].text == "asks" else "ok"
     )
-    async with open_desk(model, limits=Limits(max_active=1)) as desk:
+    async with open_desk(model, limits=TaskLimits(max_active=1)) as desk:
         await desk.submit("asks")
         assert (await desk.run("next")).result == "ok"
 
@@ -611,7 +611,7 @@ async def test_a_waiting_and_a_suspended_task_can_be_cancelled_too(autojump_cloc
     model = ScriptedModel(
         lambda request: say("", call("ask_user", "q", question="?")) if request.turns[0].text == "asks" else Hang()
     )
-    async with open_desk(model, limits=Limits(max_active=1)) as desk:
+    async with open_desk(model, limits=TaskLimits(max_active=1)) as desk:
         suspended = await desk.submit("asks")
         await desk.listener.next(1)
         await desk.submit("hangs")

@@ -8,11 +8,11 @@ from pegasus.tasks.cognition.reflector import Reflector, should_reflect
 from pegasus.tasks.cognition.talk import Talk
 from pegasus.tasks.cognition.thinker import Thinker
 from pegasus.tasks.context import ActionResult, TaskContext
-from pegasus.tasks.types import BUILT_IN, load_types
+from pegasus.tasks.types import BUILT_IN_TYPES, load_task_types
 from pegasus.testing.scripted import After, ScriptedModel, call, say
 from pegasus.tools import ToolOutcome
 
-EXPLORE = load_types(BUILT_IN)[0].get("explore")
+EXPLORE = load_task_types(BUILT_IN_TYPES)[0].get("explore")
 READ = ToolSpec("read_file", "Read.", {"type": "object", "properties": {}})
 
 

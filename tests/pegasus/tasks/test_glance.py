@@ -10,7 +10,7 @@ from pegasus.tasks.glance import glance
 from pegasus.tasks.log import task_line
 from pegasus.tasks.recovery import plan_recovery
 from pegasus.tasks.replay import replay
-from pegasus.tasks.views import view_of
+from pegasus.tasks.views import task_view
 from tests.pegasus.tasks.lives import (
     ARGUMENTS,
     BEGAN,
@@ -46,7 +46,7 @@ def ended(found):
     """The task as it is seen when it has been failed, and all that its submitter is told."""
     plan = plan_recovery(found, "fail", lambda name: None, BEGAN)
     found.task.transition(failed())
-    return plan, view_of(found.task), found.task.draft.notified
+    return plan, task_view(found.task), found.task.draft.notified
 
 
 @settings(max_examples=100, deadline=None)

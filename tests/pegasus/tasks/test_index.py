@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.tasks import folder
+from pegasus.tasks import read_task, read_tasks_of_day
 from pegasus.tasks.index import date_in, index_line, pending_content, read_index, read_pending
 from pegasus.tasks.log import date_of, task_line, task_path
 from pegasus.tasks.storage_messages import Pending
@@ -111,22 +111,22 @@ def data(tmp_path):
 
 
 def test_tasks_can_be_read_without_a_daemon(data):
-    assert folder.load(data, ID).task.context.input_text == "task 0"
-    assert [found.task.task_id for found in folder.load_day(data, date_of(BEGAN))] == [ID, "other"]
+    assert read_task(data, ID).task.context.input_text == "task 0"
+    assert [found.task.task_id for found in read_tasks_of_day(data, date_of(BEGAN))] == [ID, "other"]
 
 
 def test_a_task_that_the_index_does_not_name_is_found(data):
-    assert folder.load(data, "other").task.context.input_text == "task 1"
+    assert read_task(data, "other").task.context.input_text == "task 1"
     (data / "tasks" / "index.jsonl").unlink()
-    assert folder.load(data, ID) is not None
+    assert read_task(data, ID) is not None
 
 
 @pytest.mark.parametrize("bad", ["nobody", "../../etc/passwd", "", "*"])
 def test_there_is_no_such_task(data, bad):
-    assert folder.load(data, bad) is None
-    assert folder.load_day(data, bad) == ()
+    assert read_task(data, bad) is None
+    assert read_tasks_of_day(data, bad) == ()
 
 
 def test_an_empty_home_has_no_tasks(tmp_path):
-    assert folder.load(tmp_path, ID) is None
-    assert folder.load_day(tmp_path, "2026-01-01") == ()
+    assert read_task(tmp_path, ID) is None
+    assert read_tasks_of_day(tmp_path, "2026-01-01") == ()

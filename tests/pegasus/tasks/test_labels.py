@@ -11,7 +11,7 @@ from pegasus.tasks.cognition.reflector import Reflector
 from pegasus.tasks.cognition.thinker import Thinker
 from pegasus.tasks.context import TaskContext
 from pegasus.tasks.labels import label_of
-from pegasus.tasks.types import BUILT_IN, load_types
+from pegasus.tasks.types import BUILT_IN_TYPES, load_task_types
 from pegasus.testing.scripted import ScriptedModel
 
 CHANNEL = {"type": "slack", "channelId": "C1", "userId": "u1"}
@@ -36,7 +36,7 @@ def test_a_task_that_nobody_on_a_channel_asked_for(metadata):
 async def test_thinking_and_looking_back_have_the_label_of_their_task():
     model = ScriptedModel(["done", "nothing to keep"])
     context = TaskContext("t9", input_metadata={"channel": CHANNEL}, messages=(Entry(1, "user", "find it"),))
-    await Thinker(PERSONA, lambda: 7).think(context, model, load_types(BUILT_IN)[0].get("general"), ())
+    await Thinker(PERSONA, lambda: 7).think(context, model, load_task_types(BUILT_IN_TYPES)[0].get("general"), ())
     await Reflector(PERSONA, 1000).reflect(context, "", (), model.generate, None)
     assert [(asked.label.role, asked.label.task_id) for asked in model.requests] == [
         ("subagent", "t9"),

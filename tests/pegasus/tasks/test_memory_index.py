@@ -3,7 +3,7 @@
 import trio
 
 from pegasus.tasks.context import TaskState
-from pegasus.tasks.ports import Memory
+from pegasus.tasks.ports import TaskMemory
 from pegasus.testing.scripted import After, ScriptedModel, call, say
 from tests.pegasus.tasks.world import open_desk
 
@@ -29,7 +29,7 @@ def texts(request):
 async def test_what_memory_holds_is_read_for_the_first_thought_only(autojump_clock):
     memory = Shelf()
     model = ScriptedModel([say("", call("echo", "a")), say("", call("echo", "b")), "done", "nothing to keep"])
-    async with open_desk(model, memory=Memory(memory.index, memory.digest)) as desk:
+    async with open_desk(model, memory=TaskMemory(memory.index, memory.digest)) as desk:
         task = await desk.run("the job")
         assert (task.state, memory.looks) == (TaskState.COMPLETED, 1)
         assert texts(model.requests[2]) == ["the job", "", ""]
@@ -45,7 +45,7 @@ async def test_memory_looks_while_a_task_is_being_made(autojump_clock):
 
     memory = Shelf()
     async with open_desk(
-        ScriptedModel([After(5, "done")]), memory=Memory(memory.index, memory.digest, expect=expect)
+        ScriptedModel([After(5, "done")]), memory=TaskMemory(memory.index, memory.digest, expect=expect)
     ) as desk:
         began = trio.current_time()
         task_id = await desk.submit()

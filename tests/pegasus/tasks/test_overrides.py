@@ -8,7 +8,7 @@ import trio
 from pegasus.events import Emit, EventType
 from pegasus.tasks import Resume, TaskError
 from pegasus.tasks.overrides import KEY, overridden, with_overrides
-from pegasus.tasks.ports import Limits
+from pegasus.tasks.ports import TaskLimits
 from pegasus.tasks.types import TaskType
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Shelf, open_desk
@@ -94,7 +94,7 @@ async def test_they_stand_in_the_log_and_are_kept_over_a_restart(autojump_clock)
     created = json.loads(shelf.logs[task_id].splitlines()[0])
     assert created["data"]["inputMetadata"] == {"a": 1, "overrides": {"model": "default", "tools": ["echo"]}}
     model = ScriptedModel(["done"])
-    async with open_desk(model, shelf=shelf, limits=Limits(recovery="resume")) as desk:
+    async with open_desk(model, shelf=shelf, limits=TaskLimits(recovery="resume")) as desk:
         await desk.outcome(task_id)
     assert names(model.requests[0]) == {"echo", "notify", "ask_user"}
 

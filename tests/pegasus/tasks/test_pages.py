@@ -13,8 +13,8 @@ from pegasus.tasks import AgentMessage
 from pegasus.tasks.cognition import reflector
 from pegasus.tasks.cognition.thinker import OWN_TOOLS
 from pegasus.tasks.ending import DRAIN
-from pegasus.tasks.ports import Limits, Memory
-from pegasus.tasks.types import BUILT_IN, LARGEST, load_types, parse
+from pegasus.tasks.ports import TaskLimits, TaskMemory
+from pegasus.tasks.types import BUILT_IN_TYPES, LARGEST, load_task_types, parse
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -55,7 +55,7 @@ def test_limits_are_the_real_ones():
     assert f"`tasks.timeout` ({settings.tasks.timeout:g} s)" in text
     assert f"for {DRAIN:g} s" in text
     assert f"for {DRAIN:g} s" in page("operations")
-    assert Limits().max_active == settings.tasks.max_active
+    assert TaskLimits().max_active == settings.tasks.max_active
 
 
 def test_thinking_is_as_described():
@@ -63,13 +63,13 @@ def test_thinking_is_as_described():
     assert f"a result of {reflector.TRIVIAL} characters" in text
     assert f"at most {reflector.ROUNDS} model calls" in text
     assert all(f"`{tool.name}(" in text for tool in OWN_TOOLS)
-    names = attrs.fields(Memory).tools.default
+    names = attrs.fields(TaskMemory).tools.default
     assert all(f"`{name}`" in text for name in names)
 
 
 def test_the_types_are_as_described():
     text = page("task-types")
-    types, _ = load_types(BUILT_IN)
+    types, _ = load_task_types(BUILT_IN_TYPES)
     assert re.findall(r"^\| `(\w+)` \| (?!names|1 to|one|<)", text, re.MULTILINE)[:3] == list(types.names())
     assert f"larger than {LARGEST >> 10} kB" in text
     [example] = re.findall(r"```markdown\n(.*?)```", text, re.DOTALL)

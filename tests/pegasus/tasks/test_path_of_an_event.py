@@ -12,7 +12,7 @@ from pegasus.events.bus import event_bus
 from pegasus.storage.journal import journal
 from pegasus.tasks import payloads
 from pegasus.tasks.log import task_line, task_path
-from pegasus.tasks.persister import persister
+from pegasus.tasks.persister import task_persister
 from pegasus.testing.memory_disk import MemoryDisk
 from tests.pegasus.tasks.lives import BEGAN, E
 
@@ -73,7 +73,7 @@ async def test_what_is_delivered_survives(autojump_clock, seed):
 async def fragile(inbox, random, journal_ref):
     """A persister that dies now and then in the middle of its work, also between the write and the answer."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(persister, inbox, journal_ref, lambda: BEGAN)
+        nursery.start_soon(task_persister, inbox, journal_ref, lambda: BEGAN)
         if inbox.attempt < 8:
             await trio.sleep(random.uniform(0.01, 3))
             raise RuntimeError("died")

@@ -17,7 +17,7 @@ from pegasus.tasks.applying import RESTARTED
 from pegasus.tasks.index import index_line, pending_content
 from pegasus.tasks.log import task_line, task_path
 from pegasus.tasks.logs import TaskLogs
-from pegasus.tasks.persister import FORGET_AFTER, LIST_AFTER, STILL_NEWS, persister
+from pegasus.tasks.persister import FORGET_AFTER, LIST_AFTER, STILL_NEWS, task_persister
 from pegasus.tasks.storage_messages import Forget, GetPending, LogsOf, Pending, ReadLogs
 from pegasus.testing.memory_disk import MemoryDisk, MemoryFiles
 from tests.pegasus.tasks.lives import (
@@ -64,7 +64,7 @@ async def running(disk, now=BEGAN):
     run = partial(journal, clock=lambda: now)
     child = Child("journal", run, disk, restart=Restart.TEMPORARY, mailbox=Mailbox(1024))
     async with open_supervisor([child]) as root:
-        await root.start_child(Child("persister", persister, root.ref("journal"), lambda: now, shutdown=60))
+        await root.start_child(Child("persister", task_persister, root.ref("journal"), lambda: now, shutdown=60))
         yield Running(root, disk)
 
 
@@ -334,11 +334,11 @@ async def test_a_record_given_again_after_a_restart_is_there_once(autojump_clock
         if inbox.attempt == 1:
             inbox.started()
             message = await inbox.receive()
-            first = Child("inner", persister, journal_ref, clock)
+            first = Child("inner", task_persister, journal_ref, clock)
             async with open_supervisor([first]) as inner:
                 await inner.ref("inner").ask(Record, message.events)
             raise RuntimeError("died before it could say so")
-        await persister(inbox, journal_ref, clock)
+        await task_persister(inbox, journal_ref, clock)
 
     run = partial(journal, clock=lambda: BEGAN)
     async with open_supervisor([Child("journal", run, disk)]) as root:

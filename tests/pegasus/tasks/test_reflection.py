@@ -7,9 +7,10 @@ import trio
 
 from pegasus.events import EventType
 from pegasus.models.base import ModelError, ToolSpec
-from pegasus.tasks import Cancel, GetContext, GetTask, Resume, TaskState, agent
+from pegasus.tasks import Cancel, GetContext, GetTask, Resume, TaskState
+import pegasus.tasks.agent as agent_module
 from pegasus.tasks.agent import TASK_EVENTS
-from pegasus.tasks.ports import Limits, Memory
+from pegasus.tasks.ports import TaskLimits, TaskMemory
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.tools import Effect, Tool
 from tests.pegasus.tasks.world import open_desk
@@ -36,7 +37,7 @@ class Shelves:
         async def digest():
             return "FACTS IN FULL"
 
-        return Memory(index, digest)
+        return TaskMemory(index, digest)
 
     @property
     def tools(self):
@@ -151,7 +152,7 @@ async def test_a_reflection_waits_for_a_permit_like_any_other_call(autojump_cloc
         return After(1, LONG) if request.turns[0].text.startswith("first") else After(50, "ok")
 
     async with open_desk(
-        ScriptedModel(script), memory=memory.port, tools=memory.tools, limits=Limits(max_calls=1)
+        ScriptedModel(script), memory=memory.port, tools=memory.tools, limits=TaskLimits(max_calls=1)
     ) as desk:
         await desk.submit("first")
         await trio.sleep(0.5)
@@ -162,13 +163,13 @@ async def test_a_reflection_waits_for_a_permit_like_any_other_call(autojump_cloc
 
 async def test_what_comes_of_a_reflection_is_only_recorded(autojump_clock, monkeypatch):
     """Checklist 115: the agent has not subscribed to it."""
-    heard, take = [], agent._Agent._event
+    heard, take = [], agent_module._Agent._event
 
     async def spy(self, event):
         heard.append(event.type)
         await take(self, event)
 
-    monkeypatch.setattr(agent._Agent, "_event", spy)
+    monkeypatch.setattr(agent_module._Agent, "_event", spy)
     memory = Shelves()
     model = ScriptedModel(lambda request: "Kept it." if looks_back(request) else LONG)
     async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
@@ -206,7 +207,7 @@ async def test_a_reflection_holds_the_permit_of_a_model_call_for_that_call_only(
             return "done" if len(request.turns) > 1 else say("", call("memory_append", "m"))
         return LONG if request.turns[0].text.startswith("first") else After(5, "ok")
 
-    async with open_desk(ScriptedModel(script), memory=memory.port, tools=tools, limits=Limits(max_calls=1)) as desk:
+    async with open_desk(ScriptedModel(script), memory=memory.port, tools=tools, limits=TaskLimits(max_calls=1)) as desk:
         await desk.run("first")
         await trio.sleep(10)
         assert (await desk.run("second")).result == "ok"

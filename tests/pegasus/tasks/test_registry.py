@@ -4,7 +4,7 @@ from pegasus.events import Event, EventType
 from pegasus.tasks import TaskState, payloads
 from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.registry import TaskEntry, TaskNotFound, TaskRegistry
-from pegasus.tasks.views import view_of
+from pegasus.tasks.views import task_view
 
 
 def entry(task_id, *, priority=None, state=None):
@@ -12,7 +12,7 @@ def entry(task_id, *, priority=None, state=None):
     fsm = TaskFSM.from_event(Event(task_id, EventType.TASK_CREATED, 1, "t", task_id, payload, priority))
     if state is not None:
         fsm.assume(state)
-    return TaskEntry(view_of(fsm), fsm)
+    return TaskEntry(task_view(fsm), fsm)
 
 
 def test_a_task_is_found_by_its_id():

@@ -7,7 +7,7 @@ from actors import ActorError
 from pegasus.tasks import Cancel, GetTask, Resume, TaskState
 from pegasus.tasks.applying import RESTARTED
 from pegasus.tasks.log import task_line
-from pegasus.tasks.ports import Limits, Memory
+from pegasus.tasks.ports import TaskLimits, TaskMemory
 from pegasus.tasks.recovery import UNKNOWN
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.lives import ID, created, reasoned
@@ -76,7 +76,7 @@ async def test_a_task_that_a_restart_failed_can_be_resumed(autojump_clock):
         assert (await desk.outcome(task_id)).result == "done after all"
 
 
-RESUME = Limits(recovery="resume")
+RESUME = TaskLimits(recovery="resume")
 
 
 async def killed_in_a_call(name):
@@ -121,7 +121,7 @@ async def test_a_task_killed_while_it_thinks_thinks_again(autojump_clock):
 
 async def test_a_waiting_task_still_waits_its_turn(autojump_clock):
     shelf = Shelf()
-    limits = Limits(max_active=1, recovery="resume")
+    limits = TaskLimits(max_active=1, recovery="resume")
     with trio.move_on_after(5):
         async with open_desk(ScriptedModel([Hang()]), shelf=shelf, limits=limits) as desk:
             first, second = await desk.submit("first"), await desk.submit("second")
@@ -166,8 +166,8 @@ async def test_killed_while_it_looks_back_a_task_stays_completed_and_is_told_of_
     async def nothing():
         return ""
 
-    shelf, listener, limits = Shelf(), Listener(), Limits(recovery=mode)
-    memory = Memory(nothing, nothing)
+    shelf, listener, limits = Shelf(), Listener(), TaskLimits(recovery=mode)
+    memory = TaskMemory(nothing, nothing)
     model = ScriptedModel(lambda request: Hang() if "Look back" in request.system else "found it " * 50)
     with trio.move_on_after(5):
         async with open_desk(model, shelf=shelf, listener=listener, memory=memory, limits=limits) as desk:
@@ -207,7 +207,7 @@ async def test_cut_off_after_any_line_a_task_ends_and_is_told_of_once(lines, mod
     listener = Listener()
     for _ in range(3):
         async with open_desk(
-            ScriptedModel(script), shelf=shelf, listener=listener, limits=Limits(recovery=mode)
+            ScriptedModel(script), shelf=shelf, listener=listener, limits=TaskLimits(recovery=mode)
         ) as desk:
             await trio.sleep(50)
             made = len(desk.calls)
@@ -252,7 +252,7 @@ async def test_a_task_that_is_resumed_before_its_end_is_forgotten_stays_pending(
 
 async def test_a_task_that_is_cancelled_before_it_has_begun_is_not_pending_any_more(autojump_clock):
     shelf = Shelf()
-    async with open_desk(ScriptedModel([Hang()]), shelf=shelf, limits=Limits(max_active=1)) as desk:
+    async with open_desk(ScriptedModel([Hang()]), shelf=shelf, limits=TaskLimits(max_active=1)) as desk:
         await desk.submit("first")
         waiting = await desk.submit("second")
         await desk.agent.ask(Cancel, waiting, "user")

@@ -19,7 +19,7 @@ from pegasus.tasks import (
     payloads,
     task_id_of,
 )
-from pegasus.tasks.ports import Limits
+from pegasus.tasks.ports import TaskLimits
 from pegasus.tasks.replay import replay
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Shelf, open_desk
@@ -95,7 +95,7 @@ async def test_it_is_had_once_for_all_the_calls_of_a_plan(autojump_clock):
 
 async def test_it_is_not_had_beyond_the_limit(autojump_clock):
     model = ScriptedModel(lambda request: say("", call("echo", f"c{len(request.turns)}", x=1)))
-    async with open_desk(model, shelf=SlowShelf(5), limits=Limits(max_iterations=3)) as desk:
+    async with open_desk(model, shelf=SlowShelf(5), limits=TaskLimits(max_iterations=3)) as desk:
         task = await desk.run()
     assert task.error == "the task did not come to an end within 3 rounds of thinking"
     assert len(model.requests) == 3
@@ -175,7 +175,7 @@ async def test_a_suspended_task_thinks_of_nothing(autojump_clock):
 
 async def test_the_time_that_the_disk_takes_is_not_the_tasks(autojump_clock):
     model = ScriptedModel([WORK, THEN, "done"])
-    async with open_desk(model, shelf=SlowShelf(500), limits=Limits(timeout=60)) as desk:
+    async with open_desk(model, shelf=SlowShelf(500), limits=TaskLimits(timeout=60)) as desk:
         assert (await desk.run()).result == "done"
 
 
@@ -266,7 +266,7 @@ async def test_what_comes_of_it_is_said_behind_its_beginning(thought, lines, aut
 
 async def test_one_that_there_is_no_place_for_waits(autojump_clock):
     model = ScriptedModel([After(100, "first"), "second"])
-    async with open_desk(model, shelf=SlowToBegin(), limits=Limits(max_active=1)) as desk:
+    async with open_desk(model, shelf=SlowToBegin(), limits=TaskLimits(max_active=1)) as desk:
         first = await desk.submit("first")
         second = await desk.submit("second")
         assert len(model.requests) == 1

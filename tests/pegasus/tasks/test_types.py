@@ -1,6 +1,6 @@
 import pytest
 
-from pegasus.tasks.types import BUILT_IN, LARGEST, load_types, parse
+from pegasus.tasks.types import BUILT_IN_TYPES, LARGEST, load_task_types, parse
 
 
 def write(folder, name, text):
@@ -9,12 +9,12 @@ def write(folder, name, text):
 
 
 def test_the_built_in_types_are_general_explore_and_plan():
-    types, problems = load_types(BUILT_IN)
+    types, problems = load_task_types(BUILT_IN_TYPES)
     assert (types.names(), problems) == (("general", "explore", "plan"), ())
 
 
 def test_general_may_use_every_tool_and_explore_only_looks():
-    types, _ = load_types(BUILT_IN)
+    types, _ = load_task_types(BUILT_IN_TYPES)
     assert types.get("general").allows("shell_exec")
     assert types.get("general").allows("github__create_issue")
     assert types.get("explore").allows("read_file")
@@ -27,7 +27,7 @@ def test_general_may_use_every_tool_and_explore_only_looks():
 
 def test_the_users_type_wins_over_the_built_in_one_of_its_name(tmp_path):
     write(tmp_path, "explore", "---\ndescription: mine\ntools: read_file\n---\nLook only here.")
-    types, _ = load_types(BUILT_IN, tmp_path)
+    types, _ = load_task_types(BUILT_IN, tmp_path)
     assert types.get("explore").description == "mine"
     assert types.names() == ("general", "explore", "plan")
 
@@ -72,7 +72,7 @@ def test_a_wrong_file_costs_only_its_own_type(tmp_path):
     write(tmp_path, "good", "---\ndescription: d\n---\nBody")
     (tmp_path / "binary").mkdir()
     (tmp_path / "binary" / "SUBAGENT.md").write_bytes(b"\xff\xfe\x00")
-    types, problems = load_types(tmp_path)
+    types, problems = load_task_types(tmp_path)
     assert types.names() == ("good",)
     assert len(problems) == 3
     assert all("left out" in problem for problem in problems)

@@ -13,17 +13,17 @@ from pegasus.events.bus import event_bus
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import ToolSpec
 from pegasus.tasks import Submit, Wait
-from pegasus.tasks.agent import agent
+from pegasus.tasks.agent import task_agent
 from pegasus.tasks.cognition.doer import Doer
 from pegasus.tasks.cognition.reflector import Reflector
 from pegasus.tasks.cognition.thinker import Thinker
 from pegasus.tasks.glance import glance
 from pegasus.tasks.log import task_line
-from pegasus.tasks.ports import Kit, Limits, Ports
+from pegasus.tasks.ports import Kit, TaskLimits, Ports
 from pegasus.tasks.replay import replay
 from pegasus.tasks.storage_messages import Pending
-from pegasus.tasks.types import BUILT_IN, load_types
-from pegasus.tasks.views import view_of
+from pegasus.tasks.types import BUILT_IN_TYPES, load_task_types
+from pegasus.tasks.views import task_view
 from pegasus.tools import Effect, Tool, ToolContext, ToolError
 from pegasus.tools.executor import ToolExecutor
 from pegasus.tools.registry import ToolRegistry
@@ -74,7 +74,7 @@ class Shelf:
         return tuple(Pending(task_id, 0) for task_id in self.logs if task_id not in self.forgotten)
 
     async def views(self, date):
-        return tuple(view_of(replay(log, task_id).task) for task_id, log in self.logs.items())
+        return tuple(task_view(replay(log, task_id).task) for task_id, log in self.logs.items())
 
     async def forget(self, task_id):
         self.forgotten.append(task_id)
@@ -170,11 +170,11 @@ def standard_tools(calls):
 
 @asynccontextmanager
 async def open_desk(
-    model, *, limits=Limits(), shelf=None, listener=None, memory=None, tools=(), timeout=60.0, model_for=None
+    model, *, limits=TaskLimits(), shelf=None, listener=None, memory=None, tools=(), timeout=60.0, model_for=None
 ):
     calls = []
     shelf, listener, watcher = shelf or Shelf(), listener or Listener(), Watcher()
-    types, _ = load_types(BUILT_IN)
+    types, _ = load_task_types(BUILT_IN_TYPES)
     registry = ToolRegistry([*standard_tools(calls), *tools])
     toolbox = ToolExecutor(registry, timeout=timeout, timeouts={})
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, name="desk") as root:
@@ -196,5 +196,5 @@ async def open_desk(
             memory=memory,
         )
         ports = Ports(bus, events, clock, lambda: kit, limits)
-        ref = await root.start_child(Child("agent", agent, ports, shelf, ear, mailbox=Mailbox(4096), shutdown=10.0))
+        ref = await root.start_child(Child("agent", task_agent, ports, shelf, ear, mailbox=Mailbox(4096), shutdown=10.0))
         yield Desk(root, ref, bus, events, shelf, listener, watcher, calls)
