@@ -91,7 +91,7 @@ def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> Faculti
     from pegasus.main_agent.delegating import ALIAS, delegating_tools
     from pegasus.main_agent.skilled import Skilled
     from pegasus.skills import BUILT_IN, Skills, listing
-    from pegasus.tasks.tools import task_tools
+    from pegasus.tasks import task_tools
     from pegasus.tools import current_time, memory_tools, persona_tool
 
     parts, workshop, agent = commons.parts, commons.workshop, commons.find(AGENT)

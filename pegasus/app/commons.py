@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pegasus.identity import Evolution
     from pegasus.memory import Memory
     from pegasus.storage import JournalMessage
-    from pegasus.tasks.types import TaskTypes
+    from pegasus.tasks import TaskTypes
 
 BUS, AGENT, LISTENER = "tasks/bus", "tasks/agent", "main-agent/courier"
 """Where they are in the tree."""
@@ -45,9 +45,9 @@ class Commons:
 
     def load_task_types(self) -> TaskTypes:
         """The built-in kinds of task and the user's own; what is wrong with a file is logged."""
-        from pegasus.tasks.types import BUILT_IN, load_types
+        from pegasus.tasks import BUILT_IN_TYPES, load_task_types
 
-        types, problems = load_types(BUILT_IN, *self.workshop.subagents)
+        types, problems = load_task_types(BUILT_IN_TYPES, *self.workshop.subagents)
         for problem in problems:
             _log.warning("a kind of task", problem=problem)
         return types

@@ -9,9 +9,18 @@ from pegasus.app.params import text_of
 from pegasus.conversation import to_json
 from pegasus.gateway import BadParams, Caller, Params
 from pegasus.messages import Json
-from pegasus.tasks import AgentMessage, Cancel, GetContext, GetTask, ListTasks, Resume, TaskError, TaskView
-from pegasus.tasks.log import is_date
-from pegasus.tasks.waiting import is_up
+from pegasus.tasks import (
+    AgentMessage,
+    Cancel,
+    GetContext,
+    GetTask,
+    ListTasks,
+    Resume,
+    TaskError,
+    TaskView,
+    is_date,
+    wait_until_running,
+)
 from pegasus.wire import to_wire
 
 
@@ -26,14 +35,14 @@ class TaskControl:
         date = params.get("date")
         if date is not None and not (isinstance(date, str) and is_date(date)):
             raise BadParams(f"date: found {date!r}, allowed: YYYY-MM-DD")
-        await is_up(self.agent)
+        await wait_until_running(self.agent)
         found = await self.agent.ask(ListTasks, date)
         return {"tasks": [view_json(task) for task in found]}
 
     async def show(self, caller: Caller, params: Params) -> Json:
         """One task."""
         task_id = _id_in(params)
-        await is_up(self.agent)
+        await wait_until_running(self.agent)
         task = await self.agent.ask(GetTask, task_id)
         if task is None:
             raise BadParams(f"taskId: there is no task {task_id!r}")
@@ -42,7 +51,7 @@ class TaskControl:
     async def replay(self, caller: Caller, params: Params) -> Json:
         """The whole conversation of one task."""
         task_id = _id_in(params)
-        await is_up(self.agent)
+        await wait_until_running(self.agent)
         context = await self.agent.ask(GetContext, task_id)
         if context is None:
             raise BadParams(f"taskId: there is no task {task_id!r}")
@@ -51,7 +60,7 @@ class TaskControl:
     async def cancel(self, caller: Caller, params: Params) -> Json:
         """End one task; answers with what was ended, once it has ended."""
         task_id = _id_in(params)
-        await is_up(self.agent)
+        await wait_until_running(self.agent)
         try:
             stopped = await self.agent.ask(Cancel, task_id, f"a control call ({caller.type})")
         except TaskError as error:
@@ -63,7 +72,7 @@ class TaskControl:
         task_id, text = _id_in(params), params.get("input", "")
         if not isinstance(text, str):
             raise BadParams("input: must be a text")
-        await is_up(self.agent)
+        await wait_until_running(self.agent)
         try:
             await self.agent.ask(Resume, task_id, text)
         except TaskError as error:

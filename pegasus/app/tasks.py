@@ -1,4 +1,4 @@
-"""The task system's part of the tree: persister, bus, agent; and the kit that tasks think and act with.
+"""The task system's part of the tree: persister, bus, agent; and the objects that they work with.
 
 None of it is needed before somebody connects, and importing it takes a while; so the child `tasks` is up at once and grows
 behind that. Whoever asks the agent meanwhile finds it not running yet, and waits.
@@ -7,24 +7,20 @@ behind that. Whoever asks the agent meanwhile finds it not running yet, and wait
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Never
 
 import trio
 
 from actors import Child, Inbox, Mailbox, Strategy, open_supervisor
-from pegasus.app.commons import AGENT, BUS, LISTENER, PATIENCE, Commons, or_nothing
+from pegasus.app.commons import AGENT, BUS, LISTENER, PATIENCE, Commons
 from pegasus.app.parts import Workshop
 
 if TYPE_CHECKING:
     from actors import Ref
-    from pegasus.memory import Memory
-    from pegasus.models import LanguageModel
+    from pegasus.settings import Settings
     from pegasus.storage import JournalMessage
-    from pegasus.tasks import Notify
-    from pegasus.tasks.ports import Kit
-    from pegasus.tasks.ports import Memory as Remembered
-    from pegasus.tasks.types import TaskType
+    from pegasus.tasks import Notify, TaskDeps, TaskLimits
 
 ROOMY = Mailbox(4096)
 SHUTDOWN = 12.0
@@ -48,30 +44,16 @@ def task_child(commons: Commons) -> Child[Never]:
 
 
 def _children(commons: Commons) -> list[Child[Any]]:
-    from pegasus.events import EventMaker
     from pegasus.events.bus import event_bus
-    from pegasus.tasks.agent import agent
-    from pegasus.tasks.logs import TaskLogs
-    from pegasus.tasks.persister import persister
-    from pegasus.tasks.ports import Limits, Ports
+    from pegasus.tasks import TaskLogs, task_agent, task_persister
 
-    settings, clock, find = commons.parts.settings, commons.parts.clock, commons.find
-    limits = Limits(
-        max_active=settings.tasks.max_active,
-        max_queued=settings.tasks.max_queued,
-        max_calls=settings.models.max_concurrent_calls,
-        max_tools=settings.tasks.max_concurrent_tools,
-        max_iterations=settings.tasks.max_iterations,
-        timeout=settings.tasks.timeout,
-        recovery=settings.tasks.recovery,
-    )
-    kit = cache(partial(make_kit, commons))
-    recorder, bus, ear = find("tasks/persister"), find(BUS), find(LISTENER)
-    ports = Ports(bus, EventMaker(clock, commons.workshop.random), clock, kit, limits)
+    clock, find = commons.parts.clock, commons.find
+    recorder = find("tasks/persister")
+    deps = make_task_deps(commons)
     return [
-        Child("persister", persister, commons.journal, clock, mailbox=ROOMY),
+        Child("persister", task_persister, commons.journal, clock, mailbox=ROOMY),
         Child("bus", event_bus, recorder, mailbox=ROOMY),
-        Child("agent", agent, ports, TaskLogs(recorder), ear, mailbox=ROOMY, shutdown=SHUTDOWN - 2),
+        Child("agent", task_agent, deps, TaskLogs(recorder), find(LISTENER), mailbox=ROOMY, shutdown=SHUTDOWN - 2),
     ]
 
 
@@ -86,14 +68,10 @@ def courier_child(journal: Ref[JournalMessage]) -> Child[Never]:
     return Child("courier", run)
 
 
-def make_kit(commons: Commons) -> Kit:
-    """What tasks think and act with. Slow: it imports every tool."""
-    from pegasus.app.reload import FollowedModel
-    from pegasus.tasks.cognition.doer import Doer
-    from pegasus.tasks.cognition.reflector import Reflector
-    from pegasus.tasks.cognition.thinker import Thinker
-    from pegasus.tasks.ports import Kit
-    from pegasus.tasks.tools import task_tools
+def make_task_deps(commons: Commons) -> TaskDeps:
+    """Return everything that the agent and its tasks work with. Slow: it imports every tool."""
+    from pegasus.events import EventMaker
+    from pegasus.tasks import Doer, Reflector, TaskDeps, Thinker, task_tools
     from pegasus.tools import ToolExecutor, ToolRegistry, base_context
 
     parts, workshop = commons.parts, commons.workshop
@@ -101,26 +79,31 @@ def make_kit(commons: Commons) -> Kit:
     memory = commons.memory()
     registry = ToolRegistry((*workshop.tools(memory), *task_tools(commons.find(AGENT))))
     toolbox = ToolExecutor(registry, timeout=settings.tools.timeout, timeouts=settings.tools.timeouts)
-
-    def model_for(task_type: TaskType) -> LanguageModel:
-        return workshop.model_for(task_type.model or "subagent")
-
-    return Kit(
+    return TaskDeps(
+        bus=commons.find(BUS),
+        events=EventMaker(parts.clock, workshop.random),
+        clock=parts.clock,
         types=commons.load_task_types(),
         thinker=Thinker(parts.persona, parts.clock),
         doer=Doer(toolbox, parts.clock),
         reflector=Reflector(parts.persona, window),
         toolbox=toolbox,
-        model_for=model_for,
-        reflection_model=FollowedModel(partial(workshop.model_for, "reflection")),
+        model_for=workshop.model_for,
         context=base_context(workshop.workspace, settings.tools.allowed_paths, window),
-        memory=_remembered(memory),
+        memory=memory,
+        limits=_task_limits(settings),
     )
 
 
-def _remembered(memory: Memory) -> Remembered:
-    """Memory as tasks meet it: one that cannot be read costs nobody a task."""
-    from pegasus.tasks.ports import Memory as Remembered
+def _task_limits(settings: Settings) -> TaskLimits:
+    from pegasus.tasks import TaskLimits
 
-    index = partial(or_nothing, memory.index_message)
-    return Remembered(index, partial(or_nothing, memory.for_reflection), expect=index)
+    return TaskLimits(
+        max_active=settings.tasks.max_active,
+        max_queued=settings.tasks.max_queued,
+        max_calls=settings.models.max_concurrent_calls,
+        max_tools=settings.tasks.max_concurrent_tools,
+        max_iterations=settings.tasks.max_iterations,
+        timeout=settings.tasks.timeout,
+        recovery=settings.tasks.recovery,
+    )

@@ -14,8 +14,7 @@ from pegasus.messages import Json
 from pegasus.models import ModelConfigError, find_providers, role_spec, split_spec
 from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, Skill, Skills
-from pegasus.tasks.types import BUILT_IN as BUILT_IN_TYPES
-from pegasus.tasks.types import load_types
+from pegasus.tasks import BUILT_IN_TYPES, load_task_types
 from pegasus.tools import ALL_TASK_TOOLS, MAIN_AGENT
 
 
@@ -63,7 +62,7 @@ def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
         yield f"/{skill.name} is a command of Pegasus, so nobody can call the skill by it"
     yield from _doubtful_tools(skill)
     if skill.fork:
-        types, _ = load_types(BUILT_IN_TYPES, home.subagents)
+        types, _ = load_task_types(BUILT_IN_TYPES, home.subagents)
         if types.get(skill.agent) is None:
             yield f"agent {skill.agent!r}: there is no such type of task; there are: {', '.join(types.names())}"
     if skill.model:

@@ -11,9 +11,7 @@ from pegasus.conversation import to_json
 from pegasus.formatting import format_duration, format_time
 from pegasus.host import Home
 from pegasus.settings import Settings
-from pegasus.tasks import folder
-from pegasus.tasks.replay import Replayed
-from pegasus.tasks.views import view_of
+from pegasus.tasks import ReplayedTask, read_task, read_tasks_of_day, task_view
 from pegasus.wire import to_wire
 
 _STATES = {"idle": "waiting"}
@@ -24,7 +22,7 @@ def run_list(home: Home, settings: Settings, *, date: str | None, as_json: bool)
 
     def down() -> Node:
         day = date or time.strftime("%Y-%m-%d", time.gmtime())
-        return {"tasks": [_stored(found) for found in folder.load_day(home.data, day) if found.task is not None]}
+        return {"tasks": [_stored(found) for found in read_tasks_of_day(home.data, day) if found.task is not None]}
 
     params = {} if date is None else {"date": date}
     return show(home, settings, "tasks.list", params, json_line if as_json else list_text, down, OSError)
@@ -52,16 +50,16 @@ def run_replay(home: Home, settings: Settings, *, task_id: str, as_json: bool) -
     return show(home, settings, "tasks.replay", {"taskId": task_id}, render, down, LookupError, OSError)
 
 
-def _found(home: Home, task_id: str) -> Replayed:
-    found = folder.load(home.data, task_id)
+def _found(home: Home, task_id: str) -> ReplayedTask:
+    found = read_task(home.data, task_id)
     if found is None or found.task is None:
         raise LookupError(f"there is no task {task_id!r}")
     return found
 
 
-def _stored(found: Replayed) -> Node:
+def _stored(found: ReplayedTask) -> Node:
     task = found.task
-    return {} if task is None else {**to_wire(view_of(task)), "state": task.state.value}
+    return {} if task is None else {**to_wire(task_view(task)), "state": task.state.value}
 
 
 def run_cancel(home: Home, settings: Settings, *, task_id: str) -> int:

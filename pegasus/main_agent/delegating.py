@@ -12,8 +12,18 @@ from pegasus.main_agent.messages import Ended
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.storage import StorageError
-from pegasus.tasks import AgentMessage, CancelAll, GetContext, GetTask, Resume, Submit, TaskError, TaskView, task_id_of
-from pegasus.tasks.waiting import is_up
+from pegasus.tasks import (
+    AgentMessage,
+    CancelAll,
+    GetContext,
+    GetTask,
+    Resume,
+    Submit,
+    TaskError,
+    TaskView,
+    task_id_of,
+    wait_until_running,
+)
 from pegasus.tools import Effect, Tool, ToolContext, ToolError
 from pegasus.wire import to_wire
 
@@ -92,7 +102,7 @@ async def submit_task(
     metadata: dict[str, Json] = {"channel": to_wire(context.origin)} if context.origin is not None else {}
     request = (text, "main-agent", kind, description, metadata, context.key or None, None, model, tools)
     for tries_left in reversed(range(SUBMIT_TRIES)):
-        await is_up(agent)
+        await wait_until_running(agent)
         try:
             return await agent.ask(Submit, *request)
         except (TaskError, StorageError) as error:
@@ -143,7 +153,7 @@ def _resume(agent: Ref[AgentMessage]) -> Tool:
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
         task_id = str(arguments["taskId"])
-        await is_up(agent)
+        await wait_until_running(agent)
         try:
             await agent.ask(Resume, task_id, str(arguments["input"]), context.key)
         except (TaskError, ActorError, StorageError) as error:
@@ -158,7 +168,7 @@ def _resumed(task_id: str) -> dict[str, Json]:
 
 
 async def _ask(agent: Ref[AgentMessage], task_id: str) -> TaskView:
-    await is_up(agent)
+    await wait_until_running(agent)
     try:
         task = await agent.ask(GetTask, task_id)
     except (ActorError, StorageError) as error:
@@ -185,7 +195,7 @@ class Delegated:
     async def stop(self, by: str, channel: ChannelInfo | None) -> tuple[Ended, ...]:
         """As Works."""
         address = None if channel is None else (channel.type, channel.channel_id)
-        await is_up(self._agent)  # after a restart it is about to take up what is to be ended
+        await wait_until_running(self._agent)  # after a restart it is about to take up what is to be ended
         try:
             stopped = await self._agent.ask(CancelAll, by, address)
         except ActorError:  # it does not run, and so no task does
@@ -194,7 +204,7 @@ class Delegated:
 
     async def result_of(self, made: OpenCall, key: str) -> str | None:
         """As Works."""
-        if made.call.name not in (SPAWN, ALIAS, RESUME, USE_SKILL) or not await is_up(self._agent):
+        if made.call.name not in (SPAWN, ALIAS, RESUME, USE_SKILL) or not await wait_until_running(self._agent):
             return None
         try:
             if made.call.name == RESUME:

@@ -34,7 +34,7 @@ from pegasus.tasks.messages import (
     task_id_of,
 )
 from pegasus.tasks.persister import task_persister
-from pegasus.tasks.ports import Kit, Ports, TaskLimits, TaskMemory
+from pegasus.tasks.ports import TaskDeps, TaskLimits, TaskMemory
 from pegasus.tasks.replay import ReplayedTask
 from pegasus.tasks.storage_messages import PersisterMessage
 from pegasus.tasks.tools import task_tools
@@ -50,12 +50,10 @@ __all__ = [
     "Doer",
     "GetContext",
     "GetTask",
-    "Kit",
     "ListTasks",
     "Notification",
     "Notify",
     "PersisterMessage",
-    "Ports",
     "Reflector",
     "ReplayedTask",
     "Resume",
@@ -63,6 +61,7 @@ __all__ = [
     "Submit",
     "Suspend",
     "TaskContext",
+    "TaskDeps",
     "TaskError",
     "TaskLimits",
     "TaskLogs",

@@ -39,7 +39,7 @@ from pegasus.tasks.messages import (
     Wait,
 )
 from pegasus.tasks.office import Ended, Inward, Office
-from pegasus.tasks.ports import Ports
+from pegasus.tasks.ports import TaskDeps
 from pegasus.tasks.registry import TaskEntry
 from pegasus.tasks.restoring import Restoring
 from pegasus.tasks.seats import Seats
@@ -60,16 +60,16 @@ _SPENT = frozenset({TaskState.SUSPENDED, TaskState.COMPLETED, TaskState.FAILED})
 _T = TypeVar("_T")
 
 
-async def task_agent(inbox: Inbox[Inward], ports: Ports, archive: Archive, listener: Ref[Notify]) -> None:
+async def task_agent(inbox: Inbox[Inward], deps: TaskDeps, archive: Archive, listener: Ref[Notify]) -> None:
     """Run the task system. Told to stop, it lets what runs finish for a while (trap T24); what is left is for the next start."""
     async with open_pool(name="tasks") as pool, trio.open_nursery() as nursery:
-        office = Office(ports, archive, pool, nursery, inbox.ref)
+        office = Office(deps, archive, pool, nursery, inbox.ref)
         one = _Agent(office)
-        await ports.bus.ask(Subscribe, inbox.ref, EXTERNAL | TASK_EVENTS, True)
+        await deps.bus.ask(Subscribe, inbox.ref, EXTERNAL | TASK_EVENTS, True)
         kept = _left_over(inbox)
         nursery.start_soon(Telling(office, listener).run)
         await one.restoring.recover()
-        await ports.bus.tell(Emit(ports.events.create(EventType.SYSTEM_STARTED, "agent")))
+        await deps.bus.tell(Emit(deps.events.create(EventType.SYSTEM_STARTED, "agent")))
         inbox.started()
         for message in kept:
             await one.handle(message)
@@ -81,7 +81,7 @@ async def task_agent(inbox: Inbox[Inward], ports: Ports, archive: Archive, liste
                 except (trio.WouldBlock, trio.EndOfChannel):
                     break
                 await one.handle(more)
-        await ports.bus.tell(Emit(ports.events.create(EventType.SYSTEM_SHUTTING_DOWN, "agent")))
+        await deps.bus.tell(Emit(deps.events.create(EventType.SYSTEM_SHUTTING_DOWN, "agent")))
         await one.ending.drain()
         nursery.cancel_scope.cancel()
 

@@ -21,7 +21,9 @@ class Archive(Protocol):
     async def replay(self, task_id: str) -> ReplayedTask:
         """All that the log of a task tells; without a task if there is no log."""
 
-    async def replays(self, task_ids: Sequence[str], *, at_a_glance: bool = False) -> Sequence[ReplayedTask | StorageError]:
+    async def replays(
+        self, task_ids: Sequence[str], *, at_a_glance: bool = False
+    ) -> Sequence[ReplayedTask | StorageError]:
         """The same for several, read together; with the error of each that cannot be read.
 
         at_a_glance: of a task that was at work, nobody needs to know what it did (`glance`).

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from actors import ActorError
 from pegasus.events import Event, EventType
 from pegasus.messages import Json, Metadata
@@ -40,7 +38,7 @@ class Intake:
             raise TaskError("input is empty: say what is to be done")
         metadata = with_overrides(request.metadata, request.model, request.tools)
         self._check_type(request, metadata)
-        task_id = task_id_of(request.key) if request.key else self._office.ports.events.new_id()
+        task_id = task_id_of(request.key) if request.key else self._office.deps.events.new_id()
         entry = self._office.registry.get_or_none(task_id)
         if entry is None and request.key and await self._office.archive.exists(task_id):
             return task_id
@@ -48,7 +46,7 @@ class Intake:
             raise TaskError("nobody waits for this task any more")
         entry = self._office.registry.get_or_none(task_id)  # another one with this key may have come meanwhile
         if entry is None:
-            received = self._office.ports.events.create(
+            received = self._office.deps.events.create(
                 EventType.MESSAGE_RECEIVED, request.source, {"text": request.text, "handledBy": "agent"}
             )
             payload = payloads.created(
@@ -64,14 +62,14 @@ class Intake:
         return task_id
 
     def _check_type(self, request: Submit, metadata: Metadata) -> None:
-        kit = self._office.ports.kit
-        task_type = kit.types.get(request.task_type)
+        deps = self._office.deps
+        task_type = deps.types.get(request.task_type)
         if task_type is None:
-            known = ", ".join(kit.types.names())
+            known = ", ".join(deps.types.names())
             raise TaskError(f"there is no type {request.task_type!r} of task; there are: {known}")
         if request.model:
             try:
-                kit.model_for(overridden(task_type, metadata))
+                deps.model_for(overridden(task_type, metadata).model_name)
             except ValueError as error:
                 raise TaskError(str(error)) from error
 
@@ -84,8 +82,7 @@ class Intake:
             raise TaskError(
                 f"{limits.max_queued} tasks are waiting already, which is the most there may be (tasks.max_queued)"
             )
-        self._office.nursery.start_soon(self._expect_the_index)
-        event = self._office.ports.events.derive(
+        event = self._office.deps.events.derive(
             parent, EventType.TASK_CREATED, payload, source="agent", task_id=task_id, priority=priority
         )
         fsm = TaskFSM.from_event(event)
@@ -95,13 +92,6 @@ class Intake:
         await self._office.emit(event)
         await self._seats.prepare(entry)
         return entry
-
-    async def _expect_the_index(self) -> None:
-        """Memory looks while the task is being made, so that its first thought need not wait for that."""
-        memory = self._office.ports.kit.memory
-        if memory is not None and memory.expect is not None:
-            with suppress(Exception):  # whoever wants the index then will hear of it
-                await memory.expect()
 
     async def external(self, event: Event) -> None:
         """A message, webhook or schedule that nobody has handled: for a task that waits, or a new task (X16)."""
@@ -121,9 +111,9 @@ class Intake:
             description=str(event.payload.get("description") or ""),
             source=event.source,
             metadata=without_overrides(metadata) if isinstance(metadata, dict) else None,
-            task_type=kind if isinstance(kind, str) and self._office.ports.kit.types.get(kind) else DEFAULT,
+            task_type=kind if isinstance(kind, str) and self._office.deps.types.get(kind) else DEFAULT,
         )
         try:
-            await self._create(event, payload, self._office.ports.events.new_id(), None)
+            await self._create(event, payload, self._office.deps.events.new_id(), None)
         except TaskError as error:
             _log.warning("refused a task", source=event.source, problem=str(error))

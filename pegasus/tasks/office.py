@@ -12,7 +12,7 @@ from pegasus.events import Emit, Event, EventType
 from pegasus.tasks import payloads
 from pegasus.tasks.archive import Archive
 from pegasus.tasks.messages import AgentMessage, Notification, TaskError
-from pegasus.tasks.ports import TaskLimits, Ports
+from pegasus.tasks.ports import TaskDeps, TaskLimits
 from pegasus.tasks.registry import TaskEntry, TaskRegistry
 from pegasus.tasks.task_messages import Doing, Moved
 from pegasus.tasks.views import task_view
@@ -33,7 +33,7 @@ Inward: TypeAlias = AgentMessage | Moved | Doing | Ended
 class Office:
     """me: the agent's own mailbox. news, to_tell: what submitters are to hear, and whether it is the last."""
 
-    ports: Ports
+    deps: TaskDeps
     archive: Archive
     pool: Supervisor
     nursery: trio.Nursery
@@ -48,16 +48,16 @@ class Office:
     @property
     def limits(self) -> TaskLimits:
         """As set."""
-        return self.ports.limits
+        return self.deps.limits
 
     async def emit(self, event: Event) -> None:
         """Onto the bus."""
-        await self.ports.bus.tell(Emit(event))
+        await self.deps.bus.tell(Emit(event))
 
     async def fail(self, entry: TaskEntry, error: str) -> None:
         """End a task that cannot say so itself; the event does the rest (trap T1)."""
         entry.ending = True
-        make = self.ports.events.create
+        make = self.deps.events.create
         await self.emit(make(EventType.TASK_FAILED, "agent", payloads.failed(error), task_id=entry.task_id))
 
     async def recall(self, task_id: str) -> TaskEntry:

@@ -52,7 +52,9 @@ _LISTED_BEFORE = (*ENDS, EventType.TASK_RESUMED)
 _RESULTS = (EventType.TOOL_CALL_COMPLETED, EventType.TOOL_CALL_FAILED)
 
 
-async def task_persister(inbox: Inbox[PersisterMessage], journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
+async def task_persister(
+    inbox: Inbox[PersisterMessage], journal: Ref[JournalMessage], clock: Callable[[], int]
+) -> None:
     """The actor. clock: wall clock, ms. It is up once it knows what is pending; raises StorageError if that cannot be read.
 
     Stopped: what it was given is still written. Cancelled or crashed: a Record that was not answered may be written or not.
@@ -176,7 +178,7 @@ class _Writer:
         if not everything:
             return False
         try:
-            await self._journal.ask(Commit, *_durable(everything))
+            await self._journal.ask(Commit, everything)
         except StorageError:
             return False
         record.reply.send(None)
@@ -187,7 +189,7 @@ class _Writer:
         if record.patient or self._is_busy or not (everything := self._simply(record.events)):
             return False
         with suppress(MailboxFull):
-            self._journal.tell_nowait(Commit(record.reply, *_durable(everything)))
+            self._journal.tell_nowait(Commit(record.reply, everything))
             if self._unlisted and any(event.type in _RESULTS for event in record.events):
                 self._rewrite_within(0.0)  # the task thinks now: nobody waits for the disk
             return True
@@ -290,9 +292,9 @@ class _Writer:
         if len(commits) > 1:
             everything = tuple([append for one in commits for append in one])
             with suppress(StorageError):  # then each for itself, for one that cannot be written holds up no other
-                await self._journal.ask(Commit, *_durable(everything))
+                await self._journal.ask(Commit, everything)
                 return []
-        answers = [(one, await self._journal.request(Commit, *_durable(one))) for one in commits]
+        answers = [(one, await self._journal.request(Commit, one)) for one in commits]
         refused: list[Appends] = []
         why: StorageError | None = None
         for one, answer in answers:
@@ -356,11 +358,6 @@ class _Logs:
         new = [(path, files.pop(path)) for path in list(files) if path in self.new]
         first = [((INDEX, b"".join(self.index)), *new)] if self.index else []
         return [*first, *[(one,) for one in files.items()]]
-
-
-def _durable(appends: Appends) -> tuple[Appends, tuple[()], bool, None, frozenset[str]]:
-    """What a Commit of these says: nobody minds which of them is on disk first, but for the index."""
-    return appends, (), True, None, frozenset([path for path, _ in appends if path != INDEX])
 
 
 def _is_writable(event: Event) -> bool:

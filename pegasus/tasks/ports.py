@@ -1,8 +1,9 @@
-"""What the agent and its tasks work with; one set for all tasks, made by the composition root."""
+"""What the task system works with: limits, models, tools, memory, the bus and the clock."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Protocol
 
 import attrs
 
@@ -12,8 +13,8 @@ from pegasus.models import LanguageModel
 from pegasus.tasks.cognition.doer import Doer, Toolbox
 from pegasus.tasks.cognition.reflector import Reflector
 from pegasus.tasks.cognition.thinker import Thinker
-from pegasus.tasks.types import TaskType, TaskTypes
-from pegasus.tools import REFLECTION, ToolContext
+from pegasus.tasks.types import TaskTypes
+from pegasus.tools import ToolContext
 
 
 @attrs.frozen
@@ -27,49 +28,35 @@ class TaskLimits:
     max_iterations: int = 10
     timeout: float = 300.0
     recovery: str = "fail"
-    grace: float = 5.0
+
+
+class TaskMemory(Protocol):
+    """Long-term memory as tasks use it. Each method may raise; a task then goes on without memory."""
+
+    async def index_message(self) -> str:
+        """Return the text for the first iteration of a task, "" if there is nothing to say."""
+
+    async def for_reflection(self) -> str:
+        """Return all facts in full and the summaries of the episodes."""
 
 
 @attrs.frozen(eq=False)
-class TaskMemory:
-    """Long-term memory as a task meets it. index: the text for the first iteration, "" if there is nothing to tell.
+class TaskDeps:
+    """Everything that the agent and its tasks work with; one object for all tasks, made by the composition root.
 
-    digest: the facts in full and the summaries of episodes, for looking back. tools: names of the tools of a reflection.
-    expect: called when a task comes to be, for its first thought will want the index.
+    clock: wall clock, ms. model_for: the model of a name ("<provider>/<model>") or of a role ("subagent", "reflection");
+    raises ValueError for a name that there is not. context: what every tool call may know and touch.
     """
 
-    index: Callable[[], Awaitable[str]]
-    digest: Callable[[], Awaitable[str]]
-    tools: tuple[str, ...] = REFLECTION
-    expect: Callable[[], Awaitable[object]] | None = None
-
-
-@attrs.frozen(eq=False)
-class Kit:
-    """What tasks think and act with. model_for: who thinks for a type. context: what every call may know and touch."""
-
+    bus: Ref[BusMessage]
+    events: EventMaker
+    clock: Callable[[], int]
     types: TaskTypes
     thinker: Thinker
     doer: Doer
     reflector: Reflector
     toolbox: Toolbox
-    model_for: Callable[[TaskType], LanguageModel]
-    reflection_model: LanguageModel
+    model_for: Callable[[str], LanguageModel]
     context: ToolContext
     memory: TaskMemory | None = None
-
-
-@attrs.frozen(eq=False)
-class Ports:
-    """clock: wall clock, ms. kit: made when it is first needed, for that takes a while; the same one every time."""
-
-    bus: Ref[BusMessage]
-    events: EventMaker
-    clock: Callable[[], int]
-    make_kit: Callable[[], Kit]
     limits: TaskLimits = attrs.field(factory=TaskLimits)
-
-    @property
-    def kit(self) -> Kit:
-        """What tasks think and act with."""
-        return self.make_kit()

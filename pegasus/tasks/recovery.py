@@ -89,7 +89,9 @@ def plan_recovery(
     return (*told, *_go_on(task, found, effect_of, now))
 
 
-def _go_on(task: TaskFSM, found: ReplayedTask, effect_of: Callable[[str], Effect | None], now: int) -> tuple[Action, ...]:
+def _go_on(
+    task: TaskFSM, found: ReplayedTask, effect_of: Callable[[str], Effect | None], now: int
+) -> tuple[Action, ...]:
     """Settle what was under way, then go on."""
     writes: list[Action] = []
     again: list[PlannedCall] = []

@@ -124,7 +124,9 @@ class Replayer:
             Notification(self._task_id, n, type, text, metadata, result)
             for n, (type, text, result) in enumerate(self._notes, 1)
         )
-        return ReplayedTask(self._task, notes, tuple(self._unanswered), tuple(self._problems), self._lines, self._last_at)
+        return ReplayedTask(
+            self._task, notes, tuple(self._unanswered), tuple(self._problems), self._lines, self._last_at
+        )
 
     def _report(self, problem: str) -> None:
         if len(self._problems) < MAX_PROBLEMS:

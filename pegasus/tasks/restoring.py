@@ -66,8 +66,8 @@ class Restoring:
             _log.warning("a pending task has no log", task=task_id)
             await self._office.archive.forget(task_id)
         else:
-            mode, effect_of = self._office.limits.recovery, self._office.ports.kit.doer.effect_of
-            await self._carry_out(found.task, plan_recovery(found, mode, effect_of, self._office.ports.clock()))
+            mode, effect_of = self._office.limits.recovery, self._office.deps.doer.effect_of
+            await self._carry_out(found.task, plan_recovery(found, mode, effect_of, self._office.deps.clock()))
 
     async def _carry_out(self, fsm: TaskFSM, actions: tuple[Action, ...]) -> None:
         task_id = fsm.task_id
@@ -75,7 +75,7 @@ class Restoring:
         self._office.registry.register(entry)
         if entry.is_done:
             self._office.registry.finished(entry)
-        make = self._office.ports.events.create
+        make = self._office.deps.events.create
         for action in actions:
             match action:
                 case Tell(notification, last):

@@ -61,9 +61,7 @@ class Seats:
 
     async def _start(self, entry: TaskEntry, fsm: TaskFSM) -> None:
         entry.working, entry.since = True, trio.current_time()
-        task_type = self._office.ports.kit.types.get(fsm.draft.base.task_type) or self._office.ports.kit.types.get(
-            DEFAULT
-        )
+        task_type = self._office.deps.types.get(fsm.draft.base.task_type) or self._office.deps.types.get(DEFAULT)
         if task_type is None:
             raise TaskError(f"the type {DEFAULT!r} is missing")
         child: Child[TaskMessage] = Child(
@@ -71,7 +69,7 @@ class Seats:
             task,
             fsm,
             overridden(task_type, fsm.draft.base.input_metadata),
-            self._office.ports,
+            self._office.deps,
             self._permits,
             restart=Restart.TEMPORARY,
             shutdown=SHUTDOWN,
@@ -117,8 +115,8 @@ class Seats:
         if state is TaskState.COMPLETED and not text.strip():
             raise TaskError(f"task {task_id} is completed; say what it is to do now")
         on_disk = entry.resumed = trio.Event()
-        payload = payloads.resumed(text, state, self._office.ports.clock(), key)
-        make = self._office.ports.events.create
+        payload = payloads.resumed(text, state, self._office.deps.clock(), key)
+        make = self._office.deps.events.create
         await self._office.emit(make(EventType.TASK_RESUMED, "agent", payload, task_id=task_id, cause=cause))
         await on_disk.wait()
 

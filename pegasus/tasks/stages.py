@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import attrs
 import trio
 
+from actors import ActorError
 from pegasus.conversation import Entry
 from pegasus.events import Event, EventType
+from pegasus.memory import MemoryRefused
 from pegasus.messages import Json
 from pegasus.models import LanguageModel, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from pegasus.observe import get_logger
+from pegasus.storage import StorageError
 from pegasus.tasks import payloads
 from pegasus.tasks.cognition.doer import Done, next_steps, visible
 from pegasus.tasks.cognition.talk import Talk
@@ -21,10 +25,21 @@ from pegasus.tasks.fsm import TaskFSM
 from pegasus.tasks.labels import label_of
 from pegasus.tasks.permits import Permits, permit
 from pegasus.tasks.planner import call_key, plan
-from pegasus.tasks.ports import Ports
+from pegasus.tasks.ports import TaskDeps
 from pegasus.tasks.sources import outside_of
 from pegasus.tasks.types import TaskType
-from pegasus.tools import Tool, ToolContext, ToolOutcome
+from pegasus.tools import REFLECTION, Tool, ToolContext, ToolOutcome
+
+_log = get_logger("task")
+
+
+async def _read_or_nothing(read: Callable[[], Awaitable[str]]) -> str:
+    """Return what memory says; "" where it cannot be read, for that must not fail a task."""
+    try:
+        return await read()
+    except (MemoryRefused, OSError, StorageError, ActorError) as error:
+        _log.warning("memory cannot be read", error=str(error))
+        return ""
 
 
 class Emitter(Protocol):
@@ -52,10 +67,10 @@ def _is_about(considered: Sequence[Entry], messages: Sequence[Entry]) -> bool:
 class Stages:
     """Those of one task. It reads the task's state machine and never moves it. Raises ModelError, and what is broken."""
 
-    def __init__(self, fsm: TaskFSM, task_type: TaskType, ports: Ports, permits: Permits, emit: Emitter) -> None:
+    def __init__(self, fsm: TaskFSM, task_type: TaskType, deps: TaskDeps, permits: Permits, emit: Emitter) -> None:
         self._fsm = fsm
         self._type = task_type
-        self._ports = ports
+        self._deps = deps
         self._permits = permits
         self._emit = emit
         self._env: dict[str, str] = {}
@@ -76,12 +91,12 @@ class Stages:
 
     async def _think(self, context: TaskContext) -> Thought:
         """One model call."""
-        ports, index = self._ports, ""
-        if ports.kit.memory is not None and not context.iteration and not context.memory_injected:
-            index = await ports.kit.memory.index()
-        model = ports.kit.model_for(self._type)
+        deps, index = self._deps, ""
+        if deps.memory is not None and not context.iteration and not context.memory_injected:
+            index = await _read_or_nothing(deps.memory.index_message)
+        model = deps.model_for(self._type.model_name)
         async with permit(self._permits.calls):
-            return await ports.kit.thinker.think(context, model, self._type, self._visible(), index, self._talk)
+            return await deps.thinker.think(context, model, self._type, self._visible(), index, self._talk)
 
     async def _say(self, thought: Thought) -> None:
         """What a thought comes to."""
@@ -110,9 +125,9 @@ class Stages:
             self._ahead = _Ahead(context.messages, thought)
 
     def _visible(self) -> tuple[ToolSpec, ...]:
-        tools = tuple(self._ports.kit.toolbox.all())
+        tools = tuple(self._deps.toolbox.all())
         if tools != self._shown[0]:  # they seldom change
-            self._shown = tools, visible(self._ports.kit.toolbox, self._type)
+            self._shown = tools, visible(self._deps.toolbox, self._type)
         return self._shown[1]
 
     # ------------------------------------------------------------------ acting
@@ -120,7 +135,7 @@ class Stages:
     def open_steps(self) -> tuple[PlanStep, ...]:
         """What is to be done now."""
         made = self._fsm.draft.plan
-        return next_steps(made.steps, self._ports.kit.doer.effect_of) if made is not None else ()
+        return next_steps(made.steps, self._deps.doer.effect_of) if made is not None else ()
 
     async def act(self, calls: Sequence[PlannedCall]) -> list[Done]:
         """What came of each call. Several are made side by side."""
@@ -137,15 +152,15 @@ class Stages:
         context = self._context_of(call_key(self._fsm.task_id, call.id), call.name)
         async with permit(self._permits.tools):
             await self._emit(EventType.TOOL_CALL_REQUESTED, {"toolName": call.name, "params": call.arguments})
-            done[call.id] = await self._ports.kit.doer.do(call, self._type, context)
+            done[call.id] = await self._deps.doer.do(call, self._type, context)
 
     def _context_of(self, key: str, name: str, role: str = "") -> ToolContext:
-        kit, about = self._ports.kit, self._fsm.context
-        context = attrs.evolve(kit.context, task_id=self._fsm.task_id, key=key, env=self._env, role=role)
+        deps, about = self._deps, self._fsm.context
+        context = attrs.evolve(deps.context, task_id=self._fsm.task_id, key=key, env=self._env, role=role)
         if not name.startswith("memory_"):
             return context
         return attrs.evolve(
-            context, origin=label_of(about).channel, outside=outside_of(about.messages, kit.toolbox.get)
+            context, origin=label_of(about).channel, outside=outside_of(about.messages, deps.toolbox.get)
         )
 
     async def tell(self, calls: Sequence[PlannedCall], done: Sequence[Done]) -> None:
@@ -160,21 +175,21 @@ class Stages:
 
     async def respond(self, reasoning: Reasoning | None, cause: Event | None = None) -> Event:
         """Say what a thought without calls comes to."""
-        answer = Entry(self._ports.clock(), "assistant", reasoning.response if reasoning is not None else "")
+        answer = Entry(self._deps.clock(), "assistant", reasoning.response if reasoning is not None else "")
         return await self._emit(EventType.STEP_COMPLETED, payloads.step_completed(answer), cause=cause)
 
     # ------------------------------------------------------------------ looking back
 
     async def look_back(self) -> None:
         """Reflect on a finished task, which changes nothing of it."""
-        ports = self._ports
-        if ports.kit.memory is None:
+        deps = self._deps
+        if deps.memory is None:
             return
-        tools = {name: tool for name in ports.kit.memory.tools if (tool := ports.kit.toolbox.get(name)) is not None}
+        tools = {name: tool for name in REFLECTION if (tool := deps.toolbox.get(name)) is not None}
         specs = tuple(tool.spec for tool in tools.values())
 
         async def ask(request: ModelRequest) -> ModelResponse:
-            return await self._ask(ports.kit.reflection_model, request)
+            return await self._ask(deps.model_for("reflection"), request)
 
         async def run(call: ToolCall) -> ToolOutcome:
             tool = tools.get(call.name)
@@ -182,9 +197,10 @@ class Stages:
                 return ToolOutcome(f"Error: there are only {', '.join(tools)}", failed=True)
             context = self._context_of(call_key(self._fsm.task_id, call.id), call.name, "reflection")
             async with permit(self._permits.tools):
-                return await ports.kit.toolbox.run(tool, call.arguments, context)
+                return await deps.toolbox.run(tool, call.arguments, context)
 
-        found = await ports.kit.reflector.reflect(self._fsm.context, await ports.kit.memory.digest(), specs, ask, run)
+        memory = await _read_or_nothing(deps.memory.for_reflection)
+        found = await deps.reflector.reflect(self._fsm.context, memory, specs, ask, run)
         await self._emit(EventType.REFLECTION_COMPLETE, payloads.reflected(found))
 
     async def _ask(self, model: LanguageModel, request: ModelRequest) -> ModelResponse:

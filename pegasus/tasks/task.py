@@ -24,7 +24,7 @@ from pegasus.tasks.cognition.reflector import should_reflect
 from pegasus.tasks.context import PlannedCall, TaskState
 from pegasus.tasks.fsm import InvalidTransition, TaskFSM
 from pegasus.tasks.permits import Permits
-from pegasus.tasks.ports import Ports
+from pegasus.tasks.ports import TaskDeps
 from pegasus.tasks.stages import Stages
 from pegasus.tasks.task_messages import Begin, Doing, Drain, Halt, Handle, Hold, Moved, StageOver, TaskMessage
 from pegasus.tasks.types import TaskType
@@ -47,10 +47,10 @@ _OWN = frozenset(
 """What a task says of itself and waits to hear again, when it is on disk, before it begins anything else."""
 
 
-async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, ports: Ports, permits: Permits) -> None:
+async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, deps: TaskDeps, permits: Permits) -> None:
     """Run one task until it is done, or suspended with nothing left to do. Cancelled: its stage ends, with all it has started."""
     async with trio.open_nursery() as nursery:
-        one = _Task(fsm, task_type, ports, permits, inbox.ref)
+        one = _Task(fsm, task_type, deps, permits, inbox.ref)
         nursery.start_soon(one.work)
         one.prepare()
         async for message in inbox:
@@ -76,7 +76,7 @@ async def task(inbox: Inbox[TaskMessage], fsm: TaskFSM, task_type: TaskType, por
 class _Task:
     fsm: TaskFSM
     type: TaskType
-    ports: Ports
+    deps: TaskDeps
     permits: Permits
     me: Ref[TaskMessage]
     doing: str = ""
@@ -92,8 +92,8 @@ class _Task:
     _quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.left = self.ports.limits.timeout
-        self.stages = Stages(self.fsm, self.type, self.ports, self.permits, self._emit)
+        self.left = self.deps.limits.timeout
+        self.stages = Stages(self.fsm, self.type, self.deps, self.permits, self._emit)
         self._quiet.set()
 
     # ------------------------------------------------------------------ events
@@ -116,7 +116,7 @@ class _Task:
         self.cause = event
         if event.type is EventType.TASK_RESUMED:
             self.halted = self.reflected = False
-            self.left = self.ports.limits.timeout
+            self.left = self.deps.limits.timeout
         await self.go_on()
         if self._busy:  # what is to be done begins first; how the task stands is said behind it
             await trio.lowlevel.cancel_shielded_checkpoint()
@@ -149,7 +149,7 @@ class _Task:
                 await self._emit(EventType.TASK_COMPLETED, payloads.completed(self.fsm.context))
             case TaskState.COMPLETED if not self.reflected:
                 self.reflected = True
-                if self.ports.kit.memory is not None and should_reflect(self.fsm.context):
+                if self.deps.memory is not None and should_reflect(self.fsm.context):
                     self._start(self.stages.look_back, "reflecting")
             case _:
                 pass
@@ -173,9 +173,9 @@ class _Task:
         """Make it known. cause: if it is not what moved the task last."""
         if type in _OWN:
             self.awaited += 1
-        make, cause = self.ports.events.create, cause or self.cause
+        make, cause = self.deps.events.create, cause or self.cause
         event = make(type, "task", payload, task_id=self.fsm.task_id, priority=priority, cause=cause)
-        await self.ports.bus.tell(Emit(event))
+        await self.deps.bus.tell(Emit(event))
         return event
 
     async def _moved(self, trigger: Event) -> None:
@@ -206,7 +206,7 @@ class _Task:
             with scope:
                 await stage()
             if scope.cancelled_caught:  # or it was halted, and then nothing follows
-                await self._fail(f"the task took longer than {self.ports.limits.timeout:g} s")
+                await self._fail(f"the task took longer than {self.deps.limits.timeout:g} s")
         except ModelError as error:
             await self._fail(str(error)) if not looking_back else _log.warning("no reflection", error=str(error))
         except Exception as error:
@@ -234,7 +234,7 @@ class _Task:
         return EventType.TOOL_CALL_FAILED if self.awaited else None
 
     async def _start_reasoning(self) -> None:
-        limit = self.ports.limits.max_iterations
+        limit = self.deps.limits.max_iterations
         if self.fsm.draft.iteration >= limit:  # trap T1: the failure is an event like any other, made in one place
             await self._fail(f"the task did not come to an end within {limit} rounds of thinking")
         else:
@@ -262,7 +262,7 @@ class _Task:
         if self.halted or self.awaited or self.fsm.state is not TaskState.ACTING or known.plan is None:
             return False
         is_last = calls == sum(not step.completed for step in known.plan.steps)
-        return is_last and known.iteration < self.ports.limits.max_iterations
+        return is_last and known.iteration < self.deps.limits.max_iterations
 
     # ------------------------------------------------------------------ being stopped
 

@@ -38,6 +38,11 @@ class TaskType:
     prompt: str
     within: tuple[str, ...] | None = None
 
+    @property
+    def model_name(self) -> str:
+        """The model that thinks for a task of this type: its own, or the role `subagent`."""
+        return self.model or "subagent"
+
     def allows(self, tool: str) -> bool:
         """Whether a task of this type may use the tool: what the model is shown, and what is checked when it calls."""
         return _names(self.tools, tool) and _names(self.within, tool)

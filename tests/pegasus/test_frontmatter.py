@@ -100,6 +100,6 @@ def test_what_is_read_without_yaml_is_what_yaml_reads(source):
 
 
 def test_the_built_in_types_need_no_yaml():
-    code = "import sys, pegasus.tasks.types as t; types, _ = t.load_types(t.BUILT_IN); print(*types.names(), 'yaml' in sys.modules)"
+    code = "import sys, pegasus.tasks as t; x, _ = t.load_task_types(t.BUILT_IN_TYPES); print(*x.names(), 'yaml' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["general", "explore", "plan", "False"]

@@ -7,11 +7,9 @@ import attrs
 import pytest
 import trio
 
-from pegasus.app.tasks import _remembered
 from pegasus.models.base import ToolSpec
 from pegasus.settings import ModelSettings, Settings, TaskSettings, ToolSettings
-from pegasus.tasks import ListTasks, Submit, TaskError, TaskState, Wait
-from pegasus.tasks.waiting import is_up
+from pegasus.tasks import ListTasks, Submit, TaskError, TaskState, Wait, wait_until_running
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import open_world
 from pegasus.tools import Effect, Tool
@@ -28,7 +26,7 @@ def make_tool(name, run):
 
 async def submit(world, text="job"):
     agent = world.root.ref("tasks/agent")
-    assert await is_up(agent)
+    assert await wait_until_running(agent)
     return await agent.ask(Submit, text)
 
 
@@ -138,7 +136,7 @@ async def test_recovery(autojump_clock, mode, ends):
     async with opened(ScriptedModel([Hang()]), settings=settings) as world:
         task_id = await submit(world)
     async with opened(ScriptedModel(lambda request: "ok"), settings=settings, disk=world.disk) as again:
-        assert await is_up(again.root.ref("tasks/agent"))
+        assert await wait_until_running(again.root.ref("tasks/agent"))
         assert (await outcome(again, task_id)).state is ends
 
 
@@ -155,17 +153,3 @@ async def test_where_things_are(autojump_clock):
     assert {"tasks/index.jsonl", "tasks/pending.json", f"tasks/2026-02-25/{task_id}.jsonl"} <= set(paths)
     assert b"hello" in session
     assert [line["event"] for line in log] == ["TASK_CREATED", "REASON_DONE", "STEP_COMPLETED", "TASK_COMPLETED"]
-
-
-async def test_what_tasks_know_of_memory():
-    """Checklist 123, 131: its index at the first thought, the facts and summaries for looking back; "" where it cannot be read."""
-
-    class Remembers:
-        async def index_message(self):
-            return "the index"
-
-        async def for_reflection(self):
-            raise OSError("away")
-
-    memory = _remembered(Remembers())
-    assert (await memory.index(), await memory.expect(), await memory.digest()) == ("the index", "the index", "")

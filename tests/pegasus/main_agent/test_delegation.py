@@ -12,9 +12,7 @@ from pegasus.events import EventType, GetBusStatus, Subscribe
 from pegasus.intake.submission import InvalidMessage
 from pegasus.main_agent.delegating import delegating_tools
 from pegasus.models.base import ToolSpec
-from pegasus.tasks import TaskState
-from pegasus.tasks.tools import task_tools
-from pegasus.tasks.waiting import is_up
+from pegasus.tasks import TaskState, task_tools, wait_until_running
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, open_world
 from pegasus.tools import Effect, Tool
@@ -507,7 +505,7 @@ class Observer:
     async def subscribe(self, world):
         ref = await world.root.start_child(Child("observer", self.run))
         bus = world.root.ref("tasks/bus")
-        assert await is_up(bus)
+        assert await wait_until_running(bus)
         status = await bus.ask(GetBusStatus)
         assert status.subscribers == ("tasks/agent",)  # checklist 60: the Main Agent is told, it does not listen
         await bus.ask(Subscribe, ref, frozenset({EventType.MESSAGE_RECEIVED}))

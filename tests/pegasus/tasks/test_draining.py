@@ -4,9 +4,9 @@ import trio
 
 from pegasus.events import EventType
 from pegasus.tasks import GetContext, GetTask, Resume, Suspend, TaskState
-from pegasus.tasks.ports import TaskLimits, TaskMemory
+from pegasus.tasks.ports import TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
-from tests.pegasus.tasks.world import Shelf, open_desk
+from tests.pegasus.tasks.world import Shelf, StubMemory, open_desk
 
 RESUME = TaskLimits(recovery="resume")
 
@@ -55,7 +55,7 @@ async def test_a_reflection_may_finish_too(autojump_clock):
 
     model = ScriptedModel(lambda request: After(4, "Kept it.") if "Look back" in request.system else "long " * 50)
     shelf = Shelf()
-    async with open_desk(model, shelf=shelf, memory=TaskMemory(nothing, nothing)) as desk:
+    async with open_desk(model, shelf=shelf, memory=StubMemory(nothing, nothing)) as desk:
         task = await desk.run("the job")
         await trio.sleep(1)
     assert shelf.events(task.task_id)[-1] == "REFLECTION_COMPLETE"

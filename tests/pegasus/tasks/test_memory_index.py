@@ -3,9 +3,8 @@
 import trio
 
 from pegasus.tasks.context import TaskState
-from pegasus.tasks.ports import TaskMemory
-from pegasus.testing.scripted import After, ScriptedModel, call, say
-from tests.pegasus.tasks.world import open_desk
+from pegasus.testing.scripted import ScriptedModel, call, say
+from tests.pegasus.tasks.world import StubMemory, open_desk
 
 
 class Shelf:
@@ -29,26 +28,19 @@ def texts(request):
 async def test_what_memory_holds_is_read_for_the_first_thought_only(autojump_clock):
     memory = Shelf()
     model = ScriptedModel([say("", call("echo", "a")), say("", call("echo", "b")), "done", "nothing to keep"])
-    async with open_desk(model, memory=TaskMemory(memory.index, memory.digest)) as desk:
+    async with open_desk(model, memory=StubMemory(memory.index, memory.digest)) as desk:
         task = await desk.run("the job")
         assert (task.state, memory.looks) == (TaskState.COMPLETED, 1)
         assert texts(model.requests[2]) == ["the job", "", ""]
 
 
-async def test_memory_looks_while_a_task_is_being_made(autojump_clock):
-    """Whoever wants the index then need not wait; an error in it is none of the agent's."""
-    looked = []
+async def test_memory_that_cannot_be_read_costs_nobody_a_task(autojump_clock):
+    async def away():
+        raise OSError("away")
 
-    async def expect():
-        looked.append(trio.current_time())
-        raise OSError("the folder is away")
-
-    memory = Shelf()
-    async with open_desk(
-        ScriptedModel([After(5, "done")]), memory=TaskMemory(memory.index, memory.digest, expect=expect)
-    ) as desk:
-        began = trio.current_time()
-        task_id = await desk.submit()
-        assert looked == [began]
-        assert (await desk.outcome(task_id)).state is TaskState.COMPLETED
-    assert (looked, memory.looks) == ([began], 1)
+    model = ScriptedModel([say("", call("echo", "a")), "done", "nothing to keep"])
+    async with open_desk(model, memory=StubMemory(away, away)) as desk:
+        assert (await desk.run("the job")).result == "done"
+        await trio.sleep(1)
+        assert desk.shelf.logs
+    assert len(model.requests) == 3

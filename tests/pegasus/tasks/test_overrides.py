@@ -66,8 +66,8 @@ def test_without_overrides_the_type_is_as_it_was():
 async def test_the_model_it_was_given_thinks(autojump_clock):
     asked = []
 
-    def model_for(task_type):
-        asked.append(task_type.model)
+    def model_for(name):
+        asked.append(name)
         return ScriptedModel(["done"])
 
     async with open_desk(None, model_for=model_for) as desk:
@@ -76,8 +76,8 @@ async def test_the_model_it_was_given_thinks(autojump_clock):
 
 
 async def test_a_model_that_there_is_not_refuses_the_task(autojump_clock):
-    def model_for(task_type):
-        raise ValueError(f"there is no provider {task_type.model!r}")
+    def model_for(name):
+        raise ValueError(f"there is no provider {name!r}")
 
     async with open_desk(None, model_for=model_for) as desk:
         with pytest.raises(TaskError, match="there is no provider 'nobody/x'"):

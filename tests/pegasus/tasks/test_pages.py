@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 from typing import get_args
 
-import attrs
 import pytest
 
 from pegasus.events import Deliver
@@ -13,8 +12,9 @@ from pegasus.tasks import AgentMessage
 from pegasus.tasks.cognition import reflector
 from pegasus.tasks.cognition.thinker import OWN_TOOLS
 from pegasus.tasks.ending import DRAIN
-from pegasus.tasks.ports import TaskLimits, TaskMemory
+from pegasus.tasks.ports import TaskLimits
 from pegasus.tasks.types import BUILT_IN_TYPES, LARGEST, load_task_types, parse
+from pegasus.tools import REFLECTION
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -63,7 +63,7 @@ def test_thinking_is_as_described():
     assert f"a result of {reflector.TRIVIAL} characters" in text
     assert f"at most {reflector.ROUNDS} model calls" in text
     assert all(f"`{tool.name}(" in text for tool in OWN_TOOLS)
-    names = attrs.fields(TaskMemory).tools.default
+    names = REFLECTION
     assert all(f"`{name}`" in text for name in names)
 
 

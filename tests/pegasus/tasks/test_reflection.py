@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import trio
 
+import pegasus.tasks.agent as agent_module
 from pegasus.events import EventType
 from pegasus.models.base import ModelError, ToolSpec
 from pegasus.tasks import Cancel, GetContext, GetTask, Resume, TaskState
-import pegasus.tasks.agent as agent_module
 from pegasus.tasks.agent import TASK_EVENTS
-from pegasus.tasks.ports import TaskLimits, TaskMemory
+from pegasus.tasks.ports import TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.tools import Effect, Tool
-from tests.pegasus.tasks.world import open_desk
+from tests.pegasus.tasks.world import StubMemory, open_desk
 
 LONG = "found it " * 50
 """A result that is worth looking back on."""
@@ -37,7 +37,7 @@ class Shelves:
         async def digest():
             return "FACTS IN FULL"
 
-        return TaskMemory(index, digest)
+        return StubMemory(index, digest)
 
     @property
     def tools(self):
@@ -207,7 +207,9 @@ async def test_a_reflection_holds_the_permit_of_a_model_call_for_that_call_only(
             return "done" if len(request.turns) > 1 else say("", call("memory_append", "m"))
         return LONG if request.turns[0].text.startswith("first") else After(5, "ok")
 
-    async with open_desk(ScriptedModel(script), memory=memory.port, tools=tools, limits=TaskLimits(max_calls=1)) as desk:
+    async with open_desk(
+        ScriptedModel(script), memory=memory.port, tools=tools, limits=TaskLimits(max_calls=1)
+    ) as desk:
         await desk.run("first")
         await trio.sleep(10)
         assert (await desk.run("second")).result == "ok"

@@ -7,11 +7,11 @@ from actors import ActorError
 from pegasus.tasks import Cancel, GetTask, Resume, TaskState
 from pegasus.tasks.applying import RESTARTED
 from pegasus.tasks.log import task_line
-from pegasus.tasks.ports import TaskLimits, TaskMemory
+from pegasus.tasks.ports import TaskLimits
 from pegasus.tasks.recovery import UNKNOWN
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.lives import ID, created, reasoned
-from tests.pegasus.tasks.world import Listener, Shelf, open_desk
+from tests.pegasus.tasks.world import Listener, Shelf, StubMemory, open_desk
 
 
 async def only_log(shelf):
@@ -167,7 +167,7 @@ async def test_killed_while_it_looks_back_a_task_stays_completed_and_is_told_of_
         return ""
 
     shelf, listener, limits = Shelf(), Listener(), TaskLimits(recovery=mode)
-    memory = TaskMemory(nothing, nothing)
+    memory = StubMemory(nothing, nothing)
     model = ScriptedModel(lambda request: Hang() if "Look back" in request.system else "found it " * 50)
     with trio.move_on_after(5):
         async with open_desk(model, shelf=shelf, listener=listener, memory=memory, limits=limits) as desk:

@@ -4,11 +4,10 @@ import trio
 
 from pegasus.conversation import Entry
 from pegasus.models.base import ToolCall, ToolSpec
-from pegasus.tasks.ports import TaskMemory
 from pegasus.tasks.sources import outside_of
 from pegasus.testing.scripted import ScriptedModel, call, say
 from pegasus.tools import Effect, Tool
-from tests.pegasus.tasks.world import open_desk
+from tests.pegasus.tasks.world import StubMemory, open_desk
 
 ANY = {"type": "object", "properties": {}}
 
@@ -37,7 +36,7 @@ async def test_a_memory_tool_is_told_who_calls_it_and_what_was_read_before(autoj
     )
     after = iter([say("", call("memory_append", "d")), "kept"])
     model = ScriptedModel(lambda request: next(after if "Look back" in request.system else steps))
-    async with open_desk(model, memory=TaskMemory(nothing, nothing), tools=tools) as desk:
+    async with open_desk(model, memory=StubMemory(nothing, nothing), tools=tools) as desk:
         task = await desk.run("job")
         await trio.sleep(10)
     assert told == [("", task.task_id, ()), ("", task.task_id, ("web",)), ("reflection", task.task_id, ("web",))]

@@ -27,7 +27,7 @@ def test_general_may_use_every_tool_and_explore_only_looks():
 
 def test_the_users_type_wins_over_the_built_in_one_of_its_name(tmp_path):
     write(tmp_path, "explore", "---\ndescription: mine\ntools: read_file\n---\nLook only here.")
-    types, _ = load_task_types(BUILT_IN, tmp_path)
+    types, _ = load_task_types(BUILT_IN_TYPES, tmp_path)
     assert types.get("explore").description == "mine"
     assert types.names() == ("general", "explore", "plan")
 

@@ -19,7 +19,7 @@ from pegasus.tasks.cognition.reflector import Reflector
 from pegasus.tasks.cognition.thinker import Thinker
 from pegasus.tasks.glance import glance
 from pegasus.tasks.log import task_line
-from pegasus.tasks.ports import Kit, TaskLimits, Ports
+from pegasus.tasks.ports import TaskDeps, TaskLimits
 from pegasus.tasks.replay import replay
 from pegasus.tasks.storage_messages import Pending
 from pegasus.tasks.types import BUILT_IN_TYPES, load_task_types
@@ -115,6 +115,14 @@ class Watcher:
             self.events.append(message.event)
 
 
+class StubMemory:
+    """Long-term memory made of two functions."""
+
+    def __init__(self, index, digest):
+        self.index_message = index
+        self.for_reflection = digest
+
+
 @attrs.define(eq=False)
 class Desk:
     """A running task system."""
@@ -184,17 +192,19 @@ async def open_desk(
         eye = await root.start_child(Child("watcher", watcher.run, mailbox=Mailbox(4096)))
         await bus.ask(Subscribe, eye, None, True)
         events = EventMaker(clock, Random(0))
-        kit = Kit(
+        deps = TaskDeps(
+            bus=bus,
+            events=events,
+            clock=clock,
             types=types,
             thinker=Thinker(PERSONA, clock),
             doer=Doer(toolbox, clock),
             reflector=Reflector(PERSONA, 100_000),
             toolbox=toolbox,
-            model_for=model_for or (lambda task_type: model),
-            reflection_model=model,
+            model_for=model_for or (lambda name: model),
             context=ToolContext(),
             memory=memory,
+            limits=limits,
         )
-        ports = Ports(bus, events, clock, lambda: kit, limits)
-        ref = await root.start_child(Child("agent", task_agent, ports, shelf, ear, mailbox=Mailbox(4096), shutdown=10.0))
+        ref = await root.start_child(Child("agent", task_agent, deps, shelf, ear, mailbox=Mailbox(4096), shutdown=10.0))
         yield Desk(root, ref, bus, events, shelf, listener, watcher, calls)

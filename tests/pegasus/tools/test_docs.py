@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pegasus.settings import ToolSettings
-from pegasus.tasks.types import BUILT_IN, load_types
+from pegasus.tasks import BUILT_IN_TYPES, load_task_types
 from pegasus.tools import collections, context
 from pegasus.tools.base import MAX_RESULT
 from pegasus.tools.files import changing, searching
@@ -78,7 +78,7 @@ def test_exploring_changes_nothing():
 
 @pytest.mark.parametrize(("kind", "names"), [("explore", collections.EXPLORE), ("plan", collections.PLAN)])
 def test_the_types_of_tasks_name_the_same_tools(kind, names):
-    types, problems = load_types(BUILT_IN)
+    types, problems = load_task_types(BUILT_IN_TYPES)
     assert problems == ()
     assert {*types.get(kind).tools} == {*names, "ask_user"}
 
