@@ -22,7 +22,7 @@ from pegasus.app.reload import Reloader
 from pegasus.app.tree import ROOT, Grown, grow, open_channels
 from pegasus.channels import AdapterMessage
 from pegasus.formatting import first_cause
-from pegasus.gateway import GatewayConfig, gateway, local_origins, open_listeners
+from pegasus.gateway import GatewayConfig, local_origins, open_listeners, run_gateway
 from pegasus.host import Home, HomeError, Notifier, Signals, announced, ensure_token, handle_signals, own_home
 from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, persona_at_start
 from pegasus.models import ModelConfigError
@@ -143,7 +143,7 @@ async def _daemon(world: _World) -> int:
             control = Control(grown, world.persona.name, now(), now, economy, reloader.failing)
             reloader.journal = grown.journal
             methods = {**control.methods(), "config.reload": reloader.call, "usage": economy.call}
-            door = Child("gateway", gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)
+            door = Child("gateway", run_gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)
             clients = {"cli": _terminal(world, url, ready, signals)} if world.with_cli else {}
             await open_channels(grown, door, {}, clients)
             with announced(home, notifier, ws=url):

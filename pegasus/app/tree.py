@@ -14,8 +14,7 @@ from pegasus.app.commons import BUS, PATIENCE, RETRY, commons_of
 from pegasus.app.economy import usage_child
 from pegasus.app.parts import Parts
 from pegasus.app.tasks import courier_child, task_child
-from pegasus.channels import AdapterMessage
-from pegasus.channels.switchboard import switchboard
+from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.main_agent import Faculties, MainAgentMessage, main_agent, publisher
 from pegasus.storage import JournalMessage, KnownAddresses
 from pegasus.storage.journal import journal
@@ -83,7 +82,7 @@ async def open_channels(
         kind: grown.root.ref(f"channels/{kind}/{child.name}") for kind, child in adapters.items()
     }
     default: Ref[AdapterMessage] = grown.root.ref("channels/gateway")
-    hub = Child("switchboard", switchboard, grown.journal, routes, default)
+    hub = Child("switchboard", run_switchboard, grown.journal, routes, default)
     parkable = [
         Child(name, supervisor([child], intensity=PATIENCE), restart=Restart.TEMPORARY)
         for name, child in {**adapters, **clients}.items()

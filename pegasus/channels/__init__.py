@@ -1,11 +1,12 @@
-"""Between the agent and the places people talk in: one way in (intake), one way out (switchboard), and the adapters.
+"""The way out: the switchboard and what it sends to the adapters of the channel types.
 
-An adapter is an actor that takes AdapterMessages and hands what it hears to `submit`; the gateway is the adapter of every
-channel type that has none of its own.
+An adapter is an actor that takes AdapterMessages and hands what it hears to `pegasus.intake`; the gateway is the adapter of
+every channel type that has none of its own.
 """
 
 from __future__ import annotations
 
-from pegasus.channels.messages import AdapterMessage, CatchUp, Deliver
+from pegasus.channels.messages import AdapterMessage, CatchUp, DeliverReply, SwitchboardMessage
+from pegasus.channels.switchboard import run_switchboard
 
-__all__ = ["AdapterMessage", "CatchUp", "Deliver"]
+__all__ = ["AdapterMessage", "CatchUp", "DeliverReply", "SwitchboardMessage", "run_switchboard"]

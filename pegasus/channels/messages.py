@@ -10,7 +10,7 @@ from pegasus.messages import OutboundMessage, Progress, Typing
 
 
 @attrs.frozen
-class Deliver:
+class DeliverReply:
     """Bring this reply to its channel. May come twice after a crash: seq tells (interfaces 8.3)."""
 
     message: OutboundMessage
@@ -21,5 +21,5 @@ class CatchUp:
     """Some replies could not be handed over because the mailbox was full: ask the journal for Unacknowledged."""
 
 
-AdapterMessage: TypeAlias = Deliver | Typing | Progress | CatchUp
+AdapterMessage: TypeAlias = DeliverReply | Typing | Progress | CatchUp
 SwitchboardMessage: TypeAlias = Typing | Progress

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import trio
 
 from actors import ActorError, Inbox, MailboxFull, Ref
-from pegasus.channels.messages import AdapterMessage, CatchUp, Deliver, SwitchboardMessage
+from pegasus.channels.messages import AdapterMessage, CatchUp, DeliverReply, SwitchboardMessage
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, NextReplies, Outgoing, StorageError
@@ -25,7 +25,7 @@ AGAIN = 1.0
 _log = get_logger("switchboard")
 
 
-async def switchboard(
+async def run_switchboard(
     inbox: Inbox[SwitchboardMessage],
     journal: Ref[JournalMessage],
     adapters: Mapping[str, Ref[AdapterMessage]],
@@ -90,7 +90,7 @@ class _Board:
             _log.warning(
                 "no adapter for this channel type; the reply waits in the outbox", to=str(address), seq=message.seq
             )
-        elif adapter not in self._behind and not await self.pass_on(address.type, Deliver(message)):
+        elif adapter not in self._behind and not await self.pass_on(address.type, DeliverReply(message)):
             _log.warning("an adapter takes no replies; they wait in the outbox", adapter=adapter.path, seq=message.seq)
             self._behind.add(adapter)
             self._nursery.start_soon(self._tell_to_catch_up, adapter)

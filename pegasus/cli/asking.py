@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import trio
 
 from pegasus.cli.dial import find_daemon
-from pegasus.gateway import Client, ClientError, Daemon, NotConnected, open_client
+from pegasus.client import Client, ClientError, Endpoint, NotConnected, open_client
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo, Json
 from pegasus.settings import Settings
@@ -62,7 +62,7 @@ def json_line(answer: Node) -> str:
     return json.dumps(answer, ensure_ascii=False)
 
 
-async def _call(daemon: Daemon, method: str, params: Mapping[str, Json]) -> Node:
+async def _call(daemon: Endpoint, method: str, params: Mapping[str, Json]) -> Node:
     caller = ChannelInfo("cli", method.partition(".")[0])
     async with open_client(daemon.url, daemon.token, caller) as client:
         return await answer_of(client, method, params, PATIENCE)

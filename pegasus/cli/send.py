@@ -9,7 +9,7 @@ from random import Random
 import trio
 
 from pegasus.cli.dial import find_daemon
-from pegasus.gateway import Conversation, Locate, NotConnected, Offline, Online, open_conversation
+from pegasus.client import Conversation, FindEndpoint, NotConnected, Offline, Online, open_conversation
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo, OutboundMessage
 from pegasus.settings import Settings
@@ -31,7 +31,7 @@ def run_send(home: Home, settings: Settings, *, text: str, channel: str, wait: f
     return 0
 
 
-async def _send(locate: Locate, channel: ChannelInfo, text: str, wait: float) -> int:
+async def _send(locate: FindEndpoint, channel: ChannelInfo, text: str, wait: float) -> int:
     """The number of replies. Raises NotConnected if the daemon cannot be reached or refuses the message."""
     locate()
     async with open_conversation(locate, channel, random=Random()) as conversation:  # noqa: S311

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pegasus.cli.rows import fitted
 from pegasus.formatting import plural
 from pegasus.host import Home
-from pegasus.intake import CONTROL
+from pegasus.intake import CONTROL_COMMANDS
 from pegasus.messages import Json
 from pegasus.models import ModelConfigError, find_providers, role_spec, split_spec
 from pegasus.settings import Settings
@@ -58,7 +58,7 @@ def skills_of(home: Home) -> Skills:
 
 def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
     """What will not work although the file is well-formed."""
-    if skill.by_user and f"/{skill.name}" in CONTROL | {"/new"}:
+    if skill.by_user and f"/{skill.name}" in CONTROL_COMMANDS | {"/new"}:
         yield f"/{skill.name} is a command of Pegasus, so nobody can call the skill by it"
     yield from _doubtful_tools(skill)
     if skill.fork:

@@ -13,8 +13,8 @@ from actors import ActorInfo
 from actors.text import TreeView, render
 from pegasus.cli.asking import Node, answer_of, json_line
 from pegasus.cli.dial import find_daemon
+from pegasus.client import Client, ClientError, Endpoint, open_client
 from pegasus.formatting import format_duration, plural
-from pegasus.gateway import Client, ClientError, Daemon, open_client
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
@@ -53,7 +53,7 @@ def _show(home: Home, settings: Settings, method: str, render: Callable[[Node], 
     return 0
 
 
-async def _print(daemon: Daemon, method: str, render: Callable[[Node], str], watch: bool) -> None:
+async def _print(daemon: Endpoint, method: str, render: Callable[[Node], str], watch: bool) -> None:
     async with open_client(daemon.url, daemon.token, _CALLER) as client:
         screen = watch and render is not json_line and sys.stdout.isatty()
         _write(await _look(client, method, render), screen=screen, first=True)

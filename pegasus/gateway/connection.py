@@ -14,7 +14,6 @@ import trio
 
 from actors import ActorError, Answer
 from pegasus.gateway import render
-from pegasus.gateway.codes import BAD_HELLO, GOING_AWAY, SERVER_ERROR, SUBPROTOCOL, TOO_LARGE, TRY_LATER, UNAUTHORIZED
 from pegasus.gateway.control import CALLS_UNDER_WAY, Caller, answer_call
 from pegasus.gateway.frames import Call, FrameError, Hello, read_frame, read_hello
 from pegasus.gateway.outgoing import Outgoing
@@ -24,6 +23,7 @@ from pegasus.gateway.writer import Writer
 from pegasus.intake import JOURNAL_TIMEOUT, hand_in, permits
 from pegasus.messages import InboundMessage
 from pegasus.observe import get_logger
+from pegasus.protocol import BAD_HELLO, GOING_AWAY, SERVER_ERROR, SUBPROTOCOL, TOO_LARGE, TRY_LATER, UNAUTHORIZED
 from pegasus.storage import Accepted, Acknowledge, Connected, Disconnected, Overloaded, StorageError
 
 if TYPE_CHECKING:

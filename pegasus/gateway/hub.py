@@ -6,7 +6,6 @@ import trio
 
 from actors import Ref
 from pegasus.gateway import render
-from pegasus.gateway.codes import GOING_AWAY
 from pegasus.gateway.config import GatewayConfig
 from pegasus.gateway.connection import Connection
 from pegasus.gateway.control import Methods
@@ -15,6 +14,7 @@ from pegasus.gateway.replies import Replies
 from pegasus.gateway.routes import Routes
 from pegasus.messages import Address, OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger
+from pegasus.protocol import GOING_AWAY
 from pegasus.storage import JournalMessage
 
 GOODBYE = 2.0

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from actors import ActorError
 from pegasus.gateway import render
-from pegasus.gateway.codes import SERVER_ERROR
 from pegasus.gateway.delivery import Cursor, Verdict
 from pegasus.gateway.frames import Hello
 from pegasus.intake import JOURNAL_TIMEOUT
 from pegasus.messages import Address, OutboundMessage
 from pegasus.observe import get_logger
+from pegasus.protocol import SERVER_ERROR
 from pegasus.storage import LastSeq, StorageError, Unacknowledged
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from functools import partial
 import trio
 
 from actors import Inbox, Ref
-from pegasus.channels import AdapterMessage, CatchUp, Deliver
+from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
 from pegasus.gateway.config import GatewayConfig
 from pegasus.gateway.control import Methods
 from pegasus.gateway.hub import Hub
@@ -37,7 +37,7 @@ async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
     return listeners
 
 
-async def gateway(
+async def run_gateway(
     inbox: Inbox[AdapterMessage],
     config: GatewayConfig,
     journal: Ref[JournalMessage],
@@ -56,7 +56,7 @@ async def gateway(
         inbox.started()
         async for message in inbox:
             match message:
-                case Deliver(reply):
+                case DeliverReply(reply):
                     hub.deliver(reply)
                 case Typing():
                     hub.typing(message)

@@ -1,9 +1,9 @@
-"""Both ends of a WebSocket on trio-websocket.
+"""The server's end of a WebSocket on trio-websocket.
 
 trio-websocket's own server has one queue more than we need, gathers what is too large, closes before it can be said why,
-and waits a minute for a handshake that cannot come any more; its client waits likewise and leaves streams open. So these
-classes override its event handlers, which are private names: they are touched here only, and
-tests/pegasus/gateway/test_websocket.py fails if they change.
+and waits a minute for a handshake that cannot come any more. So this class overrides its event handlers, which are private
+names: they are touched here and in pegasus/client/websocket.py only, and tests/pegasus/gateway/test_websocket.py fails if
+they change.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Protocol
 
 import trio
-from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection
+from trio_websocket import ConnectionClosed, WebSocketConnection
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
-from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
+from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 RECEIVE_BYTES = 16 * 1024
@@ -152,40 +152,3 @@ class ServerSocket(WebSocketConnection):
             await self._listener.broken(int(event.code), event.reason or "no WebSocket frame")
             return
         await super()._handle_close_connection_event(event)
-
-
-class ClientSocket(WebSocketConnection):
-    """Our end of a connection to a server; messages come from `get_message`. The caller closes the stream."""
-
-    def __init__(self, stream: trio.abc.Stream, *, host: str, path: str, subprotocol: str, max_bytes: int) -> None:
-        super().__init__(
-            stream,
-            WSConnection(ConnectionType.CLIENT),
-            host=host,
-            path=path,
-            client_subprotocols=[subprotocol],
-            message_queue_size=16,
-            max_message_size=max_bytes,
-            receive_buffer_size=RECEIVE_BYTES,
-        )
-        self.is_open = False
-
-    async def run(self) -> None:
-        """Read until the server has gone or refused us, which is no error here."""
-        try:
-            await self._reader_task()
-        except (ConnectionClosed, HandshakeError, LocalProtocolError, RemoteProtocolError):
-            pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-        finally:
-            self._open_handshake.set()
-            self._close_handshake.set()
-
-    async def wait_open(self) -> None:
-        """Wait until the handshake is done, or cannot be any more; `is_open` tells which."""
-        await self._open_handshake.wait()
-
-    async def _handle_accept_connection_event(self, event: AcceptConnection) -> None:
-        self.is_open = True
-        await super()._handle_accept_connection_event(event)

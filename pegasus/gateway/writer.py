@@ -5,10 +5,10 @@ from __future__ import annotations
 import trio
 from trio_websocket import ConnectionClosed
 
-from pegasus.gateway.codes import TRY_LATER
 from pegasus.gateway.outgoing import Entry, Outgoing, Ping
 from pegasus.gateway.websocket import ServerSocket
 from pegasus.observe import get_logger
+from pegasus.protocol import TRY_LATER
 
 BATCH = 64 * 1024
 """Characters that go out with one system call, if so many wait."""

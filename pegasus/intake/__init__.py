@@ -1,6 +1,6 @@
 """The one way in."""
 
-from pegasus.intake.commands import CONTROL, command_of
+from pegasus.intake.commands import CONTROL_COMMANDS, command_of
 from pegasus.intake.priority import TASKS, is_owner
 from pegasus.intake.submission import (
     JOURNAL_TIMEOUT,
@@ -12,15 +12,15 @@ from pegasus.intake.submission import (
     report_undelivered,
     submit,
 )
-from pegasus.intake.undelivered import OWN_ID, UNDELIVERED
+from pegasus.intake.undelivered import INTERNAL_ID_PREFIX, UNDELIVERED_REPLY
 
 __all__ = [
-    "CONTROL",
+    "CONTROL_COMMANDS",
+    "INTERNAL_ID_PREFIX",
     "JOURNAL_TIMEOUT",
     "NAME_RULE",
-    "OWN_ID",
     "TASKS",
-    "UNDELIVERED",
+    "UNDELIVERED_REPLY",
     "Access",
     "command_of",
     "hand_in",

@@ -6,7 +6,7 @@ from typing import Final
 
 from pegasus.conversation import sanitize_for_prompt
 
-CONTROL: Final = frozenset({"/stop", "/help", "/status", "/usage", "/model", "/persona"})
+CONTROL_COMMANDS: Final = frozenset({"/stop", "/help", "/status", "/usage", "/model", "/persona"})
 """These pass the queue; /new keeps its place in it."""
 
 _LOOKED_AT: Final = 1_000
@@ -19,4 +19,4 @@ def command_of(text: str) -> str | None:
         return None
     word, *_ = sanitize_for_prompt(text[:_LOOKED_AT]).split(None, 1) or ("",)
     word = word.lower()
-    return word if word in CONTROL or word == "/new" else None
+    return word if word in CONTROL_COMMANDS or word == "/new" else None

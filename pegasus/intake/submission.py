@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from actors import Answer, Ref
-from pegasus.intake.commands import CONTROL, command_of
+from pegasus.intake.commands import CONTROL_COMMANDS, command_of
 from pegasus.intake.priority import TASKS, rank_of
 from pegasus.intake.undelivered import undelivered
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
@@ -39,7 +39,7 @@ def is_name(value: str) -> bool:
 
 def lane(text: str) -> str:
     """The queue a text waits in: "control" for the commands that must pass a busy agent, else "main"."""
-    return "control" if command_of(text) in CONTROL else "main"
+    return "control" if command_of(text) in CONTROL_COMMANDS else "main"
 
 
 def permits(access: Access, channel: ChannelInfo) -> bool:

@@ -3,7 +3,7 @@
 Queue and think loop, session (log, repair, projection), commands, and the tools that only it has.
 """
 
-from pegasus.intake import CONTROL, command_of
+from pegasus.intake import CONTROL_COMMANDS, command_of
 from pegasus.main_agent.actor import main_agent
 from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
 from pegasus.main_agent.mind import Faculties, Habits, Mind
@@ -11,7 +11,7 @@ from pegasus.main_agent.publishing import publisher
 from pegasus.main_agent.speaking import REPLY
 
 __all__ = [
-    "CONTROL",
+    "CONTROL_COMMANDS",
     "REPLY",
     "AgentStatus",
     "Ended",

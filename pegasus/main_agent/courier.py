@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from actors import Answer, Inbox, Ref
-from pegasus.intake import OWN_ID, TASKS
+from pegasus.intake import INTERNAL_ID_PREFIX, TASKS
 from pegasus.main_agent.notices import TYPE
 from pegasus.messages import ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
@@ -70,7 +70,10 @@ def item_of(notification: Notification) -> InboundMessage:
     if notification.result is not None:
         text = json.dumps(notification.result, ensure_ascii=False, separators=(",", ":"))
     return InboundMessage(
-        text, _origin(notification), f"{OWN_ID}task/{notification.task_id}/{notification.n}", metadata=metadata
+        text,
+        _origin(notification),
+        f"{INTERNAL_ID_PREFIX}task/{notification.task_id}/{notification.n}",
+        metadata=metadata,
     )
 
 

@@ -7,7 +7,7 @@ import json
 import attrs
 
 from pegasus.identity import SILENCE
-from pegasus.intake import OWN_ID
+from pegasus.intake import INTERNAL_ID_PREFIX
 from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage
 from pegasus.models import ToolCall, ToolSpec
 from pegasus.storage import Item, Post, PostResult, Unroutable
@@ -86,7 +86,7 @@ def answer_in(channel: ChannelInfo, text: str, *, key: str, message_id: str) -> 
 
 def _in_reply_to(message_id: str) -> Metadata:
     """Which message is answered; what a task had to say was nobody's message."""
-    return {} if message_id.startswith(OWN_ID) else {"inReplyTo": message_id}
+    return {} if message_id.startswith(INTERNAL_ID_PREFIX) else {"inReplyTo": message_id}
 
 
 def reply_result(message: OutboundMessage) -> str:

@@ -42,10 +42,10 @@ async def terminal(
 
 
 async def _chat(url: str, token: str, history: Path, random: Random, most: int) -> None:
-    from pegasus.gateway import Daemon
+    from pegasus.client import Endpoint
     from pegasus.terminal.chat import chat
 
-    await chat(Daemon(url, token), CLI, history, random, most=most, own=True)
+    await chat(Endpoint(url, token), CLI, history, random, most=most, own=True)
 
 
 async def _until_told(inbox: Inbox[object], everything: trio.CancelScope) -> None:

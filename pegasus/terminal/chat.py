@@ -11,7 +11,7 @@ from random import Random
 
 import trio
 
-from pegasus.gateway import Daemon, Locate, open_conversation
+from pegasus.client import Endpoint, FindEndpoint, open_conversation
 from pegasus.messages import ChannelInfo
 from pegasus.terminal.lines import LineChat
 from pegasus.terminal.neutral import neutralise
@@ -20,7 +20,7 @@ from pegasus.terminal.talk import Chat, MakeScreen, Talk
 
 
 async def chat(
-    where: Locate | Daemon, channel: ChannelInfo, history: Path, random: Random, *, most: int, own: bool = False
+    where: FindEndpoint | Endpoint, channel: ChannelInfo, history: Path, random: Random, *, most: int, own: bool = False
 ) -> int:
     """Talk until the user leaves or the input ends; gives an exit code: 0, or 1 when a message was not taken.
 

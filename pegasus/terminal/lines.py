@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import trio
 
-from pegasus.gateway import Accepted, ConversationEvent, Dropped, Offline, Online
+from pegasus.client import ConversationEvent, MessageAccepted, MessageRejected, Offline, Online
 from pegasus.messages import OutboundMessage, Typing
 from pegasus.terminal.keys import is_leave
 from pegasus.terminal.talk import Gone, Talk, frame_bytes
@@ -35,7 +35,7 @@ class Turn:
     """One message and what becomes of it: pure, fed with events, `over` when the next may be sent."""
 
     def __init__(self, text: str) -> None:
-        self.dropped: Dropped | None = None
+        self.dropped: MessageRejected | None = None
         self._command = text.strip().partition(" ")[0].lower() in ANSWERED_AT_ONCE
         self._accepted = False
         self._replied = False
@@ -50,9 +50,9 @@ class Turn:
 
     def hear(self, event: ConversationEvent) -> None:
         match event:
-            case Accepted():
+            case MessageAccepted():
                 self._accepted = True
-            case Dropped():
+            case MessageRejected():
                 self.dropped = event
             case OutboundMessage():
                 self._replied = True

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 import trio
 
-from pegasus.gateway import Accepted, ConversationEvent, Dropped, Offline, Online
+from pegasus.client import ConversationEvent, MessageAccepted, MessageRejected, Offline, Online
 from pegasus.messages import OutboundMessage, Progress, Typing
 from pegasus.terminal.keys import is_stop
 from pegasus.terminal.status import Status
@@ -29,7 +29,7 @@ MakeScreen: TypeAlias = Callable[[Callable[[str], None], Callable[[], None]], Sc
 
 
 class Talk(Protocol):
-    """What of `pegasus.gateway.client.Conversation` is used here."""
+    """What of `pegasus.client.Conversation` is used here."""
 
     @property
     def unaccepted(self) -> int: ...
@@ -169,9 +169,9 @@ class Chat:
                 self._tell(thinking=active, draft="")
             case Progress(text=text):
                 self._tell(draft=text)
-            case Accepted():
+            case MessageAccepted():
                 self._tell()
-            case Dropped(code=code, message=message):
+            case MessageRejected(code=code, message=message):
                 self._screen.notice(f"Not taken: {message} ({code})")
                 self._tell()
             case Online(agent=agent):

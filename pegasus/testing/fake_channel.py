@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from actors import Inbox, Ref
-from pegasus.channels import AdapterMessage, CatchUp, Deliver
+from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
 from pegasus.intake import report_undelivered
 from pegasus.messages import OutboundMessage, Progress, Typing
 from pegasus.storage import Acknowledge, JournalMessage, Unacknowledged
@@ -52,7 +52,7 @@ class FakeChannel:
         await self._catch_up(journal)
         async for message in inbox:
             match message:
-                case Deliver(reply):
+                case DeliverReply(reply):
                     if reply.seq > self._last.get(reply.channel.channel_id, 0) + 1:
                         await self._catch_up(journal)
                     await self._take(reply, journal)

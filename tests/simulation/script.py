@@ -9,7 +9,7 @@ from contextlib import suppress
 import trio
 
 from actors import ActorError
-from pegasus.channels import Deliver
+from pegasus.channels import DeliverReply
 from pegasus.models.base import AssistantTurn, ModelError, ModelResponse, ToolCall, Usage, UserTurn
 from pegasus.storage.messages import Acknowledge, Connected, Disconnected, Unacknowledged
 from tests.pegasus.conversation.test_projection import is_valid
@@ -117,9 +117,9 @@ class Client:
             await self._catch_up(journal, acked)
             async for message in inbox:
                 match message:
-                    case Deliver(reply) if reply.seq == len(self.seen[reply.channel.channel_id]) + 1:
+                    case DeliverReply(reply) if reply.seq == len(self.seen[reply.channel.channel_id]) + 1:
                         await self._take(reply, journal, acked)
-                    case Deliver(reply) if reply.seq <= len(self.seen[reply.channel.channel_id]):
+                    case DeliverReply(reply) if reply.seq <= len(self.seen[reply.channel.channel_id]):
                         self._compare(reply)
                     case _:
                         await self._catch_up(journal, acked)

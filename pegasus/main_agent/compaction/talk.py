@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 
 from pegasus.conversation import Entry
-from pegasus.intake import UNDELIVERED
+from pegasus.intake import UNDELIVERED_REPLY
 from pegasus.main_agent.notices import TYPE
 from pegasus.messages import Address, Metadata
 from pegasus.models import ToolCall
@@ -104,7 +104,7 @@ def address_of(entry: Entry) -> Address | None:
 
 def _came_in(entry: Entry, address: Address | None) -> Event:
     body = entry.content.partition("\n")[2]
-    if address is None or entry.metadata.get("type") == UNDELIVERED:
+    if address is None or entry.metadata.get("type") == UNDELIVERED_REPLY:
         return Noted(entry.ts, "note", body or entry.content)
     if entry.metadata.get("type") == TYPE:
         heading, _, text = body.partition("\n")

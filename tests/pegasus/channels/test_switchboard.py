@@ -7,8 +7,7 @@ import trio
 import trio.testing
 
 from actors import Child, Intensity, Mailbox, open_supervisor
-from pegasus.channels import CatchUp, Deliver
-from pegasus.channels.switchboard import switchboard
+from pegasus.channels import CatchUp, DeliverReply, run_switchboard
 from pegasus.messages import ChannelInfo, OutboundMessage, Typing
 from pegasus.storage.messages import NextReplies, Outgoing, StorageError
 
@@ -58,7 +57,7 @@ class Adapter:
 
     async def run(self, inbox):
         async for message in inbox:
-            if isinstance(message, Deliver) and message.message.text == "crash":
+            if isinstance(message, DeliverReply) and message.message.text == "crash":
                 self.got.append("crashed")
                 raise RuntimeError("an adapter fails")
             self.got.append(message)
@@ -82,7 +81,9 @@ async def board(*, default=True, capacity=64):
             await supervisor.start_child(Child(name, adapter.run, mailbox=Mailbox(capacity)))
         fallback = supervisor.ref("gateway") if default else None
         adapters = {"sms": supervisor.ref("sms")}
-        await supervisor.start_child(Child("switchboard", switchboard, supervisor.ref("journal"), adapters, fallback))
+        await supervisor.start_child(
+            Child("switchboard", run_switchboard, supervisor.ref("journal"), adapters, fallback)
+        )
         yield Board(supervisor, outbox, gateway, sms)
 
 
@@ -94,8 +95,8 @@ async def test_replies_go_to_the_adapter_of_their_type_and_others_to_the_gateway
     async with board() as here:
         sms, web, irc = here.outbox.post(SMS), here.outbox.post(WEB), here.outbox.post(IRC)
         await settled()
-        assert here.sms.got == [Deliver(sms)]
-        assert here.gateway.got == [Deliver(web), Deliver(irc)]
+        assert here.sms.got == [DeliverReply(sms)]
+        assert here.gateway.got == [DeliverReply(web), DeliverReply(irc)]
 
 
 async def test_typing_goes_the_same_way(autojump_clock):
@@ -120,7 +121,7 @@ async def test_a_type_without_adapter_is_no_error_and_does_not_stop_the_others(a
         here.outbox.post(IRC)
         sms = here.outbox.post(SMS)
         await settled()
-        assert here.sms.got == [Deliver(sms)]
+        assert here.sms.got == [DeliverReply(sms)]
 
 
 async def test_an_adapter_that_fails_does_not_stop_the_others(autojump_clock):
@@ -129,8 +130,8 @@ async def test_an_adapter_that_fails_does_not_stop_the_others(autojump_clock):
         await settled()
         web, sms = here.outbox.post(WEB), here.outbox.post(SMS)
         await settled()
-        assert here.gateway.got == [Deliver(web)]
-        assert here.sms.got == ["crashed", Deliver(sms)]
+        assert here.gateway.got == [DeliverReply(web)]
+        assert here.sms.got == ["crashed", DeliverReply(sms)]
 
 
 async def test_an_adapter_that_hangs_costs_the_others_little_and_catches_up(autojump_clock):
@@ -140,14 +141,14 @@ async def test_an_adapter_that_hangs_costs_the_others_little_and_catches_up(auto
             here.outbox.post(SMS, f"{n}")
         web = here.outbox.post(WEB)
         await trio.sleep(2)
-        assert here.gateway.got == [Deliver(web)]
+        assert here.gateway.got == [DeliverReply(web)]
         here.sms.go.set()
         await settled()
         assert here.sms.got[-1] == CatchUp()
         assert len(here.sms.got) == 4  # one in hand, two in the mailbox, and the news that there was more
         again = here.outbox.post(SMS)
         await settled()
-        assert here.sms.got[-1] == Deliver(again)
+        assert here.sms.got[-1] == DeliverReply(again)
 
 
 async def test_what_was_not_confirmed_is_handed_out_again_after_a_crash(autojump_clock):
@@ -156,7 +157,7 @@ async def test_what_was_not_confirmed_is_handed_out_again_after_a_crash(autojump
         web = here.outbox.post(WEB)
         await here.supervisor.restart_child("switchboard")
         await settled()
-        assert here.gateway.got == [Deliver(web)]
+        assert here.gateway.got == [DeliverReply(web)]
 
 
 async def test_an_outbox_that_cannot_be_read_is_tried_again(autojump_clock):
@@ -166,11 +167,11 @@ async def test_an_outbox_that_cannot_be_read_is_tried_again(autojump_clock):
         web = here.outbox.post(WEB)
         await here.supervisor.restart_child("switchboard")
         await trio.sleep(3)
-        assert here.gateway.got == [Deliver(web)]
+        assert here.gateway.got == [DeliverReply(web)]
 
 
 async def test_many_replies_keep_their_order(autojump_clock):
     async with board(capacity=4) as here:
         said = [here.outbox.post(WEB, f"{n}") for n in range(300)]
         await settled()
-        assert here.gateway.got == [Deliver(message) for message in said]
+        assert here.gateway.got == [DeliverReply(message) for message in said]

@@ -11,9 +11,9 @@ import trio
 
 from actors import Child, open_supervisor
 from pegasus.app.control import Control
-from pegasus.channels.switchboard import switchboard
+from pegasus.channels import run_switchboard
 from pegasus.gateway.frames import Hello, read_frame, read_hello
-from pegasus.intake.commands import CONTROL
+from pegasus.intake.commands import CONTROL_COMMANDS
 from pegasus.intake.submission import submit
 from pegasus.messages import ChannelInfo
 from tests.pegasus.gateway.world import TOKEN, FakeJournal, world
@@ -79,7 +79,7 @@ async def test_the_adapter(capsys):
     async with open_supervisor([Child("journal", journal.run)]) as supervisor:
         ref = supervisor.ref("journal")
         await supervisor.start_child(Child("sms", names["sms"], ref))
-        await supervisor.start_child(Child("switchboard", switchboard, ref, {"sms": supervisor.ref("sms")}))
+        await supervisor.start_child(Child("switchboard", run_switchboard, ref, {"sms": supervisor.ref("sms")}))
         assert await names["hear"](ref, phone.channel_id, "hi", "1") == "ok"
         with pytest.raises(Exception, match="may not talk"):
             await names["hear"](ref, "+1", "hi", "1")
@@ -101,4 +101,4 @@ def test_every_method_is_named():
 
 def test_the_commands_that_pass_the_queue_are_named():
     [line] = [line for line in (DOCS / "gateway.md").read_text().splitlines() if "pass the queue, so" in line]
-    assert set(re.findall(r"`(/[a-z]+)`", line)) == CONTROL
+    assert set(re.findall(r"`(/[a-z]+)`", line)) == CONTROL_COMMANDS

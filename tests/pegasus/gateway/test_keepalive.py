@@ -7,10 +7,10 @@ import trio
 import trio.testing
 
 from actors import Child, open_supervisor
+from pegasus.client.connect import background
+from pegasus.client.websocket import ClientSocket
 from pegasus.gateway import GatewayConfig
-from pegasus.gateway.dialling import background
 from pegasus.gateway.hub import Hub
-from pegasus.gateway.websocket import ClientSocket
 from tests.pegasus.gateway.test_websocket import HELLO, PING, UPGRADE, RawSocket, frame
 from tests.pegasus.gateway.world import TOKEN, FakeJournal, RawClient
 

@@ -8,10 +8,10 @@ import trio.testing
 from trio_websocket import ConnectionClosed
 
 from actors import Child, Mailbox, open_supervisor
+from pegasus.client.connect import background
+from pegasus.client.websocket import ClientSocket
 from pegasus.gateway import GatewayConfig
-from pegasus.gateway.dialling import background
 from pegasus.gateway.hub import Hub
-from pegasus.gateway.websocket import ClientSocket
 from pegasus.messages import Address, ChannelInfo
 from tests.pegasus.gateway.world import TOKEN, FakeJournal, RawClient
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pegasus.channels import Deliver
+from pegasus.channels import DeliverReply
 from pegasus.gateway import replies as replies_module
 from pegasus.messages import Address, ChannelInfo, Media, Progress
 from pegasus.storage.messages import StorageError
@@ -254,7 +254,7 @@ async def test_the_end_of_a_turn_is_told_after_its_replies_even_if_it_comes_firs
         for n in range(3):
             message = gate.journal.post(WEB, f"r{n}")
             await gate.typing(WEB, False, after=message.seq)
-            await gate.ref.tell(Deliver(message))
+            await gate.ref.tell(DeliverReply(message))
             assert [(await client.get())["type"], (await client.get())["type"]] == ["reply", "typing"]
         await client.quiet()
 

@@ -7,8 +7,8 @@ import trio
 from trio_websocket import ConnectionClosed, open_websocket_url
 
 from actors import Child, Mailbox, open_supervisor
-from pegasus.channels import CatchUp, Deliver
-from pegasus.gateway import GatewayConfig, gateway, open_listeners
+from pegasus.channels import CatchUp, DeliverReply
+from pegasus.gateway import GatewayConfig, open_listeners, run_gateway
 from pegasus.messages import Address, ChannelInfo, OutboundMessage, Typing
 from pegasus.storage.messages import (
     Accept,
@@ -152,15 +152,15 @@ class World:
 
     async def say(self, channel, text, **fields):
         message = self.journal.post(channel, text, **fields)
-        await self.ref.tell(Deliver(message))
+        await self.ref.tell(DeliverReply(message))
         return message
 
     async def push(self, message):
-        await self.ref.tell(Deliver(message))
+        await self.ref.tell(DeliverReply(message))
 
     async def crash(self):
         """What no adapter message is: the gateway fails over it and is started again."""
-        await self.ref.tell(Deliver(None))
+        await self.ref.tell(DeliverReply(None))
 
     async def catch_up(self):
         await self.ref.tell(CatchUp())
@@ -234,7 +234,7 @@ async def world(*, methods=None, journal=None, mailbox=None, **config):
         async with open_supervisor([Child("journal", journal.run, mailbox=Mailbox(1024))]) as supervisor:
             child = Child(
                 "gateway",
-                gateway,
+                run_gateway,
                 settings,
                 supervisor.ref("journal"),
                 listeners,

@@ -8,7 +8,7 @@ import threading
 import pytest
 import trio
 
-from pegasus.gateway.client import Accepted, Offline, Online
+from pegasus.client import MessageAccepted, Offline, Online
 from pegasus.messages import ChannelInfo, OutboundMessage, Typing
 
 CHANNEL = ChannelInfo("cli", "main")
@@ -47,7 +47,7 @@ class FakeTalk:
             event = await self._events.receive()
         except trio.EndOfChannel:
             raise StopAsyncIteration from None
-        if isinstance(event, Accepted):
+        if isinstance(event, MessageAccepted):
             self.unaccepted -= 1
         return event
 
@@ -67,7 +67,7 @@ class FakeTalk:
         self.tell(Offline(reason, retry_in))
 
     def accept(self):
-        self.tell(Accepted(f"m-{len(self.sent)}"))
+        self.tell(MessageAccepted(f"m-{len(self.sent)}"))
 
     def thinking(self, active):
         self.tell(Typing(CHANNEL, active))

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.gateway.client import Daemon
+from pegasus.client import Endpoint
 from pegasus.terminal import chat as chat_module
 from pegasus.terminal import terminal
 
@@ -48,7 +48,7 @@ async def test_it_is_a_client_of_the_gateway_like_any_other(fake, tmp_path):
     async with open_supervisor([child(trio.Event(), tmp_path)]) as supervisor:
         await fake.began.wait()
         await supervisor.stop()
-    assert fake.calls == [(Daemon("ws://127.0.0.1:1", "token"), "cli:main", tmp_path / "history", 5000, True)]
+    assert fake.calls == [(Endpoint("ws://127.0.0.1:1", "token"), "cli:main", tmp_path / "history", 5000, True)]
 
 
 async def test_leaving_the_chat_asks_for_the_end_and_waits_for_it(fake, tmp_path, capfd):

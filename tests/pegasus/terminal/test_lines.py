@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import trio
 
-from pegasus.gateway.client import Accepted, Dropped, Offline
-from pegasus.intake.commands import CONTROL
+from pegasus.client import MessageAccepted, MessageRejected, Offline
+from pegasus.intake.commands import CONTROL_COMMANDS
 from pegasus.messages import ChannelInfo, OutboundMessage, Typing
 from pegasus.terminal.lines import ANSWERED_AT_ONCE, ANSWERED_SECONDS, AWAY_SECONDS, DOUBT_SECONDS, LineChat, Turn
 from pegasus.terminal.talk import Gone
 
 CHANNEL = ChannelInfo("cli", "main")
 BEGIN, END = Typing(CHANNEL, True), Typing(CHANNEL, False)
-ACCEPTED = Accepted("m-1")
+ACCEPTED = MessageAccepted("m-1")
 ANSWER = OutboundMessage("answer", CHANNEL, 1)
 
 
@@ -41,7 +41,7 @@ def over_after(text, *events):
         ("hello", [BEGIN, END, ACCEPTED], True),
         ("hello", [ACCEPTED, ANSWER], False),
         ("hello", [ACCEPTED, END], False),
-        ("hello", [Dropped("m-1", "bad_frame", "no")], True),
+        ("hello", [MessageRejected("m-1", "bad_frame", "no")], True),
         ("/status", [ACCEPTED], False),
         ("/status", [ACCEPTED, ANSWER], True),
         ("/HELP me", [ACCEPTED, ANSWER], True),
@@ -189,7 +189,7 @@ async def test_a_line_the_gateway_would_not_take_is_not_sent_and_told(rig, autoj
 async def test_a_line_the_gateway_did_not_take_is_told_and_the_rest_goes_on(rig, autojump_clock):
     def refuse_first(text):
         if text == "one":
-            rig.talk.tell(Dropped("m-1", "bad_frame", "not like this"))
+            rig.talk.tell(MessageRejected("m-1", "bad_frame", "not like this"))
         else:
             rig.talk.accept()
             rig.talk.thinking(True)
@@ -332,4 +332,4 @@ async def test_a_doubt_does_not_outlive_its_turn(rig, autojump_clock):
 
 
 def test_the_commands_that_are_answered_at_once_are_those_that_pass_the_queue():
-    assert ANSWERED_AT_ONCE == CONTROL
+    assert ANSWERED_AT_ONCE == CONTROL_COMMANDS

@@ -9,7 +9,7 @@ import threading
 import pytest
 import trio
 
-from pegasus.gateway.client import Dropped
+from pegasus.client import MessageRejected
 from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress, Typing
 from pegasus.terminal import talk as talk_module
 from pegasus.terminal import thread as thread_module
@@ -202,7 +202,7 @@ async def test_more_than_can_wait_is_refused(rig):
 
 async def test_a_message_the_gateway_did_not_take_is_told(rig):
     rig.talk.online()
-    rig.talk.tell(Dropped("m-1", "bad_frame", "no such channel"))
+    rig.talk.tell(MessageRejected("m-1", "bad_frame", "no such channel"))
     await rig.screen.wait("notice", "Not taken: no such channel (bad_frame)")
 
 

@@ -13,14 +13,14 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from pegasus.gateway.dialling import background, open_client
-from pegasus.gateway.link import (
-    Accepted,
+from pegasus.client.client import (
     Client,
     ClientEvent,
+    MessageAccepted,
     NotConnected,
     Refused,
 )
+from pegasus.client.connect import background, open_client
 from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Progress, Typing
 
 MAX_UNACCEPTED = 1000
@@ -35,14 +35,14 @@ AGAIN = 1.0
 
 
 @attrs.frozen
-class Daemon:
+class Endpoint:
     """Where a gateway listens (ws://…) and the token it wants."""
 
     url: str
     token: str
 
 
-Locate: TypeAlias = Callable[[], Daemon]
+FindEndpoint: TypeAlias = Callable[[], Endpoint]
 """Asked before each dialling, because a daemon may come back on another port; may raise NotConnected."""
 
 
@@ -64,7 +64,7 @@ class Offline:
 
 
 @attrs.frozen
-class Dropped:
+class MessageRejected:
     """A message the gateway will never take; it is not sent again. code as in interfaces section 3."""
 
     id: str
@@ -72,7 +72,9 @@ class Dropped:
     message: str
 
 
-ConversationEvent: TypeAlias = OutboundMessage | Typing | Progress | Accepted | Dropped | Online | Offline
+ConversationEvent: TypeAlias = (
+    OutboundMessage | Typing | Progress | MessageAccepted | MessageRejected | Online | Offline
+)
 
 
 @attrs.frozen
@@ -86,12 +88,12 @@ class _Draft:
 class Conversation:
     """Talk with the agent as one address; made by `open_conversation`.
 
-    Iterate over it for events: OutboundMessage (a reply, each seq once and in order), Typing, Progress, Accepted, Dropped,
-    Online, Offline. A reply is acknowledged when the next event is asked for, or when the conversation is closed: who dies
-    while showing a reply gets it again.
+    Iterate over it for events: OutboundMessage (a reply, each seq once and in order), Typing, Progress, MessageAccepted,
+    MessageRejected, Online, Offline. A reply is acknowledged when the next event is asked for, or when the conversation is
+    closed: a process that dies while showing a reply gets it again.
     """
 
-    def __init__(self, locate: Locate, channel: ChannelInfo, last_seq: int | None, random: Random) -> None:
+    def __init__(self, locate: FindEndpoint, channel: ChannelInfo, last_seq: int | None, random: Random) -> None:
         self.channel = channel
         self.last_seq = last_seq
         """The last reply handed out, None before the first: keep it to go on in another process."""
@@ -124,7 +126,7 @@ class Conversation:
         return len(self._drafts)
 
     async def send(self, text: str, *, metadata: Metadata | None = None, reply_to: str | None = None) -> str:
-        """Hand over a message and return its id; Accepted (or Dropped) with that id comes among the events.
+        """Hand over a message and return its id; MessageAccepted (or MessageRejected) with that id comes among the events.
 
         Works offline too: it is sent when the daemon is back. Waits only while MAX_UNACCEPTED messages are not accepted.
         """
@@ -223,7 +225,7 @@ class Conversation:
             case Refused():
                 await self._not_taken(event)
                 return seen
-            case Accepted(id):
+            case MessageAccepted(id):
                 self._unanswered.pop(id, None)
                 await self._forget(id)
             case OutboundMessage(seq=seq):
@@ -246,7 +248,7 @@ class Conversation:
             self._news.set()
             return
         await self._forget(draft.id)
-        await self._events_in.send(Dropped(draft.id, error.code, error.message))
+        await self._events_in.send(MessageRejected(draft.id, error.code, error.message))
 
     async def _forget(self, id: str) -> None:
         self._drafts.pop(id, None)
@@ -256,11 +258,11 @@ class Conversation:
 
 @asynccontextmanager
 async def open_conversation(
-    where: Locate | Daemon, channel: ChannelInfo, *, random: Random, last_seq: int | None = None
+    where: FindEndpoint | Endpoint, channel: ChannelInfo, *, random: Random, last_seq: int | None = None
 ) -> AsyncIterator[Conversation]:
     """Keep talking as `channel`: connects in the background, and again whenever the connection is lost.
 
-    where: a Daemon, or a callable that looks it up before each dialling. last_seq: the last reply received in an earlier
+    where: a Endpoint, or a callable that looks it up before each dialling. last_seq: the last reply received in an earlier
     life, None to get everything unacknowledged. random: ids and jitter. Never raises for a daemon that is away: the events
     say so. Leaving the block acknowledges what was handed out and closes the connection; what was not accepted by then
     (`unaccepted`) may never be.

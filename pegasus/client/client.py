@@ -10,8 +10,8 @@ import attrs
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from pegasus.gateway.codes import SUBPROTOCOL
 from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress, Typing
+from pegasus.protocol import SUBPROTOCOL
 from pegasus.wire import from_wire, to_wire
 
 EVENT_BUFFER = 1000
@@ -46,14 +46,14 @@ class Welcome:
 
 
 @attrs.frozen
-class Accepted:
+class MessageAccepted:
     """The message with this id is on the daemon's disk."""
 
     id: str
 
 
-ClientEvent: TypeAlias = OutboundMessage | Typing | Progress | Accepted | Refused
-"""What iterating over a Client gives. Accepted and Refused only for ids nobody waits for (see `Client.post`)."""
+ClientEvent: TypeAlias = OutboundMessage | Typing | Progress | MessageAccepted | Refused
+"""What iterating over a Client gives. MessageAccepted and Refused only for ids nobody waits for (see `Client.post`)."""
 
 
 class Client:
@@ -94,7 +94,7 @@ class Client:
         metadata: Metadata | None = None,
         media: Sequence[Media] = (),
     ) -> None:
-        """Send a message without waiting; Accepted or Refused with its id comes among the events."""
+        """Send a message without waiting; MessageAccepted or Refused with its id comes among the events."""
         await self._write(_message(text, id, channel, metadata or {}, media))
 
     async def ack(self, seq: int, channel: ChannelInfo | None = None) -> None:
@@ -162,7 +162,7 @@ class Client:
     async def _dispatch(self, frame: dict[str, Any]) -> None:
         match frame["type"]:
             case "accepted":
-                await self._answer(("message", frame["id"]), None, Accepted(frame["id"]))
+                await self._answer(("message", frame["id"]), None, MessageAccepted(frame["id"]))
             case "result":
                 await self._answer(("call", frame["id"]), frame["result"], None)
             case "error":

@@ -11,10 +11,10 @@ from urllib.parse import SplitResult, urlsplit
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from pegasus.gateway.codes import SUBPROTOCOL
-from pegasus.gateway.link import Client, NotConnected, Refused, Welcome, why_closed, wire_text
-from pegasus.gateway.websocket import ClientSocket
+from pegasus.client.client import Client, NotConnected, Refused, Welcome, why_closed, wire_text
+from pegasus.client.websocket import ClientSocket
 from pegasus.messages import ChannelInfo, Json
+from pegasus.protocol import SUBPROTOCOL
 from pegasus.wire import to_wire
 
 LARGEST_FRAME = 64 * 1024 * 1024

@@ -7,11 +7,10 @@ from random import Random
 import pytest
 import trio
 
-from pegasus.gateway import conversation as conversation_module
-from pegasus.gateway.client import (
-    Accepted,
-    Daemon,
-    Dropped,
+from pegasus.client import (
+    Endpoint,
+    MessageAccepted,
+    MessageRejected,
     NotConnected,
     Offline,
     Online,
@@ -20,6 +19,7 @@ from pegasus.gateway.client import (
     open_client,
     open_conversation,
 )
+from pegasus.client import conversation as conversation_module
 from pegasus.messages import ChannelInfo, Media, OutboundMessage, Typing
 from pegasus.storage.messages import Overloaded
 from tests.pegasus.gateway.world import TOKEN, WEB, world
@@ -31,7 +31,7 @@ def client_of(gate, channel=WEB, *arguments, **options):
 
 @asynccontextmanager
 async def talking(gate, **options):
-    where = options.pop("where", None) or Daemon(gate.url, TOKEN)
+    where = options.pop("where", None) or Endpoint(gate.url, TOKEN)
     async with open_conversation(where, WEB, random=Random(1), **options) as conversation:
         yield conversation
 
@@ -97,7 +97,7 @@ async def test_send_raises_when_no_answer_comes_in_time():
 async def test_posted_messages_are_answered_among_the_events():
     async with world() as gate, client_of(gate) as client:
         await client.post("hi", id="m-1")
-        assert await anext(client) == Accepted("m-1")
+        assert await anext(client) == MessageAccepted("m-1")
 
 
 async def test_replies_and_typing_are_events():
@@ -188,7 +188,7 @@ async def test_a_conversation_comes_online_and_hands_out_replies():
     async with world() as gate, talking(gate) as conversation:
         assert await anext(conversation) == Online("Peggy", 0, 0)
         id = await conversation.send("hi")
-        assert await anext(conversation) == Accepted(id)
+        assert await anext(conversation) == MessageAccepted(id)
         said = await gate.say(WEB, "hello")
         assert await anext(conversation) == said
 
@@ -219,14 +219,14 @@ async def test_what_was_said_offline_is_sent_when_the_daemon_is_there():
         def locate():
             if not ready.is_set():
                 raise NotConnected("no daemon is running")
-            return Daemon(gate.url, TOKEN)
+            return Endpoint(gate.url, TOKEN)
 
         async with talking(gate, where=locate) as conversation:
             assert isinstance(await anext(conversation), Offline)
             id = await conversation.send("hi")
             assert conversation.unaccepted == 1
             ready.set()
-            assert (await until(conversation, Accepted))[-2:] == [Online("Peggy", 1, 0), Accepted(id)]
+            assert (await until(conversation, MessageAccepted))[-2:] == [Online("Peggy", 1, 0), MessageAccepted(id)]
             assert conversation.unaccepted == 0
 
 
@@ -241,7 +241,7 @@ async def test_after_a_lost_connection_everything_goes_on_and_nothing_comes_twic
         await gate.crash()
         assert [type(event) for event in await until(conversation, Online)] == [Offline, Online]
         gate.journal.release()
-        assert (await until(conversation, Accepted))[-1] == Accepted(id)
+        assert (await until(conversation, MessageAccepted))[-1] == MessageAccepted(id)
         assert [message.id for message, _ in gate.journal.accepted] == [id]
         await gate.say(WEB, "two")
         assert (await until(conversation, OutboundMessage))[-1].seq == 2
@@ -251,7 +251,7 @@ async def test_a_message_the_gateway_will_never_take_is_dropped_and_told():
     async with world() as gate, talking(gate) as conversation:
         await until(conversation, Online)
         id = await conversation.send("\ud800")
-        dropped = (await until(conversation, Dropped))[-1]
+        dropped = (await until(conversation, MessageRejected))[-1]
         assert (dropped.id, dropped.code) == (id, "bad_frame")
         assert conversation.unaccepted == 0
 
@@ -262,7 +262,7 @@ async def test_messages_go_out_in_the_order_in_which_they_were_said_also_those_f
         await until(conversation, Online)
         said += [await conversation.send(str(n)) for n in range(20, 40)]
         for _ in said:
-            await until(conversation, Accepted)
+            await until(conversation, MessageAccepted)
         assert [message.id for message, _ in gate.journal.accepted] == said
 
 
@@ -274,11 +274,11 @@ async def test_a_message_that_was_overloaded_is_sent_again(monkeypatch):
         id = await conversation.send("hi")
         await gate.journal.until(lambda: gate.journal.on_accept.is_set())
         gate.journal.verdict = None
-        assert (await until(conversation, Accepted))[-1] == Accepted(id)
+        assert (await until(conversation, MessageAccepted))[-1] == MessageAccepted(id)
 
 
 async def test_a_wrong_token_ends_the_conversation():
-    async with world() as gate, talking(gate, where=Daemon(gate.url, "wrong")) as conversation:
+    async with world() as gate, talking(gate, where=Endpoint(gate.url, "wrong")) as conversation:
         event = await anext(conversation)
         assert (event.retry_in, "wrong token" in event.reason) == (None, True)
         with pytest.raises(StopAsyncIteration):
@@ -306,6 +306,6 @@ async def test_too_large_a_message_is_dropped_and_told():
         await until(conversation, Online)
         big = await conversation.send("x" * 5000)
         small = await conversation.send("hi")
-        events = await until(conversation, Accepted)
-        assert [event.id for event in events if isinstance(event, Dropped)] == [big]
-        assert events[-1] == Accepted(small)
+        events = await until(conversation, MessageAccepted)
+        assert [event.id for event in events if isinstance(event, MessageRejected)] == [big]
+        assert events[-1] == MessageAccepted(small)
