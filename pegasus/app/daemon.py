@@ -29,7 +29,6 @@ from pegasus.models import ModelConfigError
 from pegasus.observe import get_logger, start_logging, stop_logging
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, StorageError
-from pegasus.storage.disk import HANDOVER
 
 if TYPE_CHECKING:
     from actors import Ref
@@ -75,7 +74,6 @@ class _World:
 
 
 def _run(world: _World) -> int:
-    sys.setswitchinterval(HANDOVER)
     try:
         return trio.run(_daemon, world)
     except BaseExceptionGroup as group:  # what went wrong inside a nursery; the first cause is the one to tell

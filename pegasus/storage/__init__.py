@@ -6,17 +6,8 @@ Nobody is told that something is accepted, said or kept before it is on disk; se
 from pegasus.storage.addresses import escape_field
 from pegasus.storage.disk import Disk, FileDisk
 from pegasus.storage.journal import FLUSH_AFTER, journal
-from pegasus.storage.jsonl import (
-    BadLine,
-    Line,
-    ReadLines,
-    encode_line,
-    number_of,
-    read_lines,
-    scan,
-    text_of,
-    whole_lines,
-)
+from pegasus.storage.journal import journal as run_journal
+from pegasus.storage.jsonl import whole_lines
 from pegasus.storage.messages import (
     Accept,
     Accepted,
@@ -50,6 +41,8 @@ from pegasus.storage.messages import (
     Waiting,
 )
 from pegasus.storage.volume import Volume
+from pegasus.wire import BadLine, Line, ReadLines, encode_line, number_of, read_lines, text_of
+from pegasus.wire import scan_lines as scan
 
 __all__ = [
     "FLUSH_AFTER",
@@ -94,6 +87,7 @@ __all__ = [
     "journal",
     "number_of",
     "read_lines",
+    "run_journal",
     "scan",
     "text_of",
     "whole_lines",

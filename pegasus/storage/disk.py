@@ -14,19 +14,13 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 import outcome
 import trio
 
 from pegasus.storage.files import OPEN_FILES, OsFiles
 from pegasus.storage.volume import Volume
-
-HANDOVER: Final = 0.001
-"""Seconds after which a process hands the interpreter from a thread that computes to one that waits for it.
-
-Python's 5 ms are longer than a disk takes, and the disk's threads come back from it many times in a write of many files.
-"""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

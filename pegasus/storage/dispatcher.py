@@ -15,7 +15,7 @@ from actors import Reply
 from pegasus.messages import Address, InboundMessage, OutboundMessage
 from pegasus.storage import inbox, outbox, replies
 from pegasus.storage.disk import Disk
-from pegasus.storage.lanes import MAIN, Pending
+from pegasus.storage.lanes import Pending
 from pegasus.storage.loading import Logs, Report
 from pegasus.storage.messages import (
     Item,
@@ -95,22 +95,6 @@ class Dispatcher:
                 await self._show(question)
         if self._courier is not None and self._outgoing:
             await self._hand_replies()
-
-    def hand_out_early(self) -> bool:
-        """Give whoever waits for the main lane its next item although that is only being written; whether it was given.
-
-        Nothing that is done about it can get to the disk before it, since the journal does one thing after another; if it is
-        refused, the inbox revokes it. The control lane waits: its commands act on more than the disk.
-        """
-        question = self._takers.get(MAIN)
-        if question is None or question.reply.abandoned:
-            return False
-        pending = self._logs.inbox.due(MAIN, question.prefer)
-        if pending is None or pending.message is None:
-            return False
-        del self._takers[MAIN]
-        self._hand_over(question, pending, pending.message)
-        return True
 
     async def _hand_item(self, question: NextItem) -> None:
         while not question.reply.abandoned:

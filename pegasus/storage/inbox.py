@@ -25,11 +25,11 @@ from typing import NamedTuple
 from pegasus.messages import Address, InboundMessage, Json
 from pegasus.storage.addresses import Directory
 from pegasus.storage.compaction import merged, pieces
-from pegasus.storage.jsonl import Line, address_in, encode_line, number_of, replay, text_of
+from pegasus.storage.jsonl import address_in, replay
 from pegasus.storage.lanes import MAIN, MAX_RANK, Lane, Pending
 from pegasus.storage.messages import Accepted, Overloaded
 from pegasus.storage.volume import Span
-from pegasus.wire import from_wire, to_wire
+from pegasus.wire import Line, encode_line, from_wire, number_of, text_of, to_wire
 
 PATH = "inbox/inbox.jsonl"
 MAX_WAITING = 1_000
@@ -62,7 +62,6 @@ class InboxLog:
         self._in_memory = 0
         self._owed: list[bytes] = []
         self._staged: list[tuple[Pending, int, bytes]] = []
-        self._revoked: set[int] = set()
         self.size = 0
 
     # ------------------------------------------------------------------ accepting
@@ -129,17 +128,11 @@ class InboxLog:
         self._forget_old_ids()
 
     def dropped(self) -> None:
-        """What was staged could not be written and never was; what is owed is still owed.
-
-        An item that was handed out already is revoked. Its number is gone: it must not mean another message one day.
-        """
-        revoked = [pending.n for pending, _, _ in self._staged if pending.attempts]
+        """What was staged could not be written and never was; what is owed is still owed."""
         for pending, digest, _ in reversed(self._staged):
             self._remove(pending)
             del self._ids[digest]
             self._last_n = pending.n - 1
-        self._last_n = max([self._last_n, *revoked])
-        self._revoked.update(revoked)
         self._staged.clear()
 
     # ------------------------------------------------------------------ taking
@@ -167,10 +160,6 @@ class InboxLog:
     def hand_out(self, pending: Pending) -> None:
         """Somebody has it now; until it is done it is due before all others."""
         self._lanes[pending.lane].hand_out(pending)
-
-    def is_revoked(self, n: int | None) -> bool:
-        """Whether the item was handed out and taken back."""
-        return n in self._revoked
 
     # ------------------------------------------------------------------ loading
 

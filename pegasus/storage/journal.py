@@ -6,11 +6,7 @@ arrives meanwhile waits and is the next batch, so that a hundred waiting request
 write fails, the staged changes are undone and the requests are tried one by one: one that cannot succeed fails
 nobody else.
 
-One thing is told early: the next item of the main lane, while it is being written. What its taker says about it waits
-in the mailbox until that write has ended, and gets Revoked if the disk refused. So nothing about a message is on disk,
-or told to anybody, before the message itself is durable; only the thinking begins sooner.
-
-What need not be durable at once (done, acknowledged, sightings, Commit with durable=False) is true in memory at
+What need not be durable at once (done, acknowledged, sightings) is true in memory at
 once and *owed* to the disk: it goes along with the next write of its file, or is flushed after 50 ms. Owed appends
 go first, so nothing gets ahead of them. While nothing is owed no timer runs.
 """
@@ -50,7 +46,6 @@ from pegasus.storage.messages import (
     ReadFile,
     ReadFiles,
     ReplaceFile,
-    Revoked,
     StorageError,
     Take,
     Unacknowledged,
@@ -86,8 +81,10 @@ async def journal(
     """
     logs = await load(disk, max_waiting, report, clock())
     dispatcher = Dispatcher(disk, logs, report)
-    writer = Writer(disk, logs, clock, report, dispatcher.hand_out_early, dispatcher.posted)
+    writer = Writer(disk, logs, clock, report, dispatcher.posted)
     try:
+        if writer.owes:
+            await writer.flush(sync=True)
         await writer.compact(logs.damaged)
         await _Journal(disk, logs, writer, dispatcher).serve(inbox)
     finally:
@@ -272,7 +269,6 @@ class _Journal:
         try:
             check_paths(((message.path, b""),))
             if isinstance(message, Archive):
-                self._writer.check(message)
                 await self._flush_all()  # a session tells what is done; put aside, it cannot, so the inbox must know
             elif isinstance(message, ReplaceFile) and self._writer.may_redo(message.path):
                 await self._flush_all()
@@ -286,7 +282,7 @@ class _Journal:
                     reply.send(await self._disk.run(Volume.archive, path, content, at, name))
                 case ArchiveName(reply, path, at):
                     reply.send(await self._disk.run(Volume.archive_name, path, at))
-        except (Revoked, StorageError, ValueError) as error:
+        except (StorageError, ValueError) as error:
             message.reply.fail(error)
 
 

@@ -10,10 +10,10 @@ from pegasus.storage import inbox, outbox
 from pegasus.storage.addresses import Directory
 from pegasus.storage.disk import Disk
 from pegasus.storage.inbox import InboxLog
-from pegasus.storage.jsonl import BadLine, Line, scan
 from pegasus.storage.messages import StorageError
 from pegasus.storage.outbox import OutboxLog
 from pegasus.storage.volume import Volume
+from pegasus.wire import BadLine, Line, scan_lines
 
 Report = Callable[[str], object]
 """Tells a person what was found and done."""
@@ -64,7 +64,7 @@ async def _replay(disk: Disk, path: str, data: bytes, log: _Log, report: Report)
     """Give the log its records; whether there were bad ones, which are copied aside and may be left out from now on."""
     bad: list[BadLine] = []
     size = len(data)
-    for line in scan(data):
+    for line in scan_lines(data):
         if isinstance(line, BadLine):
             if line.torn:
                 size = line.offset

@@ -1,6 +1,6 @@
 """What may be said to the journal actor, the one writer of `<home>/data`.
 
-Everything answered here is on disk (fdatasync) before the answer is sent, except where `durable=False` is said.
+Everything answered here is on disk (fdatasync) before the answer is sent.
 Questions have no ==, which would mean nothing, and no repr, which would put people's words into logs; it also makes them
 cheap to import.
 """
@@ -20,7 +20,7 @@ class StorageError(Exception):
 
 
 class Revoked(Exception):
-    """The item that the request is about was taken back, since the disk refused it. Nothing was kept, and never will be."""
+    """Not raised any more: an item is handed out only when it is on disk. It goes when nobody catches it."""
 
 
 # ------------------------------------------------------------------ inbox
@@ -76,9 +76,7 @@ class NextItem:
     "main", the lowest n + rank × AGEING (see lanes.py), so that whatever waits is passed by so many younger ones at most;
     in other lanes the oldest. prefer: if this item is not done, it and no other.
 
-    Of two that wait for the same lane the first gets a StorageError. In lane "main" the answer may come while the item
-    is still being written. If the disk refuses it then, it is taken back: what says that it is about the item gets Revoked,
-    and its number is not used again.
+    Of two that wait for the same lane the first gets a StorageError. What is handed out is on disk.
     """
 
     reply: Reply[Item]
@@ -190,10 +188,7 @@ class Commit:
     """Appends, then posts, as one durable step, in this order: an append is on disk before any post of it is.
 
     appends: (path below data/, bytes ending in a newline). posts: replies to put in the outbox.
-    The answer has one result for each post. durable=False: answered at once, written with the next durable commit or
-    within 50 ms; with posts it is durable all the same, since a seq must not be given twice.
-    item: the number of the item this is about; the answer is Revoked if it was taken back (see NextItem).
-    together: of these files nobody minds which has its append on disk first, so that they are synced side by side.
+    The answer has one result for each post, and comes when all is on disk. durable, item, together: not looked at any more.
     On StorageError nothing was kept, neither appends nor posts. ValueError: a path or a text that cannot be written.
     """
 
@@ -302,7 +297,7 @@ class Archive:
     """Rename `path` to `YYYY-MM-DD-HHMMSS.jsonl` beside it (-2, -3 … if taken), then create it with `content`.
 
     `at` is the wall-clock time in ms since the epoch, UTC. The answer is the archive's file name. If there was no file, there is
-    no archive, and the answer is "". item: as in Commit. name: what ArchiveName has said, for a content that names its archive;
+    no archive, and the answer is "". item: not looked at. name: what ArchiveName has said, for a content that names its archive;
     if the archive would be called otherwise by now, that is a StorageError.
 
     What is done is durable in the inbox first, since a session that was put aside cannot tell it any more. After a crash there

@@ -17,7 +17,7 @@ from itertools import chain, islice
 
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage.compaction import merged, pieces
-from pegasus.storage.jsonl import Line, number_of, replay, text_of
+from pegasus.storage.jsonl import replay
 from pegasus.storage.messages import Post
 from pegasus.storage.redo import SETTLED, Debt, Run, run_in, together
 from pegasus.storage.replies import (
@@ -33,6 +33,7 @@ from pegasus.storage.replies import (
     reply_line,
 )
 from pegasus.storage.volume import Span
+from pegasus.wire import Line, number_of, text_of
 
 PATH = "outbox/outbox.jsonl"
 REMEMBERED_KEYS = 10_000

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from pegasus.storage.jsonl import encode_line, number_of, text_of
+from pegasus.wire import encode_line, number_of, text_of
 
 CARRIED_BYTES = 64 << 10
 """What is not synced of one file at most; beyond it a sync costs less than writing it twice."""

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pegasus.messages import Address, ChannelInfo, Json, OutboundMessage
-from pegasus.storage.jsonl import encode_line, number_of, text_of
 from pegasus.storage.volume import Span
-from pegasus.wire import from_wire, to_wire
+from pegasus.wire import encode_line, from_wire, number_of, text_of, to_wire
 
 GONE = Span(0, 0)
 """The place of a reply whose text is in the file no more."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
-
-import trio
+from typing import Any, TypeAlias
 
 from actors import Reply
 from pegasus.storage import inbox, outbox
@@ -16,7 +14,7 @@ from pegasus.storage.batch import Batch
 from pegasus.storage.compaction import Log, P, worth_it
 from pegasus.storage.disk import Disk
 from pegasus.storage.loading import Logs, Report
-from pegasus.storage.messages import Accept, Archive, Commit, Post, PostResult, Revoked, StorageError, Unroutable
+from pegasus.storage.messages import Accept, Commit, Post, PostResult, StorageError, Unroutable
 from pegasus.storage.redo import Debt
 from pegasus.storage.replies import Stored
 from pegasus.storage.volume import Volume
@@ -29,19 +27,13 @@ _UNWRITABLE = (TypeError, ValueError, RecursionError)
 
 
 def is_durable(request: Request) -> bool:
-    """Whether the asker waits for the disk. A reply always does: its seq must not be given twice."""
-    return isinstance(request, Accept) or request.durable or bool(request.posts)
-
-
-HEAD_START: Final = 4
-"""Turns of the event loop: an HTTP client takes three until a request has left; within a turn either task may be first."""
+    """Every request waits for the disk, whatever `durable` says."""
+    return True
 
 
 class Writer:
     """The way of the journal's logs, and of everybody's appends, to the disk.
 
-    accepting: called when messages are staged and about to be written, unless the disk refused what came before; whether
-    somebody has begun to work on one of them.
     posted: told the replies that are on disk now, oldest first.
     """
 
@@ -51,14 +43,12 @@ class Writer:
         logs: Logs,
         clock: Callable[[], int],
         report: Report,
-        accepting: Callable[[], bool],
         posted: Callable[[list[Stored]], None],
     ) -> None:
         self._disk = disk
         self._logs = logs
         self._clock = clock
         self._report = report
-        self._accepting = accepting
         self._posted = posted
         self._owed: list[tuple[tuple[str, bytes], ...]] = []
         self._owed_bytes = 0
@@ -89,9 +79,8 @@ class Writer:
     def owe(self, commit: Commit) -> None:
         """Take over appends that need not be durable at once, and answer."""
         try:
-            self.check(commit)
             check_paths(commit.appends)
-        except (Revoked, ValueError) as error:
+        except ValueError as error:
             commit.reply.fail(error)
             return
         size = sum(len(data) for _, data in commit.appends)
@@ -127,9 +116,6 @@ class Writer:
             if isinstance(request, Commit) and not is_durable(request):
                 self.owe(request)
                 continue
-            if isinstance(request, Commit) and self._logs.inbox.is_revoked(request.item):
-                request.reply.fail(_revoked(request.item))  # also while the disk refuses
-                continue
             if len(requests) > 1:
                 error = await self._write((request,), everything=False, sync=True)
             if error is not None:
@@ -149,12 +135,8 @@ class Writer:
         if has_out := bool(log_out.staged or (everything and (log_out.owes or settled))):
             pieces.append((outbox.PATH, log_out.unwritten(settled=settled)))
         if pieces:
-            if log_in.staged and not self._refusal and self._accepting():
-                await _let_them_begin()
-            carried, unsynced = self._unsynced(requests, pieces)
             try:
-                together = self._together(requests) if len(pieces) > 1 else ()
-                write = Write(pieces, sync, unsynced, carried, settled, together)
+                write = Write(pieces, sync, settle=settled)
                 done = await self._disk.run(Volume.write, write)
             except StorageError as error:
                 log_in.dropped()
@@ -167,9 +149,7 @@ class Writer:
             if has_in:
                 log_in.written(done.offsets[0])
             if has_out:
-                self._posted(
-                    log_out.written(done.offsets[-1], settled=settled, carried=carried, redo=done.redo, synced=sync)
-                )
+                self._posted(log_out.written(done.offsets[-1], settled=settled, redo=done.redo, synced=sync))
         for request, answer in answers:
             reply: Reply[Any] = request.reply
             if isinstance(answer, Exception):
@@ -178,43 +158,12 @@ class Writer:
                 reply.send(answer)
         return None
 
-    def _unsynced(
-        self, requests: Sequence[Request], pieces: Sequence[tuple[str, bytes]]
-    ) -> tuple[str, Collection[str]]:
-        """The file that the one new reply can carry; and those that get only what is owed, so that nobody waits for them."""
-        one_reply = self._logs.outbox.staged == 1
-        if not requests or not (self._owed or one_reply):
-            return "", ()
-        waited_for = {path for r in requests if isinstance(r, Commit) and is_durable(r) for path, _ in r.appends}
-        only_owed = {path for appends in self._owed for path, _ in appends} - waited_for
-        if one_reply and len(waited_for) == 1:
-            [path] = waited_for
-            if sum(path == other for other, _ in pieces) == 1:
-                return path, only_owed
-        return "", only_owed
-
-    def _together(self, requests: Sequence[Request]) -> Collection[str]:
-        """Files between which no request asks for an order."""
-        alone: set[str] = set()
-        tied: set[str] = set()
-        for request in requests:
-            if isinstance(request, Commit):
-                paths = {path for path, _ in request.appends}
-                free = set() if request.posts else paths if len(request.appends) == 1 else paths & request.together
-                alone |= free
-                tied |= paths - free
-        if len(alone) < 2:
-            return ()
-        return alone - tied - {path for appends in self._owed for path, _ in appends}
-
     def _stage(self, request: Request, batch: Batch) -> object:
         """What the asker will be told: an answer, or an error of the request itself, of which nothing is kept then."""
         mark = None
         try:
             if isinstance(request, Accept):
                 return self._logs.inbox.accept(request.message, request.lane, self._clock(), request.rank)
-            if request.item is not None:
-                self.check(request)
             check_paths(request.appends)
             results: tuple[PostResult, ...] = ()
             if request.posts:
@@ -222,17 +171,10 @@ class Writer:
                 results = tuple(map(self._stage_post, request.posts))
             batch.add(request.appends)
             return results
-        except Revoked as error:
-            return error
         except _UNWRITABLE as error:
             if mark is not None:
                 self._logs.outbox.dropped(mark)
             return ValueError(f"cannot be written: {error}")
-
-    def check(self, request: Commit | Archive) -> None:
-        """Raise Revoked if the request is about an item that was taken back."""
-        if self._logs.inbox.is_revoked(request.item):
-            raise _revoked(request.item)
 
     def _stage_post(self, post: Post) -> PostResult:
         """The same key gets the same reply, also when its address could not be resolved any more."""
@@ -269,16 +211,6 @@ class Writer:
                 raise error
 
 
-async def _let_them_begin() -> None:
-    """Let what was handed out early be worked on for a few turns of the event loop: as a rule a model has been asked by then.
-
-    Both together take longer than one after the other, for the disk's thread wants the interpreter too; and what the
-    disk does while the model is waited for costs nobody anything.
-    """
-    for _ in range(HEAD_START):
-        await trio.lowlevel.cancel_shielded_checkpoint()
-
-
 def check_paths(appends: Iterable[tuple[str, bytes]]) -> None:
     """Refuse a path that is not below data/, or belongs to the journal itself, by ValueError."""
     before = None
@@ -296,7 +228,3 @@ def _is_allowed(path: str) -> bool:
 
 
 _OWN = (inbox.PATH, outbox.PATH)
-
-
-def _revoked(item: int | None) -> Revoked:
-    return Revoked(f"item {item} was taken back: the disk refused it")

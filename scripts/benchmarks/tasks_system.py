@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -37,7 +36,6 @@ from pegasus.models import (
 )
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk
-from pegasus.storage.disk import HANDOVER
 from pegasus.storage.journal import journal
 from pegasus.storage.messages import JournalMessage
 from pegasus.tasks import AgentMessage, Notify, Submit, TaskState, Wait
@@ -172,7 +170,6 @@ async def task_system(
     data: Path, model_for: Callable[[str], LanguageModel], chosen: Settings, listener: Listener | None = None
 ) -> AsyncIterator[TaskSystem]:
     """The system on this data folder, up when the agent is; stopped on leaving."""
-    sys.setswitchinterval(HANDOVER)
     ear = listener or Listener()
     disk = FileDisk(data)
     workspace = data / "workspace"

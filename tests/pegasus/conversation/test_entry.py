@@ -5,7 +5,7 @@ from hypothesis import given
 
 from pegasus.conversation.entry import BadEntry, Entry, decode, encode, to_json
 from pegasus.models.base import ToolCall
-from pegasus.storage.jsonl import read_lines
+from pegasus.wire import read_lines
 from tests.pegasus.conversation.logs import logs
 
 

@@ -10,9 +10,9 @@ import pytest
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.storage.journal import journal as journal_actor
-from pegasus.storage.jsonl import Line, scan
 from pegasus.storage.messages import Accept, Commit, Post
 from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.wire import Line, scan_lines
 
 AT = 1_700_000_000_000
 NOW = 1_772_029_800_000  # 2026-02-25 14:30:00 UTC
@@ -32,8 +32,8 @@ class Running:
     async def accept(self, id, text="hi", channel=CLI, lane="main", rank=0):
         return await self.ask(Accept, InboundMessage(text, channel, id), lane, rank)
 
-    async def append(self, path, data, durable=True):
-        return await self.ask(Commit, ((path, data),), (), durable)
+    async def append(self, path, data):
+        return await self.ask(Commit, ((path, data),))
 
     async def post(self, key, channel=CLI, text="hi", appends=(), **more):
         [result] = await self.ask(Commit, appends, (Post(key, text, channel.channel_id, channel, **more),))
@@ -47,7 +47,7 @@ class LogFile:
         self.log = log
         self.data = bytearray(data)
         self.problems = []
-        for line in scan(bytes(data)):
+        for line in scan_lines(bytes(data)):
             assert isinstance(line, Line)
             if problem := log.replay(line):
                 self.problems.append(problem)

@@ -178,13 +178,6 @@ class System:
         await self.start()
         assert await self.journal.ask(ReadFile, SESSION) == edited
 
-    async def note(self):
-        """An append that need not be durable."""
-        self.count += 1
-        line = b"%d note\n" % self.count
-        self.model.tried.append(line)
-        await self.ask(self.journal.append, SESSION, line, durable=False)
-
     async def done(self, _):
         if await self.journal.ask(Waiting):
             with trio.move_on_after(1):
@@ -272,7 +265,6 @@ steps = st.one_of(
     st.tuples(st.just("accept"), ids),
     st.tuples(st.just("post"), keys),
     st.tuples(st.just("post"), keys),
-    st.tuples(st.just("note")),
     st.tuples(st.just("append")),
     st.tuples(st.just("archive")),
     st.tuples(st.just("edit")),
@@ -323,21 +315,21 @@ async def take(system, step, args):
             system.disk.fail(*args)
         case "post":
             await system.post(args[0], channel_of(args[0]))
-        case "accept" | "append" | "archive" | "note" | "done" | "take" | "acknowledge":
+        case "accept" | "append" | "archive" | "done" | "take" | "acknowledge":
             with suppress(ActorError):
                 await getattr(system, step)(*args)
     if not system.journal.ref.alive:
         await system.crash(*system.doom)
 
 
-async def together(system, ids, keys, notes):
+async def together(system, ids, keys, appends):
     async with trio.open_nursery() as nursery:
         for id in ids:
             nursery.start_soon(system.accept, id)
         for key in keys:
             nursery.start_soon(system.post, key, channel_of(key))
-        for _ in range(notes):
-            nursery.start_soon(system.note)
+        for _ in range(appends):
+            nursery.start_soon(system.append)
 
 
 def rank_of(id):

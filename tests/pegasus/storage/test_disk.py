@@ -137,27 +137,6 @@ def test_of_files_synced_side_by_side_all_are_cut_back_if_one_fails(volume, tmp_
     assert [(tmp_path / path).read_bytes() for path in paths] == [b"1\n"] * 20
 
 
-async def test_of_requests_that_want_one_append_each_nobody_waits_for_the_other(disk, monkeypatch):
-    async with run_journal(disk) as journal:
-        for path in ("a", "b"):
-            await journal.append(path, b"1\n")
-        meeting(monkeypatch, 2)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(journal.append, "a", b"2\n")
-            nursery.start_soon(journal.append, "b", b"2\n")
-        monkeypatch.undo()
-
-
-async def test_files_of_a_request_that_wants_no_order_are_synced_side_by_side(disk, monkeypatch):
-    async with run_journal(disk) as journal:
-        for path in ("a", "b", "c"):
-            await journal.append(path, b"1\n")
-        meeting(monkeypatch, 3)
-        everything = (("a", b"2\n"), ("b", b"2\n"), ("c", b"2\n"))
-        await journal.ask(Commit, everything, (), True, None, frozenset(path for path, _ in everything))
-        monkeypatch.undo()
-
-
 async def test_a_request_over_two_files_keeps_its_order_whoever_else_writes(disk, monkeypatch):
     synced = []
     real = files_module._sync

@@ -11,8 +11,8 @@ import pytest
 from pegasus.messages import Address, ChannelInfo
 from pegasus.storage.addresses import Directory
 from pegasus.storage.inbox import InboxLog
-from pegasus.storage.jsonl import Line, encode_line, scan
 from pegasus.storage.outbox import OutboxLog
+from pegasus.wire import Line, encode_line, scan_lines
 
 PAGE = Path(__file__).parents[3] / "docs" / "storage.md"
 
@@ -23,7 +23,7 @@ def block(name):
 
 
 def replayed(log, data):
-    for line in scan(data):
+    for line in scan_lines(data):
         assert isinstance(line, Line), line
         assert log.replay(line) is None, line
     log.loaded(len(data))
@@ -50,5 +50,5 @@ def test_the_outbox_as_shown():
 
 @pytest.mark.parametrize("name", ["inbox", "outbox"])
 def test_the_lines_are_written_as_shown(name):
-    for line in scan(block(name)):
+    for line in scan_lines(block(name)):
         assert encode_line(line.value) == block(name)[line.offset : line.offset + line.length]

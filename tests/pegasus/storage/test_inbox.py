@@ -10,8 +10,8 @@ import pytest
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.storage.addresses import Directory
 from pegasus.storage.inbox import InboxLog, message_in
-from pegasus.storage.jsonl import Line
 from pegasus.storage.messages import Accepted, Overloaded
+from pegasus.wire import Line
 
 from .conftest import AT, LogFile
 
@@ -379,19 +379,6 @@ def test_a_compaction_keeps_what_counts():
         assert list(one.directory) == before[-1]
         assert all(one.accept(f"m{n}", channel=("web", f"c{n}")).duplicate for n in range(50))
         assert one.accept("new") == Accepted(51, duplicate=False)
-
-
-def test_what_was_handed_out_and_dropped_is_revoked_and_uses_up_its_number():
-    file = File()
-    file.accept("a")
-    for id in "bcd":
-        file.log.accept(message(id), "main", AT)
-    file.log.done(1)
-    file.log.hand_out(file.log.due("main"))
-    file.log.dropped()
-    assert [file.log.is_revoked(n) for n in (None, 1, 2, 3, 4)] == [False, False, True, False, False]
-    assert [file.accept(id).n for id in "cb"] == [3, 4]
-    assert file.texts() == file.reload().texts() == ["c", "b"]
 
 
 def test_compacting_twice_changes_nothing():

@@ -165,40 +165,6 @@ async def test_a_duplicate_in_the_same_batch_is_answered_after_the_write(start, 
 # ------------------------------------------------------------------ what need not be durable
 
 
-async def test_a_commit_that_need_not_be_durable_is_answered_at_once_and_written_within_50_ms(
-    start, disk, autojump_clock
-):
-    async with start(disk) as journal:
-        await journal.append(SESSION, b"1\n", durable=False)
-        assert disk.content(SESSION) == b""
-        await trio.sleep(0.049)
-        assert disk.content(SESSION) == b""
-        await trio.sleep(0.002)
-        assert disk.content(SESSION) == b"1\n"
-        assert disk.fsyncs == 0
-
-
-async def test_it_goes_along_with_the_next_durable_commit_and_before_it(journal, disk):
-    await journal.append(SESSION, b"1\n", durable=False)
-    await journal.append(SESSION, b"2\n", durable=False)
-    await journal.append(SESSION, b"3\n")
-    await journal.append(SESSION, b"4\n", durable=False)
-    await journal.append(SESSION, b"5\n")
-    assert disk.survivor().content(SESSION) == b"1\n2\n3\n4\n5\n"
-
-
-async def test_it_is_written_with_the_next_durable_commit_which_does_not_wait_for_a_sync_of_its_file(journal, disk):
-    await journal.append("other", b"1\n")
-    before = disk.fsyncs
-    await journal.append("other", b"2\n", durable=False)
-    await journal.append(SESSION, b"3\n")
-    assert disk.content("other") == b"1\n2\n"
-    assert disk.survivor().content("other") == b"1\n"
-    await journal.append("other", b"4\n")
-    assert disk.survivor().content("other") == b"1\n2\n4\n"
-    assert disk.fsyncs - before == 2
-
-
 async def test_done_and_acknowledged_go_along_with_the_next_write_of_their_file_only(start, disk, autojump_clock):
     async with start(disk) as journal:
         item = await journal.accept("a")
@@ -265,30 +231,11 @@ async def test_stopping_flushes_durably(start, disk):
         await journal.post("k")
         await journal.tell(Done(1))
         await journal.tell(Acknowledge(A, 1))
-        await journal.append(SESSION, b"1\n", durable=False)
+        await journal.append(SESSION, b"1\n")
     async with start(disk.survivor()) as journal:
         assert await journal.ask(Waiting) == 0
         assert await journal.ask(Unacknowledged, "cli", "main") == ()
         assert await journal.ask(ReadFile, SESSION) == b"1\n"
-
-
-async def test_a_reply_is_durable_even_if_that_was_not_asked_for(journal, disk):
-    await journal.ask(Commit, (), (Post("k", "hi", "main", CLI),), False)
-    assert b'"key":"k"' in disk.survivor().content(OUTBOX)
-
-
-async def test_the_owed_appends_of_a_commit_keep_their_place_among_durable_ones(start, autojump_clock):
-    disk = MemoryDisk(delay=1)
-    async with start(disk) as journal:
-        await journal.append(SESSION, b"0\n")
-        answers = [
-            await journal.ref.request(Commit, ((SESSION, b"%d\n" % n),), (), n % 3 == 0)  # 0 and 3 are durable
-            for n in range(1, 6)
-        ]
-        for answer in answers:
-            await answer.get()
-        await trio.sleep(5)
-        assert disk.content(SESSION) == b"0\n1\n2\n3\n4\n5\n"
 
 
 # ------------------------------------------------------------------ a disk that refuses
@@ -342,7 +289,7 @@ async def test_one_that_cannot_be_written_fails_nobody_else(start, autojump_cloc
             journal.append(SESSION, b"x" * 2_000 + b"\n"),
             journal.post("k", appends=((SESSION, b"1\n"),)),
             journal.accept("a"),
-            journal.append(SESSION, b"2\n", durable=False),
+            journal.append(SESSION, b"2\n"),
         ]
         accepted, huge, posted, again, owed = await in_parallel(*calls)
         assert isinstance(huge, StorageError)
@@ -368,46 +315,21 @@ async def test_what_is_owed_waits_for_a_disk_that_refuses_and_is_told_once(start
         await journal.accept("a")
         disk.files.capacity = 0
         await journal.tell(Done(1))
-        await journal.append(SESSION, b"1\n", durable=False)
         await trio.sleep(10)
         [report] = journal.reports
         assert "No space left" in report
         assert "waits in memory" in report
         disk.files.capacity = None
         await trio.sleep(2)
-        assert lines(disk) == [b"1"]
         assert b'"done"' in disk.content(INBOX)
         await wait_all_tasks_blocked()
         assert trio.lowlevel.current_statistics().seconds_to_next_deadline == math.inf
 
 
-async def test_nothing_gets_ahead_of_what_is_owed(start, disk):
-    async with start(disk) as journal:
-        disk.files.capacity = 0
-        await journal.append(SESSION, b"1\n", durable=False)
-        with pytest.raises(StorageError):
-            await journal.append(SESSION, b"2\n")
-        disk.files.capacity = None
-        await journal.append(SESSION, b"3\n")
-        assert lines(disk) == [b"1", b"3"]
-
-
-async def test_what_is_owed_to_a_disk_that_refuses_is_bounded(start, disk):
-    async with start(disk) as journal:
-        disk.files.capacity = 0
-        with pytest.raises(StorageError):
-            await journal.accept("a")
-        for _ in range(4):
-            await journal.append(SESSION, b"x" * 1_000_000 + b"\n", durable=False)
-        with pytest.raises(StorageError, match="No space left"):
-            await journal.append(SESSION, b"x" * 1_000_000 + b"\n", durable=False)
-
-
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", INBOX, OUTBOX, "a\0b"])
 async def test_a_path_outside_of_data_is_refused(journal, disk, path):
-    for durable in (True, False):
-        with pytest.raises(ValueError, match="no path below data/"):
-            await journal.append(path, b"1\n", durable=durable)
+    with pytest.raises(ValueError, match="no path below data/"):
+        await journal.append(path, b"1\n")
     with pytest.raises(ValueError, match="no path below data/"):
         await journal.ask(ReadFile, path)
     with pytest.raises(ValueError, match="no path below data/"):
@@ -706,13 +628,13 @@ async def test_the_same_key_gets_the_same_reply_even_if_its_address_is_gone(jour
 async def test_a_file_is_read_with_everything_said_before_in_it(journal):
     assert await journal.ask(ReadFile, SESSION) == b""
     await journal.append(SESSION, b"1\n")
-    await journal.append(SESSION, b"2\n", durable=False)
+    await journal.append(SESSION, b"2\n")
     assert await journal.ask(ReadFile, SESSION) == b"1\n2\n"
 
 
 async def test_a_file_is_replaced_durably_and_goes_on(journal, disk):
     await journal.append(SESSION, b"1\n")
-    await journal.append(SESSION, b"2\n", durable=False)
+    await journal.append(SESSION, b"2\n")
     await journal.ask(ReplaceFile, SESSION, b"new\n")
     assert disk.survivor().content(SESSION) == b"new\n"
     await journal.append(SESSION, b"3\n")
@@ -730,7 +652,7 @@ async def test_what_is_done_is_durable_before_a_session_that_tells_it_is_put_asi
 async def test_a_session_is_archived_with_everything_said_before_in_it(journal, disk):
     for n in range(3):
         await journal.append(SESSION, b"%d\n" % n)
-        await journal.append(SESSION, b"more\n", durable=False)
+        await journal.append(SESSION, b"more\n")
         await journal.ask(Archive, SESSION, b"head\n", NOW)
     left = disk.survivor()
     assert left.content("main/2026-02-25-143000.jsonl") == b"0\nmore\n"
@@ -742,7 +664,7 @@ async def test_a_session_is_archived_with_everything_said_before_in_it(journal, 
 async def test_the_name_of_an_archive_is_told_before_it_is_made(journal, disk):
     """So that the file that takes its place can name it. What is owed counts: without it there might be no file yet."""
     assert await journal.ask(ArchiveName, SESSION, NOW) == ""
-    await journal.append(SESSION, b"1\n", durable=False)
+    await journal.append(SESSION, b"1\n")
     name = await journal.ask(ArchiveName, SESSION, NOW)
     assert await journal.ask(Archive, SESSION, name.encode(), NOW, None, name) == name == "2026-02-25-143000.jsonl"
     assert disk.survivor().content(SESSION) == name.encode()
@@ -788,13 +710,13 @@ async def test_several_files_are_asked_for_with_one_question(start, autojump_clo
     disk = MemoryDisk(delay=1)
     async with start(disk) as journal:
         for name in "abc":
-            await journal.append(f"{name}.jsonl", name.encode(), durable=False)
+            await journal.append(f"{name}.jsonl", name.encode())
         runs = disk.runs
         several = await journal.ref.request(ReadFiles, ("c.jsonl", "new.jsonl", "a.jsonl", "c.jsonl"))
         one = await journal.ref.request(ReadFile, "b.jsonl")
         assert await several.get() == (b"c", b"", b"a", b"c")
         assert await one.get() == b"b"
-        assert disk.runs - runs == 2  # what was owed, and all files
+        assert disk.runs - runs == 1
         assert await journal.ask(ReadFiles, ()) == ()
 
 
@@ -822,7 +744,7 @@ async def test_what_is_asked_for_between_reads_keeps_its_place(start, autojump_c
             (ReadFile, SESSION),
             (Commit, ((SESSION, b"1\n"),)),
             (ReadFile, SESSION),
-            (Commit, ((SESSION, b"2\n"),), (), False),
+            (Commit, ((SESSION, b"2\n"),)),
             (ReadFile, SESSION),
             (ReplaceFile, SESSION, b"new\n"),
             (ReadFile, SESSION),

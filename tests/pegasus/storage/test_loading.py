@@ -7,9 +7,9 @@ import errno
 import pytest
 
 from pegasus.messages import Address
-from pegasus.storage.jsonl import encode_line
 from pegasus.storage.messages import LastSeq, NextItem, StorageError, Unacknowledged, Waiting
 from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.wire import encode_line
 
 from .conftest import NOW, run_journal
 

@@ -8,10 +8,10 @@ import math
 import pytest
 
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
-from pegasus.storage.jsonl import Line
 from pegasus.storage.messages import Post
 from pegasus.storage.outbox import GIVEN_UP_AFTER, OutboxLog
 from pegasus.storage.replies import message_in
+from pegasus.wire import Line
 
 from .conftest import AT, LogFile
 

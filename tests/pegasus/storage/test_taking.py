@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from pegasus.messages import Address
-from pegasus.storage.messages import Commit, Done, Newer, NextItem, Post, Revoked, StorageError, Take, Waiting
+from pegasus.messages import Address, InboundMessage
+from pegasus.storage.messages import Accept, Done, Newer, NextItem, StorageError, Take, Waiting
 from pegasus.storage.volume import Volume
 from pegasus.testing.memory_disk import MemoryDisk
 
@@ -159,19 +159,24 @@ async def test_what_the_disk_refuses_is_not_shown(journal, disk):
     assert (await answer.get()).message.id == "b"
 
 
-async def test_an_early_item_that_is_refused_leaves_nothing_at_hand(start, autojump_clock):
+@pytest.mark.parametrize("lane", ["main", "control"])
+async def test_an_item_is_handed_out_only_when_it_is_on_disk(start, autojump_clock, lane):
     disk = MemoryDisk(delay=1)
     async with start(disk) as journal:
-        waiting = await journal.ref.request(NextItem)
-        disk.fail(3, errno.ENOSPC, 1)
-        with pytest.raises(StorageError):
-            await journal.accept("a", rank=2)
-        item = await waiting.get()
-        with pytest.raises(Revoked):
-            await journal.ask(Commit, (), (Post("k", "hi", "main", CLI),), True, item.n)
-        assert await journal.ask(Take, item.n) is None
-        await journal.accept("b")
-        assert await taken(journal) == ("b", 1)
+        waiting = await journal.ref.request(NextItem, lane)
+        accepting = await journal.ref.request(Accept, InboundMessage("hi", CLI, "a"), lane)
+        assert (await waiting.get()).attempt == 1
+        assert b'"id":"a"' in disk.survivor().content(INBOX)
+        await accepting.get()
+
+
+async def test_an_item_that_the_disk_refuses_is_not_handed_out(journal, disk):
+    waiting = await journal.ref.request(NextItem)
+    disk.fail(1, errno.ENOSPC, 1)
+    with pytest.raises(StorageError):
+        await journal.accept("a")
+    await journal.accept("b")
+    assert (await waiting.get()).message.id == "b"
 
 
 # ------------------------------------------------------------------ read back

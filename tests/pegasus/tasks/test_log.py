@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.conversation import Entry, to_json
-from pegasus.storage.jsonl import encode_line
 from pegasus.tasks import payloads
 from pegasus.tasks.context import Plan, PlannedCall, Reasoning
 from pegasus.tasks.log import BadTaskLine, begun_at, date_of, event_of, has_ended, is_task_id, task_line, task_path
 from pegasus.tasks.payloads import writable
 from pegasus.tasks.planner import plan
-from pegasus.wire import from_wire, to_wire
+from pegasus.wire import encode_line, from_wire, to_wire
 from tests.pegasus.tasks.lives import (
     BEGAN,
     ID,
