@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 from pegasus.app.commons import AGENT, Commons
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.identity import ChannelNote
-from pegasus.main_agent import Faculties, Habits, Mind
+from pegasus.main_agent import AgentConfig, AgentServices, AgentToolset
 from pegasus.storage import escape_field
 
 if TYPE_CHECKING:
-    from pegasus.main_agent.compaction import Compactor
-    from pegasus.main_agent.works import Works
+    from pegasus.main_agent import BackgroundWork, Compactor
     from pegasus.messages import Address, InboundMessage
     from pegasus.models import ModelRequest, TokenCounter
     from pegasus.settings import Settings
@@ -27,13 +26,13 @@ Answer = Callable[["InboundMessage"], Awaitable[str]]
 """Answers a command."""
 
 
-def make_mind(commons: Commons, known: Sequence[Address] = ()) -> Mind:
+def make_mind(commons: Commons, known: Sequence[Address] = ()) -> AgentServices:
     """What the agent thinks with. What is slow to import is made at its first thought, or when somebody has time for it.
 
     known: addresses that were there before this start, newest first.
     """
     parts, workshop = commons.parts, commons.workshop
-    return Mind(
+    return AgentServices(
         parts.model,
         cache(partial(make_faculties, commons, _channels(parts.settings, known))),
         parts.clock,
@@ -45,12 +44,12 @@ def make_mind(commons: Commons, known: Sequence[Address] = ()) -> Mind:
     )
 
 
-def make_works(commons: Commons) -> Works:
+def make_works(commons: Commons) -> BackgroundWork:
     """What the Main Agent can see and end; whoever wants it wants the task system to run."""
-    from pegasus.main_agent.delegating import Delegated
+    from pegasus.main_agent import TaskDelegation
 
     commons.workshop.wanted.set()
-    return Delegated(commons.find(AGENT))
+    return TaskDelegation(commons.find(AGENT))
 
 
 def make_answers(commons: Commons) -> Mapping[str, Answer]:
@@ -73,7 +72,7 @@ def make_answers(commons: Commons) -> Mapping[str, Answer]:
         return await model_command("".join(argument), parts.switch, owner=is_owner(message.channel, owners))
 
     async def persona(message: InboundMessage) -> str:
-        from pegasus.main_agent.persona_command import persona_answer
+        from pegasus.main_agent import persona_answer
 
         return await persona_answer(commons.evolution(), parts.persona, owners, message.text, message.channel)
 
@@ -83,13 +82,10 @@ def make_answers(commons: Commons) -> Mapping[str, Answer]:
 # ------------------------------------------------------------------ its parts
 
 
-def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> Faculties:
+def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> AgentToolset:
     """The prompt and the tools, those that delegate among them. channels: what the prompt names."""
     from pegasus.identity import main_prompt
-    from pegasus.main_agent import REPLY
-    from pegasus.main_agent.archives import archive_tool
-    from pegasus.main_agent.delegating import ALIAS, delegating_tools
-    from pegasus.main_agent.skilled import Skilled
+    from pegasus.main_agent import ALIAS, REPLY, SkillInvoker, archive_tool, delegation_tools
     from pegasus.skills import BUILT_IN, Skills, listing
     from pegasus.tasks import task_tools
     from pegasus.tools import current_time, memory_tools, persona_tool
@@ -97,9 +93,9 @@ def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> Faculti
     parts, workshop, agent = commons.parts, commons.workshop, commons.find(AGENT)
     types = commons.load_task_types().described()
     skills = Skills(BUILT_IN, *workshop.skills, in_thread=workshop.in_thread)
-    skilled = Skilled(skills, agent, workshop.model_for)
+    skilled = SkillInvoker(skills, agent, workshop.model_for)
     found = (
-        *delegating_tools(agent, types),
+        *delegation_tools(agent, types),
         skilled.tool(),
         *memory_tools(commons.memory()),
         current_time(parts.clock),
@@ -116,16 +112,15 @@ def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> Faculti
         skills=listing(skills.all(), workshop.context_window("default")),
         direct=parts.settings.agent.speech == "direct",
     )
-    return Faculties(prompt, tools, frozenset({ALIAS}), skilled)
+    return AgentToolset(prompt, tools, frozenset({ALIAS}), skilled)
 
 
 def make_compactor(commons: Commons) -> Compactor:
     """What keeps the session within the model's window."""
-    from pegasus.main_agent.compaction import Compactor, Limits
-    from pegasus.main_agent.compaction.task_outlook import TaskOutlook
+    from pegasus.main_agent import CompactionLimits, Compactor, OpenTaskFinder
 
     settings, workshop = commons.parts.settings, commons.workshop
-    limits = Limits(
+    limits = CompactionLimits(
         window=partial(workshop.context_window, "default"),
         compact_window=partial(workshop.context_window, "compact"),
         threshold=settings.session.compact_threshold,
@@ -135,7 +130,7 @@ def make_compactor(commons: Commons) -> Compactor:
         partial(workshop.model_for, "compact"),
         limits,
         commons.parts.clock,
-        TaskOutlook(commons.find(AGENT)),
+        OpenTaskFinder(commons.find(AGENT)),
         commons.memory_index,
     )
 
@@ -144,9 +139,9 @@ async def _tokens(counter: Callable[[], TokenCounter], request: ModelRequest, li
     return await counter().compare(request, limit)
 
 
-def _habits(settings: Settings) -> Habits:
+def _habits(settings: Settings) -> AgentConfig:
     agent = settings.agent
-    return Habits(
+    return AgentConfig(
         max_thoughts=agent.max_thoughts,
         max_replies=agent.max_replies,
         tool_timeout=settings.tools.timeout,

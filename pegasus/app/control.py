@@ -14,7 +14,7 @@ from pegasus import __version__
 from pegasus.app.commons import AGENT
 from pegasus.app.tree import Grown
 from pegasus.gateway import Caller, Method, Params
-from pegasus.main_agent import Ended, GetStatus, Stop
+from pegasus.main_agent import EndedWork, GetStatus, Stop
 from pegasus.messages import Json
 from pegasus.storage import Waiting
 
@@ -136,7 +136,7 @@ def _failing(spec: str, status: BreakerStatus) -> Json:
     }
 
 
-def _ended(one: Ended) -> Json:
+def _ended(one: EndedWork) -> Json:
     return {"kind": one.kind, "what": one.what, "seconds": round(one.seconds, 2)}
 
 

@@ -32,7 +32,7 @@ from pegasus.storage import FileDisk, StorageError
 
 if TYPE_CHECKING:
     from actors import Ref
-    from pegasus.main_agent.archives import Archives
+    from pegasus.main_agent import SessionArchives
     from pegasus.memory import Memory
     from pegasus.storage import JournalMessage
     from pegasus.tools import Tool
@@ -94,8 +94,8 @@ def _workshop(world: _World, reloader: Reloader) -> Workshop:
 
         return standard_tools(settings.tools, memory, now)
 
-    def archives() -> Archives:
-        from pegasus.main_agent.archives import FolderArchives
+    def archives() -> SessionArchives:
+        from pegasus.main_agent import FolderArchives
 
         return FolderArchives(home.data / "main")
 

@@ -18,7 +18,7 @@ from pegasus.storage import Disk
 if TYPE_CHECKING:
     from actors import Ref
     from pegasus.app.economy import Economy
-    from pegasus.main_agent.archives import Archives
+    from pegasus.main_agent import SessionArchives
     from pegasus.memory import Memory
     from pegasus.models import ModelSwitch, TokenCounter
     from pegasus.storage import JournalMessage
@@ -45,7 +45,7 @@ class Workshop:
     random: Random
     counter: Callable[[], TokenCounter] | None = None
     skills: tuple[Path, ...] = ()
-    archives: Callable[[], Archives] | None = None
+    archives: Callable[[], SessionArchives] | None = None
     wanted: trio.Event = attrs.field(factory=trio.Event)
     in_thread: bool = False
 

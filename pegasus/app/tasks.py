@@ -61,9 +61,9 @@ def courier_child(journal: Ref[JournalMessage]) -> Child[Never]:
     """The listener of the task system, beside the Main Agent."""
 
     async def run(inbox: Inbox[Notify]) -> None:
-        from pegasus.main_agent.courier import courier
+        from pegasus.main_agent import forward_notifications
 
-        await courier(inbox, journal)
+        await forward_notifications(inbox, journal)
 
     return Child("courier", run)
 

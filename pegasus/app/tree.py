@@ -15,7 +15,7 @@ from pegasus.app.economy import usage_child
 from pegasus.app.parts import Parts
 from pegasus.app.tasks import courier_child, task_child
 from pegasus.channels import AdapterMessage, run_switchboard
-from pegasus.main_agent import Faculties, MainAgentMessage, main_agent, publisher
+from pegasus.main_agent import AgentToolset, MainAgentMessage, main_agent, message_publisher
 from pegasus.storage import JournalMessage, KnownAddresses
 from pegasus.storage.journal import journal
 
@@ -36,7 +36,7 @@ class Grown:
     root: Supervisor
     journal: Ref[JournalMessage]
     main_agent: Ref[MainAgentMessage]
-    make_faculties: Callable[[], Faculties]
+    make_faculties: Callable[[], AgentToolset]
     memory: Callable[[], Memory]
     evolution: Callable[[], Evolution]
     parts: Parts
@@ -56,7 +56,7 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
         main_agent,
         announce=root.ref("channels/switchboard"),
         make_works=partial(make_works, commons),
-        publish=publisher(root.ref(BUS), clock, parts.workshop.random),
+        publish=message_publisher(root.ref(BUS), clock, parts.workshop.random),
         answers=make_answers(commons),
     )
     agent = Child("global", run, storage, mind, backoff=RETRY)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from pegasus.cli.rows import fitted
 from pegasus.formatting import format_time, plural
 from pegasus.host import Home
-from pegasus.main_agent.archives import CURRENT, LONGEST, archive_names, is_archive, line_text, opened
+from pegasus.main_agent import CURRENT, LONGEST, archive_names, is_archive, line_text, open_archive
 
 
 def run_list(home: Home, *, as_json: bool) -> int:
@@ -35,7 +35,7 @@ def run_show(home: Home, *, name: str, as_json: bool) -> int:
         return _complain(f"{name!r} is no session; pegasus sessions list shows their names")
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(opened(os.fspath(home.data / "main"), name))
+            file = stack.enter_context(open_archive(os.fspath(home.data / "main"), name))
         except FileNotFoundError:
             return _complain(f"there is no session {name!r}; pegasus sessions list shows their names")
         except OSError as error:
@@ -54,7 +54,7 @@ def _look(folder: str, name: str) -> dict[str, Any]:
     first: dict[str, Any] = {}
     began = ended = None
     lines = 0
-    with opened(folder, name) as file:
+    with open_archive(folder, name) as file:
         size = os.fstat(file.fileno()).st_size
         for number, raw in _lines(file):
             lines = number

@@ -18,18 +18,18 @@ from actors import ActorError, Inbox, Ref
 from pegasus.conversation import Entry
 from pegasus.formatting import truncate
 from pegasus.intake import command_of
+from pegasus.main_agent.apologies import apologise, close_open_calls
 from pegasus.main_agent.commands import Answers, help_text, status_text, stop_text
-from pegasus.main_agent.endings import apologise, close_open_calls
-from pegasus.main_agent.loading import load_session
-from pegasus.main_agent.messages import AgentStatus, Ended, GetStatus, MainAgentMessage, Stop
-from pegasus.main_agent.mind import Mind
+from pegasus.main_agent.messages import AgentStatus, EndedWork, GetStatus, MainAgentMessage, Stop
 from pegasus.main_agent.notices import is_notice
 from pegasus.main_agent.progress import Next, is_closed_by, thoughts_ended
 from pegasus.main_agent.publishing import Publish
+from pegasus.main_agent.reply_tool import answer_to, post_key
+from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import Session, until_written
-from pegasus.main_agent.speaking import answer_to, post_key
-from pegasus.main_agent.working import Work, Worker
-from pegasus.main_agent.works import Works
+from pegasus.main_agent.session_loading import load_session
+from pegasus.main_agent.think_loop import ThinkLoop, Work
+from pegasus.main_agent.works import BackgroundWork
 from pegasus.messages import ChannelInfo, Json, Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Waiting
@@ -47,11 +47,11 @@ MAX_ATTEMPTS = 3
 async def main_agent(
     inbox: Inbox[MainAgentMessage],
     journal: Ref[JournalMessage],
-    mind: Mind,
+    mind: AgentServices,
     *,
     path: str = "main/current.jsonl",
     announce: Ref[Typing | Progress] | None = None,
-    make_works: Callable[[], Works] | None = None,
+    make_works: Callable[[], BackgroundWork] | None = None,
     publish: Publish | None = None,
     answers: Answers = MappingProxyType({}),
 ) -> None:
@@ -65,7 +65,7 @@ async def main_agent(
     session = await load_session(path, journal, mind.clock, make_works, inbox.started)
     agent = _Agent(session, journal, mind, announce, make_works, publish, answers, started=trio.current_time())
     async with trio.open_nursery() as nursery:
-        agent.worker = Worker(session, mind, journal, agent.show, nursery.start_soon)
+        agent.worker = ThinkLoop(session, mind, journal, agent.show, nursery.start_soon)
         nursery.start_soon(agent.main_lane)
         nursery.start_soon(agent.control_lane)
         async for message in inbox:
@@ -100,14 +100,14 @@ class _Running:
 class _Agent:
     session: Session
     journal: Ref[JournalMessage]
-    mind: Mind
+    mind: AgentServices
     announce: Ref[Typing | Progress] | None
-    make_works: Callable[[], Works] | None
+    make_works: Callable[[], BackgroundWork] | None
     publish: Publish | None
     answers: Answers
     started: float
-    worker: Worker = attrs.field(init=False)
-    ended_before: dict[int, Ended] = attrs.field(init=False)
+    worker: ThinkLoop = attrs.field(init=False)
+    ended_before: dict[int, EndedWork] = attrs.field(init=False)
     turns: int = 0
     running: _Running | None = None
     stopped_by: str = ""
@@ -235,10 +235,10 @@ class _Agent:
 
     # ---------------------------------------------------------------- stop and status
 
-    async def answer_stop(self, send: Callable[[tuple[Ended, ...]], None], by: str) -> None:
+    async def answer_stop(self, send: Callable[[tuple[EndedWork, ...]], None], by: str) -> None:
         send(await self.stop(by))
 
-    async def stop(self, by: str, channel: ChannelInfo | None = None, n: int | None = None) -> tuple[Ended, ...]:
+    async def stop(self, by: str, channel: ChannelInfo | None = None, n: int | None = None) -> tuple[EndedWork, ...]:
         """End the running thought and the tasks of this channel (None: all); returns when nothing of it runs any more.
 
         A thought that came to its end by itself, after all, was not ended.
@@ -247,7 +247,7 @@ class _Agent:
         ended = [self.ended_before[n]] if n in self.ended_before else []
         running = None if ended else self.running
         if running is not None:
-            thought = Ended("thought", running.about, trio.current_time() - running.since)
+            thought = EndedWork("thought", running.about, trio.current_time() - running.since)
             self.stopped_by = by
             if n is not None:
                 running.told.update(stop=n, what=thought.what, seconds=thought.seconds)

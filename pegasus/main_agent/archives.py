@@ -41,7 +41,7 @@ def is_archive(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-class Page(NamedTuple):
+class ArchivePage(NamedTuple):
     """A part of an archive. offset: number of its first line, from 1. next: (offset, skip) of what follows, None at the end."""
 
     text: str
@@ -49,13 +49,13 @@ class Page(NamedTuple):
     next: tuple[int, int] | None
 
 
-class Archives(Protocol):
+class SessionArchives(Protocol):
     """The archives of one session."""
 
     async def names(self) -> tuple[str, ...]:
         """Their names, oldest first."""
 
-    async def read(self, name: str, offset: int, skip: int, lines: int, most: int) -> Page:
+    async def read(self, name: str, offset: int, skip: int, lines: int, most: int) -> ArchivePage:
         """At most `lines` lines from the `offset`-th on, without the first `skip` characters; at most `most` characters.
 
         Raises OSError; FileNotFoundError if there is no such archive.
@@ -69,14 +69,14 @@ class FolderArchives:
         self._folder = os.fspath(folder)
 
     async def names(self) -> tuple[str, ...]:
-        """See `Archives`. Cancelled: the thread ends by itself."""
+        """See `SessionArchives`. Cancelled: the thread ends by itself."""
         return await trio.to_thread.run_sync(archive_names, self._folder, abandon_on_cancel=True)
 
-    async def read(self, name: str, offset: int, skip: int, lines: int, most: int) -> Page:
-        """See `Archives`. Cancelled: the thread ends by itself."""
+    async def read(self, name: str, offset: int, skip: int, lines: int, most: int) -> ArchivePage:
+        """See `SessionArchives`. Cancelled: the thread ends by itself."""
 
-        def work() -> Page:
-            with opened(self._folder, name) as file:
+        def work() -> ArchivePage:
+            with open_archive(self._folder, name) as file:
                 return page_of(file, offset, skip, lines, most)
 
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
@@ -100,7 +100,7 @@ def _in_time(name: str) -> tuple[str, int]:
 
 
 @contextmanager
-def opened(folder: str, name: str) -> Iterator[BinaryIO]:
+def open_archive(folder: str, name: str) -> Iterator[BinaryIO]:
     """A regular file in this folder, nothing else. Blocks. Raises OSError."""
     fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -115,25 +115,25 @@ def opened(folder: str, name: str) -> Iterator[BinaryIO]:
 # ------------------------------------------------------------------ reading, pure over a file
 
 
-def page_of(file: Iterable[bytes], offset: int, skip: int, lines: int, most: int) -> Page:
-    """See `Archives.read`."""
+def page_of(file: Iterable[bytes], offset: int, skip: int, lines: int, most: int) -> ArchivePage:
+    """See `SessionArchives.read`."""
     parts: list[str] = []
     room = most
     for number, raw in enumerate(file, 1):
         if number < offset:
             continue
         if number - offset >= lines:
-            return Page("\n".join(parts), offset, (number, 0))
+            return ArchivePage("\n".join(parts), offset, (number, 0))
         text = line_text(number, raw)[skip if number == offset else 0 :]
         size = _escaped(text)
         if size > room:
             if parts:
-                return Page("\n".join(parts), offset, (number, 0))
+                return ArchivePage("\n".join(parts), offset, (number, 0))
             text = _fitting(text, room)
-            return Page(text, offset, (number, skip + len(text)))
+            return ArchivePage(text, offset, (number, skip + len(text)))
         parts.append(text)
         room -= size + 2
-    return Page("\n".join(parts), offset, None)
+    return ArchivePage("\n".join(parts), offset, None)
 
 
 def _escaped(text: str) -> int:
@@ -199,7 +199,7 @@ _SPEC: Final = ToolSpec(
 )
 
 
-def archive_tool(archives: Archives) -> Tool:
+def archive_tool(archives: SessionArchives) -> Tool:
     """session_archive_read over these archives."""
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
@@ -223,14 +223,14 @@ def archive_tool(archives: Archives) -> Tool:
     return attrs.evolve(Tool(_SPEC, run, "context", Effect.PURE), more="The result says at which offset it goes on.")
 
 
-async def _check(archives: Archives, name: str) -> None:
+async def _check(archives: SessionArchives, name: str) -> None:
     if name == CURRENT:
         raise ToolError(f"{CURRENT} is no archive: it is the conversation that you have before you")
     if not is_archive(name):
         raise ToolError(await _unknown(archives, name))
 
 
-async def _unknown(archives: Archives, name: str) -> str:
+async def _unknown(archives: SessionArchives, name: str) -> str:
     try:
         names = await archives.names()
     except OSError as error:

@@ -10,7 +10,7 @@ from pegasus.conversation import sanitize_for_prompt
 _CALL: Final = re.compile(r"/([a-z0-9][a-z0-9_-]{0,63})(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
 
 
-def call_in(text: str) -> tuple[str, str] | None:
+def parse_skill_call(text: str) -> tuple[str, str] | None:
     """Name and arguments of a message that calls something: `/name args`; None for another.
 
     Phones begin with a capital letter, and Telegram has `_` for `-`: neither matters.

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from pegasus.formatting import format_duration, plural
-from pegasus.main_agent.messages import AgentStatus, Ended
+from pegasus.main_agent.messages import AgentStatus, EndedWork
 from pegasus.messages import InboundMessage
 
 Answers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
@@ -30,7 +30,7 @@ def help_text(answers: Collection[str]) -> str:
     return "\n".join([*lines, "Anything else you write is a message to me."])
 
 
-def stop_text(ended: Sequence[Ended], waiting: int) -> str:
+def stop_text(ended: Sequence[EndedWork], waiting: int) -> str:
     """The answer to /stop: what was ended. waiting: messages that are still in the queue."""
     lines = [f"- {e.kind}: {e.what} (ran {format_duration(e.seconds)})" for e in ended]
     lines.insert(0, "Stopped:" if ended else "Nothing was running.")

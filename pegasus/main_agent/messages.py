@@ -10,7 +10,7 @@ from actors import Reply
 
 
 @attrs.frozen
-class Ended:
+class EndedWork:
     """Something that /stop ended. kind: "thought" or "task"; what: a short description; seconds: how long it had run."""
 
     kind: str
@@ -22,7 +22,7 @@ class Ended:
 class Stop:
     """End the running thought. by: who asked, as it will stand in the session. Answered when all of it has ended."""
 
-    reply: Reply[tuple[Ended, ...]]
+    reply: Reply[tuple[EndedWork, ...]]
     by: str
 
 

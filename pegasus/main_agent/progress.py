@@ -12,7 +12,7 @@ from enum import Enum
 import attrs
 
 from pegasus.conversation import Entry
-from pegasus.main_agent.messages import Ended
+from pegasus.main_agent.messages import EndedWork
 from pegasus.messages import Metadata
 
 OUTWARD = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
@@ -68,14 +68,14 @@ def thinks_again(name: str, result: Entry) -> bool:
     return result.failed or not (name in OUTWARD or (name == "use_skill" and result.content.startswith(FORK)))
 
 
-def thoughts_ended(entries: Sequence[Entry]) -> dict[int, Ended]:
+def thoughts_ended(entries: Sequence[Entry]) -> dict[int, EndedWork]:
     """What each /stop has ended, by its item number. Notes that are malformed tell nothing."""
-    found: dict[int, Ended] = {}
+    found: dict[int, EndedWork] = {}
     for entry in entries:
         stop, seconds = entry.metadata.get("stop"), entry.metadata.get("seconds")
         if isinstance(stop, int) and not isinstance(stop, bool):
             took = float(seconds) if isinstance(seconds, int | float) else 0.0
-            found[stop] = Ended("thought", str(entry.metadata.get("what")), took)
+            found[stop] = EndedWork("thought", str(entry.metadata.get("what")), took)
     return found
 
 

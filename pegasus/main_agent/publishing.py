@@ -18,7 +18,7 @@ Publish: TypeAlias = Callable[[InboundMessage], None]
 """Makes a message known; never waits, never fails."""
 
 
-def publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Random) -> Publish:
+def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Random) -> Publish:
     """Emits MESSAGE_RECEIVED, marked as handled so that no task is made of it; while no bus runs, nothing.
 
     clock: wall clock, ms; random: where the events' ids come from.

@@ -1,10 +1,10 @@
-"""Archives over a disk in memory, so that they can be read in virtual time, without threads."""
+"""SessionArchives over a disk in memory, so that they can be read in virtual time, without threads."""
 
 from __future__ import annotations
 
 import trio
 
-from pegasus.main_agent.archives import Page, is_archive, page_of
+from pegasus.main_agent import ArchivePage, is_archive, page_of
 from pegasus.testing.memory_disk import MemoryDisk
 
 
@@ -16,13 +16,13 @@ class DiskArchives:
         self._prefix = f"{prefix}/"
 
     async def names(self) -> tuple[str, ...]:
-        """See `pegasus.main_agent.archives.Archives`."""
+        """See `pegasus.main_agent.SessionArchives`."""
         await trio.lowlevel.checkpoint()
         below = [path.removeprefix(self._prefix) for path in self._disk.paths() if path.startswith(self._prefix)]
         return tuple(sorted(name for name in below if is_archive(name)))
 
-    async def read(self, name: str, offset: int, skip: int, lines: int, most: int) -> Page:
-        """See `pegasus.main_agent.archives.Archives`."""
+    async def read(self, name: str, offset: int, skip: int, lines: int, most: int) -> ArchivePage:
+        """See `pegasus.main_agent.SessionArchives`."""
         if name not in await self.names():
             raise FileNotFoundError(name)
         return page_of(self._disk.content(self._prefix + name).splitlines(keepends=True), offset, skip, lines, most)

@@ -24,7 +24,7 @@ from pegasus.app.parts import Parts, Workshop
 from pegasus.app.tree import ROOT, Grown, grow, open_channels
 from pegasus.identity import BUILT_IN
 from pegasus.intake import submit
-from pegasus.main_agent import AgentStatus, Ended, GetStatus, Stop
+from pegasus.main_agent import AgentStatus, EndedWork, GetStatus, Stop
 from pegasus.memory import Memory
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models import Counter, Gauge, LanguageModel
@@ -86,7 +86,7 @@ class World:
         """What the Main Agent is doing."""
         return await self.grown.main_agent.ask(GetStatus)
 
-    async def stop_thinking(self, by: str = "a test") -> tuple[Ended, ...]:
+    async def stop_thinking(self, by: str = "a test") -> tuple[EndedWork, ...]:
         """What the control call `stop` does."""
         return await self.grown.main_agent.ask(Stop, by)
 

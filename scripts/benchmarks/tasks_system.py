@@ -21,7 +21,7 @@ from pegasus.app.commons import AGENT, commons_of
 from pegasus.app.parts import Parts, Workshop
 from pegasus.app.tasks import task_child
 from pegasus.identity import BUILT_IN
-from pegasus.main_agent.courier import TOGETHER
+from pegasus.main_agent import NOTIFICATION_BATCH
 from pegasus.memory import FolderShelf, Memory
 from pegasus.messages import Json, Metadata
 from pegasus.models import (
@@ -68,7 +68,7 @@ class Listener:
         async for message in inbox:
             messages = [message]
             with suppress(trio.WouldBlock, trio.EndOfChannel):
-                while len(messages) < TOGETHER:
+                while len(messages) < NOTIFICATION_BATCH:
                     messages.append(inbox.receive_nowait())
             self.heard += len(messages)
             for each in messages:

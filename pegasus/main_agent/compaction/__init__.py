@@ -1,9 +1,7 @@
-"""Keeping the session within the model's window: older turns become a summary, and the whole of it stays readable in an archive.
+"""Compaction: keeping the session within the model's window. Older turns become a summary; the whole stays readable in an archive."""
 
-Planning, transcript, checks and what code carries over are pure; `compactor` puts them to work. Imported when it is needed.
-"""
-
-from pegasus.main_agent.compaction.compactor import Compactor, Conversation, Limits
+from pegasus.main_agent.compaction.compactor import CompactionLimits, Compactor, Conversation
 from pegasus.main_agent.compaction.outlook import NO_OUTLOOK, OpenTask, Outlook
+from pegasus.main_agent.compaction.task_outlook import OpenTaskFinder
 
-__all__ = ["NO_OUTLOOK", "Compactor", "Conversation", "Limits", "OpenTask", "Outlook"]
+__all__ = ["NO_OUTLOOK", "CompactionLimits", "Compactor", "Conversation", "OpenTask", "OpenTaskFinder", "Outlook"]

@@ -66,7 +66,7 @@ class Conversation(Protocol):
 
 
 @attrs.frozen(eq=False)
-class Limits:
+class CompactionLimits:
     """window: tokens of the model that thinks; compact_window: of the one that summarises. timeout: seconds for a summary.
 
     threshold: part of the window at which a session is compacted (`session.compact_threshold`).
@@ -86,7 +86,7 @@ class Compactor:
     """
 
     model: Callable[[], LanguageModel]
-    limits: Limits
+    limits: CompactionLimits
     clock: Callable[[], int]
     outlook: Outlook = NO_OUTLOOK
     memory_index: Callable[[], Awaitable[str]] | None = None

@@ -13,7 +13,7 @@ from pegasus.tasks import AgentMessage, ListTasks, TaskState, TaskView
 
 
 @attrs.frozen(eq=False)
-class TaskOutlook:
+class OpenTaskFinder:
     """An `Outlook`. list_timers: gives scheduled jobs and reminders, a line for each; None: there are none."""
 
     agent: Ref[AgentMessage]

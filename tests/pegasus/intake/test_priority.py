@@ -7,7 +7,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, open_supervisor
 from pegasus.intake.priority import OWNER, PEOPLE, SCHEDULES, TASKS, is_owner, rank_of
-from pegasus.main_agent.courier import courier
+from pegasus.main_agent import forward_notifications
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
 from pegasus.storage.messages import Accept, Accepted
@@ -65,7 +65,7 @@ async def test_what_a_task_says_has_the_rank_of_tasks():
             asked.reply.send(Accepted(1, duplicate=False))
 
     async with open_supervisor([Child("journal", journal)]) as supervisor:
-        await supervisor.start_child(Child("courier", courier, supervisor.ref("journal")))
+        await supervisor.start_child(Child("courier", forward_notifications, supervisor.ref("journal")))
         await supervisor.ref("courier").ask(Notify, Notification("t1", 1, "completed", "done", {"ok": True}, {}))
         await wait_all_tasks_blocked()
     [asked] = accepted

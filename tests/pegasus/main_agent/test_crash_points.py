@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from actors import ActorError, GaveUp
-from pegasus.main_agent.working import Worker
+from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, down, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world
@@ -110,13 +110,13 @@ async def test_stop_taken_up_once_more_ends_nothing_else_and_says_what_it_had_en
 
 async def test_a_stop_before_the_message_is_recorded_is_recorded_with_it(autojump_clock, monkeypatch):
     """Else a crash before the answer to /stop would have the message thought about after all, and the stop forgotten."""
-    called = Worker._called
+    called = ThinkLoop._called
 
     async def slowly(self, item):
         await trio.sleep(1)
         return await called(self, item)
 
-    monkeypatch.setattr(Worker, "_called", slowly)
+    monkeypatch.setattr(ThinkLoop, "_called", slowly)
     cli = FakeChannel("cli")
     async with open_world(ScriptedModel(lambda _: say("", reply("c1", "answer"))), channels=(cli,)) as world:
         await world.say("long", message_id="long")

@@ -10,7 +10,7 @@ import trio
 from actors import Child
 from pegasus.events import EventType, GetBusStatus, Subscribe
 from pegasus.intake.submission import InvalidMessage
-from pegasus.main_agent.delegating import delegating_tools
+from pegasus.main_agent.delegation import delegation_tools
 from pegasus.models.base import ToolSpec
 from pegasus.tasks import TaskState, task_tools, wait_until_running
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
@@ -421,7 +421,7 @@ async def test_it_can_look_at_its_tasks(autojump_clock):
 
 def test_what_a_model_may_say_about_tasks_names_no_folder():
     """Trap T12: where the logs are is no parameter of a tool."""
-    tools = (*task_tools(None), *delegating_tools(None, {"general": ""}))
+    tools = (*task_tools(None), *delegation_tools(None, {"general": ""}))
     assert {tool.name: set(tool.spec.parameters["properties"]) for tool in tools} == {
         "task_list": {"date"},
         "task_replay": {"taskId"},

@@ -1,4 +1,4 @@
-"""Delegated work when something dies: the Main Agent, the task system, whatever is between them, or the machine.
+"""TaskDelegation work when something dies: the Main Agent, the task system, whatever is between them, or the machine.
 
 A job is spawned once, ends once, and is told of once, at whatever moment that happens.
 """
@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from actors import Child, GaveUp, Restarting, open_supervisor
-from pegasus.main_agent.delegating import Delegated
+from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.models.base import ToolSpec, UserTurn
 from pegasus.tasks import ListTasks, Stopped, TaskState
 from pegasus.testing.memory_disk import MemoryDisk
@@ -284,7 +284,7 @@ async def test_a_stop_waits_for_a_task_system_that_has_not_begun(autojump_clock)
         ended = []
 
         async def stop():
-            ended.extend(await Delegated(root.ref("agent")).stop("a test", None))
+            ended.extend(await TaskDelegation(root.ref("agent")).stop("a test", None))
 
         nursery.start_soon(stop)
         await trio.sleep(1)

@@ -8,7 +8,7 @@ import trio
 
 from actors import Child, open_supervisor
 from pegasus.conversation.entry import Entry, encode
-from pegasus.main_agent import Faculties, Mind, main_agent
+from pegasus.main_agent import AgentServices, AgentToolset, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models.base import ToolCall
 from pegasus.storage.messages import Commit, Done, Item, NextItem, Posted, ReadFile, ReplaceFile, Waiting
@@ -52,7 +52,7 @@ class Journal:
 
 async def handle(journal):
     """Let the agent handle the item; gives the texts that it posted."""
-    mind = Mind(ScriptedModel(lambda _: say("")), lambda: Faculties("", {}), lambda: 0)
+    mind = AgentServices(ScriptedModel(lambda _: say("")), lambda: AgentToolset("", {}), lambda: 0)
     async with open_supervisor([Child("journal", journal.run)]) as root:
         await root.start_child(Child("agent", main_agent, root.ref("journal"), mind))
         await journal.done.wait()
@@ -112,7 +112,7 @@ async def test_the_agent_is_up_before_it_asks_what_became_of_delegated_work(auto
             await answer.wait()
             return '{"status":"spawned"}'
 
-    mind = Mind(ScriptedModel(lambda _: say("")), lambda: Faculties("", {}), lambda: 0)
+    mind = AgentServices(ScriptedModel(lambda _: say("")), lambda: AgentToolset("", {}), lambda: 0)
     async with open_supervisor([Child("journal", journal.run)]) as root:
         run = partial(main_agent, make_works=Busy)
         with trio.fail_after(1):

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pegasus.main_agent.calling import call_in
+from pegasus.main_agent.calling import parse_skill_call
 from pegasus.skills import NAME, Skill, expand, listing, parse, split_arguments
 
 PIECES = st.sampled_from(
@@ -60,7 +60,7 @@ def test_any_folder_name_is_one_that_can_be_called_or_refused(name):
     with suppress(ValueError):
         skill, _ = parse("Body", Path("skills") / name)
         assert NAME.fullmatch(skill.name)
-        assert call_in(f"/{skill.name} x") == (skill.name, "x")
+        assert parse_skill_call(f"/{skill.name} x") == (skill.name, "x")
 
 
 @given(st.lists(st.text().map(lambda text: text.replace("$", "").replace("\\", "")), min_size=2), TEXT)
@@ -82,7 +82,7 @@ def test_words_are_parts_of_the_arguments(text):
 
 @given(st.text())
 def test_any_message_calls_a_name_or_nothing(text):
-    called = call_in(text)
+    called = parse_skill_call(text)
     assert called is None or NAME.fullmatch(called[0])
 
 

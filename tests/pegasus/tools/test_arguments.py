@@ -138,7 +138,7 @@ def test_a_look_passes_nothing_that_the_validator_would_not(schema, arguments):
 def test_who_only_chats_never_loads_the_validator():
     code = """
 import sys
-from pegasus.main_agent.speaking import REPLY
+from pegasus.main_agent import REPLY
 from pegasus.tools.base import check_arguments
 assert check_arguments(REPLY.parameters, {"text": "hi", "channelId": "main", "replyTo": None}) is None
 assert "jsonschema_rs" not in sys.modules

@@ -6,10 +6,10 @@ import pytest
 import trio
 
 from actors import ActorError
-from pegasus.main_agent.compaction import Compactor, Limits, OpenTask
+from pegasus.main_agent.compaction import CompactionLimits, Compactor, OpenTask
 from pegasus.main_agent.compaction.planning import weight
-from pegasus.main_agent.loading import load_session
 from pegasus.main_agent.session import Session
+from pegasus.main_agent.session_loading import load_session
 from pegasus.models.base import UserTurn
 from pegasus.storage.messages import Commit
 from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
@@ -30,7 +30,7 @@ def nobody(request):
 
 def compactor(model=nobody, *, window=WINDOW, reads=100_000, timeout=60.0, **more):
     scripted = model if isinstance(model, ScriptedModel) else ScriptedModel(model)
-    limits = Limits(lambda: window, lambda: reads, timeout=timeout)
+    limits = CompactionLimits(lambda: window, lambda: reads, timeout=timeout)
     return Compactor(lambda: scripted, limits, lambda: NOW, **more)
 
 

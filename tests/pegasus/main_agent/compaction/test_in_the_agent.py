@@ -7,8 +7,8 @@ import trio
 
 from actors import Child, Mailbox, open_supervisor
 from pegasus.intake.submission import submit
-from pegasus.main_agent import Faculties, Mind, main_agent
-from pegasus.main_agent.compaction import Compactor, Limits
+from pegasus.main_agent import AgentServices, AgentToolset, main_agent
+from pegasus.main_agent.compaction import CompactionLimits, Compactor
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.storage.journal import journal
 from pegasus.storage.messages import LastSeq, Unacknowledged, Waiting
@@ -42,14 +42,14 @@ def voice(request):
 
 async def talk(disk, model, first, last, *, count, size=300):
     """count: whether tokens are counted before a call; else only the provider says that it is too long."""
-    limits = Limits(lambda: WINDOW, lambda: 100_000)
+    limits = CompactionLimits(lambda: WINDOW, lambda: 100_000)
 
     async def tokens(request, near):
         return characters(request) // 3
 
-    mind = Mind(
+    mind = AgentServices(
         model,
-        lambda: Faculties("prompt", {}),
+        lambda: AgentToolset("prompt", {}),
         wall_clock,
         make_compactor=lambda: Compactor(lambda: model, limits, wall_clock),
         tokens=tokens if count else None,

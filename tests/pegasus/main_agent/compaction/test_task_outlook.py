@@ -1,6 +1,6 @@
 """What the task system says is open, when a session is compacted."""
 
-from pegasus.main_agent.compaction.task_outlook import TaskOutlook
+from pegasus.main_agent.compaction.task_outlook import OpenTaskFinder
 from pegasus.messages import Address
 from pegasus.testing.scripted import Hang, ScriptedModel, say
 from pegasus.testing.world import FakeChannel, open_world
@@ -16,7 +16,7 @@ async def test_tasks_that_are_not_done_are_told_with_where_they_were_asked_for(a
             await world.next_reply()
         await world.say("long")
         await world.idle()
-        outlook = TaskOutlook(agent_of(world))
+        outlook = OpenTaskFinder(agent_of(world))
         [task] = await outlook.tasks()
         assert (task.kind, task.state, task.description, task.address) == (
             "general",

@@ -8,9 +8,9 @@ from operator import attrgetter
 
 from actors import Ref
 from pegasus.conversation import BadEntry, Entry, OpenCall, Pictures, decode, encode, is_well_formed, open_calls, repair
+from pegasus.main_agent.reply_tool import post_key, reply_result
 from pegasus.main_agent.session import Session, until_written
-from pegasus.main_agent.speaking import post_key, reply_result
-from pegasus.main_agent.works import Works
+from pegasus.main_agent.works import BackgroundWork
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.storage import BadLine, JournalMessage, Posted, ReadFile, ReadLines, ReplaceFile, read_lines
@@ -22,7 +22,7 @@ async def load_session(
     path: str,
     journal: Ref[JournalMessage],
     clock: Callable[[], int],
-    make_works: Callable[[], Works] | None = None,
+    make_works: Callable[[], BackgroundWork] | None = None,
     up: Callable[[], None] = lambda: None,
 ) -> Session:
     """The session in `path` below data/, well-formed again; a missing file is an empty session.
@@ -58,7 +58,7 @@ async def _with_pictures(path: str, entries: Sequence[Entry], journal: Ref[Journ
 async def _recorded(
     entries: Sequence[Entry],
     journal: Ref[JournalMessage],
-    make_works: Callable[[], Works] | None,
+    make_works: Callable[[], BackgroundWork] | None,
     up: Callable[[], None],
 ) -> Callable[[OpenCall], str | None]:
     """What knows the true result of each open call whose effect is recorded elsewhere."""

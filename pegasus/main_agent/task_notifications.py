@@ -27,13 +27,13 @@ _log = get_logger("courier")
 
 NOWHERE: Final = ChannelInfo("cli", "main")
 """Where the outcome of a task goes that nobody on a channel asked for (reference.md, lastChannel's default)."""
-TOGETHER: Final = 64
+NOTIFICATION_BATCH: Final = 64
 """Items that are offered to the inbox at a time."""
 RETRY: Final = 5.0
 """Seconds until an item that the inbox has no room for, or the disk refuses, is offered again."""
 
 
-async def courier(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
+async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
     """The listener of the task system. Cancelled in between: it is told again, and the inbox knows the id.
 
     What waits together is offered together, so that it is written together; in between, one may overtake another.
@@ -41,7 +41,7 @@ async def courier(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
     async for message in inbox:
         messages = [message]
         with suppress(trio.WouldBlock, trio.EndOfChannel):
-            while len(messages) < TOGETHER:
+            while len(messages) < NOTIFICATION_BATCH:
                 messages.append(inbox.receive_nowait())
         items = [item_of(message.notification) for message in messages]
         answers = [await journal.request(Accept, item, "main", TASKS) for item in items]

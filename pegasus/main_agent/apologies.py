@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pegasus.conversation import Entry
 from pegasus.main_agent.notices import is_notice
 from pegasus.main_agent.progress import Next
+from pegasus.main_agent.reply_tool import answer_to
 from pegasus.main_agent.session import Session
-from pegasus.main_agent.speaking import answer_to
 from pegasus.messages import Json
 from pegasus.models import ModelError
 from pegasus.observe import get_logger

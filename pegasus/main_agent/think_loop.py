@@ -17,21 +17,21 @@ import trio
 from actors import Ref
 from pegasus.conversation import Entry, keep_media
 from pegasus.identity import SILENCE
-from pegasus.main_agent.acting import act, turn_of
-from pegasus.main_agent.endings import apologise, give_up, model_failure, repeat_apology
-from pegasus.main_agent.mind import Mind
+from pegasus.main_agent.apologies import apologise, give_up, model_failure, repeat_apology
+from pegasus.main_agent.context_budget import Room
 from pegasus.main_agent.notices import is_notice
 from pegasus.main_agent.progress import Next
-from pegasus.main_agent.recording import NOTHING_KEPT, user_entry
-from pegasus.main_agent.room import Room
+from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import Session, until_written
+from pegasus.main_agent.tool_calls import act, turn_of
+from pegasus.main_agent.user_entries import NOTHING_KEPT, user_entry
 from pegasus.messages import Progress
 from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, ModelResponse
 from pegasus.observe import get_logger
 from pegasus.storage import Item, JournalMessage, Newer, StorageError, Take
 
 if TYPE_CHECKING:
-    from pegasus.main_agent.skilled import Invocation, Skilled
+    from pegasus.main_agent.skill_invocation import SkillInvocation, SkillInvoker
 
 _log = get_logger("main_agent")
 
@@ -53,14 +53,14 @@ class Work:
 
 
 @attrs.define(eq=False)
-class Worker:
-    """Works on items. show: told the drafts of replies, in direct speech; never waits, never fails.
+class ThinkLoop:
+    """BackgroundWork on items. show: told the drafts of replies, in direct speech; never waits, never fails.
 
     background: starts a task that runs beside the thoughts, for as long as the agent does.
     """
 
     session: Session
-    mind: Mind
+    mind: AgentServices
     journal: Ref[JournalMessage]
     show: Callable[[Progress], None] | None = None
     background: Callable[[Callable[[], Awaitable[None]]], None] | None = None
@@ -178,19 +178,19 @@ class Worker:
     # ------------------------------------------------------------------ what comes in
 
     @property
-    def _skilled(self) -> Skilled:
+    def _skilled(self) -> SkillInvoker:
         skilled = self.mind.make_faculties().skilled
         if skilled is None:
             raise AssertionError("there are no skills")
         return skilled
 
-    async def _called(self, item: Item) -> Invocation | None:
+    async def _called(self, item: Item) -> SkillInvocation | None:
         """The skill that a person's message calls."""
         if self.mind.make_faculties().skilled is None or is_notice(item):
             return None
         return await self._skilled.resolve(item.message.text)
 
-    async def record(self, item: Item, called: Invocation | None = None) -> None:
+    async def record(self, item: Item, called: SkillInvocation | None = None) -> None:
         """Put it into the session, for the first time."""
         preface = await self._preface() if self.session.is_fresh else ()
         kept = NOTHING_KEPT

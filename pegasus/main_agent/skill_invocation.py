@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
-from pegasus.main_agent.calling import call_in
-from pegasus.main_agent.delegating import ALIAS, SPAWN, USE_SKILL, forked, submit_task
-from pegasus.main_agent.endings import content_of_note
-from pegasus.main_agent.speaking import REPLY, answer_to, post_key
+from pegasus.main_agent.apologies import content_of_note
+from pegasus.main_agent.calling import parse_skill_call
+from pegasus.main_agent.delegation import ALIAS, SPAWN, USE_SKILL, forked, submit_task
+from pegasus.main_agent.reply_tool import REPLY, answer_to, post_key
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
 from pegasus.skills import Skill, Skills, expand, help_text, shortened
@@ -49,7 +49,7 @@ _SPEC: Final = ToolSpec(
 
 
 @attrs.frozen
-class Invocation:
+class SkillInvocation:
     """A skill that a person has called. text: what stands in the session as the text of the message.
 
     problem: why it cannot be used, for the person, "" if it can.
@@ -127,7 +127,7 @@ def _gave_body(result: Entry) -> bool:
 
 
 @attrs.frozen(eq=False)
-class Skilled:
+class SkillInvoker:
     """skills: all there are. agent: the task system, for forked ones. check_model: raises ValueError where there is no such model."""
 
     skills: Skills
@@ -136,9 +136,9 @@ class Skilled:
 
     # ------------------------------------------------------------------ by people
 
-    async def resolve(self, text: str) -> Invocation | None:
+    async def resolve(self, text: str) -> SkillInvocation | None:
         """The skill that a message calls; None for an ordinary message, as one is that calls what people may not call."""
-        called = call_in(text)
+        called = parse_skill_call(text)
         if called is None:
             return None
         await self.skills.fresh()
@@ -150,9 +150,9 @@ class Skilled:
         said = line
         if not skill.fork:
             said += f"\n\n(The skill {name} is in force. It says:)\n\n{await self._body(skill, arguments)}"
-        return Invocation(skill, arguments, said, self._problem(skill))
+        return SkillInvocation(skill, arguments, said, self._problem(skill))
 
-    async def start(self, invocation: Invocation, item: Item, session: Session, now: int) -> None:
+    async def start(self, invocation: SkillInvocation, item: Item, session: Session, now: int) -> None:
         """Make a task of a forked skill that a person has called, tell them, and end the item; its user entry is there.
 
         An inline one that has a problem ends there, too. After a crash the same again makes no second task and no second answer.

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.main_agent.courier import courier
+from pegasus.main_agent.task_notifications import forward_notifications
 from pegasus.storage.journal import journal
 from pegasus.storage.messages import Done, NextItem
 from pegasus.tasks import Notification, Notify
@@ -21,7 +21,7 @@ async def told(nursery):
     disk = MemoryDisk(delay=0.1)
     async with open_supervisor() as root:
         book = await root.start_child(Child("journal", partial(journal, clock=lambda: 0, max_waiting=40), disk))
-        ear = await root.start_child(Child("courier", courier, book))
+        ear = await root.start_child(Child("courier", forward_notifications, book))
 
         async def tell(numbers):
             return [

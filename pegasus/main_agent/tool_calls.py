@@ -7,10 +7,8 @@ from typing import Final
 import attrs
 
 from pegasus.conversation import Entry
-from pegasus.main_agent.mind import Mind
 from pegasus.main_agent.progress import UNFINISHED, thinks_again
-from pegasus.main_agent.session import Session
-from pegasus.main_agent.speaking import (
+from pegasus.main_agent.reply_tool import (
     REPLY,
     Unspeakable,
     failure_result,
@@ -19,6 +17,8 @@ from pegasus.main_agent.speaking import (
     result_of,
     spoken,
 )
+from pegasus.main_agent.services import AgentServices
+from pegasus.main_agent.session import Session
 from pegasus.messages import Json
 from pegasus.models import ModelResponse, ToolCall, unfinished
 from pegasus.storage import Item, Post, PostResult
@@ -36,7 +36,9 @@ class Acted:
     replies: int
 
 
-async def act(item: Item, response: ModelResponse, session: Session, mind: Mind, thoughts: int, replies: int) -> Acted:
+async def act(
+    item: Item, response: ModelResponse, session: Session, mind: AgentServices, thoughts: int, replies: int
+) -> Acted:
     """Record the thought, carry out its calls in order.
 
     thoughts: how many the item has had, this one included; replies: how many were posted before.
@@ -62,13 +64,13 @@ async def act(item: Item, response: ModelResponse, session: Session, mind: Mind,
     return Acted(again, count)
 
 
-def _cut_off(response: ModelResponse, mind: Mind) -> tuple[Entry, ...]:
+def _cut_off(response: ModelResponse, mind: AgentServices) -> tuple[Entry, ...]:
     """The note after an answer that is not whole, so that the model goes on; on disk with it, for a restart must know."""
     note = unfinished(response)
     return () if note is None else (Entry(mind.clock(), "system", note, metadata={"type": UNFINISHED}),)
 
 
-def refusal_of(call: ToolCall, item: Item, session: Session, mind: Mind) -> str | None:
+def refusal_of(call: ToolCall, item: Item, session: Session, mind: AgentServices) -> str | None:
     """Why a skill that is in force for the item does not allow this call; None if it does, or none is."""
     skilled = mind.make_faculties().skilled
     return None if skilled is None else skilled.in_force(session.of_item(item.n)).refusal(call)
@@ -90,7 +92,7 @@ def _posts(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, Post
 
 
 async def _carry_out(
-    call: ToolCall, post: Post | Unspeakable | None, posted: dict[str, PostResult], item: Item, mind: Mind
+    call: ToolCall, post: Post | Unspeakable | None, posted: dict[str, PostResult], item: Item, mind: AgentServices
 ) -> Entry:
     if isinstance(post, Post):
         return _result(call, mind, *result_of(posted[post.key]))
@@ -110,7 +112,7 @@ async def _carry_out(
     return _result(call, mind, cut(outcome.content, LONGEST, tool.more), failed=outcome.failed)
 
 
-def _result(call: ToolCall, mind: Mind, content: str, failed: bool = False) -> Entry:
+def _result(call: ToolCall, mind: AgentServices, content: str, failed: bool = False) -> Entry:
     metadata: dict[str, Json] = {"error": True} if failed else {}
     return Entry(mind.clock(), "tool", content, call_id=call.id, metadata=metadata)
 

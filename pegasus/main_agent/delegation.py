@@ -8,7 +8,7 @@ from typing import Final
 
 from actors import ActorError, Ref
 from pegasus.conversation import OpenCall
-from pegasus.main_agent.messages import Ended
+from pegasus.main_agent.messages import EndedWork
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.storage import StorageError
@@ -36,7 +36,7 @@ SUBMIT_TRIES: Final = 3
 """How often a task is submitted to a task system that crashes over it, before the model is told."""
 
 
-def delegating_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tuple[Tool, ...]:
+def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tuple[Tool, ...]:
     """spawn_subagent, its alias spawn_task, task_status and resume_task. types: name and description of each kind of task."""
     return (_spawn(agent, tuple(types)), _spawn_alias(agent), _status(agent), _resume(agent))
 
@@ -186,24 +186,24 @@ def _string(description: str) -> Metadata:
     return {"type": "string", "description": description}
 
 
-class Delegated:
-    """The background work behind these tools, for /stop and for the repair of a session (`Works`)."""
+class TaskDelegation:
+    """The background work behind these tools, for /stop and for the repair of a session (`BackgroundWork`)."""
 
     def __init__(self, agent: Ref[AgentMessage]) -> None:
         self._agent = agent
 
-    async def stop(self, by: str, channel: ChannelInfo | None) -> tuple[Ended, ...]:
-        """As Works."""
+    async def stop(self, by: str, channel: ChannelInfo | None) -> tuple[EndedWork, ...]:
+        """As BackgroundWork."""
         address = None if channel is None else (channel.type, channel.channel_id)
         await wait_until_running(self._agent)  # after a restart it is about to take up what is to be ended
         try:
             stopped = await self._agent.ask(CancelAll, by, address)
         except ActorError:  # it does not run, and so no task does
             return ()
-        return tuple(Ended("task", one.what, one.seconds) for one in stopped)
+        return tuple(EndedWork("task", one.what, one.seconds) for one in stopped)
 
     async def result_of(self, made: OpenCall, key: str) -> str | None:
-        """As Works."""
+        """As BackgroundWork."""
         if made.call.name not in (SPAWN, ALIAS, RESUME, USE_SKILL) or not await wait_until_running(self._agent):
             return None
         try:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from pegasus.main_agent.speaking import REPLY
+from pegasus.main_agent.reply_tool import REPLY
 from pegasus.models import LanguageModel, ModelRequest, ToolSpec
 from pegasus.tools import Tool
 
 if TYPE_CHECKING:
     from pegasus.main_agent.compaction import Compactor
-    from pegasus.main_agent.skilled import Skilled
+    from pegasus.main_agent.skill_invocation import SkillInvoker
 
 
 @attrs.frozen(eq=False)
-class Faculties:
+class AgentToolset:
     """The prompt, and the tools beside reply by their names. aliases: names that are accepted but not shown.
 
     skilled: what people and the model can call by name; None: nothing.
@@ -27,7 +27,7 @@ class Faculties:
     system: str
     tools: Mapping[str, Tool]
     aliases: frozenset[str] = frozenset()
-    skilled: Skilled | None = None
+    skilled: SkillInvoker | None = None
 
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -36,7 +36,7 @@ class Faculties:
 
 
 @attrs.frozen(eq=False)
-class Habits:
+class AgentConfig:
     """Limits and manners (settings [agent] and [tools]). times in seconds.
 
     direct: plain text is the reply (`agent.speech`). when_busy: what a message does that arrives while its chat is thought about.
@@ -57,7 +57,7 @@ class Habits:
 
 
 @attrs.frozen(eq=False)
-class Mind:
+class AgentServices:
     """clock: wall clock, ms.
 
     make_faculties: called for every thought and gives the same each time; made at the first one, for that takes a while.
@@ -67,9 +67,9 @@ class Mind:
     """
 
     model: LanguageModel
-    make_faculties: Callable[[], Faculties]
+    make_faculties: Callable[[], AgentToolset]
     clock: Callable[[], int]
-    habits: Habits = attrs.field(factory=Habits)
+    habits: AgentConfig = attrs.field(factory=AgentConfig)
     memory_index: Callable[[], Awaitable[str]] | None = None
     model_for: Callable[[str], LanguageModel] | None = None
     make_compactor: Callable[[], Compactor] | None = None

@@ -10,12 +10,12 @@ from pegasus.messages import Json
 from pegasus.storage import Item
 
 if TYPE_CHECKING:
-    from pegasus.main_agent.skilled import Invocation
+    from pegasus.main_agent.skill_invocation import SkillInvocation
 
 NOTHING_KEPT: Final = Kept()
 
 
-def user_entry(item: Item, now: int, called: Invocation | None = None, kept: Kept = NOTHING_KEPT) -> Entry:
+def user_entry(item: Item, now: int, called: SkillInvocation | None = None, kept: Kept = NOTHING_KEPT) -> Entry:
     """The user entry of an item. now: wall clock, ms. called: the skill that the message calls. kept: what was attached to it."""
     message = item.message
     if is_notice(item):
