@@ -1,6 +1,14 @@
-"""What docs/testing.md shows is run: each Python block is a test file of its own."""
+"""Every code block of README, CONTRIBUTING and the pages in docs is run, parsed or checked.
 
+A block that cannot be run here has `<!-- not run: REASON -->` on the line before it. Python blocks are test files if they
+define tests, else programs. Shell blocks are typed by a new user: an empty home, the stand-in model, a daemon that runs.
+TOML blocks are settings that `config check` accepts. JSON must be JSON.
+"""
+
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,21 +16,149 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text("utf-8"), re.DOTALL)
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+OWN_TESTS = {
+    "docs/actors.md": "tests/actors/test_docs.py",
+    "docs/simulation.md": "tests/actors/test_docs.py",
+    "docs/gateway.md": "tests/pegasus/gateway/test_docs.py",
+    "docs/channels.md": "tests/pegasus/gateway/test_docs.py",
+}
+"""Pages whose Python and JSON blocks need more around them than a file, and the test that runs them."""
+PLACEHOLDER = "…"
+"""Stands for something that only the reader knows, like a key."""
+STARTS_A_DAEMON = re.compile(r"\./scripts/run( run --no-cli)?$")
+NEVER = ("./scripts/test", "./scripts/bench")
+"""Commands that take minutes; the tests and benches have other tests."""
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_the_examples_of_the_testing_page_pass(tmp_path, block):
-    (tmp_path / "test_example.py").write_text(block, "utf-8")
+def blocks(*languages):
+    """Every block in one of the languages, as a parameter named by page and line."""
+    found = []
+    pattern = re.compile(
+        r"(?P<mark><!-- not run: [^\n]+ -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+    )
+    for page in PAGES:
+        content = page.read_text("utf-8")
+        name = str(page.relative_to(ROOT))
+        if name in OWN_TESTS and not {"sh", "toml"} & set(languages):
+            continue
+        for match in pattern.finditer(content):
+            if match["language"] in languages and not match["mark"]:
+                line = content.count("\n", 0, match.start()) + 1
+                found.append(pytest.param(match["text"], id=f"{name}:{line}"))
+    return found
+
+
+def run(command, **options):
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+@pytest.mark.parametrize("text", blocks("python"))
+def test_python_runs(tmp_path, text):
+    is_test = "def test_" in text
+    (tmp_path / ("test_example.py" if is_test else "example.py")).write_text(text, "utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\ntrio_mode = true\n", "utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_example.py"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_example.py"]
+    result = run(pytest_command if is_test else [sys.executable, "example.py"], cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "1 passed" in result.stdout
+    assert not is_test or "passed" in result.stdout
+
+
+@pytest.mark.parametrize("text", blocks("json"))
+def test_json_is_json(text):
+    json.loads(text)
+
+
+@pytest.mark.parametrize("text", blocks("jsonl"))
+def test_json_lines_are_json(text):
+    for line in text.splitlines():
+        assert isinstance(json.loads(line), dict)
+
+
+# ------------------------------------------------------------------ what a new user types
+
+
+class User:
+    """Somebody with an empty home directory and no keys."""
+
+    def __init__(self, folder):
+        self.home = folder / "home"
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.endswith("_API_KEY") and "PEGASUS" not in name
+        }
+        self.environment |= {"PEGASUS_HOME": str(self.home), "PEGASUS__GATEWAY__PORT": "0"}
+
+    def type(self, line):
+        return run(["bash", "-c", line], cwd=ROOT, env=self.environment)
+
+    def start(self, line):
+        """Start a daemon and wait until it is ready."""
+        daemon = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert daemon.stdout.readline().startswith("pegasus ready ")
+        return daemon
+
+    def stop(self, daemon):
+        daemon.send_signal(signal.SIGTERM)
+        daemon.communicate(timeout=30)
+        assert daemon.returncode == 0
+
+
+@pytest.fixture
+def user(tmp_path):
+    return User(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def user_at_work(tmp_path_factory):
+    """A user whose daemon runs and has finished a task."""
+    user = User(tmp_path_factory.mktemp("user"))
+    daemon = user.start("./scripts/run run --no-cli")
+    assert user.type("./scripts/run send 'run uname -s'").returncode == 0
+    while not (found := re.search(r"([0-9a-f]{16}) +completed", user.type("./scripts/run tasks list").stdout)):
+        pass
+    user.task = found[1]
+    yield user
+    user.stop(daemon)
+
+
+@pytest.mark.blackbox
+@pytest.mark.parametrize("text", blocks("sh", "bash"))
+def test_commands_run(text, user_at_work, user):
+    for line in text.splitlines():
+        command = line.partition("  #")[0].strip()
+        if not command or PLACEHOLDER in command or command.startswith("#") or any(word in command for word in NEVER):
+            continue
+        if STARTS_A_DAEMON.fullmatch(command):
+            user.stop(user.start(command))
+            continue
+        result = user_at_work.type(command.replace(" ID", f" {user_at_work.task}"))
+        ended_already = "tasks cancel" in command and result.returncode == 1
+        assert result.returncode == 0 or ended_already, f"{command}\n{result.stdout}{result.stderr}"
+
+
+@pytest.mark.blackbox
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_settings_are_accepted(text, user):
+    user.home.mkdir(mode=0o700)
+    (user.home / "pegasus.toml").write_text(text, "utf-8")
+    (user.home / "pegasus.toml").chmod(0o600)
+    result = user.type("./scripts/run config check")
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_every_page_that_is_linked_exists():
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    for page in pages:
+    for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize(("page", "test"), OWN_TESTS.items())
+def test_pages_with_tests_of_their_own_are_named_there(page, test):
+    assert Path(page).name.removesuffix(".md") in (ROOT / test).read_text("utf-8")
