@@ -93,6 +93,14 @@ class Supervisor:
         else:
             await self._core.finished.wait()
 
+    def kill(self, reason: str) -> None:
+        """Cancel all children at once, whatever is left of their shutdown times, and end. OTP: `exit(Pid, kill)`.
+
+        Returns immediately; `wait_stopped` and the end of the block wait until everything below has unwound. Use it when
+        a deadline of the whole program is near. No effect on children that have ended. reason: a part of their exits.
+        """
+        self._core.kill(reason)
+
     async def wait_stopped(self) -> None:
         """Wait until all has been stopped, for whatever reason."""
         await self._core.finished.wait()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from actors import ActorDied, Child, GaveUp, Inbox, Strategy, open_supervisor
+from actors import ActorDied, Child, GaveUp, Inbox, Strategy, Supervisor, open_supervisor
 from pegasus.app.commons import RETRY
 from pegasus.app.control import Control
 from pegasus.app.economy import Economy
@@ -23,7 +23,17 @@ from pegasus.app.tree import ROOT, Grown, grow, open_channels
 from pegasus.channels import AdapterMessage
 from pegasus.formatting import first_cause
 from pegasus.gateway import GatewayConfig, local_origins, open_listeners, run_gateway
-from pegasus.host import Home, HomeError, Notifier, Signals, announced, ensure_token, handle_signals, own_home
+from pegasus.host import (
+    Home,
+    HomeError,
+    Notifier,
+    Signals,
+    announced,
+    ensure_token,
+    forbid_inspection,
+    handle_signals,
+    own_home,
+)
 from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, persona_at_start
 from pegasus.models import ModelConfigError
 from pegasus.observe import get_logger, start_logging, stop_logging
@@ -45,6 +55,7 @@ FAILURE, GAVE_UP, BAD_SETTINGS = 1, 70, 78
 
 def run_daemon(home: Home, settings: Settings, *, with_cli: bool) -> int:
     """Run until a signal or, with_cli, until the chat is left; gives the exit code. Problems are told on stderr."""
+    forbid_inspection()  # first, before a secret is read
     try:
         try:
             with own_home(home):
@@ -132,26 +143,42 @@ async def _daemon(world: _World) -> int:
     notifier = Notifier.from_environment()
     ready = trio.Event()
     with handle_signals(grace=settings.run.shutdown_grace, on_reload=reloader.request) as signals:
-        async with (
-            open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT, name="pegasus") as root,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(log_events, root)
-            grown = await grow(root, parts)
-            control = Control(grown, world.persona.name, now(), now, economy, reloader.failing)
-            reloader.journal = grown.journal
-            methods = {**control.methods(), "config.reload": reloader.call, "usage": economy.call}
-            door = Child("gateway", run_gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)
-            clients = {"cli": _terminal(world, url, ready, signals)} if world.with_cli else {}
-            await open_channels(grown, door, {}, clients)
-            with announced(home, notifier, ws=url):
-                ready.set()
-                nursery.start_soon(_after_ready, reloader, notifier, grown, workshop)
-                await signals.stop.wait()
-            nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as watch:
+            async with (
+                open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT, name="pegasus") as root,
+                trio.open_nursery() as nursery,
+            ):
+                watch.start_soon(_kill_when_late, signals, root)
+                nursery.start_soon(log_events, root)
+                grown = await grow(root, parts)
+                control = Control(grown, world.persona.name, now(), now, economy, reloader.failing)
+                reloader.journal = grown.journal
+                methods = {**control.methods(), "config.reload": reloader.call, "usage": economy.call}
+                door = Child("gateway", run_gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)
+                clients = {"cli": _terminal(world, url, ready, signals)} if world.with_cli else {}
+                await open_channels(grown, door, {}, clients)
+                with announced(home, notifier, ws=url):
+                    ready.set()
+                    nursery.start_soon(_after_ready, reloader, notifier, grown, workshop)
+                    await signals.stop.wait()
+                nursery.cancel_scope.cancel()
+            watch.cancel_scope.cancel()
     if signals.overran:
         _log.warning("the stop took too long and was cut short", grace=settings.run.shutdown_grace)
     return 0
+
+
+async def _kill_when_late(signals: Signals, root: Supervisor) -> None:
+    """Kill what is left of the tree when a stop has used up its share of the grace.
+
+    Cancelling the block of a supervisor only begins an ordered stop, in which every actor may take its own shutdown
+    time; together these are longer than the grace.
+    """
+    try:
+        await trio.sleep_forever()
+    finally:
+        if signals.late:
+            root.kill("the grace of the stop was over")
 
 
 async def _after_ready(reloader: Reloader, notifier: Notifier, grown: Grown, workshop: Workshop) -> None:

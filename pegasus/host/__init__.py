@@ -4,6 +4,7 @@ Nothing here knows what the daemon does.
 """
 
 from pegasus.host.daemon import DaemonInfo, announced, print_line, read_daemon
+from pegasus.host.hardening import forbid_inspection
 from pegasus.host.home import Home, HomeError, ensure_token, read_token, resolve_home, write_private
 from pegasus.host.lock import HomeBusy, own_home
 from pegasus.host.notify import Notifier
@@ -18,6 +19,7 @@ __all__ = [
     "Signals",
     "announced",
     "ensure_token",
+    "forbid_inspection",
     "handle_signals",
     "own_home",
     "print_line",

@@ -1,14 +1,22 @@
-"""SIGTERM and SIGINT stop the process gracefully, a second one at once; SIGHUP reloads.
+"""Signal handling of the daemon: SIGTERM and SIGINT stop it gracefully, a second one ends it at once, SIGHUP reloads.
 
-The handlers are the interpreter's own, not a trio.open_signal_receiver: the second signal, and the alarm that ends a
-stop which takes too long, must work also when the event loop does not turn.
+A stop has three stages, so that it ends in time whatever hangs:
+
+1. The first signal sets `Signals.stop`. Supervisors ask their actors to stop, in order, and each may finish its step.
+2. When a third of the grace is left, the whole body is cancelled. A model call that hangs is abandoned at once; a tool
+   that runs a command gets the remaining third to send TERM, then KILL, and to reap every process it has started.
+   Cancelling only at the end of the grace would leave no time for that, and the process would have to be killed.
+3. An alarm ends the process by force `FORCE_AFTER` seconds after the grace, should the cancellation hang too (a disk
+   that does not answer holds a thread that cannot be cancelled).
+
+The handlers are installed with `signal.signal` instead of `trio.open_signal_receiver`: the second signal and the alarm
+must work even when the event loop is stuck.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -16,12 +24,25 @@ from typing import Final
 
 import trio
 
-_ALARM_MARGIN: Final = 2.0  # seconds between the cancellation at the end of the grace and the end by force
-_RESTORE_SCREEN: Final = "\x1b[?2004l\x1b[?25h"  # bracketed paste off, cursor on
+HARD_STOP_SHARE: Final = 1 / 3
+"""Part of the grace that is reserved for cancelling and cleaning up after actors that did not stop when asked."""
+FORCE_AFTER: Final = 2.0
+"""Seconds after the end of the grace at which the process is ended by force."""
 
 
 class Signals:
-    """What signals asked for. `stop` is set by the first SIGTERM or SIGINT; `overran` tells that the grace was used up."""
+    """State of the stop, made by `handle_signals`.
+
+    Example::
+
+        with handle_signals(grace=10.0, on_reload=reload) as signals:
+            await signals.stop.wait()
+    """
+
+    stop: trio.Event
+    """Set by the first SIGTERM or SIGINT, or by `request_stop`."""
+    overran: bool
+    """True after the body if it had to be cancelled because it did not end by itself in time."""
 
     def __init__(self, grace: float, on_reload: Callable[[], None]) -> None:
         self.stop = trio.Event()
@@ -31,53 +52,53 @@ class Signals:
         self._on_reload = on_reload
         self._scope = trio.CancelScope()
         self._token = trio.lowlevel.current_trio_token()
-        self._terminal = _terminal_state()
 
     @property
     def number(self) -> int | None:
-        """The signal that stopped the process, or None."""
+        """Number of the signal that stopped the process, None before it or after `request_stop`."""
         return self._number
 
+    @property
+    def late(self) -> bool:
+        """True from the moment at which the body of a stop that takes too long is cancelled."""
+        return trio.current_time() >= self._scope.deadline
+
     def request_stop(self) -> None:
-        """Begin the same graceful stop without a signal. To be called from the event loop."""
+        """Begin the same graceful stop without a signal. Call it from the event loop."""
         if not self.stop.is_set():
             self.stop.set()
-            self._scope.deadline = trio.current_time() + self._grace
+            self._scope.deadline = trio.current_time() + self._grace * (1 - HARD_STOP_SHARE)
 
-    def _stop_signal(self, number: int, _frame: FrameType | None) -> None:
+    def _handle_stop(self, number: int, _frame: FrameType | None) -> None:
         if self._number is not None:
-            self._end_by_force(number)
+            os._exit(128 + number)
         self._number = number
-        signal.setitimer(signal.ITIMER_REAL, self._grace + _ALARM_MARGIN)
+        signal.setitimer(signal.ITIMER_REAL, self._grace + FORCE_AFTER)
         self._token.run_sync_soon(self.request_stop)
 
-    def _alarm(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle_alarm(self, _number: int, _frame: FrameType | None) -> None:
         with suppress(OSError):
             os.write(2, f"pegasus: still not stopped {self._grace:g} s after the signal; ending now\n".encode())
-        self._end_by_force(self._number or signal.SIGTERM)
+        os._exit(128 + (self._number or signal.SIGTERM))
 
-    def _hangup(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle_hangup(self, _number: int, _frame: FrameType | None) -> None:
         self._token.run_sync_soon(self._on_reload, idempotent=True)
-
-    def _end_by_force(self, number: int) -> None:
-        _restore_terminal(self._terminal)
-        os._exit(128 + number)
 
 
 @contextmanager
 def handle_signals(*, grace: float, on_reload: Callable[[], None]) -> Iterator[Signals]:
-    """Within the body signals mean what interfaces.md says. To be used in the main thread, inside trio.run.
+    """Install the handlers while the body runs. Use it in the main thread, inside trio.run.
 
-    grace: seconds from the first signal to the cancellation of the body; the body then ends here without an error and
-    `overran` is set. If it does not end then either, the process does, with 128 + the signal's number, as after a second
-    signal. on_reload is called from the event loop on SIGHUP, must not raise, and must not wait.
+    grace: seconds that a stop may take in all. The body is cancelled when `HARD_STOP_SHARE` of it is left; the block
+    then ends without an error and `overran` is set. on_reload: called from the event loop after SIGHUP; must neither
+    raise nor block. The handlers that were there before are put back at the end.
     """
     signals = Signals(grace, on_reload)
     handlers = {
-        signal.SIGTERM: signals._stop_signal,
-        signal.SIGINT: signals._stop_signal,
-        signal.SIGALRM: signals._alarm,
-        signal.SIGHUP: signals._hangup,
+        signal.SIGTERM: signals._handle_stop,
+        signal.SIGINT: signals._handle_stop,
+        signal.SIGALRM: signals._handle_alarm,
+        signal.SIGHUP: signals._handle_hangup,
     }
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
@@ -88,26 +109,3 @@ def handle_signals(*, grace: float, on_reload: Callable[[], None]) -> Iterator[S
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _terminal_state() -> list[object] | None:
-    """How the terminal is set now, to set it back when a chat that changed it is ended by force."""
-    import termios
-
-    try:
-        return termios.tcgetattr(0)
-    except (OSError, termios.error):
-        return None
-
-
-def _restore_terminal(state: list[object] | None) -> None:
-    if state is None:
-        return
-    import termios
-
-    with suppress(OSError, termios.error):
-        if os.tcgetpgrp(0) != os.getpgrp():  # a background process that touches its terminal is stopped
-            return
-        termios.tcsetattr(0, termios.TCSANOW, state)  # type: ignore[arg-type]
-        if sys.__stdout__ is not None and os.isatty(1):
-            os.write(1, _RESTORE_SCREEN.encode())

@@ -350,3 +350,17 @@ async def test_a_crash_keeps_its_traceback(where: str) -> None:
             frames.append(at.tb_frame.f_code.co_name)
             at = at.tb_next
         assert frames[-1] == "counter"
+
+
+async def test_a_killed_tree_ends_at_once_however_deep_and_whatever_is_left_of_the_shutdown_times() -> None:
+    async def busy(inbox: Inbox[Any]) -> None:
+        inbox.started()
+        await trio.sleep(100)
+
+    inner = Child("s", supervisor([Child("b", busy, shutdown=50)]), shutdown=math.inf)
+    async with tree(Child("a", busy, shutdown=50), inner) as (root, events):
+        begun = trio.current_time()
+        root.kill("no time")
+        await root.wait_stopped()
+        assert trio.current_time() == begun
+        assert exits(events) == {name: Killed("no time") for name in ("a", "s", "s/b")}

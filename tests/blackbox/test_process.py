@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import stat
+import sys
 import time
 
 import pytest
@@ -74,6 +75,22 @@ async def test_log_lines_as_json(home):
         await until(lambda: "ready" in daemon.stderr, "the log on stderr")
         await daemon.stop()
         assert all(isinstance(json.loads(line), dict) for line in daemon.stderr.splitlines())
+
+
+# ------------------------------------------------------------------ other processes of the same user
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
+async def test_the_environment_and_memory_of_the_daemon_are_closed_to_other_processes(home):
+    """A process that is not dumpable has files in /proc that belong to root, and only root may read them."""
+    async with running(home, STAND_IN, env={"ANTHROPIC_API_KEY": "sk-hidden"}) as daemon:
+        reader = "import os; os.setgid(65534); os.setuid(65534); " if os.getuid() == 0 else ""
+        for name in ("environ", "maps"):
+            script = f"{reader}print(open('/proc/{daemon.pid}/{name}', 'rb').read())"
+            result = await trio.run_process(
+                [sys.executable, "-c", script], capture_stdout=True, capture_stderr=True, check=False
+            )
+            assert b"PermissionError" in result.stderr, result
 
 
 # ------------------------------------------------------------------ systemd

@@ -12,6 +12,7 @@ import trio
 
 from tests.blackbox.support import HANG, Book, Daemon, connect, running, serving, until
 from tests.blackbox.support.command import PROGRAM
+from tests.blackbox.support.work import Effects, Office, act
 
 STAND_IN = {"models.default": "offline/stand-in"}
 
@@ -32,6 +33,25 @@ async def test_a_stop_while_the_model_hangs_is_quick(tmp_path):
         assert await daemon.stop() == 0
         assert trio.current_time() - began < 5
         await book.abandoned()
+
+
+@pytest.mark.parametrize("grace", [2.0, 6.0])
+async def test_a_stop_ends_in_time_while_a_model_call_hangs_and_a_command_ignores_term(tmp_path, grace):
+    """Exit code 0 within the grace and one second, and nothing that was started lives on."""
+    work = Effects(tmp_path)
+    stubborn = "trap '' TERM; setsid sh -c \"trap '' TERM; sleep 600\" & sleep 600"
+    book = Office({"dig": act(work.shell("dug", stubborn))}, {"hello": HANG})
+    async with serving(tmp_path, book, {"run.shutdown_grace": grace}) as daemon:
+        async with daemon.client() as client, daemon.client(channel_id="c2") as other:
+            await client.say("do dig")
+            await work.happened("dug")
+            asked = len(book.asked)
+            await other.say("hello")
+            await book.reached(asked + 1)
+        began = trio.current_time()
+        assert await daemon.stop() == 0, daemon.stderr[-2000:]
+        assert trio.current_time() - began < grace + 1
+        assert work.processes() == []
 
 
 async def test_a_stop_with_clients_that_do_not_react(home):
