@@ -149,6 +149,7 @@ def test_settings_are_accepted(text, user):
     user.home.mkdir(mode=0o700)
     (user.home / "pegasus.toml").write_text(text, "utf-8")
     (user.home / "pegasus.toml").chmod(0o600)
+    user.environment |= dict.fromkeys(("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"), "key")
     result = user.type("./scripts/run config check")
     assert result.returncode == 0, result.stdout + result.stderr
 
