@@ -35,6 +35,7 @@ from pegasus.host import (
     own_home,
 )
 from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, persona_at_start
+from pegasus.intake import Access
 from pegasus.models import ModelConfigError
 from pegasus.observe import get_logger, start_logging, stop_logging
 from pegasus.settings import Settings
@@ -215,7 +216,7 @@ def _config(world: _World) -> GatewayConfig:
         token=world.token,
         agent=world.persona.name,
         origins=local_origins(world.settings.http.port) | frozenset(settings.allowed_origins),
-        access={"cli": world.settings.channels.cli.allow_from},
+        access=Access({"cli": world.settings.channels.cli.allow_from}),
         owners=world.settings.agent.owners,
         max_frame_bytes=settings.max_frame_bytes,
     )

@@ -21,7 +21,7 @@ class GatewayConfig:
     token: str
     agent: str = "Pegasus"
     origins: frozenset[str] = frozenset()
-    access: Access = attrs.field(factory=dict)
+    access: Access = attrs.field(factory=Access)
     owners: tuple[str, ...] = ()
     max_frame_bytes: int = 1 << 20
     max_connections: int = 1000

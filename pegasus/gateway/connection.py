@@ -20,7 +20,7 @@ from pegasus.gateway.outgoing import Outgoing
 from pegasus.gateway.replies import Replies
 from pegasus.gateway.websocket import Headers, ServerSocket
 from pegasus.gateway.writer import Writer
-from pegasus.intake import JOURNAL_TIMEOUT, hand_in, permits
+from pegasus.intake import JOURNAL_TIMEOUT, Denied, InvalidMessage
 from pegasus.messages import InboundMessage
 from pegasus.observe import get_logger
 from pegasus.protocol import BAD_HELLO, GOING_AWAY, SERVER_ERROR, SUBPROTOCOL, TOO_LARGE, TRY_LATER, UNAUTHORIZED
@@ -182,8 +182,11 @@ class Connection:
             return "no token, neither in hello nor as Authorization: Bearer"
         if not hmac.compare_digest(token.encode("utf-8", "replace"), self._hub.config.token.encode()):
             return "wrong token; the right one is in the file `token` of the agent's home directory"
-        if hello.channel is not None and not permits(self._hub.config.access, hello.channel):
-            return f"channels.{hello.type}.allow_from of the settings names neither this user nor this channel"
+        if hello.channel is not None:
+            try:
+                self._hub.intake.check_access(hello.channel)
+            except Denied as error:
+                return str(error)
         return ""
 
     async def _join(self, hello: Hello) -> None:
@@ -217,13 +220,11 @@ class Connection:
     # ---------------------------------------------------------------- frames after hello
 
     async def _message(self, message: InboundMessage) -> None:
-        if not permits(self._hub.config.access, message.channel):
-            why = f"channels.{message.channel.type}.allow_from of the settings names neither this user nor this channel"
-            await self._answer(render.error("bad_frame", f"not accepted: {why}", message.id))
-            return
         await self.outgoing.slot()
         try:
-            answer = await hand_in(self._hub.journal, message, self._hub.config.owners)
+            answer = await self._hub.intake.send(message)
+        except (InvalidMessage, Denied) as error:
+            self.outgoing.answer(render.error("bad_frame", f"not accepted: {error}", message.id))
         except ActorError as error:
             self.outgoing.answer(_not_accepted(message.id, error))
         else:

@@ -12,6 +12,7 @@ from pegasus.gateway.control import Methods
 from pegasus.gateway.frames import Hello
 from pegasus.gateway.replies import Replies
 from pegasus.gateway.routes import Routes
+from pegasus.intake import Intake
 from pegasus.messages import Address, OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.protocol import GOING_AWAY
@@ -30,6 +31,7 @@ class Hub:
         self.config = config
         self.journal = journal
         self.methods = methods
+        self.intake = Intake(journal, config.access, config.owners)
         self.routes: Routes[Connection] = Routes()
         self._connections: dict[Connection, None] = {}
         self._all_gone = trio.Event()

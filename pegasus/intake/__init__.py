@@ -1,32 +1,39 @@
-"""The one way in."""
+"""The one way in: every message that somebody sends to the agent passes here, and then waits in the journal's inbox.
 
-from pegasus.intake.commands import CONTROL_COMMANDS, command_of
-from pegasus.intake.priority import TASKS, is_owner
-from pegasus.intake.submission import (
-    JOURNAL_TIMEOUT,
-    NAME_RULE,
-    Access,
-    hand_in,
-    is_name,
-    permits,
-    report_undelivered,
-    submit,
-)
-from pegasus.intake.undelivered import INTERNAL_ID_PREFIX, UNDELIVERED_REPLY
+The gateway calls `Intake.send` for each message frame, an adapter of a service calls `Intake.submit`; scheduled jobs and
+HTTP requests will do the same. The package decides, in this order:
+
+1. Are all names usable (`check_message`)? Ids and channel names are echoed in frames, shown to the model and stored.
+2. May this sender talk to the agent (`Access`, from `channels.<type>.allow_from`)?
+3. Which lane: is the text a command that must not wait behind other messages (`command_of`, `lane_of`)?
+4. Which priority: does the owner write, or somebody else (`Priority`)?
+
+It stands above `storage`, to which it hands the message, and below `main_agent`, which shares the list of commands and the
+priorities for the queue items that it makes itself.
+"""
+
+from pegasus.intake.access import Access, Denied, Priority, is_owner, priority_of
+from pegasus.intake.checks import NAME_RULE, InvalidMessage, check_message, is_name
+from pegasus.intake.commands import CONTROL_COMMANDS, command_of, lane_of
+from pegasus.intake.submission import JOURNAL_TIMEOUT, Intake
+from pegasus.intake.undelivered import INTERNAL_ID_PREFIX, UNDELIVERED_REPLY, report_undelivered
 
 __all__ = [
     "CONTROL_COMMANDS",
     "INTERNAL_ID_PREFIX",
     "JOURNAL_TIMEOUT",
     "NAME_RULE",
-    "TASKS",
     "UNDELIVERED_REPLY",
     "Access",
+    "Denied",
+    "Intake",
+    "InvalidMessage",
+    "Priority",
+    "check_message",
     "command_of",
-    "hand_in",
     "is_name",
     "is_owner",
-    "permits",
+    "lane_of",
+    "priority_of",
     "report_undelivered",
-    "submit",
 ]

@@ -1,98 +1,71 @@
-"""The one way in: every adapter hands what it hears to `submit`, and tells its sender what came of it."""
+"""`Intake`: checks a message, decides its lane and priority, and hands it to the journal.
+
+There are two calls because of what senders need. `submit` waits until the message is on disk, which is right for an adapter
+that handles one message at a time. `send` returns as soon as the message is in the journal's mailbox, with the answer still
+to come: a client of the gateway may then have many messages under way, which share one sync of the disk. The order in which
+`send` is called is the order in the queue.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+
+import attrs
 
 from actors import Answer, Ref
-from pegasus.intake.commands import CONTROL_COMMANDS, command_of
-from pegasus.intake.priority import TASKS, rank_of
-from pegasus.intake.undelivered import undelivered
-from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
-from pegasus.storage import Accept, Accepted, Acknowledge, JournalMessage, Overloaded
+from pegasus.intake.access import Access, priority_of
+from pegasus.intake.checks import check_message
+from pegasus.intake.commands import lane_of
+from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.storage import Accept, Accepted, JournalMessage, Overloaded
 
-NAME_LENGTH = 256
-"""Characters an id, channel type, channelId, userId or replyTo may have."""
-NAME_RULE = f"a string of 1 to {NAME_LENGTH} characters without control characters"
 JOURNAL_TIMEOUT = 30.0
-"""Seconds; a disk that takes longer for one append is as good as gone."""
-
-_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-
-Access = Mapping[str, Collection[str]]
-"""By channel type: the userIds and channelIds that may talk to the agent (`allow_from`). Empty or absent: everybody."""
+"""Seconds to wait for the journal. A disk that takes longer for one append cannot be relied on."""
 
 
-class InvalidMessage(ValueError):
-    """A field of the message is not what interfaces section 4 allows."""
+@attrs.frozen(eq=False)
+class Intake:
+    """The one way in; made once by the daemon and given to the gateway and to every adapter.
 
+    Example::
 
-class Denied(Exception):
-    """The sender is not in `allow_from` of this channel type."""
-
-
-def is_name(value: str) -> bool:
-    """Whether the value may be an id or a part of a channel: short, not empty, no control characters, real Unicode."""
-    return 0 < len(value) <= NAME_LENGTH and _FORBIDDEN.search(value) is None
-
-
-def lane(text: str) -> str:
-    """The queue a text waits in: "control" for the commands that must pass a busy agent, else "main"."""
-    return "control" if command_of(text) in CONTROL_COMMANDS else "main"
-
-
-def permits(access: Access, channel: ChannelInfo) -> bool:
-    """Whether `allow_from` of this channel's type names its user or its space, or nobody at all."""
-    allowed = access.get(channel.type)
-    return not allowed or channel.user_id in allowed or channel.channel_id in allowed
-
-
-def check(message: InboundMessage) -> None:
-    """Raise InvalidMessage if an id or a part of the channel cannot be stored and answered."""
-    channel = message.channel
-    named = {"id": message.id, "type": channel.type, "channelId": channel.channel_id}
-    optional = {"userId": channel.user_id, "replyTo": channel.reply_to}
-    for field, value in (named | {k: v for k, v in optional.items() if v is not None}).items():
-        if not is_name(value or ""):
-            raise InvalidMessage(f"{field}: found {value!r:.80}, allowed: {NAME_RULE}")
-
-
-async def hand_in(
-    journal: Ref[JournalMessage], message: InboundMessage, owners: Collection[str] = ()
-) -> Answer[Accepted | Overloaded]:
-    """Put the message into the journal's mailbox and return at once; the answer comes when it is on disk.
-
-    For adapters that keep several messages under way, so that they share one fsync. Checks nothing. owners: `agent.owners`.
+        intake = Intake(journal, Access({"sms": ["+8613800138000"]}), owners=("sms:+8613800138000",))
+        answer = await intake.submit(InboundMessage("hello", ChannelInfo("sms", "+8613800138000"), id="sms-1"))
+        if isinstance(answer, Overloaded):
+            ...  # not taken; the sender is to try again later
     """
-    return await journal.request(Accept, message, lane(message.text), rank_of(message.channel, owners))
 
+    journal: Ref[JournalMessage]
+    """The actor that writes the inbox."""
+    access: Access = attrs.field(factory=Access)
+    """Who may write; open to everybody by default."""
+    owners: Collection[str] = ()
+    """The entries of `agent.owners`: senders whose messages go first."""
 
-async def report_undelivered(journal: Ref[JournalMessage], message: OutboundMessage, why: str) -> None:
-    """Tell the agent that nobody will ever get this reply, for an adapter whose service refuses it for good (trap T19).
+    def check_access(self, channel: ChannelInfo) -> None:
+        """Raise Denied unless this channel may write: for a client that connects, before it has sent a message."""
+        self.access.check(channel)
 
-    It becomes a queue item, once; the reply is then acknowledged, so that it is not tried again. why: one line for the model.
-    Raises StorageError, ActorError: it may be reported again.
-    """
-    if isinstance(await journal.ask(Accept, undelivered(message, why), "main", TASKS), Accepted):
-        await journal.tell(Acknowledge(message.channel.address, message.seq))
+    async def send(self, message: InboundMessage) -> Answer[Accepted | Overloaded]:
+        """Put the message into the journal's mailbox, and return the answer to wait for.
 
+        The answer is Accepted once the message is on disk. It raises StorageError if the disk refused, and ActorError if the
+        journal has gone or does not answer in time.
 
-async def submit(
-    journal: Ref[JournalMessage],
-    message: InboundMessage,
-    *,
-    access: Access | None = None,
-    owners: Collection[str] = (),
-    timeout: float = JOURNAL_TIMEOUT,
-) -> Accepted | Overloaded:
-    """Give the agent a message; when this returns Accepted, it is on disk and will be answered, come what may.
+        Raises InvalidMessage, Denied, and ActorError if the mailbox cannot be reached. Waits while the mailbox is full.
+        Cancelled in this wait, nothing was sent; afterwards the message is on its way whether the answer is waited for or not.
+        """
+        check_message(message)
+        self.access.check(message.channel)
+        priority = priority_of(message.channel, self.owners)
+        return await self.journal.request(Accept, message, lane_of(message.text), priority)
 
-    owners: whose messages go first (`agent.owners`). timeout: seconds.
-    Raises InvalidMessage, Denied, StorageError (the disk refused), ActorError (no answer in time).
-    Cancelled, the message may or may not be accepted: the same id may be submitted again.
-    """
-    check(message)
-    if access is not None and not permits(access, message.channel):
-        raise Denied(f"{message.channel.user_id or message.channel.address} may not talk to the agent here")
-    return await (await hand_in(journal, message, owners)).get(timeout)
+    async def submit(self, message: InboundMessage, timeout: float = JOURNAL_TIMEOUT) -> Accepted | Overloaded:
+        """Give the agent a message. When this returns Accepted, the message is on disk and will be answered, come what may.
+
+        The same id on the same address is taken once, so it may be submitted again whenever the outcome is not known.
+        timeout: seconds. Raises InvalidMessage, Denied, StorageError (the disk refused), ActorError (no answer in time).
+        Cancelled, the message may or may not be accepted.
+        """
+        answer = await self.send(message)
+        return await answer.get(timeout)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from actors import Answer, Inbox, Ref
-from pegasus.intake import INTERNAL_ID_PREFIX, TASKS
+from pegasus.intake import INTERNAL_ID_PREFIX, Priority
 from pegasus.main_agent.notices import TYPE
 from pegasus.messages import ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
@@ -44,11 +44,11 @@ async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessag
             while len(messages) < NOTIFICATION_BATCH:
                 messages.append(inbox.receive_nowait())
         items = [item_of(message.notification) for message in messages]
-        answers = [await journal.request(Accept, item, "main", TASKS) for item in items]
+        answers = [await journal.request(Accept, item, "main", Priority.TASK) for item in items]
         for told, item, answer in zip(messages, items, answers, strict=True):
             while not await _is_accepted(answer):
                 await trio.sleep(RETRY)
-                answer = await journal.request(Accept, item, "main", TASKS)
+                answer = await journal.request(Accept, item, "main", Priority.TASK)
             told.reply.send(None)
 
 

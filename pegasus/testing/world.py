@@ -23,7 +23,7 @@ from pegasus.app.commons import RETRY
 from pegasus.app.parts import Parts, Workshop
 from pegasus.app.tree import ROOT, Grown, grow, open_channels
 from pegasus.identity import BUILT_IN
-from pegasus.intake import submit
+from pegasus.intake import Intake
 from pegasus.main_agent import AgentStatus, EndedWork, GetStatus, Stop
 from pegasus.memory import Memory
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
@@ -69,7 +69,7 @@ class World:
         """Hand in a message as an adapter does; returns when it is accepted."""
         if message_id is None:
             message_id = f"m-{next(self._ids)}-{trio.current_time():.6f}"
-        return await submit(self.journal, InboundMessage(text, channel, message_id))
+        return await Intake(self.journal).submit(InboundMessage(text, channel, message_id))
 
     async def next_reply(self, channel_type: str = "cli") -> OutboundMessage:
         """The next reply that the fake channel of this type is given."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 import trio
 
 from actors import ActorError
-from pegasus.intake.submission import submit
+from pegasus.intake import Intake
 from pegasus.storage.messages import Accepted, StorageError, Waiting
 from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
 
@@ -71,7 +71,7 @@ class Worlds:
             while self.world is None:
                 await self._news.wait()
             with suppress(ActorError, StorageError):
-                result = await submit(self.world.journal, message, owners=self._owners)
+                result = await Intake(self.world.journal, owners=self._owners).submit(message)
                 if isinstance(result, Accepted):
                     break
             await trio.sleep(self._retry)

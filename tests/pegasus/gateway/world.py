@@ -9,6 +9,7 @@ from trio_websocket import ConnectionClosed, open_websocket_url
 from actors import Child, Mailbox, open_supervisor
 from pegasus.channels import CatchUp, DeliverReply
 from pegasus.gateway import GatewayConfig, open_listeners, run_gateway
+from pegasus.intake import Access
 from pegasus.messages import Address, ChannelInfo, OutboundMessage, Typing
 from pegasus.storage.messages import (
     Accept,
@@ -228,6 +229,7 @@ async def echo(caller, params):
 async def world(*, methods=None, journal=None, mailbox=None, **config):
     journal = journal or FakeJournal()
     listeners = await open_listeners("127.0.0.1", 0)
+    config["access"] = Access(config.get("access", {}))
     settings = GatewayConfig(**{"token": TOKEN, "agent": "Peggy", **config})
     table = {"echo": echo} if methods is None else methods
     try:

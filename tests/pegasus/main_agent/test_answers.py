@@ -6,7 +6,7 @@ import zlib
 import pytest
 import trio
 
-from pegasus.intake.submission import submit
+from pegasus.intake import Intake
 from pegasus.messages import InboundMessage, Media
 from pegasus.models.base import ModelError
 from pegasus.settings import AgentSettings, ModelSettings, SessionSettings, Settings
@@ -32,7 +32,7 @@ def media(name, mime, data):
 
 
 async def send(world, text, *attached, message_id="m1"):
-    await submit(world.journal, InboundMessage(text, CLI, message_id, media=attached))
+    await Intake(world.journal).submit(InboundMessage(text, CLI, message_id, media=attached))
 
 
 # ------------------------------------------------------------------ how answers end

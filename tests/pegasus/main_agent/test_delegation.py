@@ -9,7 +9,7 @@ import trio
 
 from actors import Child
 from pegasus.events import EventType, GetBusStatus, Subscribe
-from pegasus.intake.submission import InvalidMessage
+from pegasus.intake import InvalidMessage
 from pegasus.main_agent.delegation import delegation_tools
 from pegasus.models.base import ToolSpec
 from pegasus.tasks import TaskState, task_tools, wait_until_running

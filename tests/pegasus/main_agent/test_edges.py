@@ -5,7 +5,7 @@ import pytest
 import trio
 
 from pegasus.app.parts import Workshop
-from pegasus.intake.submission import submit
+from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.settings import AgentSettings, ModelSettings, Settings, ToolSettings
 from pegasus.testing.memory_disk import MemoryDisk
@@ -148,7 +148,7 @@ async def test_after_a_crash_the_message_at_hand_comes_first_whoever_wrote_since
         with trio.CancelScope() as scope:
             await world.say("first", ANN)
             await trio.sleep(1)
-            await submit(world.journal, InboundMessage("mine", CLI, "m2"), owners=["cli"])
+            await Intake(world.journal, owners=["cli"]).submit(InboundMessage("mine", CLI, "m2"))
             await kill(world)
             scope.cancel()
     order = []

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from actors import Child, Mailbox, open_supervisor
-from pegasus.intake.submission import submit
+from pegasus.intake import Intake
 from pegasus.main_agent import AgentServices, AgentToolset, main_agent
 from pegasus.main_agent.compaction import CompactionLimits, Compactor
 from pegasus.messages import ChannelInfo, InboundMessage
@@ -60,7 +60,7 @@ async def talk(disk, model, first, last, *, count, size=300):
         ref = root.ref("journal")
         await root.start_child(Child("agent", main_agent, ref, mind))
         for n in range(first, last):
-            await submit(ref, InboundMessage(f"message {n} " + "x" * size, CLI, f"m{n}"))
+            await Intake(ref).submit(InboundMessage(f"message {n} " + "x" * size, CLI, f"m{n}"))
             while await ref.ask(Waiting):  # noqa: ASYNC110 virtual time
                 await trio.sleep(0.1)
         assert await ref.ask(LastSeq, CLI.address) == last

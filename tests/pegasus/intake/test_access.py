@@ -1,24 +1,42 @@
-"""Who goes first: the owner, other people, what tasks say, schedules."""
+"""Who may write, and whose messages go first: the owner, other people, tasks, schedules."""
 
 from __future__ import annotations
 
+import attrs
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, open_supervisor
-from pegasus.intake.priority import OWNER, PEOPLE, SCHEDULES, TASKS, is_owner, rank_of
+from pegasus.intake import Access, Denied, Priority, is_owner, priority_of
 from pegasus.main_agent import forward_notifications
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
-from pegasus.storage.messages import Accept, Accepted
+from pegasus.storage import Accept, Accepted
 from pegasus.tasks import Notification, Notify
 
 CLI = ChannelInfo("cli", "main")
 ANN = ChannelInfo("telegram", "chat-7", "u1")
 
 
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [([], True), (["u1"], True), (["chat-7"], True), (["u2"], False), (["telegram"], False)],
+)
+def test_allow_from_names_users_or_spaces_and_empty_is_everybody(allowed, expected):
+    assert Access({"telegram": allowed}).permits(ANN) is expected
+
+
+def test_another_channels_list_does_not_count():
+    assert Access({"slack": ["u2"]}).permits(ANN)
+
+
+def test_the_setting_that_refuses_a_sender_is_named():
+    with pytest.raises(Denied, match=r"channels\.telegram\.allow_from"):
+        Access({"telegram": ["u2"]}).check(ANN)
+
+
 def test_the_owner_goes_first_and_schedules_last():
-    assert OWNER < PEOPLE < TASKS < SCHEDULES
+    assert Priority.OWNER < Priority.PERSON < Priority.TASK < Priority.SCHEDULE
 
 
 @pytest.mark.parametrize(
@@ -53,10 +71,10 @@ def test_an_id_with_a_colon_can_be_named():
 
 def test_without_a_setting_the_terminal_is_the_owners():
     owners = Settings().agent.owners
-    assert (rank_of(CLI, owners), rank_of(ANN, owners)) == (OWNER, PEOPLE)
+    assert (priority_of(CLI, owners), priority_of(ANN, owners)) == (Priority.OWNER, Priority.PERSON)
 
 
-async def test_what_a_task_says_has_the_rank_of_tasks():
+async def test_a_report_of_a_task_has_the_priority_of_tasks():
     accepted = []
 
     async def journal(inbox):
@@ -70,4 +88,4 @@ async def test_what_a_task_says_has_the_rank_of_tasks():
         await wait_all_tasks_blocked()
     [asked] = accepted
     assert isinstance(asked, Accept)
-    assert (asked.lane, asked.rank) == ("main", TASKS)
+    assert attrs.astuple(asked, recurse=False)[2:] == ("main", Priority.TASK)
