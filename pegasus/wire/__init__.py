@@ -12,7 +12,7 @@ No other package calls the `json` module, so that there is one answer to the que
 surrogates, NaN and endless nesting.
 """
 
-from pegasus.wire.converter import DEEPEST, WireError, camel, from_wire, kind, to_wire
+from pegasus.wire.converter import DEEPEST, WireError, camel, describe, from_wire, kind, to_wire
 from pegasus.wire.lines import BadLine, Line, ReadLines, encode_line, number_of, read_lines, scan_lines, text_of
 from pegasus.wire.text import decode_json, decode_object, encode_json
 
@@ -25,6 +25,7 @@ __all__ = [
     "camel",
     "decode_json",
     "decode_object",
+    "describe",
     "encode_json",
     "encode_line",
     "from_wire",

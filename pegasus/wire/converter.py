@@ -64,6 +64,21 @@ def kind(value: object) -> str:
     return "an object" if isinstance(value, Mapping) else names.get(type(value), type(value).__name__)
 
 
+def describe(value: object) -> str:
+    """Return a parsed JSON value as an error message shows it: plain ASCII, never more than some 60 characters.
+
+    Lists and objects are named, not shown. Texts of any size and content may be passed.
+    """
+    if isinstance(value, (Mapping, list)) or value is None:
+        return kind(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return ascii(value) if len(value) <= 40 else f"{value[:40]!a}… ({len(value)} characters)"
+    text = repr(value)
+    return f"the number {text[:40]}{'…' if len(text) > 40 else ''}"
+
+
 # ------------------------------------------------------------------ the converter
 
 
@@ -105,7 +120,7 @@ _SCALARS: tuple[tuple[type, tuple[type, ...], str], ...] = (
 def _scalar(cls: type, allowed: tuple[type, ...], words: str) -> _Structure:
     def structure(value: object, _: object) -> object:
         if type(value) not in allowed:
-            raise _Misfit(f"expected {words}, found {kind(value)}")
+            raise _Misfit(f"found {describe(value)}, allowed: {words}")
         return value
 
     return structure
@@ -117,7 +132,7 @@ def _class_structure(cls: type[Any], converter: Converter) -> _Structure:
 
     def structure(value: object, _: object) -> object:
         if not isinstance(value, dict):
-            raise _Misfit(f"expected an object, found {kind(value)}")
+            raise _Misfit(f"found {describe(value)}, allowed: an object")
         return fields(value, cls)
 
     return structure
@@ -146,7 +161,7 @@ def _tuple_structure(annotation: Any, converter: Converter) -> _Structure:
 
     def structure(value: object, _: object) -> object:
         if not isinstance(value, list):
-            raise _Misfit(f"expected a list, found {kind(value)}")
+            raise _Misfit(f"found {describe(value)}, allowed: a list")
         return items(value, annotation)
 
     return structure
@@ -158,7 +173,7 @@ def _is_json_object(annotation: Any) -> bool:
 
 def _json_object(value: object, _: object) -> object:
     if not isinstance(value, dict):
-        raise _Misfit(f"expected an object, found {kind(value)}")
+        raise _Misfit(f"found {describe(value)}, allowed: an object")
     if value:
         _check_json(value, DEEPEST)
     return value
@@ -172,7 +187,7 @@ def _check_json(value: object, levels: int) -> None:
         for item in value.values() if isinstance(value, dict) else value:
             _check_json(item, levels - 1)
     elif isinstance(value, float) and value - value != 0:
-        raise _Misfit("NaN and Infinity are not JSON")
+        raise _Misfit("found NaN, Infinity or a number too large for a float, allowed: finite numbers")
 
 
 # ------------------------------------------------------------------ where it went wrong
@@ -184,7 +199,7 @@ def _first_problem(error: Exception, path: str = "") -> tuple[str, str]:
         inner = error.exceptions[0]
         return _first_problem(inner, path + _step(inner, path))
     if isinstance(error, KeyError):
-        return path, "required field is missing"
+        return path, "missing; this field is required"
     return path, str(error)
 
 

@@ -73,34 +73,34 @@ def test_unknown_keys_are_ignored():
 
 def test_null_is_allowed_only_where_the_field_may_be_absent():
     assert from_wire({**CHANNEL, "userId": None}, ChannelInfo) == ChannelInfo("web", "c1")
-    with pytest.raises(WireError, match=r"^channelId: expected a string, found null$"):
+    with pytest.raises(WireError, match=r"^channelId: found null, allowed: a string$"):
         from_wire({"type": "web", "channelId": None}, ChannelInfo)
 
 
 @pytest.mark.parametrize(
     ("wire", "path", "problem"),
     [
-        ([], "", "expected an object, found a list"),
-        (None, "", "expected an object, found null"),
-        ("text", "", "expected an object, found a string"),
-        ({"id": "1", "channel": CHANNEL}, "text", "required field is missing"),
-        ({"text": 5, "id": "1", "channel": CHANNEL}, "text", "expected a string, found a number"),
-        ({"text": "", "id": "1", "channel": 5}, "channel", "expected an object, found a number"),
-        ({"text": "", "id": "1", "channel": {"type": "web"}}, "channel.channelId", "required field is missing"),
+        ([], "", "found a list, allowed: an object"),
+        (None, "", "found null, allowed: an object"),
+        ("text", "", "found 'text', allowed: an object"),
+        ({"id": "1", "channel": CHANNEL}, "text", "missing; this field is required"),
+        ({"text": 5, "id": "1", "channel": CHANNEL}, "text", "found the number 5, allowed: a string"),
+        ({"text": "", "id": "1", "channel": 5}, "channel", "found the number 5, allowed: an object"),
+        ({"text": "", "id": "1", "channel": {"type": "web"}}, "channel.channelId", "missing; this field is required"),
         (
             {"text": "", "id": "1", "channel": {**CHANNEL, "replyTo": []}},
             "channel.replyTo",
-            "expected a string, found a list",
+            "found a list, allowed: a string",
         ),
-        ({"text": "", "id": "1", "channel": CHANNEL, "metadata": []}, "metadata", "expected an object, found a list"),
+        ({"text": "", "id": "1", "channel": CHANNEL, "metadata": []}, "metadata", "found a list, allowed: an object"),
         (
             {"text": "", "id": "1", "channel": CHANNEL, "metadata": {"a": float("nan")}},
             "metadata",
-            "NaN and Infinity are not JSON",
+            "found NaN, Infinity or a number too large for a float, allowed: finite numbers",
         ),
-        ({"text": "", "id": "1", "channel": CHANNEL, "media": "abc"}, "media", "expected a list, found a string"),
-        ({"text": "", "id": "1", "channel": CHANNEL, "media": {}}, "media", "expected a list, found an object"),
-        ({"text": "", "id": "1", "channel": CHANNEL, "media": ["x"]}, "media[0]", "expected an object, found a string"),
+        ({"text": "", "id": "1", "channel": CHANNEL, "media": "abc"}, "media", "found 'abc', allowed: a list"),
+        ({"text": "", "id": "1", "channel": CHANNEL, "media": {}}, "media", "found an object, allowed: a list"),
+        ({"text": "", "id": "1", "channel": CHANNEL, "media": ["x"]}, "media[0]", "found 'x', allowed: an object"),
         (
             {
                 "text": "",
@@ -109,7 +109,7 @@ def test_null_is_allowed_only_where_the_field_may_be_absent():
                 "media": [{"name": "", "mime": "", "data": ""}, {"name": "", "mime": True, "data": ""}],
             },
             "media[1].mime",
-            "expected a string, found a boolean",
+            "found true, allowed: a string",
         ),
     ],
 )
