@@ -9,7 +9,7 @@ from benchmarks.floors import bare_idle
 from benchmarks.report import Result
 from benchmarks.workplace import Workplace
 
-MEMORY_LIMIT = 2.0
+MEMORY_LIMIT = 2.2
 CPU_LIMIT = 0.2
 """Per cent of a core."""
 

@@ -24,7 +24,12 @@ from benchmarks.talk import Talker, talker
 from benchmarks.wires import WIRES, Wire
 from benchmarks.workplace import Workplace
 
-MEDIAN_LIMIT, P99_LIMIT, CPU_LIMIT = 1.0, 4.0, 2.5
+MEDIAN_LIMIT, P99_LIMIT = 1.0, 4.0
+"""Of a turn less C, against 3 W + 10 F."""
+CPU_LIMIT = 4.0
+"""Of a turn's CPU at up to 300 messages, against that of the minimal program."""
+GROWTH_LIMIT = 1.5
+"""Of a turn's CPU beyond the minimal program's at 2,000 messages, against the same at 300: a turn stays flat with history."""
 PAUSE = 0.02  # seconds; together they are longer than what a turn leaves to be written later waits
 WARM = 3  # turns before a round is measured
 
@@ -67,9 +72,14 @@ def measure(place: Workplace) -> Iterator[Result]:
     )
     with provider(place.log) as server:
         for wire in WIRES.values():
+            beyond: dict[int, list[float]] = {}
             for plan in plans:
                 samples = trio.run(_sample, place, server, wire, plan)
-                yield from _results(samples, f"{wire.name}, {plan.messages} messages")
+                limit = CPU_LIMIT if plan.messages <= 300 else None
+                yield from _results(samples, f"{wire.name}, {plan.messages} messages", limit)
+                beyond[plan.messages] = [a - b for a, b in zip(samples.cpu, samples.minimal_cpu, strict=True)]
+            name = f"growth of a turn's CPU from 300 to 2,000 messages, {wire.name}"
+            yield compared(name, beyond[2000], beyond[300], "at 300", GROWTH_LIMIT)
 
 
 # ------------------------------------------------------------------ sampling
@@ -154,9 +164,9 @@ async def _stage(place: Workplace, server: Provider, wire: Wire, plan: Plan) -> 
 # ------------------------------------------------------------------ results
 
 
-def _results(samples: Samples, name: str) -> Iterator[Result]:
+def _results(samples: Samples, name: str, cpu_limit: float | None) -> Iterator[Result]:
     detail = {kind: _milliseconds(values) for kind, values in attrs.asdict(samples).items()}
-    floor = 2 * median(samples.echo) + 4 * median(samples.append)
+    floor = 3 * median(samples.echo) + 10 * median(samples.append)
     for who, seconds, limits in (
         ("turn", samples.turn, (MEDIAN_LIMIT, P99_LIMIT)),
         ("minimal", samples.minimal, (None, None)),
@@ -167,25 +177,25 @@ def _results(samples: Samples, name: str) -> Iterator[Result]:
                 f"{who} less C, {what}, {name}",
                 (summary(seconds) - median(samples.call)) * 1e3,
                 floor * 1e3,
-                "2 W + 4 F",
+                "3 W + 10 F",
                 "ms",
                 summary(times),
                 limit,
                 spread(times) if what == "median" else None,
                 detail if limit == MEDIAN_LIMIT else {},
             )
-    yield compared(f"CPU of a turn, {name}", samples.cpu, samples.minimal_cpu, "minimal", CPU_LIMIT)
+    yield compared(f"CPU of a turn, {name}", samples.cpu, samples.minimal_cpu, "minimal", cpu_limit)
 
 
 def _times_floor(samples: Samples, seconds: Sequence[float]) -> list[float]:
-    """Each turn less C over 2 W + 4 F, with C, W and F as they were in its round."""
+    """Each turn less C over 3 W + 10 F, with C, W and F as they were in its round."""
     size = len(seconds) // len(samples.cpu)
     times: list[float] = []
     for start in range(0, len(seconds), size):
         call, echo, append = (
             median(values[start : start + size]) for values in (samples.call, samples.echo, samples.append)
         )
-        times += [(turn - call) / (2 * echo + 4 * append) for turn in seconds[start : start + size]]
+        times += [(turn - call) / (3 * echo + 10 * append) for turn in seconds[start : start + size]]
     return times
 
 
