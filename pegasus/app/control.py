@@ -1,48 +1,78 @@
-"""The control plane behind the command line: what a program may ask the running daemon (interfaces section 3)."""
+"""The control plane behind the command line: what a program may ask the running daemon.
+
+A client sends a `call` frame with a method's name; `ControlPlane.methods` is the table that the gateway looks it up in.
+This file has the methods about the daemon as a whole; those about tasks, memory and the persona are in `control_methods`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 import attrs
 import trio
 
-from actors import ActorError, ActorInfo
+from actors import ActorError, ActorInfo, Ref, Supervisor
 from pegasus import __version__
-from pegasus.app.commons import AGENT
-from pegasus.app.tree import Grown
+from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
+from pegasus.app.economy import Economy
 from pegasus.gateway import Caller, Method, Params
-from pegasus.main_agent import EndedWork, GetStatus, Stop
+from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop
 from pegasus.messages import Json
-from pegasus.storage import Waiting
+from pegasus.models import BreakerStatus
+from pegasus.storage import JournalMessage, Waiting
+from pegasus.tasks import ListTasks
 
-if TYPE_CHECKING:
-    from actors import Ref
-    from pegasus.app.economy import Economy
-    from pegasus.models import BreakerStatus
-    from pegasus.tasks import AgentMessage
-
-ANSWER = 5.0
-"""Seconds an actor may take to say how it is."""
+ANSWER_TIMEOUT = 5.0
+"""Seconds an actor may take to report its state."""
 
 
 @attrs.frozen(eq=False)
-class Control:
-    """status, tree and stop. started_at: wall clock, ms. economy, breakers: what models use, and which of them fail."""
+class ControlPlane:
+    """The methods `status`, `tree` and `stop`, and the table of all methods."""
 
-    grown: Grown
+    root: Supervisor
+    journal: Ref[JournalMessage]
+    main_agent: Ref[MainAgentMessage]
     agent_name: str
+    """The name of the persona."""
     started_at: int
+    """Wall clock of the start, in ms since the epoch."""
     clock: Callable[[], int]
+    """Wall clock, in ms since the epoch."""
     economy: Economy
     breakers: Callable[[], Mapping[str, BreakerStatus]]
+    """Returns the models whose circuit breaker is not closed."""
+
+    tasks: TaskMethods
+    memory: MemoryMethods
+    persona: PersonaMethods
+
+    def methods(self) -> dict[str, Method]:
+        """Return all methods by the names that they have on the wire."""
+        return {
+            "status": self.status,
+            "tree": self.tree,
+            "stop": self.stop,
+            "tasks.list": self.tasks.list,
+            "tasks.show": self.tasks.show,
+            "tasks.replay": self.tasks.replay,
+            "tasks.cancel": self.tasks.cancel,
+            "tasks.resume": self.tasks.resume,
+            "memory.list": self.memory.list,
+            "memory.show": self.memory.show,
+            "memory.log": self.memory.log,
+            "memory.undo": self.memory.undo,
+            "memory.search": self.memory.search,
+            "persona.list": self.persona.list,
+            "persona.accept": self.persona.accept,
+            "persona.reject": self.persona.reject,
+        }
 
     async def status(self, caller: Caller, params: Params) -> Json:
-        """What the daemon is doing."""
-        agent = await self.grown.main_agent.ask(GetStatus, timeout=ANSWER)
-        waiting = await self.grown.journal.ask(Waiting, timeout=ANSWER)
+        """Return what the daemon is doing."""
+        agent = await self.main_agent.ask(GetStatus, timeout=ANSWER_TIMEOUT)
+        waiting = await self.journal.ask(Waiting, timeout=ANSWER_TIMEOUT)
         thinking: Json = None
         if agent.thinking_about is not None:
             thinking = {"about": agent.thinking_about, "seconds": round(agent.thinking_for, 1)}
@@ -54,48 +84,19 @@ class Control:
             "model": agent.model,
             "thinking": thinking,
             "waiting": waiting,
-            "tasks": await self._tasks(),
+            "tasks": await self._count_tasks(),
             "handled": agent.turns,
             "sessionEntries": agent.entries,
             "usage": await self.economy.today(),
-            "failingModels": [_failing(spec, status) for spec, status in self.breakers().items()],
+            "failingModels": [_breaker_json(model, status) for model, status in self.breakers().items()],
         }
 
-    def methods(self) -> dict[str, Method]:
-        """By their names on the wire; what those of other rooms need is imported at the first call."""
-        rooms: Mapping[str, tuple[Callable[[], object], Sequence[str]]] = {
-            "tasks": (self._about_tasks, ("list", "show", "replay", "cancel", "resume")),
-            "memory": (self._about_memory, ("list", "show", "log", "undo", "search")),
-            "persona": (self._about_persona, ("list", "accept", "reject")),
-        }
-        about = {f"{room}.{name}": _method(make, name) for room, (make, names) in rooms.items() for name in names}
-        return {"status": self.status, "tree": self.tree, "stop": self.stop, **about}
-
-    def _about_tasks(self) -> object:
-        from pegasus.app.task_control import TaskControl
-
-        return TaskControl(self.grown.root.ref(AGENT))
-
-    def _about_memory(self) -> object:
-        from pegasus.app.memory_control import MemoryControl
-
-        return MemoryControl(self.grown.memory())
-
-    def _about_persona(self) -> object:
-        from pegasus.app.persona_control import PersonaControl
-
-        parts = self.grown.parts
-        return PersonaControl(self.grown.evolution(), parts.persona, parts.settings.agent.owners)
-
-    async def _tasks(self) -> Json:
-        """How many tasks are in which state; null while the task system does not run, or does not answer."""
-        agent: Ref[AgentMessage] = self.grown.root.ref(AGENT)
-        if not agent.alive:
+    async def _count_tasks(self) -> Json:
+        """Return how many tasks are in which state; null while the task system is down or does not answer in time."""
+        if not self.tasks.agent.alive:
             return None
-        from pegasus.tasks import ListTasks
-
         try:
-            tasks = await agent.ask(ListTasks, timeout=ANSWER)
+            tasks = await self.tasks.agent.ask(ListTasks, timeout=ANSWER_TIMEOUT)
         except ActorError:
             return None
         states = Counter(task.state.value for task in tasks)
@@ -106,29 +107,19 @@ class Control:
         }
 
     async def tree(self, caller: Caller, params: Params) -> Json:
-        """The live supervision tree."""
+        """Return the live supervision tree."""
         await trio.lowlevel.checkpoint()
-        return _node(self.grown.root.tree())
+        return actor_json(self.root.tree())
 
     async def stop(self, caller: Caller, params: Params) -> Json:
-        """What /stop does; answers with what was ended, once it has ended."""
-        ended = await self.grown.main_agent.ask(Stop, f"a control call ({caller.type})")
-        return {"ended": [_ended(one) for one in ended]}
+        """Do what /stop does, for all channels; return what was ended once it has ended."""
+        ended = await self.main_agent.ask(Stop, f"a control call ({caller.type})")
+        return {"ended": [_ended_json(work) for work in ended]}
 
 
-def _method(make: Callable[[], object], name: str) -> Method:
-    """This method of what `make` gives, which is called for each call."""
-
-    async def call(caller: Caller, params: Params) -> Json:
-        method: Method = getattr(make(), name)
-        return await method(caller, params)
-
-    return call
-
-
-def _failing(spec: str, status: BreakerStatus) -> Json:
+def _breaker_json(model: str, status: BreakerStatus) -> Json:
     return {
-        "model": spec,
+        "model": model,
         "breaker": status.state,
         "failures": status.failures,
         "retryIn": round(status.seconds, 1),
@@ -136,11 +127,11 @@ def _failing(spec: str, status: BreakerStatus) -> Json:
     }
 
 
-def _ended(one: EndedWork) -> Json:
-    return {"kind": one.kind, "what": one.what, "seconds": round(one.seconds, 2)}
+def _ended_json(work: EndedWork) -> Json:
+    return {"kind": work.kind, "what": work.what, "seconds": round(work.seconds, 2)}
 
 
-_CAMEL = {
+_WIRE_NAMES = {
     "high_water": "highWater",
     "message_age": "messageAge",
     "shutdown_budget": "shutdownBudget",
@@ -148,13 +139,14 @@ _CAMEL = {
 }
 
 
-def _node(info: ActorInfo) -> Json:
+def actor_json(info: ActorInfo) -> Json:
+    """Return an actor and all below it as JSON. Fields without a value are left out; times are in seconds."""
     fields = attrs.asdict(info, recurse=False)
     node: dict[str, Json] = {
-        _CAMEL.get(key, key): round(value, 3) if isinstance(value, float) else value
+        _WIRE_NAMES.get(key, key): round(value, 3) if isinstance(value, float) else value
         for key, value in fields.items()
         if key != "children" and value is not None
     }
     if info.children:
-        node["children"] = [_node(child) for child in info.children]
+        node["children"] = [actor_json(child) for child in info.children]
     return node

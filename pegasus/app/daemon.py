@@ -13,8 +13,9 @@ import attrs
 import trio
 
 from actors import ActorDied, Child, GaveUp, Inbox, Strategy, Supervisor, open_supervisor
-from pegasus.app.commons import RETRY
-from pegasus.app.control import Control
+from pegasus.app.commons import AGENT, RETRY
+from pegasus.app.control import ControlPlane
+from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
 from pegasus.app.economy import Economy
 from pegasus.app.events import log_events
 from pegasus.app.parts import Parts, Workshop
@@ -152,7 +153,19 @@ async def _daemon(world: _World) -> int:
                 watch.start_soon(_kill_when_late, signals, root)
                 nursery.start_soon(log_events, root)
                 grown = await grow(root, parts)
-                control = Control(grown, world.persona.name, now(), now, economy, reloader.failing)
+                control = ControlPlane(
+                    root=root,
+                    journal=grown.journal,
+                    main_agent=grown.main_agent,
+                    agent_name=world.persona.name,
+                    started_at=now(),
+                    clock=now,
+                    economy=economy,
+                    breakers=reloader.failing,
+                    tasks=TaskMethods(root.ref(AGENT)),
+                    memory=MemoryMethods(grown.memory()),
+                    persona=PersonaMethods(grown.evolution(), world.persona, settings.agent.owners),
+                )
                 reloader.journal = grown.journal
                 methods = {**control.methods(), "config.reload": reloader.call, "usage": economy.call}
                 door = Child("gateway", run_gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from actors import Child, Intensity, Restart, open_supervisor, supervisor
-from pegasus.app.control import Control
+from pegasus.app.control import ControlPlane
+from pegasus.app.control_methods import TaskMethods
 from pegasus.gateway import Caller
 from pegasus.main_agent import AgentStatus
 
@@ -48,8 +49,19 @@ async def controlled(tasks):
     agent = Child("agent", tasks, restart=Restart.TEMPORARY)
     children = [Child("tasks", supervisor([agent])), Child("main", main_agent), Child("journal", journal)]
     async with open_supervisor(children, intensity=Intensity(1, 60.0)) as root:
-        grown = SimpleNamespace(root=root, main_agent=root.ref("main"), journal=root.ref("journal"))
-        yield Control(grown, "Ada", 0, lambda: 1000, SimpleNamespace(today=no_usage), dict)
+        yield ControlPlane(
+            root=root,
+            journal=root.ref("journal"),
+            main_agent=root.ref("main"),
+            agent_name="Ada",
+            started_at=0,
+            clock=lambda: 1000,
+            economy=SimpleNamespace(today=no_usage),
+            breakers=dict,
+            tasks=TaskMethods(root.ref("tasks/agent")),
+            memory=None,
+            persona=None,
+        )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import trio
 
-from pegasus.app.memory_control import MemoryControl
+from pegasus.app.control_methods import MemoryMethods
 from pegasus.cli.memory import found_text, list_text, log_text, run_list, run_log, run_search, run_show, run_undo
 from pegasus.cli.rows import fitted
 from pegasus.gateway import BadParams, Caller
@@ -140,7 +140,7 @@ async def control(user):
     data = Home(user / ".pegasus").data
     async with open_memory(data) as memory:
         await memory.write("facts/user.md", "# User\n", TASK)
-        yield MemoryControl(memory_in(data, memory._keeper._journal, lambda: 5))
+        yield MemoryMethods(memory_in(data, memory._keeper._journal, lambda: 5))
 
 
 CALLER = Caller("web", "c1", "u1")

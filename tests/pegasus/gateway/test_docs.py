@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.app.control import Control
+from pegasus.app.control import ControlPlane
+from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
 from pegasus.channels import run_switchboard
 from pegasus.gateway.frames import Hello, read_frame, read_hello
 from pegasus.intake.commands import CONTROL_COMMANDS
@@ -93,7 +94,9 @@ def test_every_method_is_named():
     for name in re.findall(r"`([a-z.]+)`", text):
         group = name.partition(".")[0] if not name.startswith(".") else group
         named.add(f"{group}{name}" if name.startswith(".") else name)
-    methods = Control(None, "x", 0, lambda: 0, None, None).methods()
+    methods = ControlPlane(
+        *[None] * 8, TaskMethods(None), MemoryMethods(None), PersonaMethods(None, None, ())
+    ).methods()
     assert named == {*methods, "config.reload", "usage"}
 
 

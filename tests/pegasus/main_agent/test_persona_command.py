@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from actors import Child, open_supervisor
-from pegasus.app.persona_control import PersonaControl
+from pegasus.app.control_methods import PersonaMethods
 from pegasus.gateway import BadParams, Caller
 from pegasus.identity import BUILT_IN
 from pegasus.identity.evolution import Evolution
@@ -116,7 +116,7 @@ async def test_the_owner_is_told_who_was_listened_to(propose, evolution):
 )
 async def test_programs_decide_only_for_an_owner(evolution, propose, caller, may):
     await propose(**WARM)
-    control = PersonaControl(evolution, BUILT_IN, OWNERS)
+    control = PersonaMethods(evolution, BUILT_IN, OWNERS)
     if may:
         assert (await control.accept(caller, {"n": 1}))["state"] == "accepted"
         assert (await control.list(caller, {}))["atNextStart"] == ["style"]
@@ -130,4 +130,4 @@ async def test_programs_decide_only_for_an_owner(evolution, propose, caller, may
 @pytest.mark.parametrize("n", [None, "1", True, 1.5, 7])
 async def test_programs_that_ask_wrongly_are_told(evolution, n):
     with pytest.raises(BadParams, match="proposal"):
-        await PersonaControl(evolution, BUILT_IN, OWNERS).accept(Caller("cli", "x"), {"n": n})
+        await PersonaMethods(evolution, BUILT_IN, OWNERS).accept(Caller("cli", "x"), {"n": n})
