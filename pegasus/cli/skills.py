@@ -15,7 +15,7 @@ from pegasus.models import ModelConfigError, find_providers, role_spec, split_sp
 from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, Skill, Skills
 from pegasus.tasks import BUILT_IN_TYPES, load_task_types
-from pegasus.tools import ALL_TASK_TOOLS, MAIN_AGENT
+from pegasus.tools import ALL_TASK_TOOLS, MAIN_AGENT_TOOLS
 
 
 def run_list(home: Home, *, as_json: bool) -> int:
@@ -77,9 +77,9 @@ def _doubtful_tools(skill: Skill) -> Iterator[str]:
     for name in skill.tools or ():
         if "__" in name:  # of an MCP server, which only a running daemon knows
             continue
-        if not skill.fork and not _is_one(name, MAIN_AGENT) and _is_one(name, ALL_TASK_TOOLS):
+        if not skill.fork and not _is_one(name, MAIN_AGENT_TOOLS) and _is_one(name, ALL_TASK_TOOLS):
             yield f"allowed-tools {name}: only background tasks have it; the skill wants `context: fork`"
-        elif not _is_one(name, (*MAIN_AGENT, *ALL_TASK_TOOLS, "ask_user")):
+        elif not _is_one(name, (*MAIN_AGENT_TOOLS, *ALL_TASK_TOOLS, "ask_user")):
             yield f"allowed-tools {name}: there is no such tool"
 
 

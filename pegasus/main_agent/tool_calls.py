@@ -22,7 +22,7 @@ from pegasus.main_agent.session import Session
 from pegasus.messages import Json
 from pegasus.models import ModelResponse, ToolCall, unfinished
 from pegasus.storage import Item, Post, PostResult
-from pegasus.tools import ToolContext, cut, run_tool
+from pegasus.tools import ToolContext, cut_result, run_tool
 
 LONGEST: Final = 70_000
 """Characters of a tool's result: the body of the largest skill, and what JSON adds to it; the replay of a task may be megabytes."""
@@ -109,7 +109,7 @@ async def _carry_out(
         key=post_key(item.n, call.id), user_id=item.message.channel.user_id, origin=item.message.channel
     )
     outcome = await run_tool(tool, call.arguments, mind.habits.timeout_of(call.name), context)
-    return _result(call, mind, cut(outcome.content, LONGEST, tool.more), failed=outcome.failed)
+    return _result(call, mind, cut_result(outcome.content, LONGEST, tool.more), failed=outcome.failed)
 
 
 def _result(call: ToolCall, mind: AgentServices, content: str, failed: bool = False) -> Entry:

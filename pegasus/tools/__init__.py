@@ -1,22 +1,27 @@
-"""What the agent can do besides speaking: tools, the check of their arguments, and the one way they are run.
+"""Tools: everything the agent can do besides speaking.
 
-One file per category.
+`base` defines what a tool is, `executor` runs it (the deadline of a call is enforced there), `arguments` checks the arguments,
+`registry` holds the tools by name. Each category has its own file: `files/`, `shell` (commands, with `process`, `guard` and
+`strays`), `web_fetch` and `web_search` (with `http_client`, `http_exchange` and `addresses`), `system`, `data`, `memory` and
+`persona`. `standard` puts together what an installation has.
+
+A new tool is a `Tool` value; `docs/tools.md` has a complete example. Tools know nothing of tasks or conversations.
 """
 
-from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, ToolOutcome, check_arguments, parameters, run_tool
-from pegasus.tools.collections import ALL_TASK_TOOLS, MAIN_AGENT, REFLECTION
-from pegasus.tools.context import base_context
-from pegasus.tools.executor import ToolExecutor, cut
-from pegasus.tools.identity import persona_tool
+from pegasus.tools.arguments import check_arguments
+from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, ToolOutcome, parameters
+from pegasus.tools.environment import secrets_in_environment
+from pegasus.tools.executor import ToolExecutor, cut_result, run_tool
 from pegasus.tools.memory import found_json, memory_tools
+from pegasus.tools.persona import persona_tool
 from pegasus.tools.registry import ToolRegistry
-from pegasus.tools.standard import standard_tools
+from pegasus.tools.standard import ALL_TASK_TOOLS, MAIN_AGENT_TOOLS, REFLECTION_TOOLS, base_context, standard_tools
 from pegasus.tools.system import current_time
 
 __all__ = [
     "ALL_TASK_TOOLS",
-    "MAIN_AGENT",
-    "REFLECTION",
+    "MAIN_AGENT_TOOLS",
+    "REFLECTION_TOOLS",
     "Effect",
     "Tool",
     "ToolContext",
@@ -27,11 +32,12 @@ __all__ = [
     "base_context",
     "check_arguments",
     "current_time",
-    "cut",
+    "cut_result",
     "found_json",
     "memory_tools",
     "parameters",
     "persona_tool",
     "run_tool",
+    "secrets_in_environment",
     "standard_tools",
 ]

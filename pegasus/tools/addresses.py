@@ -1,8 +1,11 @@
-"""Which addresses the network tools may reach: public ones, and what the settings permit (`tools.allowed_hosts`).
+"""The addresses that network tools may reach: public ones, and those permitted by the setting `tools.allowed_hosts`.
 
-A name is resolved once, every address it has is checked, and only a checked address is connected to, so that a name
-server that answers otherwise the second time (DNS rebinding) gains nothing. What counts is the address: however a host is
-spelled, `localhost.` or a name of the attacker's that points inside, it ends here as one.
+A model can be talked into fetching `http://169.254.169.254/` (the credentials of a cloud machine) or a service of the local
+network. So every connection of a tool goes to an address that an `AddressGuard` returned. A name is resolved once, each of its
+addresses is checked, and the connection is made to a checked address. A name server that answers differently the second time (DNS
+rebinding) gains nothing, because there is no second time. Only the address counts, so the spelling of a host does not matter:
+`localhost.` and a public name that points inside end up as the same address.
+
 Ranges: the IANA special-purpose address registries (RFC 6890) for IPv4 and IPv6.
 """
 
@@ -18,13 +21,13 @@ from pegasus.tools.base import ToolError
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host name, best first. Raises OSError if it has none."""
+"""A function that returns the addresses of a host name, best first. It raises OSError if there are none."""
 
 _HINT: Final = "only public addresses are reached, unless the user permits it by tools.allowed_hosts in pegasus.toml"
 
-_SPECIAL: Final = tuple(
-    (ip_network(block), what)
-    for block, what in (
+_SPECIAL_BLOCKS: Final = tuple(
+    (ip_network(block), description)
+    for block, description in (
         ("0.0.0.0/8", "this machine"),
         ("10.0.0.0/8", "a private network"),
         ("100.64.0.0/10", "a provider's inner network"),
@@ -52,41 +55,47 @@ _SPECIAL: Final = tuple(
 )
 _GLOBAL_V6: Final = ip_network("2000::/3")
 _SIX_TO_FOUR: Final = ip_network("2002::/16")
-_WITH_V4_AT_THE_END: Final = tuple(
+_V4_IN_LAST_BITS: Final = tuple(
     ip_network(block) for block in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "::/96")
 )
 
 
 def embedded_v4(address: Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for: mapped, translated (SIIT, NAT64), compatible, or 6to4."""
+    """Return the IPv4 address that an IPv6 address stands for (mapped, SIIT, NAT64, compatible or 6to4), or None."""
     if isinstance(address, IPv4Address) or int(address) <= 1:
         return None
     if address in _SIX_TO_FOUR:
         return IPv4Address((int(address) >> 80) & 0xFFFFFFFF)
-    if any(address in block for block in _WITH_V4_AT_THE_END):
+    if any(address in block for block in _V4_IN_LAST_BITS):
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return None
 
 
 def why_not_public(address: Address) -> str | None:
-    """What an address is instead of a public one; None for a public one."""
+    """Return the kind of an address that is not public, or None for a public one."""
     address = embedded_v4(address) or address
-    for block, what in _SPECIAL:
+    for block, description in _SPECIAL_BLOCKS:
         if address.version == block.version and address in block:
-            return what
+            return description
     if address.version == 6 and address not in _GLOBAL_V6:
         return "reserved"
     return None
 
 
 class AddressGuard:
-    """Says which addresses to connect to for a host.
+    """Resolves hosts to addresses that may be connected to.
 
-    allowed: host names (`example.org`; `*.example.org` for all below it), addresses and CIDR ranges that are permitted though
-    they are not public.
+    guard = AddressGuard(["*.home.example", "192.168.1.0/24"])
+    await guard.addresses("printer.home.example", 80)  # ("192.168.1.17",)
+    await guard.addresses("169.254.169.254", 80)  # raises ToolError
     """
 
     def __init__(self, allowed: Sequence[str] = (), resolve: Resolve | None = None) -> None:
+        """Make a guard.
+
+        allowed: names (`example.org`; `*.example.org` for all below it), addresses and CIDR ranges that are permitted though they
+        are not public. resolve: used instead of the system's resolver.
+        """
         self._names: set[str] = set()
         self._suffixes: list[str] = []
         self._blocks: list[IPv4Network | IPv6Network] = []
@@ -104,14 +113,18 @@ class AddressGuard:
                 self._names.add(entry)
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
-        """Where to connect to for `host` (a name in its ASCII form, or an address), best first. Raises ToolError if nowhere."""
+        """Return the addresses to connect to, best first. Raises ToolError if there are none that may be reached.
+
+        host: a name in its ASCII form, or an address. A permitted name may resolve to any address; an address that is written
+        directly must itself be public or permitted. When cancelled, returns at once.
+        """
         name = host.lower().strip("[]")
-        given = _literal(name)
-        found = [given] if given is not None else await self._lookup(name.rstrip("."), port)
-        permitted = given is None and self._named(name.rstrip("."))
-        checked = [address for address in found if permitted or self._reachable(address)]
+        literal = _parse_literal(name)
+        found = [literal] if literal is not None else await self._lookup(name.rstrip("."), port)
+        permitted = literal is None and self._is_permitted_name(name.rstrip("."))
+        checked = [address for address in found if permitted or self._is_reachable(address)]
         if not checked:
-            raise ToolError(self._refusal(host, found))
+            raise ToolError(_explain_refusal(host, found))
         return tuple(dict.fromkeys(str(address) for address in checked))
 
     async def _lookup(self, name: str, port: int) -> list[Address]:
@@ -123,28 +136,32 @@ class AddressGuard:
             raise ToolError(f"the host {name} was not found: {error}") from error
         return [ip_address(text) for text in found]
 
-    def _named(self, name: str) -> bool:
+    def _is_permitted_name(self, name: str) -> bool:
         return name in self._names or any(name.endswith(suffix) for suffix in self._suffixes)
 
-    def _reachable(self, address: Address) -> bool:
+    def _is_reachable(self, address: Address) -> bool:
         return why_not_public(address) is None or any(
-            each.version == block.version and each in block
-            for each in (address, embedded_v4(address))
-            if each is not None
+            form.version == block.version and form in block
+            for form in (address, embedded_v4(address))
+            if form is not None
             for block in self._blocks
         )
 
-    @staticmethod
-    def _refusal(host: str, found: Sequence[Address]) -> str:
-        if not found:
-            return f"the host {host} has no address"
-        shown = str(found[0])
-        place = shown if shown == host.strip("[]") else f"{host} ({shown})"
-        return f"{place} is refused: it is {why_not_public(found[0])}; {_HINT}"
+
+def _explain_refusal(host: str, found: Sequence[Address]) -> str:
+    if not found:
+        return f"the host {host} has no address"
+    address = str(found[0])
+    place = address if address == host.strip("[]") else f"{host} ({address})"
+    return f"{place} is refused: it is {why_not_public(found[0])}; {_HINT}"
 
 
-def _literal(host: str) -> Address | None:
-    """The address that a host is, None for a name. ToolError: an address in a form that programs read differently."""
+def _parse_literal(host: str) -> Address | None:
+    """Return the address if the host is one, None for a name.
+
+    Raises ToolError for spellings that programs read differently: what this check takes for a name, the system's resolver might
+    take for an address of this machine.
+    """
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -159,7 +176,7 @@ def _literal(host: str) -> Address | None:
 
 
 def _ends_in_number(host: str) -> bool:
-    """Whether a host is an IPv4 address to some program (WHATWG URL, "ends in a number"): 2130706433, 0x7f.1, 0177.0.0.1."""
+    """Return whether some programs take a host for an IPv4 address: 2130706433, 0x7f.1, 0177.0.0.1 (WHATWG URL)."""
     last = host.removesuffix(".").rpartition(".")[2]
     if last.isdigit():
         return True
@@ -167,6 +184,6 @@ def _ends_in_number(host: str) -> bool:
 
 
 async def lookup(name: str, port: int) -> list[str]:
-    """Ask the system. Raises OSError; when cancelled, returns at once."""
+    """Return the addresses of a name as the system resolves it. Raises OSError; when cancelled, returns at once."""
     found = await trio.socket.getaddrinfo(name, port, type=trio.socket.SOCK_STREAM)
-    return [str(each[4][0]).partition("%")[0] for each in found]
+    return [str(info[4][0]).partition("%")[0] for info in found]

@@ -1,155 +1,124 @@
-"""A tool, and the one way it is run: arguments checked, under a deadline, every failure a result the model can read."""
+"""The parts of a tool: its description, its effect, the context of one call, and the outcome.
+
+A tool is a value (`Tool`), not a subclass: a `ToolSpec` that the model sees, an async function, and an `Effect`. Tools know
+nothing of tasks, conversations or the registry. They receive the checked arguments and a `ToolContext`, and either return JSON
+or raise `ToolError`. Everything around a call (checking the arguments, the deadline, masking secrets, cutting long results) is
+done by `pegasus.tools.executor`, so that no tool has to.
+"""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 import attrs
-import trio
 
-from pegasus.formatting import describe_error, first_cause
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.tools.arguments import check_arguments, without_nulls
-
-__all__ = [
-    "MAX_RESULT",
-    "NO_CONTEXT",
-    "Effect",
-    "Tool",
-    "ToolContext",
-    "ToolError",
-    "ToolOutcome",
-    "check_arguments",
-    "failure",
-    "parameters",
-    "run_tool",
-]
 
 MAX_RESULT: Final = 25_600
-"""Characters of a result, where nobody knows the context window: 5 % of 128,000 tokens (see `pegasus.tools.context`)."""
+"""Characters of a result if the context window is not known: 5 % of 128,000 tokens (see `pegasus.tools.standard.base_context`)."""
 
 
 class ToolError(Exception):
-    """The tool could not do it; the text tells the model why and what would work."""
+    """A failure that the model should understand. The text names the reason and a way that works."""
 
 
 class Effect(StrEnum):
-    """What running a tool again does, which decides what becomes of a call that a crash interrupted."""
+    """The consequence of running a call a second time. It decides what happens to a call that a crash interrupted."""
 
-    PURE = "pure"  # nothing but a look: run it again; may run side by side with others
-    IDEMPOTENT = "idempotent"  # the same call with the same key has its effect once
-    ONCE = "once"  # every run may have its effect: never run again unasked
+    PURE = "pure"
+    """The call only reads. It is run again after a crash, and may run at the same time as other pure calls."""
+    IDEMPOTENT = "idempotent"
+    """The call has its effect once per `ToolContext.key`. It is run again after a crash with the same key."""
+    ONCE = "once"
+    """Every run may have its effect. It is never repeated; the model is informed that the outcome is unknown."""
 
 
 @attrs.frozen(eq=False)
 class ToolContext:
-    """What a call may know and touch beside its arguments; never the model's choice (trap T12).
+    """Permissions and origin of one call. The model chooses the arguments; it never chooses anything in here.
 
-    key: the same for the same call, also when it is run again after a crash. workspace: where relative paths begin.
-    allowed_paths: folders, as real paths; what lies below one of them may be read and written.
-    origin: the channel of the message that the call is made for, if it is made for one.
-    env: what set_env has set; one mapping for all calls of a task, and added to the environment of what it runs.
-    max_result: characters a result may have; more is cut by the executor, unless the tool shapes its result by it.
-    role: who calls, where that is not plain from task_id ("reflection"). outside: the kinds of sources outside ("web", "file")
-    that the caller has read on its way, which what it remembers may come from.
+    An installation makes one context from its settings (`base_context`), and each call derives its own:
+
+        context = attrs.evolve(base, task_id="t-1", key="t-1/call_7", env=environment_of_the_task)
     """
 
     task_id: str = ""
+    """The task that makes the call; "" for the Main Agent."""
     key: str = ""
+    """Identifier of the call. A call that is repeated after a crash has the same key."""
     user_id: str | None = None
+    """The person that the call is made for, if known."""
     workspace: Path = Path()
+    """The folder where relative paths start."""
     allowed_paths: tuple[Path, ...] = ()
+    """Folders, as real paths. Files in and below them may be read and written; () allows none."""
     origin: ChannelInfo | None = None
+    """The channel of the message that the call is made for, if there is one."""
     env: dict[str, str] = attrs.field(factory=dict)
+    """Variables set by `set_env`. All calls of a task share this mapping; commands receive them."""
     max_result: int = MAX_RESULT
+    """Characters that a result may have. The executor cuts longer ones, unless the tool limits itself."""
     role: str = ""
+    """The caller's role if `task_id` does not tell it, such as "reflection"."""
     outside: tuple[str, ...] = ()
+    """Kinds of outside sources ("web", "file") that the caller has read before; memory notes them with what it stores."""
+
+
+NO_CONTEXT: Final = ToolContext()
+"""A context that allows no files, for tools that need none."""
 
 
 @attrs.frozen(eq=False)
 class Tool:
-    """spec: what the model sees; its parameters are also what arguments are checked against.
+    """A tool that can be registered and run.
 
-    category: system, file, network, data, memory, code, task, mcp or custom. more: a sentence for the model, how to get
-    the rest of a result that was too long.
+    SPEC = ToolSpec("reverse", "Reverse a text.", parameters({"text": {"type": "string"}}, "text"))
+
+    async def reverse(arguments, context):
+        return {"text": arguments["text"][::-1]}
+
+    REVERSE = Tool(SPEC, reverse, effect=Effect.PURE)
     """
 
     spec: ToolSpec
+    """Name, description and JSON Schema as the model sees them. Arguments are checked against this schema before `run`."""
     run: Callable[[Metadata, ToolContext], Awaitable[Json]]
+    """The work. Returns JSON, or raises ToolError. It is cancelled at the deadline of the call, so it must clean up on cancel."""
     category: str = "custom"
+    """One of system, file, network, data, memory, code, task, mcp, custom."""
     effect: Effect = Effect.ONCE
+    """The default is the cautious one."""
     more: str = "Ask for less at a time."
+    """A sentence for the model: how to get the rest of a result that was cut."""
 
     @property
     def name(self) -> str:
-        """As the model calls it."""
+        """The name by which the model calls it."""
         return self.spec.name
-
-
-NO_CONTEXT = ToolContext()
 
 
 @attrs.frozen
 class ToolOutcome:
-    """content: JSON of the result, or `Error: …`. failed: whether the call failed. duration_ms: 0 where nobody measured."""
+    """The result of one call as the conversation stores it."""
 
     content: str
+    """The result as JSON, or `Error: …`."""
     failed: bool
+    """True if `content` is an error."""
     duration_ms: int = 0
-
-
-def failure(message: str) -> ToolOutcome:
-    """The outcome of a call that failed."""
-    return ToolOutcome(f"Error: {message}", failed=True)
+    """Time that the call took; 0 if it was not measured."""
 
 
 def parameters(properties: Mapping[str, Json], *required: str) -> Metadata:
-    """The JSON Schema of a tool's arguments: an object with these properties and no others."""
+    """Return the JSON Schema of a tool's arguments: an object with these properties and no others.
+
+    `parameters({"text": {"type": "string"}}, "text")` has one property, which must be given.
+    """
     schema: dict[str, Json] = {"type": "object", "properties": properties}
     if required:
         schema["required"] = list(required)
     return {**schema, "additionalProperties": False}
-
-
-async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
-    """Run once, for at most `timeout` seconds, after which the tool is cancelled (trap T27). Raises nothing but Cancelled.
-
-    A null among the arguments counts as absent, unless the schema wants it: some models fill in all they do not need.
-    """
-    arguments = without_nulls(tool.spec.parameters, arguments)
-    problem = check_arguments(tool.spec.parameters, arguments)
-    if problem is not None:
-        return failure(problem)
-    try:
-        with trio.move_on_after(timeout):
-            return ToolOutcome(_written(await tool.run(arguments, context)), failed=False)
-        return failure(f"{tool.name} was ended: it took longer than {timeout:g} s")
-    except Exception as error:  # a broken tool must not end the thought
-        return failure(_why(tool.name, error))
-    except BaseExceptionGroup as group:  # beside what broke there is a Cancelled, which alone goes on
-        raise group.split(Exception)[1] or group from None
-
-
-def _why(name: str, error: BaseException) -> str:
-    """For the model: what went wrong, without the groups that nurseries wrap around it."""
-    error = first_cause(error)
-    if isinstance(error, ToolError):
-        return str(error)
-    if isinstance(error, trio.TooSlowError):
-        return f"{name} failed: something in it took too long"
-    return f"{name} failed: {describe_error(error)}"
-
-
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-
-
-def _written(result: Json) -> str:
-    """The result as JSON. Names that are no Unicode keep their bytes as escapes, which the model can hand back."""
-    text = json.dumps(result, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return json.dumps(result, separators=(",", ":")) if _SURROGATE.search(text) else text

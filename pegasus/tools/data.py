@@ -1,4 +1,8 @@
-"""Tools that turn data from one form into another: JSON and base64."""
+"""Tools that convert data: json_parse, json_stringify, base64_encode, base64_decode.
+
+They exist for models that cannot do it reliably themselves. The arguments are bounded by the length of a model's answer, so
+the conversions are done at once and not in a thread.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,22 @@ from typing import Any, Final, NoReturn
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
-from pegasus.tools.files.text import unbase64
+from pegasus.tools.text import decode_base64
 
 _TEXT: Final = {"type": "string"}
 
-_PARSE: Final = ToolSpec(
+_JSON_PARSE: Final = ToolSpec(
     "json_parse", "Parse JSON text; an error says where it is wrong.", parameters({"text": _TEXT}, "text")
 )
-_STRINGIFY: Final = ToolSpec(
+_JSON_STRINGIFY: Final = ToolSpec(
     "json_stringify",
     "Write data as JSON text.",
     parameters({"data": {"description": "anything"}, "pretty": {"type": "boolean", "description": "indented"}}, "data"),
 )
-_ENCODE: Final = ToolSpec("base64_encode", "Encode text (as UTF-8) in base64.", parameters({"text": _TEXT}, "text"))
-_DECODE: Final = ToolSpec(
+_BASE64_ENCODE: Final = ToolSpec(
+    "base64_encode", "Encode text (as UTF-8) in base64.", parameters({"text": _TEXT}, "text")
+)
+_BASE64_DECODE: Final = ToolSpec(
     "base64_decode",
     "Decode base64, the usual or the URL alphabet, into text (UTF-8).",
     parameters({"encoded": _TEXT}, "encoded"),
@@ -30,46 +36,47 @@ _DECODE: Final = ToolSpec(
 
 
 def data_tools() -> tuple[Tool, ...]:
-    """json_parse, json_stringify, base64_encode, base64_decode."""
+    """Return json_parse, json_stringify, base64_encode and base64_decode."""
     return (
-        Tool(_PARSE, _parse, "data", Effect.PURE),
-        Tool(_STRINGIFY, _stringify, "data", Effect.PURE),
-        Tool(_ENCODE, _encode, "data", Effect.PURE),
-        Tool(_DECODE, _decode, "data", Effect.PURE),
+        Tool(_JSON_PARSE, _json_parse, "data", Effect.PURE),
+        Tool(_JSON_STRINGIFY, _json_stringify, "data", Effect.PURE),
+        Tool(_BASE64_ENCODE, _base64_encode, "data", Effect.PURE),
+        Tool(_BASE64_DECODE, _base64_decode, "data", Effect.PURE),
     )
 
 
-async def _parse(arguments: Metadata, context: ToolContext) -> Json:
-    given: Any = arguments["text"]
+async def _json_parse(arguments: Metadata, context: ToolContext) -> Json:
+    text: Any = arguments["text"]
     try:
-        return {"data": json.loads(given, parse_constant=_refuse)}
+        return {"data": json.loads(text, parse_constant=_refuse_constant)}
     except RecursionError:
         raise ToolError("that is nested too deep") from None
     except ValueError as error:
         raise ToolError(f"that is not JSON: {error}") from None
 
 
-def _refuse(word: str) -> NoReturn:
+def _refuse_constant(word: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python's parser accepts and JSON does not have."""
     raise ValueError(f"{word} is no JSON value")
 
 
-async def _stringify(arguments: Metadata, context: ToolContext) -> Json:
+async def _json_stringify(arguments: Metadata, context: ToolContext) -> Json:
     return {"text": json.dumps(arguments["data"], ensure_ascii=False, indent=2 if arguments.get("pretty") else None)}
 
 
-async def _encode(arguments: Metadata, context: ToolContext) -> Json:
-    given: Any = arguments["text"]
+async def _base64_encode(arguments: Metadata, context: ToolContext) -> Json:
+    text: Any = arguments["text"]
     try:
-        return {"encoded": base64.b64encode(given.encode()).decode()}
+        return {"encoded": base64.b64encode(text.encode()).decode()}
     except UnicodeEncodeError as error:
         raise ToolError(f"character {error.start} is half of a pair, which is no text") from None
 
 
-async def _decode(arguments: Metadata, context: ToolContext) -> Json:
-    given: Any = arguments["encoded"]
-    data = unbase64(given)
+async def _base64_decode(arguments: Metadata, context: ToolContext) -> Json:
+    encoded: Any = arguments["encoded"]
+    data = decode_base64(encoded)
     try:
         return {"decoded": data.decode()}
     except UnicodeDecodeError as error:
-        what = f"it decodes to {len(data):,} bytes that are no UTF-8 text (byte {error.start})"
-        raise ToolError(f"{what}; write_file with encoding base64 can store them") from None
+        found = f"it decodes to {len(data):,} bytes that are no UTF-8 text (byte {error.start})"
+        raise ToolError(f"{found}; write_file with encoding base64 can store them") from None

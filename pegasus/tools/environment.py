@@ -1,10 +1,11 @@
-"""The environment of what the agent runs: what programs need, and nothing of the daemon's own.
+"""The environment of commands: variables that programs need, and none of the daemon's own.
 
-The rule is a list of what goes along, not of what does not: a secret that nobody thought of stays out.
+The rule is a list of what is passed on, not of what is kept back. A secret in a variable that nobody thought of stays inside.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,16 +16,29 @@ _NAMES: Final = (
     " LD_LIBRARY_PATH DYLD_LIBRARY_PATH"
     " SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE NODE_EXTRA_CA_CERTS"
 )
-HANDED_ON: Final = frozenset(_NAMES.split())
-"""Beside them, everything that begins with LC_."""
+PASSED_ON: Final = frozenset(_NAMES.split())
+"""Variables of the daemon that commands receive, besides those that begin with LC_."""
 
-SET: Final = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-"""Nobody sits at a terminal: programs should neither page nor ask."""
+NON_INTERACTIVE: Final = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+"""Variables that keep programs from paging and asking: there is no terminal."""
 
 _FALLBACK_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+_SECRET_NAME: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 
 
 def command_environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """What a command gets. environ: the daemon's own; extra: what the call asks for, which wins."""
-    kept = {name: value for name, value in environ.items() if name in HANDED_ON or name.startswith("LC_")}
-    return {"PATH": _FALLBACK_PATH, **kept, **SET, **extra}
+    """Return the environment of a command.
+
+    environ: the daemon's own. extra: variables that the task or the call has set; they win over all others.
+    """
+    kept = {name: value for name, value in environ.items() if name in PASSED_ON or name.startswith("LC_")}
+    return {"PATH": _FALLBACK_PATH, **kept, **NON_INTERACTIVE, **extra}
+
+
+def secrets_in_environment(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the values of variables that are named like secrets (`…KEY`, `…TOKEN`, `…PASSWORD` and similar).
+
+    Commands do not receive them, but can still find them (another process of the same user, a file that was sourced), so the
+    executor masks them in results.
+    """
+    return tuple(value for name, value in environ.items() if value and _SECRET_NAME.search(name))

@@ -1,14 +1,21 @@
-"""The guard of one command: a small process between the daemon and what it runs, so that all of it ends for certain.
+"""The guard of one command: a small process between the daemon and the command, which makes sure that all of it ends.
 
-Run as a script by `pegasus.tools.process` with the bare interpreter (`-I -S`); it imports nothing of Pegasus, and of the
-standard library only what costs nothing. It is the command's *subreaper*: whatever the command starts, new sessions and
-double forks included, stays below it, for an orphan's new parent is the guard. So "the guard has no child left" is the
-kernel's own word that nothing is left.
+`pegasus.tools.process` runs this file as a script with the bare interpreter (`-I -S`). Starting it is a part of every command, so
+it imports nothing of Pegasus, and of the standard library only modules that are already loaded or built in.
 
-fd 0: the order (4 bytes of length, marshal), then nothing; its end means "end it": the daemon wants it, or is dead (kill -9).
-fd 1, 2: the command's output, which the guard lets go of. argv: the fd to report to, the fd that is the command's stdin.
-Reports, one a line: `refused <errno> <what>`, `started <pid>`, `ended <wait status>`, `left <n>` (processes outlived the command).
-Where there is no subreaper (not Linux), all of it is the command's process group, and a new session escapes: exit code 1 says so.
+The guard is a *subreaper* (prctl(2)): if a process below it loses its parent, the guard becomes the parent, also after a double
+fork or in a new session. So everything that the command starts stays below the guard, and "the guard has no child left" means
+that nothing is left; the kernel guarantees it.
+
+Interface:
+
+* argv[1] is the descriptor to report to, argv[2] the one that becomes the command's stdin.
+* fd 0 brings the order (4 bytes of length, then marshal data), and nothing after it. Its end asks the guard to end everything. The
+  daemon closes it for that, and the kernel closes it if the daemon dies, even by kill -9.
+* fd 1 and 2 are the command's output; the guard closes its copies after the start.
+* Reports are lines: `refused <errno> <subject>`, `started <pid>`, `ended <wait status>`, `left <n>` (n processes outlived it).
+* Exit code 0: nothing can have escaped. 1: there is no subreaper (not Linux), so the guard ended the process group of the command,
+  which a new session escapes. Any other: the guard was killed.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ import select
 import sys
 from time import monotonic
 
-TYPE_CHECKING = False  # importing typing takes as long as starting the interpreter, and `signal` builds enums
+TYPE_CHECKING = False  # importing `typing` takes as long as starting the interpreter, and `signal` builds enums
 if TYPE_CHECKING:
     import signal
     from typing import Any, Final
@@ -31,11 +38,11 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _IGNORED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _RESTORED: Final = (*_IGNORED, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
-_LOOK: Final = 0.02  # seconds between two looks for new processes while those told to end are ending
+_POLL: Final = 0.02  # seconds between two searches for new processes while the old ones are ending
 
 
 def prctl(option: int, value: int) -> bool:
-    """The system call; False where there is none or it refuses."""
+    """Make the system call prctl. Return False where it does not exist or refuses."""
     if sys.platform != "linux":
         return False
     import _ctypes  # `ctypes` costs five times as much
@@ -45,14 +52,15 @@ def prctl(option: int, value: int) -> bool:
 
 
 class Guard:
-    """report: fd to report to. adopts: whether orphans come to this process."""
+    """The state of the guard: the command, the processes below it, and the daemon's wish to end them."""
 
     def __init__(self, report: int) -> None:
-        self._report = report
-        self.adopts = prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        """report: the descriptor to report to. Signals that would end the guard are ignored; SIGCHLD wakes it up."""
+        self._report_fd = report
+        self.adopts = prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whether orphans become children of this process
         self.pid = os.getpid()
-        self.command = 0
-        self.running = False
+        self.command = 0  # the pid of the command
+        self.running = False  # whether the command itself still runs
         self._woken, wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(wake, False)
@@ -61,53 +69,55 @@ class Guard:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
-    def tell(self, line: str) -> None:
-        """Report; whether anybody still reads is not the guard's business."""
+    def report(self, line: str) -> None:
+        """Report a line. It does not matter if the daemon is gone and nobody reads it."""
         try:
-            os.write(self._report, line.encode() + b"\n")
+            os.write(self._report_fd, line.encode() + b"\n")
         except OSError:
             return
 
     def start(self, order: dict[str, Any], stdin: int) -> None:
-        """Start the command in its own session."""
+        """Start the command in a session of its own."""
         self.command = os.fork()
         if self.command == 0:
             try:
-                _become(order, stdin, self.pid)
+                _become_command(order, stdin, self.pid)
             except OSError as error:
-                self.tell(f"refused {error.errno} {os.fsdecode(error.filename or 'the limits')}")
+                self.report(f"refused {error.errno} {os.fsdecode(error.filename or 'the limits')}")
             except BaseException as error:
-                self.tell(f"refused {errno.EINVAL} {type(error).__name__}: {error}")
+                self.report(f"refused {errno.EINVAL} {type(error).__name__}: {error}")
             os._exit(127)
         self.running = True
-        self.tell(f"started {self.command}")
+        self.report(f"started {self.command}")
 
     def watch(self) -> None:
-        """Wait until the command has ended or the daemon wants it to."""
+        """Wait until the command has ended, or the daemon asks to end it or is gone."""
         while self.reap() and self.running:
             if 0 in self._wait([0, self._woken], None):
                 return
 
     def end(self, grace: float) -> None:
-        """TERM to all, KILL to what is left after `grace` seconds, until there is nothing."""
-        told: set[int] = set()
+        """Send SIGTERM to all processes, after `grace` seconds SIGKILL, until there are none."""
+        terminated: set[int] = set()
         deadline = monotonic() + grace
         outlived = not self.running
         while self.reap():
-            fresh = self.members() - told
+            fresh = self.members() - terminated
             if outlived:
-                self.tell(f"left {len(fresh)}")
+                self.report(f"left {len(fresh)}")
                 outlived = False
-            told |= fresh
+            terminated |= fresh
             if monotonic() < deadline:
-                self._send(fresh, signal.SIGTERM, signal.SIGCONT)  # a stopped process could not hear the first
-                self._wait([self._woken], min(_LOOK, max(deadline - monotonic(), 0)))
+                self._send(
+                    fresh, signal.SIGTERM, signal.SIGCONT
+                )  # a stopped process must continue to receive the first
+                self._wait([self._woken], min(_POLL, max(deadline - monotonic(), 0)))
             else:
                 self._send(self.members(), signal.SIGKILL)
-                self._wait([self._woken], 0 if fresh else _LOOK)  # no pause while something is faster than this loop
+                self._wait([self._woken], 0 if fresh else _POLL)  # no pause while new processes keep appearing
 
     def reap(self) -> bool:
-        """Collect what has ended; True while something is left."""
+        """Reap the processes that have ended. Return True while some are left."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -115,12 +125,12 @@ class Guard:
                     return True
                 if pid == self.command:
                     self.running = False
-                    self.tell(f"ended {status}")
+                    self.report(f"ended {status}")
         except ChildProcessError:
             return not self.adopts and _group_lives(self.command)
 
     def members(self) -> set[int]:
-        """All below this process (or, without adoption, the command, which stands for its group)."""
+        """Return all processes below this one. Without a subreaper, return the command's process group as a negative number."""
         if not self.adopts:
             return {-self.command}
         found: set[int] = set()
@@ -137,10 +147,11 @@ class Guard:
             for number in signals:
                 try:
                     os.kill(pid, number)
-                except OSError:  # it is gone
+                except OSError:  # it has ended
                     continue
 
     def _wait(self, fds: list[int], seconds: float | None) -> list[int]:
+        """Wait until a descriptor is readable, and return those that are. `_woken` becomes readable when a child ends."""
         ready = select.select(fds, (), (), seconds)[0]
         if self._woken in ready:
             os.read(self._woken, 4096)
@@ -148,7 +159,7 @@ class Guard:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process; [] when it is gone."""
+    """Return the children of a process; [] if it has ended."""
     try:
         found = []
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -160,7 +171,7 @@ def children(pid: int) -> list[int]:
 
 
 def _children_by_search(pid: int) -> list[int]:
-    """The same for a kernel built without CONFIG_PROC_CHILDREN."""
+    """Return the children of a process on a kernel that is built without CONFIG_PROC_CHILDREN."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -182,8 +193,11 @@ def _group_lives(group: int) -> bool:
     return True
 
 
-def _become(order: dict[str, Any], stdin: int, guard: int) -> None:
-    """Turn this process into the command. OSError: it cannot be."""
+def _become_command(order: dict[str, Any], stdin: int, guard: int) -> None:
+    """Turn this process, a fork of the guard, into the command. Raises OSError if that is not possible.
+
+    PDEATHSIG ends the command if the guard dies between the fork and the exec.
+    """
     import resource
 
     os.setsid()
@@ -204,7 +218,7 @@ def _become(order: dict[str, Any], stdin: int, guard: int) -> None:
 
 
 def _execute(argv: list[str], env: dict[str, str]) -> None:
-    """execvpe, without what `os` imports for it."""
+    """Do what os.execvpe does, without the modules that it imports."""
     if "/" in argv[0]:
         os.execve(argv[0], argv, env)  # noqa: S606
     refused: OSError = FileNotFoundError(errno.ENOENT, "", argv[0])
@@ -219,7 +233,7 @@ def _execute(argv: list[str], env: dict[str, str]) -> None:
 
 
 def read_order() -> dict[str, Any] | None:
-    """What to run; None if the daemon went away before it had said so."""
+    """Return what to run, or None if the daemon was gone before it had sent all of it."""
     wanted = 4
     data = b""
     while len(data) < wanted:
@@ -234,7 +248,7 @@ def read_order() -> dict[str, Any] | None:
 
 
 def main() -> bool:
-    """Guard one command to its end; True if nothing can have escaped."""
+    """Guard one command to its end. Return True if nothing can have escaped."""
     report, stdin = int(sys.argv[1]), int(sys.argv[2])
     os.set_inheritable(report, False)
     guard = Guard(report)

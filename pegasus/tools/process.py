@@ -1,18 +1,25 @@
-"""Running a command that can be ended for certain, with all it has started.
+"""Running a command so that it can be ended for certain, with everything it has started.
 
-Between the daemon and the command stands a guard (`pegasus.tools.guard`), a process that adopts every orphan below it. At
-the end of the call, at its deadline, when it is cancelled, and when the daemon is gone (kill -9 too: a pipe tells the guard),
-all of it gets TERM, after `grace` seconds KILL, and is reaped, before the call returns. A guard that was itself killed or
-stopped by what it guards is stood in for by a search for the call's mark in the environments of all processes.
+Between the daemon and the command stands a guard (`pegasus.tools.guard`), a small process that becomes the parent of every orphan
+below it. All processes of the command are ended in five cases: the command itself ends, its timeout is over, the call is
+cancelled, it writes too much, and the daemon is gone (also after kill -9, because the guard notices that its pipe from the daemon
+is closed). They get SIGTERM, after `grace` seconds SIGKILL, and are reaped. Only then does the call return. If a guard was killed
+or stopped by what it guards, `pegasus.tools.strays` searches for the processes instead.
+
+Order of one call: pipes, guard, order (what to run) over the guard's stdin, reading until the guard reports the end, closing the
+guard's stdin (which asks it to end everything), waiting for the guard, reading what is left in the pipes. The part after the
+order is shielded from cancellation, so that a cancelled call cleans up as completely as any other.
 """
 
 from __future__ import annotations
 
 import errno
 import itertools
+import marshal
 import math
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -23,57 +30,62 @@ from typing import Final
 import attrs
 import trio
 
-from pegasus.tools import sweep
-from pegasus.tools.capture import KEPT, Capture
+from pegasus.tools import strays
 
 _GUARD: Final = str(Path(__file__).with_name("guard.py"))
-_STUCK: Final = 5.0  # seconds beyond the grace after which the guard itself must be at fault
-_CHUNK: Final = 1 << 16  # a pipe holds no more
-_LIBRARIES: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # without which some interpreters do not start
-_calls = itertools.count(1)
+_GUARD_LIMIT: Final = 5.0
+"""Seconds beyond the grace after which the guard is taken for stopped or stuck."""
+_READ_SIZE: Final = 1 << 16
+"""Bytes of one read; a pipe holds no more."""
+_LIBRARY_PATHS: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""Variables without which some Python interpreters do not start. The guard gets no others."""
+_call_numbers = itertools.count(1)
 
 MARK: Final = "PEGASUS_CALL"
-"""The environment variable by which processes of a call are known."""
+"""The environment variable by which the processes of a call are found. Its value is unique for each call."""
+DEFAULT_OUTPUT: Final = 64 * 1024
+"""Bytes of each stream that are kept: about 16,000 tokens, more than a model wants of one command."""
 
 
 class ProcessError(Exception):
-    """The command could not be started; the text says why."""
+    """A command that could not be started. The text names the reason."""
 
 
 @attrs.frozen
-class Limits:
-    """What a command may use.
+class CommandLimits:
+    """Limits of one command."""
 
-    output: bytes kept of each stream. flood: bytes of both streams after which it is ended, since nobody wants more (it is read
-    all the time, so that it never blocks on a full pipe). file_size: of one file, bytes. memory: address space of one process,
-    bytes; None = as much as there is. grace: seconds between TERM and KILL.
-    """
-
-    output: int = KEPT
+    output: int = DEFAULT_OUTPUT
+    """Bytes kept of each stream."""
     flood: int = 256 * 1024 * 1024
+    """Bytes of both streams after which the command is ended. All output is read all the time, so that the command never blocks on
+    a full pipe; reading costs no memory, but nobody wants this much."""
     file_size: int = 4 * 1024 * 1024 * 1024
+    """Bytes of a file that it may write."""
     memory: int | None = None
+    """Bytes of address space of one process; None = unlimited."""
     grace: float = 1.0
+    """Seconds between SIGTERM and SIGKILL."""
 
 
 @attrs.frozen
-class Ended:
-    """How a command ended and what it wrote.
-
-    exit_code: its own; 128 + number after a signal (as shells say it), 124 after the timeout (as timeout(1) says it).
-    signal: "SIGSEGV", where one ended it. outlived: processes that it had left running and that were ended with it.
-    seconds: from the call to its end. truncated: whether output is left out.
-    """
+class CommandResult:
+    """The end of a command and its output."""
 
     exit_code: int
+    """The exit code; 128 + number after a signal (as shells report it), 124 after the timeout (as timeout(1) reports it)."""
     stdout: str
     stderr: str
     truncated: bool
+    """True if a part of the output is left out."""
     seconds: float
+    """Time from the call to the end of everything."""
     signal: str | None = None
+    """The name of the signal that ended it, such as "SIGSEGV"."""
     timed_out: bool = False
     flooded: bool = False
     outlived: int = 0
+    """Processes that it had left running, and that were ended with it."""
 
 
 async def run_process(
@@ -82,80 +94,84 @@ async def run_process(
     cwd: str | Path,
     env: Mapping[str, str],
     timeout: float = math.inf,
-    limits: Limits | None = None,
+    limits: CommandLimits | None = None,
     stdin: bytes = b"",
-) -> Ended:
-    """Run a program, or a line of shell (a str), to its end or for `timeout` seconds; nothing of it is left on return.
+) -> CommandResult:
+    """Run a program (a sequence) or a shell command (a str) to its end, or for `timeout` seconds. Nothing of it is left on return.
 
-    stdin: what it can read; nothing by default. On cancel everything is ended first, within the grace (`Limits.grace`), or a few
-    seconds more where the guard was attacked. Raises ProcessError where it cannot be started.
+        result = await run_process("make test", cwd=folder, env=environment, timeout=60.0)
+
+    stdin: bytes that it can read; by default it reads /dev/null. On cancel everything is ended first, which takes up to
+    `limits.grace` seconds, and a few seconds more if the guard was attacked. Raises ProcessError if it cannot be started.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-    call = _Call(limits or Limits())
-    mark = f"{os.getpid()}.{next(_calls)}.{time.monotonic_ns()}"
-    order = _packed({"argv": argv, "cwd": str(cwd), "env": {**env, MARK: mark}, **_bounds(call.limits)})
-    began = trio.current_time()
+    limits = limits or CommandLimits()
+    mark = f"{os.getpid()}.{next(_call_numbers)}.{time.monotonic_ns()}"
+    order = _encode_order(argv, str(cwd), {**env, MARK: mark}, limits)
+    running = _RunningCommand(limits)
+    start = trio.current_time()
     pipes = _Pipes()
     try:
-        guard = await pipes.start_guard(feeding=bool(stdin))
-        timed_out = await call.run(pipes, guard, order, stdin, timeout, mark)
-        pipes.take_rest(call)
+        guard = await pipes.start_guard(with_stdin=bool(stdin))
+        timed_out = await running.run(pipes, guard, order, stdin, timeout, mark)
+        pipes.read_rest(running)
     except OSError as error:
         raise ProcessError(f"the command could not be started: {error}") from error
     finally:
         pipes.close()
-    was_killed = guard.returncode is not None and guard.returncode < 0
-    return call.result(trio.current_time() - began, timed_out, was_killed)
+    guard_was_killed = guard.returncode is not None and guard.returncode < 0
+    return running.result(trio.current_time() - start, timed_out, guard_was_killed)
 
 
-def _bounds(limits: Limits) -> dict[str, object]:
+def _encode_order(argv: list[str], cwd: str, env: Mapping[str, str], limits: CommandLimits) -> bytes:
+    """Return the order for the guard: 4 bytes of length, then marshal data.
+
+    marshal is part of the interpreter, so the guard can read it without importing anything; both sides are the same version.
+    """
     bounds = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, limits.file_size)]
     if limits.memory is not None:
         bounds.append((resource.RLIMIT_AS, limits.memory))
-    return {"limits": bounds, "grace": limits.grace}
-
-
-def _packed(order: dict[str, object]) -> bytes:
-    import marshal
-
     try:
-        data = marshal.dumps(order)
+        data = marshal.dumps({"argv": argv, "cwd": cwd, "env": env, "limits": bounds, "grace": limits.grace})
     except ValueError as error:
         raise ProcessError(f"the command cannot be passed on: {error}") from error
     return len(data).to_bytes(4, "big") + data
 
 
 class _Pipes:
-    """The ends of the pipes of one call that are open in this process."""
+    """The pipes of one call: the ends that this process holds."""
 
     def __init__(self) -> None:
         self._open: set[int] = set()
         self.stdout = self.stderr = self.report = self.stdin = -1
 
-    def _pipe(self, ours: int) -> tuple[int, int]:
+    def _pipe(self, own_end: int) -> tuple[int, int]:
         ends = os.pipe()
         self._open.update(ends)
-        os.set_blocking(ends[ours], False)
+        os.set_blocking(ends[own_end], False)
         return ends
 
-    async def start_guard(self, *, feeding: bool) -> trio.Process:
-        """The guard, waiting for its order; it alone has the other ends. OSError: there is no room for it."""
+    async def start_guard(self, *, with_stdin: bool) -> trio.Process:
+        """Start the guard, which then waits for its order and alone holds the other ends. Raises OSError.
+
+        Shielded: starting takes some milliseconds in a thread, and a process that was started must be known.
+        """
         self.stdout, stdout = self._pipe(0)
         self.stderr, stderr = self._pipe(0)
         self.report, report = self._pipe(0)
-        if feeding:
+        if with_stdin:
             stdin, self.stdin = self._pipe(1)
         else:
             stdin = os.open(os.devnull, os.O_RDONLY)
             self._open.add(stdin)
-        with trio.CancelScope(shield=True):  # some milliseconds in a thread; what was started must be known
+        with trio.CancelScope(shield=True):
             guard = await trio.lowlevel.open_process(
                 [sys.executable, "-I", "-S", _GUARD, str(report), str(stdin)],
                 stdin=subprocess.PIPE,
                 stdout=stdout,
                 stderr=stderr,
                 pass_fds=(report, stdin),
-                env={name: os.environ[name] for name in _LIBRARIES if name in os.environ},
+                env={name: os.environ[name] for name in _LIBRARY_PATHS if name in os.environ},
                 cwd="/",
                 start_new_session=True,
             )
@@ -163,17 +179,21 @@ class _Pipes:
         return guard
 
     def close(self, *fds: int) -> None:
-        """Close these, or all."""
+        """Close these descriptors, or all that are open."""
         for fd in self._open.intersection(fds) if fds else tuple(self._open):
             self._open.discard(fd)
             os.close(fd)
 
-    def take_rest(self, call: _Call) -> None:
-        """What is still in the pipes when everything has ended. Takes no more than a pipe holds, and never waits."""
-        for fd, take in ((self.report, call.hear), (self.stdout, call.stdout.add), (self.stderr, call.stderr.add)):
+    def read_rest(self, running: _RunningCommand) -> None:
+        """Read what is left in the pipes when everything has ended: no more than a pipe holds, and without waiting."""
+        for fd, take in (
+            (self.report, running.take_report),
+            (self.stdout, running.stdout.add),
+            (self.stderr, running.stderr.add),
+        ):
             for _ in range(64):
                 try:
-                    data = os.read(fd, _CHUNK)
+                    data = os.read(fd, _READ_SIZE)
                 except BlockingIOError:
                     break
                 if not data:
@@ -181,53 +201,53 @@ class _Pipes:
                 take(data)
 
 
-class _Call:
-    """What is known of one command while it runs."""
+class _RunningCommand:
+    """The state of one command: its output, and what its guard has reported."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.stdout = Capture(limits.output)
-        self.stderr = Capture(limits.output)
-        self.flooded = False
-        self._heard = b""
-        self._done = trio.Event()
-        self._refused = ""
+    def __init__(self, limits: CommandLimits) -> None:
+        self.stdout = HeadAndTail(limits.output)
+        self.stderr = HeadAndTail(limits.output)
+        self._limits = limits
+        self._finished = trio.Event()  # the command has ended, floods, or its guard is gone
+        self._flooded = False
+        self._partial_report = b""
+        self._refusal = ""
         self._started = False
-        self._status: int | None = None
+        self._status: int | None = None  # wait status of the command; None until the guard has reported it
         self._outlived = 0
 
     async def run(
         self, pipes: _Pipes, guard: trio.Process, order: bytes, stdin: bytes, timeout: float, mark: str
     ) -> bool:
-        """To the end of everything; True if that was the timeout."""
+        """Run until everything has ended. Return True if the timeout was the reason."""
         async with trio.open_nursery() as nursery:
             try:
-                nursery.start_soon(self._listen, pipes.report)
-                nursery.start_soon(self._read, pipes.stdout, self._watched(self.stdout))
-                nursery.start_soon(self._read, pipes.stderr, self._watched(self.stderr))
+                nursery.start_soon(self._read_reports, pipes.report)
+                nursery.start_soon(self._read, pipes.stdout, self._take_output(self.stdout))
+                nursery.start_soon(self._read, pipes.stderr, self._take_output(self.stderr))
                 if stdin:
-                    nursery.start_soon(self._feed, pipes, stdin)
+                    nursery.start_soon(self._write_stdin, pipes, stdin)
                 with trio.move_on_after(timeout) as scope:
-                    await self._begin(guard, order)
-                    await self._done.wait()
+                    await self._send_order(guard, order)
+                    await self._finished.wait()
             finally:
                 with trio.CancelScope(shield=True):
-                    await _end(guard, mark, self.limits.grace)
+                    await _end_everything(guard, mark, self._limits.grace)
             nursery.cancel_scope.cancel()
         return scope.cancelled_caught
 
-    async def _begin(self, guard: trio.Process, order: bytes) -> None:
+    async def _send_order(self, guard: trio.Process, order: bytes) -> None:
         assert guard.stdin is not None  # noqa: S101
         try:
             await guard.stdin.send_all(order)
-        except trio.BrokenResourceError:
-            self._done.set()
+        except trio.BrokenResourceError:  # the guard is gone already
+            self._finished.set()
 
     @staticmethod
     async def _read(fd: int, take: Callable[[bytes], object]) -> None:
         while True:
             try:
-                data = os.read(fd, _CHUNK)
+                data = os.read(fd, _READ_SIZE)
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(fd)
                 continue
@@ -236,11 +256,11 @@ class _Call:
             take(data)
             await trio.lowlevel.checkpoint()
 
-    async def _listen(self, fd: int) -> None:
-        await self._read(fd, self.hear)
-        self._done.set()  # the guard is gone
+    async def _read_reports(self, fd: int) -> None:
+        await self._read(fd, self.take_report)
+        self._finished.set()  # the guard is gone
 
-    async def _feed(self, pipes: _Pipes, data: bytes) -> None:
+    async def _write_stdin(self, pipes: _Pipes, data: bytes) -> None:
         view = memoryview(data)
         try:
             while view:
@@ -249,92 +269,153 @@ class _Call:
                 except BlockingIOError:
                     await trio.lowlevel.wait_writable(pipes.stdin)
         except BrokenPipeError:
-            pass  # it does not want to read
+            pass  # the command does not want to read it
         pipes.close(pipes.stdin)
 
-    def _watched(self, capture: Capture) -> Callable[[bytes], object]:
+    def _take_output(self, stream: HeadAndTail) -> Callable[[bytes], object]:
         def take(data: bytes) -> None:
-            capture.add(data)
-            if self.stdout.total + self.stderr.total > self.limits.flood:
-                self.flooded = True
-                self._done.set()
+            stream.add(data)
+            if self.stdout.total + self.stderr.total > self._limits.flood:
+                self._flooded = True
+                self._finished.set()
 
         return take
 
-    def hear(self, data: bytes) -> None:
-        """A report of the guard."""
-        *lines, self._heard = (self._heard + data).split(b"\n")
+    def take_report(self, data: bytes) -> None:
+        """Take lines of the guard's reports (described in `guard.py`)."""
+        *lines, self._partial_report = (self._partial_report + data).split(b"\n")
         for line in lines:
             word, _, rest = line.decode(errors="replace").partition(" ")
             if word == "started":
                 self._started = True
             elif word == "refused":
-                self._refused = self._refused or rest
+                self._refusal = self._refusal or rest
             elif word == "ended":
                 self._status = int(rest)
-                self._done.set()
+                self._finished.set()
             elif word == "left":
                 self._outlived = int(rest)
 
-    def result(self, seconds: float, timed_out: bool, was_killed: bool) -> Ended:
-        """How it ended. was_killed: its guard was, perhaps by itself, before it could be said that it had begun.
+    def result(self, seconds: float, timed_out: bool, guard_was_killed: bool) -> CommandResult:
+        """Return the result. Raises ProcessError if the command never started.
 
-        Raises ProcessError if it never began.
+        guard_was_killed: the guard was ended by a signal. The command may have done that before its start could be reported, so
+        it counts as started.
         """
-        if self._refused:
-            raise ProcessError(_reason(self._refused))
-        if not (self._started or timed_out or was_killed):
+        if self._refusal:
+            raise ProcessError(_explain_refusal(self._refusal))
+        if not (self._started or timed_out or guard_was_killed):
             raise ProcessError("the command could not be started: its guard ended too early")
-        code, signal = _exit(self._status)
-        return Ended(
-            124 if timed_out else code,
+        exit_code, signal_that_ended_it = _parse_status(self._status)
+        return CommandResult(
+            124 if timed_out else exit_code,
             self.stdout.text(),
             self.stderr.text(),
             self.stdout.truncated or self.stderr.truncated,
             seconds,
-            signal,
+            signal_that_ended_it,
             timed_out,
-            self.flooded,
+            self._flooded,
             self._outlived,
         )
 
 
-async def _end(guard: trio.Process, mark: str, grace: float) -> None:
-    """Have the guard end everything, or do it for a guard that cannot."""
+async def _end_everything(guard: trio.Process, mark: str, grace: float) -> None:
+    """Have the guard end all processes, or end them without it if it cannot."""
     assert guard.stdin is not None  # noqa: S101
     await guard.stdin.aclose()
-    with trio.move_on_after(grace + _STUCK):
+    with trio.move_on_after(grace + _GUARD_LIMIT):
         await guard.wait()
     if guard.returncode is None:
-        await trio.to_thread.run_sync(sweep.below, guard.pid)
+        await trio.to_thread.run_sync(strays.kill_descendants, guard.pid)
         guard.kill()
         await guard.wait()
     if guard.returncode != 0:
-        await trio.to_thread.run_sync(sweep.marked, f"{MARK}={mark}")
+        await trio.to_thread.run_sync(strays.kill_marked, f"{MARK}={mark}")
 
 
-def _exit(status: int | None) -> tuple[int, str | None]:
-    """Exit code and signal name of a wait status; None: nobody knows, since the guard was killed."""
+def _parse_status(status: int | None) -> tuple[int, str | None]:
+    """Return exit code and signal of a wait status. None is unknown, because the guard was killed."""
     if status is None:
-        return 128 + 9, "SIGKILL"
+        return 128 + signal.SIGKILL, "SIGKILL"
     code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return code, None
-    return 128 - code, signal_name(-code)
+    return (code, None) if code >= 0 else (128 - code, signal_name(-code))
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9."""
-    import signal
-
+    """Return the name of a signal: SIGKILL for 9."""
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-def _reason(refused: str) -> str:
-    number, _, what = refused.partition(" ")
+def _explain_refusal(refusal: str) -> str:
+    number, _, subject = refusal.partition(" ")
     if int(number) == errno.EINVAL:
-        return f"cannot run it: {what}"
-    return f"cannot run {what}: {os.strerror(int(number))}"
+        return f"cannot run it: {subject}"
+    return f"cannot run {subject}: {os.strerror(int(number))}"
+
+
+# ------------------------------------------------------------------ output
+
+
+class HeadAndTail:
+    """The beginning and the end of a stream of any length. Memory stays within about three times the limit.
+
+    output = HeadAndTail(1000)
+    output.add(b"...")
+    output.text()
+    """
+
+    def __init__(self, limit: int = DEFAULT_OUTPUT) -> None:
+        """limit: bytes to keep, half of them from the beginning and half from the end."""
+        self._half = limit // 2
+        self._head = bytearray()
+        self._tail = (
+            bytearray()
+        )  # at least the last half; trimmed only when it is four times that, so that adding stays cheap
+        self.total = 0
+        """Bytes of the stream so far."""
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes of the stream."""
+        self.total += len(data)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data[-self._half :] if self._half else b""
+        if len(self._tail) > 4 * self._half:
+            del self._tail[: -self._half]
+
+    @property
+    def dropped(self) -> int:
+        """Bytes in the middle that are not kept."""
+        return self.total - len(self._head) - min(len(self._tail), self._half)
+
+    @property
+    def truncated(self) -> bool:
+        """True if something is not kept."""
+        return self.dropped > 0
+
+    def text(self) -> str:
+        """Return the kept text. Bytes that are not UTF-8 are replaced, and a line in the middle tells how much is missing."""
+        tail = bytes(self._tail[-self._half :]) if self._half else b""
+        if not self.truncated:
+            return bytes(self._head + tail).decode("utf-8", "replace")
+        head = _without_partial_character(bytes(self._head)).decode("utf-8", "replace")
+        while tail and tail[0] & 0xC0 == 0x80:  # the end of a character whose beginning is not kept
+            tail = tail[1:]
+        return f"{head}\n… {self.dropped:,} bytes left out …\n{tail.decode('utf-8', 'replace')}"
+
+
+def _without_partial_character(data: bytes) -> bytes:
+    """Return the data without a last character that is cut in two."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        length = 2 if byte >> 5 == 0b110 else 3 if byte >> 4 == 0b1110 else 4 if byte >> 3 == 0b11110 else 1
+        return data[:-back] if length > back else data
+    return data

@@ -1,6 +1,8 @@
-"""Tools that run programs: `shell_exec` and `run_python` (interfaces 8.7).
+"""Tools that run programs: shell_exec and run_python.
 
-What they run has the rights of the user who runs Pegasus: `cwd` is held to the allowed paths, what a command then does is not.
+The programs have the rights of the user who runs Pegasus. `cwd` must be an allowed folder, but what a command does after its start
+is not restricted by the allowed paths. Their environment holds none of the daemon's secrets (`pegasus.tools.environment`), and
+everything that they start ends with the call (`pegasus.tools.process`).
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.environment import command_environment
-from pegasus.tools.paths import real_folder
-from pegasus.tools.process import Ended, Limits, ProcessError, run_process, signal_name
+from pegasus.tools.files import real_folder
+from pegasus.tools.process import CommandLimits, CommandResult, ProcessError, run_process, signal_name
 
-_MARGIN: Final = 1.0  # seconds beside the grace that are left of the tool's deadline to tell what came of it
+_MARGIN: Final = 1.0
+"""Seconds, beside the grace, by which a command ends before the deadline of the call, so that its output can be returned."""
 _TIMEOUT: Final[Json] = {
     "type": "number",
     "description": "Seconds after which it is ended; what it wrote until then is returned. At most what the tool itself has",
@@ -56,9 +59,8 @@ _PYTHON: Final = ToolSpec(
 _MORE: Final = "Let it write to a file in the workspace, and read parts of that."
 
 
-def shell_tools(limits: Limits | None = None) -> tuple[Tool, ...]:
-    """`shell_exec` and `run_python`. limits: what a command may use."""
-    bounds = limits or Limits()
+def shell_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
+    """Return shell_exec and run_python. limits: of each command, see `CommandLimits`."""
 
     async def shell_exec(arguments: Metadata, context: ToolContext) -> Json:
         command: Any = arguments["command"]
@@ -66,12 +68,12 @@ def shell_tools(limits: Limits | None = None) -> tuple[Tool, ...]:
             raise ToolError("command is empty")
         cwd: Any = arguments.get("cwd") or "."
         env: Any = arguments.get("env") or {}
-        return await _run(command, cwd, env, arguments, context, bounds)
+        return await _run(command, cwd, env, arguments, context, limits)
 
     async def run_python(arguments: Metadata, context: ToolContext) -> Json:
         code: Any = arguments["code"]
         argv = [sys.executable, "-I", "-u", "-X", "utf8", "-"]
-        return await _run(argv, ".", {}, arguments, context, bounds, stdin=code.encode("utf-8", "replace"))
+        return await _run(argv, ".", {}, arguments, context, limits, stdin=code.encode("utf-8", "replace"))
 
     return (
         Tool(_SHELL, shell_exec, "code", Effect.ONCE, more=_MORE),
@@ -85,61 +87,64 @@ async def _run(
     env: dict[str, str],
     arguments: Metadata,
     context: ToolContext,
-    limits: Limits,
+    limits: CommandLimits,
     stdin: bytes = b"",
 ) -> Json:
-    asked: Any = arguments.get("timeout")
-    if asked is not None and not asked > 0:
-        raise ToolError(f"timeout must be above 0 seconds, found {asked}")
+    requested: Any = arguments.get("timeout")
+    if requested is not None and not requested > 0:
+        raise ToolError(f"timeout must be above 0 seconds, found {requested}")
     for name, value in env.items():
         if not isinstance(value, str) or not name or "=" in name or "\0" in name + value:
             raise ToolError(f"env: {name!r} is no environment variable with a text as its value")
     folder = await trio.to_thread.run_sync(real_folder, context, cwd)
     environment = command_environment(os.environ, {**context.env, **env})
-    bounds = attrs.evolve(limits, output=_share(limits.output, context.max_result))
-    timeout = min(asked or float("inf"), time_left(limits.grace))
+    bounds = attrs.evolve(limits, output=_output_per_stream(limits.output, context.max_result))
+    timeout = min(requested or float("inf"), time_left(limits.grace))
     try:
-        ended = await run_process(command, cwd=folder, env=environment, timeout=timeout, limits=bounds, stdin=stdin)
+        result = await run_process(command, cwd=folder, env=environment, timeout=timeout, limits=bounds, stdin=stdin)
     except ProcessError as error:
         raise ToolError(str(error)) from error
-    return _told(ended, timeout, limits)
+    return _format_result(result, timeout, limits)
 
 
 def time_left(grace: float) -> float:
-    """Seconds a command may take so that its end can still be told before the deadline of the call."""
+    """Return the seconds a command may take, so that its result can be returned before the deadline of the call.
+
+    It is the rest of the call less the grace and a margin, but never less than three quarters of the rest.
+    """
     left = trio.current_effective_deadline() - trio.current_time()
     return max(left - min(grace + _MARGIN, left / 4), 0.0) if left < float("inf") else left
 
 
-def _share(kept: int, room: int) -> int:
-    """Bytes of each stream: two of them, as JSON, should fit into `room` characters."""
-    return min(kept, max(room * 2 // 5, 1000))
+def _output_per_stream(limit: int, room: int) -> int:
+    """Return the bytes to keep of each stream, so that both fit into `room` characters as JSON."""
+    return min(limit, max(room * 2 // 5, 1000))
 
 
-def _told(ended: Ended, timeout: float, limits: Limits) -> dict[str, Json]:
-    note = "; ".join(_notes(ended, timeout, limits))
+def _format_result(result: CommandResult, timeout: float, limits: CommandLimits) -> dict[str, Json]:
+    note = "; ".join(_notes(result, timeout, limits))
     return {
-        "exitCode": ended.exit_code,
-        "stdout": ended.stdout,
-        "stderr": ended.stderr,
-        "truncated": ended.truncated,
-        "durationMs": round(ended.seconds * 1000),
+        "exitCode": result.exit_code,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "truncated": result.truncated,
+        "durationMs": round(result.seconds * 1000),
         **({"note": note} if note else {}),
     }
 
 
-def _notes(ended: Ended, timeout: float, limits: Limits) -> list[str]:
-    """What the numbers do not say."""
-    if ended.timed_out:
+def _notes(result: CommandResult, timeout: float, limits: CommandLimits) -> list[str]:
+    """Return in words what the exit code alone does not tell."""
+    if result.timed_out:
         return [f"ended after {timeout:.3g} s, with all it had started"]
-    if ended.flooded:
+    if result.flooded:
         return [f"ended because it wrote more than {limits.flood >> 20} MiB"]
     notes = []
-    if ended.signal:
-        notes.append(f"killed by {ended.signal}")
-    elif ended.exit_code > 128 and (name := signal_name(ended.exit_code - 128)).startswith("SIG"):
-        notes.append(f"exit code {ended.exit_code} usually means: killed by {name}")
-    if ended.outlived:
-        left = plural(ended.outlived, "process", "processes")
+    if result.signal:
+        notes.append(f"killed by {result.signal}")
+    elif result.exit_code > 128 and (name := signal_name(result.exit_code - 128)).startswith("SIG"):
+        notes.append(f"exit code {result.exit_code} usually means: killed by {name}")
+    if result.outlived:
+        left = plural(result.outlived, "process", "processes")
         notes.append(f"{left} still running in the background when the command was done, and ended with it")
     return notes

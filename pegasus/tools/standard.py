@@ -1,35 +1,103 @@
-"""All tools that tasks work with, those of MCP servers and of the task system itself aside."""
+"""The tools and the tool context of an installation, made from its settings, and the named sets of tools.
+
+This is the only file that knows all tools. The sets are tuples of names, so that whoever builds a set of tools and whoever
+describes it (a SUBAGENT.md, a listing on the command line) mean the same; a test compares them with the tools that exist.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
 
 from pegasus.memory import Memory
 from pegasus.settings import ToolSettings
-from pegasus.tools.base import Tool
+from pegasus.tools.addresses import AddressGuard
+from pegasus.tools.base import Tool, ToolContext
+from pegasus.tools.data import data_tools
+from pegasus.tools.files import file_tools, real_folders
+from pegasus.tools.http_client import HttpClient
+from pegasus.tools.memory import memory_tools
+from pegasus.tools.shell import shell_tools
+from pegasus.tools.system import current_time, system_tools
+from pegasus.tools.web_fetch import fetch_tools
+from pegasus.tools.web_search import web_search
+
+RESULT_SHARE: Final = 0.05
+"""Part of the model's context window that one result may fill: twenty of them fill it."""
+CHARACTERS_PER_TOKEN: Final = 4
+"""An estimate for English text. It only sets a bound, so it need not be exact."""
+MIN_RESULT: Final = 4_000
+"""Characters that a result may have however small the window is."""
 
 
 def standard_tools(settings: ToolSettings, memory: Memory, clock: Callable[[], int]) -> tuple[Tool, ...]:
-    """System, file, network, code, data and memory tools. clock: wall clock, ms since the epoch.
+    """Return the tools that tasks work with, except those of MCP servers and of the task system itself.
 
-    Imports them, about 30 ms, so it is called when there are tasks and not before the daemon is ready.
+    clock: returns the wall clock in ms since the epoch.
     """
-    from pegasus.tools.addresses import AddressGuard
-    from pegasus.tools.data import data_tools
-    from pegasus.tools.files import file_tools
-    from pegasus.tools.memory import memory_tools
-    from pegasus.tools.network import network_tools
-    from pegasus.tools.shell import shell_tools
-    from pegasus.tools.system import current_time, system_tools
-    from pegasus.tools.web_search import web_search
-
     return (
         current_time(clock),
         *system_tools(),
         *file_tools(),
-        *network_tools(AddressGuard(settings.allowed_hosts)),
+        *fetch_tools(HttpClient(AddressGuard(settings.allowed_hosts))),
         web_search(settings.web_search),
         *shell_tools(),
         *data_tools(),
         *memory_tools(memory),
     )
+
+
+def base_context(workspace: Path, allowed_paths: Sequence[str], context_window: int) -> ToolContext:
+    """Return the context from which the context of each call is derived: `attrs.evolve(base, task_id=…, key=…, env=…)`.
+
+    allowed_paths: as in the settings. [] allows the workspace only, ["/"] everything; relative paths start at the workspace.
+    context_window: the model's, in tokens. It bounds the length of results.
+    Reads the file system briefly, to resolve links in the folders.
+    """
+    limit = max(MIN_RESULT, int(context_window * RESULT_SHARE * CHARACTERS_PER_TOKEN))
+    [real_workspace] = real_folders((str(workspace),), workspace)
+    allowed = real_folders(allowed_paths, workspace) if allowed_paths else (real_workspace,)
+    return ToolContext(workspace=real_workspace, allowed_paths=allowed, max_result=limit)
+
+
+# ------------------------------------------------------------------ named sets
+
+SYSTEM_TOOLS: Final = ("current_time", "sleep", "get_env", "set_env")
+FILE_TOOLS: Final = (
+    *("read_file", "write_file", "list_files", "delete_file"),
+    *("move_file", "get_file_info", "edit_file", "grep_files"),
+)
+NETWORK_TOOLS: Final = ("http_get", "http_post", "http_request", "web_search")
+CODE_TOOLS: Final = ("shell_exec", "run_python")
+DATA_TOOLS: Final = ("json_parse", "json_stringify", "base64_encode", "base64_decode")
+MEMORY_TOOLS: Final = (
+    *("memory_list", "memory_read", "memory_search"),
+    *("memory_write", "memory_patch", "memory_append"),
+)
+TASK_TOOLS: Final = ("task_list", "task_replay", "notify")
+
+ALL_TASK_TOOLS: Final = (
+    *(*SYSTEM_TOOLS, *FILE_TOOLS, *NETWORK_TOOLS, *CODE_TOOLS, *DATA_TOOLS),
+    *(*MEMORY_TOOLS, *TASK_TOOLS),
+)
+"""Tools of a task of type general, except those of MCP servers."""
+
+EXPLORE_TOOLS: Final = (
+    *("current_time", "get_env", "read_file", "list_files", "get_file_info", "grep_files"),
+    *("http_get", "web_search", "json_parse", "base64_decode"),
+    *("memory_list", "memory_read", "memory_search", "task_list", "task_replay", "notify"),
+)
+"""Tools that only read."""
+
+PLAN_TOOLS: Final = (*EXPLORE_TOOLS, "memory_write", "memory_append")
+"""Tools that read, and that write the result to memory."""
+
+REFLECTION_TOOLS: Final = ("memory_read", "memory_write", "memory_patch", "memory_append")
+"""Tools for the reflection on a finished task. The prompt already lists memory, so memory_list is not needed."""
+
+MAIN_AGENT_TOOLS: Final = (
+    *("current_time", *MEMORY_TOOLS, "task_list", "task_status", "task_replay", "session_archive_read"),
+    *("spawn_subagent", "resume_task", "reply", "use_skill"),
+)
+"""Tools of the Main Agent. It has none for files, commands or the web: tasks do such work, so that it can always answer."""

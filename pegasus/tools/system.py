@@ -1,4 +1,4 @@
-"""Tools about the machine itself."""
+"""Tools about the machine and the call itself: current_time, sleep, get_env, set_env."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import trio
 
@@ -15,7 +16,9 @@ from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.environment import command_environment
 
-_CURRENT_TIME = ToolSpec(
+# ------------------------------------------------------------------ time
+
+_CURRENT_TIME: Final = ToolSpec(
     "current_time",
     "Get the current date and time.",
     parameters(
@@ -27,32 +30,35 @@ _CURRENT_TIME = ToolSpec(
         }
     ),
 )
+_SLEEP: Final = ToolSpec(
+    "sleep",
+    "Wait. For longer waits than one call may take, finish and say what to look at later.",
+    parameters({"duration": {"type": "number", "exclusiveMinimum": 0, "description": "seconds"}}, "duration"),
+)
 
 
 def current_time(clock: Callable[[], int]) -> Tool:
-    """The tool `current_time(timezone?)`. clock: wall clock, ms since the epoch.
+    """Return the tool `current_time(timezone?)`, which gives timestamp (ms), iso, timezone and formatted.
 
-    Gives timestamp (ms), iso, timezone, formatted; an unknown zone gives UTC and says so.
+    clock: returns the wall clock in ms since the epoch. An unknown zone is not an error: the answer is UTC, with a note.
     """
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
         now = clock()
-        wanted = arguments.get("timezone")
         moment = datetime.fromtimestamp(now / 1000, UTC)
-        if not isinstance(wanted, str) or not wanted:
+        zone: Any = arguments.get("timezone")
+        if not zone:
             local = moment.astimezone()
-            return _describe(now, local, str(local.tzinfo))
-        from zoneinfo import ZoneInfo
-
+            return _describe_time(now, local, str(local.tzinfo))
         try:
-            return _describe(now, moment.astimezone(ZoneInfo(wanted)), wanted)
+            return _describe_time(now, moment.astimezone(ZoneInfo(zone)), zone)
         except (KeyError, ValueError, OSError):  # ZoneInfo raises each of them for one kind of bad name
-            return {**_describe(now, moment, "UTC"), "note": f"unknown time zone {wanted!r}: this is UTC"}
+            return {**_describe_time(now, moment, "UTC"), "note": f"unknown time zone {zone!r}: this is UTC"}
 
     return Tool(_CURRENT_TIME, run, "system", Effect.PURE)
 
 
-def _describe(now: int, moment: datetime, zone: str) -> dict[str, Json]:
+def _describe_time(now: int, moment: datetime, zone: str) -> dict[str, Json]:
     return {
         "timestamp": now,
         "iso": moment.isoformat(timespec="seconds"),
@@ -61,16 +67,8 @@ def _describe(now: int, moment: datetime, zone: str) -> dict[str, Json]:
     }
 
 
-# ------------------------------------------------------------------ waiting
-
-_SLEEP: Final = ToolSpec(
-    "sleep",
-    "Wait. For longer waits than one call may take, finish and say what to look at later.",
-    parameters({"duration": {"type": "number", "exclusiveMinimum": 0, "description": "seconds"}}, "duration"),
-)
-
-
 async def _sleep(arguments: Metadata, context: ToolContext) -> Json:
+    """Sleep, unless the deadline of the call would end it first: then refuse at once instead of wasting the time."""
     duration: Any = arguments["duration"]
     left = trio.current_effective_deadline() - trio.current_time()
     if duration >= left:
@@ -91,18 +89,19 @@ _SET_ENV: Final = ToolSpec(
     "Set an environment variable for the commands that this task runs from now on.",
     parameters({"key": {"type": "string"}, "value": {"type": "string"}}, "key", "value"),
 )
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
-LONGEST_VALUE: Final = 32_768
-MOST_VARIABLES: Final = 100
-"""Characters of a value, and variables, that one task may set."""
+_VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
+MAX_VALUE: Final = 32_768
+"""Characters of a variable that a task sets."""
+MAX_VARIABLES: Final = 100
+"""Variables that one task may set. They are kept in memory and passed to every command."""
 
 
 def system_tools(environ: Mapping[str, str] = os.environ) -> tuple[Tool, ...]:
-    """sleep, get_env, set_env. environ: the daemon's own environment.
+    """Return sleep, get_env and set_env. environ: the daemon's own environment.
 
-    Both variables' tools speak of what commands get (`pegasus.tools.environment`): the few variables of the daemon that are
-    handed on, and what the task has set. So no key, token or password of the daemon can be asked for, whatever its name
-    is, and nothing that a task sets reaches the daemon or another task.
+    Both variable tools work on what commands get (`command_environment`): the few variables of the daemon that are passed on,
+    and those that the task has set. So no key, token or password of the daemon can be read, whatever its name, and nothing
+    that a task sets reaches the daemon or another task.
     """
 
     async def get_env(arguments: Metadata, context: ToolContext) -> Json:
@@ -116,8 +115,8 @@ def system_tools(environ: Mapping[str, str] = os.environ) -> tuple[Tool, ...]:
     async def set_env(arguments: Metadata, context: ToolContext) -> Json:
         key: Any = arguments["key"]
         value: Any = arguments["value"]
-        previous = command_environment(environ, context.env).get(key)
         _check_variable(key, value, context.env)
+        previous = command_environment(environ, context.env).get(key)
         context.env[key] = value
         return {"key": key, "previous": previous, "current": value}
 
@@ -128,10 +127,10 @@ def system_tools(environ: Mapping[str, str] = os.environ) -> tuple[Tool, ...]:
     )
 
 
-def _check_variable(key: str, value: str, known: Mapping[str, str]) -> None:
-    if not _NAME.fullmatch(key):
+def _check_variable(key: str, value: str, present: Mapping[str, str]) -> None:
+    if not _VARIABLE_NAME.fullmatch(key):
         raise ToolError(f"{key!r} is no name of a variable: letters, digits and _, not beginning with a digit")
-    if "\0" in value or len(value) > LONGEST_VALUE:
-        raise ToolError(f"the value must have at most {LONGEST_VALUE:,} characters and no NUL")
-    if key not in known and len(known) >= MOST_VARIABLES:
-        raise ToolError(f"{MOST_VARIABLES} variables are set already")
+    if "\0" in value or len(value) > MAX_VALUE:
+        raise ToolError(f"the value must have at most {MAX_VALUE:,} characters and no NUL")
+    if key not in present and len(present) >= MAX_VARIABLES:
+        raise ToolError(f"{MAX_VARIABLES} variables are set already")

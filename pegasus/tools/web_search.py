@@ -1,7 +1,10 @@
-"""The tool `web_search`, answered by the service that the settings name: Tavily, Brave, DuckDuckGo or a SearXNG of one's own.
+"""The tool web_search, answered by the service that the settings name: Tavily, Brave, DuckDuckGo or an own SearXNG.
 
-Sources of the wire formats: docs.tavily.com (POST /search), api-dashboard.search.brave.com (web search API),
-html.duckduckgo.com (the page without JavaScript), docs.searxng.org (search API, format=json).
+A service is a row of `_SERVICES`: its address, whether it needs a key, a function that makes the request, and one that reads the
+results. Adding a service means adding a row. The key is sent to the service only: a redirect elsewhere is not followed with it.
+
+Wire formats: docs.tavily.com (POST /search), api-dashboard.search.brave.com (web search API), html.duckduckgo.com (the page for
+browsers without JavaScript), docs.searxng.org (search API, format=json).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from html.parser import HTMLParser
 from typing import Any, Final
 from urllib.parse import parse_qs, quote_plus, urlsplit
 
@@ -18,11 +22,12 @@ import attrs
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.settings import WebSearchSettings
-from pegasus.tools.addresses import AddressGuard, Resolve
+from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
-from pegasus.tools.fetch import Fetched, fetch
+from pegasus.tools.http_client import HttpAnswer, HttpClient
 
-_SNIPPET: Final = 500  # characters of one result's text
+_MAX_TEXT: Final = 500
+"""Characters of a title and of a snippet."""
 _SPEC: Final = ToolSpec(
     "web_search",
     "Search the web. Returns results with title, url and snippet; read a page itself with http_get.",
@@ -37,8 +42,8 @@ _SPEC: Final = ToolSpec(
 
 
 @attrs.frozen(eq=False)
-class _Question:
-    """What to send to a service."""
+class _SearchRequest:
+    """A request to a service."""
 
     method: str
     path: str
@@ -47,37 +52,45 @@ class _Question:
 
 
 @attrs.frozen(eq=False)
-class _Service:
-    """base_url: "" where only the user knows it. ask: query, limit, key → question; read: the answer → results."""
+class _SearchService:
+    """A search service and its wire format."""
 
     base_url: str
+    """The address, or "" if only the user knows it."""
     needs_key: bool
-    ask: Callable[[str, int, str], _Question]
-    read: Callable[[Fetched], Sequence[Mapping[str, Any]]]
+    make_request: Callable[[str, int, str], _SearchRequest]
+    """Takes the query, the number of results and the key."""
+    read_results: Callable[[HttpAnswer], Sequence[Mapping[str, Any]]]
+    """Returns title, url and snippet of each result. Raises ToolError if the answer has another form."""
 
 
-def web_search(settings: WebSearchSettings, resolve: Resolve | None = None) -> Tool:
-    """The tool `web_search(query, limit?)`. resolve: how host names are looked up, instead of the system's way."""
+def web_search(settings: WebSearchSettings) -> Tool:
+    """Return the tool `web_search(query, limit?)`.
+
+    An address that the settings name may be on this machine or in the local network; redirects away from it may not.
+    """
+    host = urlsplit(settings.base_url).hostname
+    client = HttpClient(AddressGuard([host] if host else []))
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
         query = str(arguments["query"]).strip()
         if not query:
             raise ToolError("query is empty")
-        asked: Any = arguments.get("limit") or settings.max_results
-        limit = min(asked, settings.max_results)
-        service, base = _service(settings)
-        question = service.ask(query, limit, settings.api_key)
-        guard = AddressGuard([urlsplit(base).hostname or ""] if settings.base_url else [], resolve)
-        answer = await fetch(question.method, base + question.path, question.headers, question.body, guard)
-        _check(settings.provider, answer)
-        results: list[Json] = [_clean(result) for result in service.read(answer) if result.get("url")][:limit]
+        requested: Any = arguments.get("limit") or settings.max_results
+        limit = min(requested, settings.max_results)
+        service, base_url = _configured_service(settings)
+        request = service.make_request(query, limit, settings.api_key)
+        answer = await client.fetch(request.method, base_url + request.path, request.headers, request.body)
+        _require_success(settings.provider, answer)
+        found = [result for result in service.read_results(answer) if result.get("url")]
+        results: list[Json] = [_clean(result) for result in found[:limit]]
         return {"query": query, "provider": settings.provider, "results": results, "count": len(results)}
 
     return Tool(_SPEC, run, "network", Effect.PURE, more="Ask for fewer results with limit.")
 
 
-def _service(settings: WebSearchSettings) -> tuple[_Service, str]:
-    """Who is asked, and where. Raises ToolError where nobody is set up."""
+def _configured_service(settings: WebSearchSettings) -> tuple[_SearchService, str]:
+    """Return the service of the settings and its address. Raises ToolError, which names the missing setting."""
     if not settings.provider:
         raise ToolError(
             "no search service is set up: the user chooses one by tools.web_search.provider in pegasus.toml "
@@ -86,12 +99,12 @@ def _service(settings: WebSearchSettings) -> tuple[_Service, str]:
     service = _SERVICES[settings.provider]
     if service.needs_key and not settings.api_key:
         raise ToolError(f"{settings.provider} needs a key: the user sets tools.web_search.api_key in pegasus.toml")
-    base = settings.base_url or service.base_url
-    if not base:
+    base_url = settings.base_url or service.base_url
+    if not base_url:
         raise ToolError(
             f"{settings.provider} needs its address: the user sets tools.web_search.base_url in pegasus.toml"
         )
-    return service, base.rstrip("/")
+    return service, base_url.rstrip("/")
 
 
 _REFUSALS: Final = {
@@ -106,107 +119,126 @@ _REFUSALS: Final = {
 }
 
 
-def _check(provider: str, answer: Fetched) -> None:
+def _require_success(provider: str, answer: HttpAnswer) -> None:
     if answer.status != 200:
-        why = _REFUSALS.get(answer.status, answer.reason or "it gives no reason")
-        raise ToolError(f"the search at {provider} failed with status {answer.status}: {why}")
+        reason = _REFUSALS.get(answer.status, answer.reason or "it gives no reason")
+        raise ToolError(f"the search at {provider} failed with status {answer.status}: {reason}")
     if not answer.complete:
         raise ToolError(f"the search at {provider} failed: {answer.note or 'the answer is too long'}")
 
 
 def _clean(result: Mapping[str, Any]) -> Json:
-    """Texts without marks of HTML, entities or line breaks."""
-    title, snippet = (_plain(str(result.get(key) or "")) for key in ("title", "snippet"))
-    return {"title": title[:_SNIPPET], "url": str(result["url"]), "snippet": snippet[:_SNIPPET]}
+    """Return a result with plain texts: no HTML tags, entities or line breaks, and not too long."""
+    title, snippet = (_plain_text(str(result.get(key) or "")) for key in ("title", "snippet"))
+    return {"title": title[:_MAX_TEXT], "url": str(result["url"]), "snippet": snippet[:_MAX_TEXT]}
 
 
-def _plain(text: str) -> str:
+def _plain_text(text: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]{0,200}>", "", text)).split())
 
 
 # ------------------------------------------------------------------ services that answer in JSON
 
 
-def _json_results(answer: Fetched, path: Sequence[str], snippet: str) -> list[Mapping[str, Any]]:
-    """The list at `path`, its texts under `snippet`. Raises ToolError for anything else."""
+def _read_json(answer: HttpAnswer, path: Sequence[str], snippet: str) -> list[Mapping[str, Any]]:
+    """Return the list at `path`, with the field named `snippet` as the snippet. Raises ToolError for any other form."""
     try:
         found: Any = json.loads(answer.body)
         for name in path:
             found = found.get(name) or {}
-        return [{**each, "snippet": each.get(snippet)} for each in found]
+        return [{**result, "snippet": result.get(snippet)} for result in found]
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise ToolError("the search failed: the service answered with something that is no list of results") from error
 
 
-def _ask_tavily(query: str, limit: int, key: str) -> _Question:
+def _ask_tavily(query: str, limit: int, key: str) -> _SearchRequest:
     body = json.dumps({"query": query, "max_results": min(limit, 20)}).encode()
-    return _Question("POST", "/search", {"authorization": f"Bearer {key}", "content-type": "application/json"}, body)
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    return _SearchRequest("POST", "/search", headers, body)
 
 
-def _ask_brave(query: str, limit: int, key: str) -> _Question:
+def _read_tavily(answer: HttpAnswer) -> list[Mapping[str, Any]]:
+    return _read_json(answer, ("results",), "content")
+
+
+def _ask_brave(query: str, limit: int, key: str) -> _SearchRequest:
     path = f"/res/v1/web/search?q={quote_plus(query[:400])}&count={min(limit, 20)}&text_decorations=false"
-    return _Question("GET", path, {"x-subscription-token": key, "accept": "application/json"})
+    return _SearchRequest("GET", path, {"x-subscription-token": key, "accept": "application/json"})
 
 
-def _ask_searxng(query: str, limit: int, key: str) -> _Question:
+def _read_brave(answer: HttpAnswer) -> list[Mapping[str, Any]]:
+    return _read_json(answer, ("web", "results"), "description")
+
+
+def _ask_searxng(query: str, limit: int, key: str) -> _SearchRequest:
     headers = {"accept": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
-    return _Question("GET", f"/search?q={quote_plus(query)}&format=json", headers)
+    return _SearchRequest("GET", f"/search?q={quote_plus(query)}&format=json", headers)
+
+
+def _read_searxng(answer: HttpAnswer) -> list[Mapping[str, Any]]:
+    return _read_json(answer, ("results",), "content")
 
 
 # ------------------------------------------------------------------ DuckDuckGo's page
 
 
-def _ask_duckduckgo(query: str, limit: int, key: str) -> _Question:
+def _ask_duckduckgo(query: str, limit: int, key: str) -> _SearchRequest:
     headers = {"content-type": "application/x-www-form-urlencoded", "accept": "text/html"}
-    return _Question("POST", "/html/", headers, f"q={quote_plus(query)}".encode())
+    return _SearchRequest("POST", "/html/", headers, f"q={quote_plus(query)}".encode())
 
 
-def _read_duckduckgo(answer: Fetched) -> list[Mapping[str, Any]]:
+def _read_duckduckgo(answer: HttpAnswer) -> list[Mapping[str, Any]]:
     page = answer.body.decode("utf-8", "replace")
-    results = results_of_page(page)
-    if not results and "anomaly" in page:
+    parser = _ResultPage()
+    parser.feed(page)
+    parser.close()
+    if not parser.results and "anomaly" in page:
         raise ToolError(
             "DuckDuckGo takes this for a robot and wants a riddle solved; try later, or set up another service"
         )
-    if not results and "no-results" not in page and "No results" not in page:
+    if not parser.results and "no-results" not in page and "No results" not in page:
         raise ToolError("DuckDuckGo answered with a page that has no results in it")
-    return results
+    return [
+        {"url": result["url"], "title": html.escape(result["title"]), "snippet": html.escape(result["snippet"])}
+        for result in parser.results
+    ]
 
 
-def results_of_page(page: str) -> list[Mapping[str, Any]]:
-    """The results on DuckDuckGo's HTML page, advertisements left out."""
-    from html.parser import HTMLParser
+class _ResultPage(HTMLParser):
+    """A parser of DuckDuckGo's result page. A result begins with a link of class result__a; advertisements get no url."""
 
-    results: list[dict[str, str]] = []
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: list[dict[str, str]] = []
+        self._field = ""
+        """The field of the last result that text now belongs to."""
 
-    class Parser(HTMLParser):
-        into = ""
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """Begin a result or its snippet."""
+        values = dict(attributes)
+        classes = (values.get("class") or "").split()
+        if "result__a" in classes:
+            self.results.append({"url": _link_target(values.get("href") or ""), "title": "", "snippet": ""})
+            self._field = "title"
+        elif "result__snippet" in classes and self.results:
+            self._field = "snippet"
 
-        def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-            given = dict(attributes)
-            classes = (given.get("class") or "").split()
-            if "result__a" in classes:
-                results.append({"url": _target(given.get("href") or ""), "title": "", "snippet": ""})
-                self.into = "title"
-            elif "result__snippet" in classes and results:
-                self.into = "snippet"
+    def handle_endtag(self, tag: str) -> None:
+        """End the current field."""
+        if tag in ("a", "h2", "div"):
+            self._field = ""
 
-        def handle_endtag(self, tag: str) -> None:
-            if tag in ("a", "h2", "div"):
-                self.into = ""
-
-        def handle_data(self, data: str) -> None:
-            if self.into:
-                results[-1][self.into] += data
-
-    parser = Parser()
-    parser.feed(page)
-    parser.close()
-    return [{name: html.escape(value) if name != "url" else value for name, value in each.items()} for each in results]
+    def handle_data(self, data: str) -> None:
+        """Add text to the current field."""
+        if self._field:
+            self.results[-1][self._field] += data
 
 
-def _target(href: str) -> str:
-    """Where a link leads: results go by way of duckduckgo.com/l/?uddg=…, advertisements by way of y.js, which gives ""."""
+def _link_target(href: str) -> str:
+    """Return the address that a link leads to.
+
+    Results go through duckduckgo.com/l/?uddg=…; advertisements through y.js, for which this returns "".
+    """
     parts = urlsplit(href)
     if parts.path == "/l/" and (targets := parse_qs(parts.query).get("uddg")):
         href = targets[0]
@@ -217,12 +249,8 @@ def _target(href: str) -> str:
 
 
 _SERVICES: Final = {
-    "tavily": _Service(
-        "https://api.tavily.com", True, _ask_tavily, lambda a: _json_results(a, ("results",), "content")
-    ),
-    "brave": _Service(
-        "https://api.search.brave.com", True, _ask_brave, lambda a: _json_results(a, ("web", "results"), "description")
-    ),
-    "duckduckgo": _Service("https://html.duckduckgo.com", False, _ask_duckduckgo, _read_duckduckgo),
-    "searxng": _Service("", False, _ask_searxng, lambda a: _json_results(a, ("results",), "content")),
+    "tavily": _SearchService("https://api.tavily.com", True, _ask_tavily, _read_tavily),
+    "brave": _SearchService("https://api.search.brave.com", True, _ask_brave, _read_brave),
+    "duckduckgo": _SearchService("https://html.duckduckgo.com", False, _ask_duckduckgo, _read_duckduckgo),
+    "searxng": _SearchService("", False, _ask_searxng, _read_searxng),
 }

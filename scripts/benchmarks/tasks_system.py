@@ -40,9 +40,7 @@ from pegasus.storage.journal import journal
 from pegasus.storage.messages import JournalMessage
 from pegasus.tasks import AgentMessage, Notify, Submit, TaskState, Wait
 from pegasus.tasks.storage_messages import GetPending
-from pegasus.tools import Tool, ToolContext
-from pegasus.tools.base import parameters
-from pegasus.tools.standard import standard_tools
+from pegasus.tools import Tool, ToolContext, parameters, standard_tools
 
 STEPS = 10
 JOB = f"Take {STEPS} steps."

@@ -1,8 +1,10 @@
-"""The file tools: read_file, write_file, list_files, delete_file, move_file, get_file_info, edit_file, grep_files.
+"""File tools: read_file, write_file, list_files, delete_file, move_file, get_file_info, edit_file, grep_files.
 
-All within the allowed folders (`pegasus.tools.paths`), in short pieces in threads, never through the event loop.
+`tools` describes them to the model; the work is in `reading`, `changing` and `searching`. All of it goes through two modules:
+`paths` restricts access to the allowed folders, and `blocking` runs the work in short steps in threads.
 """
 
+from pegasus.tools.files.paths import real_folder, real_folders
 from pegasus.tools.files.tools import file_tools
 
-__all__ = ["file_tools"]
+__all__ = ["file_tools", "real_folder", "real_folders"]

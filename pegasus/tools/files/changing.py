@@ -1,7 +1,16 @@
-"""Changing files: writing, editing, deleting, moving. Whatever happens, a file holds what it held or what it should."""
+"""Changing files: writing, editing, deleting, moving.
+
+Promise: after any call, whether it succeeded, failed, was cancelled, met a full disk or was cut short by a crash, a file holds
+either its old content or the wanted new content. New content goes into a temporary file in the same folder, is synced, and then
+replaces the old file by a rename, which is atomic.
+
+Limits come before work. The size of a result is computed before the result is made, because replacing a short text by a long one
+in a file of a few megabytes can stand for gigabytes.
+"""
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import stat
@@ -12,104 +21,85 @@ from typing import Final
 
 from pegasus.messages import Json
 from pegasus.tools.base import ToolContext, ToolError
-from pegasus.tools.files.text import encoded, known_encoding
-from pegasus.tools.paths import Place, folder_of, kind_of, locate, open_file, refusing, require_file
-from pegasus.tools.pieces import Work
+from pegasus.tools.files.blocking import Steps
+from pegasus.tools.files.paths import (
+    LocatedPath,
+    folder_of,
+    kind_of,
+    locate,
+    open_file,
+    open_inner_folder,
+    refusing,
+    require_file,
+)
+from pegasus.tools.text import BASE64, decode_base64, require_encoding
 
 CHUNK: Final = 1 << 20
-LARGEST_EDIT: Final = 16 << 20
-"""Bytes of a file that edit_file still takes."""
-DEEPEST: Final = 200
-"""Levels of folders that delete_file goes down; each holds a descriptor open."""
-
-_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Bytes that are read, encoded or written in one step."""
+MAX_EDIT: Final = 16 << 20
+"""Bytes that a file may have before and after edit_file. It is held in memory as a whole, several times over."""
+MAX_DEPTH: Final = 200
+"""Levels of folders that delete_file descends. Each level holds a descriptor open."""
 
 
 # ------------------------------------------------------------------ writing
 
 
-def write(context: ToolContext, path: str, content: str, encoding: str | None) -> Work[Json]:
-    """The result of write_file."""
+def write(context: ToolContext, path: str, content: str, encoding: str | None) -> Steps[Json]:
+    """Return the result of write_file. Raises ToolError if the content cannot be encoded; the old file is then untouched."""
     yield
-    wanted = known_encoding(encoding or "utf-8")
-    data = encoded(content, wanted)
-    place = _below(locate(context, path), context)
-    with refusing(path), folder_of(place, make=True) as folder:
-        yield from _put(folder, place.name, data, path, _status(folder, place.name))
+    wanted = require_encoding(encoding or "utf-8")
+    data = decode_base64(content) if wanted == BASE64 else (yield from _encode(content, wanted))
+    located = _require_replaceable(locate(context, path), context)
+    with refusing(path), folder_of(located, make=True) as folder:
+        yield from _replace_file(folder, located.name, data, path, _status_or_none(folder, located.name))
     return {"path": path, "bytesWritten": len(data), "encoding": wanted}
 
 
-def edit(context: ToolContext, path: str, old: str, new: str, everywhere: bool) -> Work[Json]:
-    """The result of edit_file. Bytes that are no UTF-8 stay what they are, since only what matches is replaced."""
-    yield
-    place = _below(locate(context, path), context)
-    with refusing(path), folder_of(place) as folder:
-        fd, before = open_file(folder, place.name, path)
-        with open(fd, "rb", buffering=0) as file:
-            data = yield from _all_of(file.fileno(), before.st_size, path)
-        text = data.decode("utf-8", "surrogateescape")
-        changed, count = _replaced(text, old, new, everywhere, path)
-        yield from _put(folder, place.name, changed.encode("utf-8", "surrogateescape"), path, before)
-    return {"path": path, "replacements": count}
-
-
-def _all_of(fd: int, size: int, path: str) -> Work[bytes]:
-    if size > LARGEST_EDIT:
-        raise ToolError(f"{path} has {size:,} bytes; edit_file takes up to {LARGEST_EDIT:,}")
+def _encode(content: str, encoding: str) -> Steps[bytes]:
+    """Return the encoded content. It is made in pieces, because some encodings are a hundred times slower than UTF-8."""
+    encoder = codecs.getincrementalencoder(encoding)()
     parts: list[bytes] = []
-    while part := os.read(fd, CHUNK):
-        parts.append(part)
+    for start in range(0, len(content) or 1, CHUNK):
+        part = content[start : start + CHUNK]
+        try:
+            parts.append(encoder.encode(part, start + CHUNK >= len(content)))
+        except UnicodeEncodeError as error:
+            position = start + error.start
+            raise ToolError(
+                f"character {position} ({content[position]!a}) cannot be written as {encoding}; utf-8 can hold all text"
+            ) from None
         yield
-    data = b"".join(parts)
-    if b"\0" in data:
-        raise ToolError(f"{path} is binary or UTF-16, which edit_file cannot change; write_file can write it anew")
-    return data
+    return b"".join(parts)
 
 
-def _replaced(text: str, old: str, new: str, everywhere: bool, path: str) -> tuple[str, int]:
-    """The text with the one match replaced, or all; nothing in `new` has a meaning of its own (trap T13)."""
-    if not old or old == new:
-        raise ToolError(
-            "old_string is empty: write_file makes new files" if not old else "old_string and new_string are the same"
-        )
-    if 0 < text.count("\n") == text.count("\r\n") and "\r" not in old:  # a model seldom writes the \r of a file
-        old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
-    first = text.find(old)
-    if first < 0:
-        raise ToolError(f"old_string is not in {path}; read the file and give the text exactly, white space included")
-    if everywhere:
-        return text.replace(old, new), text.count(old)
-    if text.find(old, first + 1) >= 0:
-        count = max(2, text.count(old))
-        raise ToolError(
-            f"old_string is {count} times in {path}; give more of the text around the one you mean, or replace_all"
-        )
-    return text[:first] + new + text[first + len(old) :], 1
+def _replace_file(folder: int, name: str, data: bytes, shown: str, before: os.stat_result | None) -> Steps[None]:
+    """Replace the file `name` by one with this content.
 
-
-def _put(folder: int, name: str, data: bytes, path: str, before: os.stat_result | None) -> Work[None]:
-    """Replace the file at once, by a rename; until then, and if anything goes wrong, it is what it was.
-
-    before: the file as it was looked at. One that somebody else has changed since is not written over.
+    before: status of the file when it was read, or None if there was none. A file that somebody has changed since then is not
+    overwritten. On cancel before the rename, the old file stays and the temporary file is removed.
     """
     if before is not None:
-        require_file(before, path)
+        require_file(before, shown)
         if not before.st_mode & 0o222:
-            raise ToolError(f"{path} is read-only (mode {stat.S_IMODE(before.st_mode):o})")
-    with _temporary(folder, name, before) as (fd, temporary):
+            raise ToolError(f"{shown} is read-only (mode {stat.S_IMODE(before.st_mode):o})")
+    with _temporary_file(folder, name, before) as (fd, temporary):
         for start in range(0, len(data), CHUNK):
             _write_all(fd, memoryview(data)[start : start + CHUNK])
             yield
         os.fsync(fd)
         yield
-        if _identity(_status(folder, name)) != _identity(before):
-            raise ToolError(f"{path} was changed by somebody else meanwhile; nothing was written. Read it again")
+        if _identity(_status_or_none(folder, name)) != _identity(before):
+            raise ToolError(f"{shown} was changed by somebody else meanwhile; nothing was written. Read it again")
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 @contextmanager
-def _temporary(folder: int, name: str, before: os.stat_result | None) -> Iterator[tuple[int, str]]:
-    """A new file beside `name`, with the owner and mode of the one before; gone at the end unless it was renamed."""
+def _temporary_file(folder: int, name: str, before: os.stat_result | None) -> Iterator[tuple[int, str]]:
+    """Make a file beside `name`, with the owner and mode of the one it replaces, and yield its descriptor and name.
+
+    It is removed at the end of the block unless it was renamed.
+    """
     temporary = f".{name[:32]}.{token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(temporary, flags, 0o666 if before is None else 0o600, dir_fd=folder)
@@ -131,56 +121,133 @@ def _write_all(fd: int, data: memoryview) -> None:
 
 
 def _identity(status: os.stat_result | None) -> tuple[int, ...] | None:
+    """Return what changes when a file is replaced or written."""
     return None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _status(folder: int, name: str) -> os.stat_result | None:
+def _status_or_none(folder: int, name: str) -> os.stat_result | None:
     with suppress(FileNotFoundError):
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     return None
 
 
-def _below(place: Place, context: ToolContext) -> Place:
-    """The place, unless an allowed folder or the workspace is it or lies in it: those are not for tools to replace or remove."""
+def _require_replaceable(located: LocatedPath, context: ToolContext) -> LocatedPath:
+    """Return the path, unless it is or contains the workspace or an allowed folder: tools must not remove their own ground."""
     for kept in map(str, (context.workspace, *context.allowed_paths)):
-        if kept == place.real or kept.startswith(os.path.join(place.real, "")):
+        if kept == located.real or kept.startswith(os.path.join(located.real, "")):
             raise ToolError(
-                f"{place.shown} holds the folder {kept}, which tools may work in but not replace, move or remove"
+                f"{located.shown} holds the folder {kept}, which tools may work in but not replace, move or remove"
             )
-    return place
+    return located
+
+
+# ------------------------------------------------------------------ editing
+
+
+def edit(context: ToolContext, path: str, old: str, new: str, everywhere: bool) -> Steps[Json]:
+    """Return the result of edit_file.
+
+    Bytes that are not valid UTF-8 stay as they are, since only the matching text is replaced.
+    """
+    yield
+    located = _require_replaceable(locate(context, path), context)
+    with refusing(path), folder_of(located) as folder:
+        fd, before = open_file(folder, located.name, path)
+        with open(fd, "rb", buffering=0) as file:
+            data = yield from _read_all(file.fileno(), before.st_size, path)
+        text = data.decode("utf-8", "surrogateescape")
+        old, new = _adapt_line_ends(text, old, new)
+        count = _count_replacements(text, old, new, everywhere, path)
+        yield
+        _require_size(len(data) + count * (_size_in_bytes(new) - _size_in_bytes(old)), path)
+        changed = text.replace(old, new).encode("utf-8", "surrogateescape")
+        yield from _replace_file(folder, located.name, changed, path, before)
+    return {"path": path, "replacements": count}
+
+
+def _read_all(fd: int, size: int, shown: str) -> Steps[bytes]:
+    if size > MAX_EDIT:
+        raise ToolError(f"{shown} has {size:,} bytes; edit_file takes up to {MAX_EDIT:,}")
+    parts: list[bytes] = []
+    while part := os.read(fd, CHUNK):
+        parts.append(part)
+        yield
+    data = b"".join(parts)
+    if b"\0" in data:
+        raise ToolError(f"{shown} is binary or UTF-16, which edit_file cannot change; write_file can write it anew")
+    return data
+
+
+def _adapt_line_ends(text: str, old: str, new: str) -> tuple[str, str]:
+    """Return both texts with CRLF if the file uses CRLF throughout. Models rarely write the CR of a file."""
+    if 0 < text.count("\n") == text.count("\r\n") and "\r" not in old:
+        return old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+    return old, new
+
+
+def _count_replacements(text: str, old: str, new: str, everywhere: bool, shown: str) -> int:
+    """Return how many places are to be replaced. Raises ToolError if that is not possible or ambiguous."""
+    if not old:
+        raise ToolError("old_string is empty: write_file makes new files")
+    if old == new:
+        raise ToolError("old_string and new_string are the same")
+    first = text.find(old)
+    if first < 0:
+        raise ToolError(f"old_string is not in {shown}; read the file and give the text exactly, white space included")
+    count = text.count(old)
+    if everywhere:
+        return count
+    if text.find(old, first + 1) >= 0:  # also one that overlaps the first, which `count` does not see
+        raise ToolError(
+            f"old_string is {max(2, count)} times in {shown}; "
+            "give more of the text around the one you mean, or replace_all"
+        )
+    return 1
+
+
+def _size_in_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogateescape"))
+
+
+def _require_size(size: int, shown: str) -> None:
+    if size > MAX_EDIT:
+        raise ToolError(f"{shown} would grow to {size:,} bytes; edit_file makes files of up to {MAX_EDIT:,}")
 
 
 # ------------------------------------------------------------------ deleting
 
 
-def delete(context: ToolContext, path: str) -> Work[Json]:
-    """The result of delete_file: files, links (never what they point to) and whole folders."""
+def delete(context: ToolContext, path: str) -> Steps[Json]:
+    """Return the result of delete_file, for a file, a link (never its target) or a whole folder.
+
+    On cancel in the middle of a folder, what is already deleted stays deleted.
+    """
     yield
-    place = _below(locate(context, path, follow=False), context)
+    located = _require_replaceable(locate(context, path, follow=False), context)
     with refusing(path):
         try:
-            with folder_of(place) as folder:
-                yield from _remove(folder, place.name, path, DEEPEST)
+            with folder_of(located) as folder:
+                yield from _remove(folder, located.name, path, MAX_DEPTH)
         except (FileNotFoundError, NotADirectoryError):
             return {"path": path, "deleted": False, "note": "there is no such file or folder"}
     return {"path": path, "deleted": True}
 
 
-def _remove(folder: int, name: str, shown: str, levels: int) -> Work[None]:
+def _remove(folder: int, name: str, shown: str, levels: int) -> Steps[None]:
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     yield
     if not stat.S_ISDIR(status.st_mode):
         os.unlink(name, dir_fd=folder)
         return
     if not levels:
-        raise ToolError(f"{shown}: folders are nested deeper than {DEEPEST} levels; a part of it is deleted")
-    inner = os.open(name, _OPEN_FOLDER, dir_fd=folder)
+        raise ToolError(f"{shown}: folders are nested deeper than {MAX_DEPTH} levels; a part of it is deleted")
+    inner = open_inner_folder(folder, name)
     try:
         with os.scandir(inner) as entries:
             names = [entry.name for entry in entries]
-        for each in names:
+        for entry_name in names:
             with suppress(FileNotFoundError):
-                yield from _remove(inner, each, shown, levels - 1)
+                yield from _remove(inner, entry_name, shown, levels - 1)
     finally:
         os.close(inner)
     os.rmdir(name, dir_fd=folder)
@@ -189,22 +256,21 @@ def _remove(folder: int, name: str, shown: str, levels: int) -> Work[None]:
 # ------------------------------------------------------------------ moving
 
 
-def move(context: ToolContext, source: str, target: str) -> Work[Json]:
-    """The result of move_file: a file, folder or link gets another name; a file that has it is replaced, as `mv` does."""
+def move(context: ToolContext, source: str, target: str) -> Steps[Json]:
+    """Return the result of move_file: a file, folder or link gets another name, and replaces a file that has it, as `mv` does."""
     yield
-    old = _below(locate(context, source, follow=False), context)
-    new = _below(locate(context, target, follow=False), context)
+    old = _require_replaceable(locate(context, source, follow=False), context)
+    new = _require_replaceable(locate(context, target, follow=False), context)
     result: dict[str, Json] = {"from": source, "to": target, "moved": True}
     with refusing(source), folder_of(old) as from_folder:
         status = os.stat(old.name, dir_fd=from_folder, follow_symlinks=False)
         with refusing(target), folder_of(new, make=True) as to_folder:
-            there = _status(to_folder, new.name)
-            if there is not None and stat.S_ISDIR(there.st_mode):
-                raise ToolError(
-                    f"{target} is a folder that exists; give the whole new name, {target.rstrip('/')}/{old.name}"
-                )
-            if there is not None:
-                require_file(there, target)
+            replaced = _status_or_none(to_folder, new.name)
+            if replaced is not None and stat.S_ISDIR(replaced.st_mode):
+                whole_name = f"{target.rstrip('/')}/{old.name}"
+                raise ToolError(f"{target} is a folder that exists; give the whole new name, {whole_name}")
+            if replaced is not None:
+                require_file(replaced, target)
                 result["replaced"] = True
             try:
                 os.rename(old.name, new.name, src_dir_fd=from_folder, dst_dir_fd=to_folder)
@@ -214,18 +280,19 @@ def move(context: ToolContext, source: str, target: str) -> Work[Json]:
                 if error.errno != errno.EXDEV:
                     raise
                 if not stat.S_ISREG(status.st_mode):
+                    kind = kind_of(status)
                     raise ToolError(
-                        f"{target} is on another disk, to where only files can be moved; {source} is {kind_of(status)}"
+                        f"{target} is on another disk, to where only files can be moved; {source} is {kind}"
                     ) from None
-                yield from _carry(from_folder, old.name, to_folder, new.name, source)
+                yield from _move_across_disks(from_folder, old.name, to_folder, new.name, source)
     return result
 
 
-def _carry(from_folder: int, old: str, to_folder: int, new: str, shown: str) -> Work[None]:
-    """To another disk: copied beside, renamed, and only then removed."""
+def _move_across_disks(from_folder: int, old: str, to_folder: int, new: str, shown: str) -> Steps[None]:
+    """Copy a file, sync the copy, rename it into place, and only then remove the original: a crash leaves at least one."""
     fd, status = open_file(from_folder, old, shown)
     try:
-        with _temporary(to_folder, new, status) as (copy, temporary):
+        with _temporary_file(to_folder, new, status) as (copy, temporary):
             while part := os.read(fd, CHUNK):
                 _write_all(copy, memoryview(part))
                 yield

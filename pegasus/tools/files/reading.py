@@ -1,7 +1,13 @@
-"""Reading: a file as text, whole or by lines, never more of it than a result may hold; and what is known about a file."""
+"""Reading text files, whole or by lines, and describing a path.
+
+A result never holds more of a file than the conversation can bear. A file that fits is returned whole. Of a longer one the lines
+are returned that fit, together with the number of the next line, so that the model can continue. The file is read in pieces and
+only the wanted lines are kept, so memory does not depend on its size.
+"""
 
 from __future__ import annotations
 
+import base64
 import codecs
 import json
 import os
@@ -11,133 +17,132 @@ from typing import Final
 
 from pegasus.messages import Json
 from pegasus.tools.base import ToolContext, ToolError
-from pegasus.tools.files.text import BASE64, PROBE, encoding_of, known_encoding
-from pegasus.tools.paths import Place, folder_of, kind_of, locate, open_file, refusing
-from pegasus.tools.pieces import Work
+from pegasus.tools.files.blocking import Steps
+from pegasus.tools.files.paths import LocatedPath, folder_of, kind_of, locate, open_file, refusing
+from pegasus.tools.text import BASE64, PROBE, detect_encoding, require_encoding
 
 CHUNK: Final = 256 << 10
-COUNTED: Final = 512 << 20
-"""Bytes of a file that are looked through at most to count its lines; after that, totalLines is not told."""
+"""Bytes that are read and decoded in one step."""
+MAX_COUNTED: Final = 512 << 20
+"""Bytes of a file that are read to count its lines once the result is full. Beyond that, totalLines is left out."""
 ENVELOPE: Final = 400
 """Characters of a result beside the content."""
 
 
-def read(context: ToolContext, path: str, encoding: str | None, offset: int | None, limit: int | None) -> Work[Json]:
-    """The result of read_file."""
-    wanted = known_encoding(encoding) if encoding else None
-    place = locate(context, path)
-    with refusing(path), folder_of(_file(place)) as folder:
-        fd, status = open_file(folder, place.name, path)
+def read(context: ToolContext, path: str, encoding: str | None, offset: int | None, limit: int | None) -> Steps[Json]:
+    """Return the result of read_file.
+
+    encoding: None detects it. offset: the first line, from 0. limit: lines at most. Raises ToolError.
+    """
+    wanted = require_encoding(encoding) if encoding else None
+    located = locate(context, path)
+    if not located.steps:
+        raise ToolError(f"{path} is a folder, not a regular file; list_files shows what is in it")
+    with refusing(path), folder_of(located) as folder:
+        fd, status = open_file(folder, located.name, path)
         with open(fd, "rb", buffering=0) as file:
-            beginning = os.pread(fd, PROBE, 0)
             room = context.max_result - ENVELOPE - len(json.dumps(path))
             if wanted == BASE64:
-                return _as_base64(path, file.read(min(status.st_size, room)), status.st_size, room)
-            wanted = wanted or encoding_of(beginning)
+                return _read_base64(path, file.read(min(status.st_size, room)), status.st_size, room)
+            wanted = wanted or detect_encoding(os.pread(fd, PROBE, 0))
             if wanted is None:
+                size = f"{status.st_size:,} bytes"
                 raise ToolError(
-                    f"{path} is binary ({status.st_size:,} bytes), not text. encoding base64 gives its bytes, if they are few"
+                    f"{path} is binary ({size}), not text. encoding base64 gives its bytes, if they are few"
                 )
-            lines = _Lines(offset or 0, limit, room)
+            window = _LineWindow(offset or 0, limit, room)
             decoder = codecs.getincrementaldecoder(wanted)(errors="replace")
             while chunk := file.read(CHUNK):
-                lines.feed(decoder.decode(chunk))
+                window.feed(decoder.decode(chunk))
                 hurry = yield
-                if lines.is_full and (hurry or file.tell() >= COUNTED):
-                    lines.total = None
+                if window.is_full and (hurry or file.tell() >= MAX_COUNTED):
+                    window.total = None
                     break
             else:
-                lines.feed(decoder.decode(b"", True))
-                lines.end()
-            if not lines.is_sliced:
-                return _whole(path, lines, status.st_size, wanted)
-            return _slice(path, lines, status.st_size, wanted)
+                window.feed(decoder.decode(b"", True))
+                window.end()
+            return _format_text(path, window, status.st_size, wanted)
 
 
-def _file(place: Place) -> Place:
-    if not place.steps:
-        raise ToolError(f"{place.shown} is a folder, not a regular file; list_files shows what is in it")
-    return place
-
-
-def _as_base64(path: str, data: bytes, size: int, room: int) -> Json:
-    import base64
-
+def _read_base64(path: str, data: bytes, size: int, room: int) -> Json:
     if size * 4 // 3 > room - 4:
         raise ToolError(f"{path} has {size:,} bytes, as base64 more than a result may hold ({room:,} characters)")
     return {"path": path, "content": base64.b64encode(data).decode(), "size": size, "encoding": BASE64}
 
 
-def _whole(path: str, lines: _Lines, size: int, encoding: str) -> dict[str, Json]:
-    content = "".join(lines.kept)
+def _format_text(path: str, window: _LineWindow, size: int, encoding: str) -> dict[str, Json]:
+    content = "".join(window.kept)
     result: dict[str, Json] = {"path": path, "content": content, "size": size, "encoding": encoding}
     if "\ufffd" in content:
         result["note"] = f"� stands for bytes that are not valid {encoding}, if it is not in the file itself"
-    return result
-
-
-def _slice(path: str, lines: _Lines, size: int, encoding: str) -> Json:
-    result = _whole(path, lines, size, encoding)
-    if lines.total is not None:
-        result["totalLines"] = lines.total
-    result |= {"offset": lines.offset, "limit": len(lines.kept), "truncated": lines.is_truncated}
-    if lines.is_truncated and lines.kept:
-        result["more"] = f"the next lines: offset {lines.offset + len(lines.kept)}"
-    if lines.is_line_cut:
+    if not window.is_slice:
+        return result
+    if window.total is not None:
+        result["totalLines"] = window.total
+    result |= {"offset": window.offset, "limit": len(window.kept), "truncated": window.is_truncated}
+    if window.is_truncated and window.kept:
+        result["more"] = f"the next lines: offset {window.offset + len(window.kept)}"
+    if window.is_line_cut:
         result["note"] = "the line is longer than a result may be, and cut; grep_files finds places in it"
     return result
 
 
-class _Lines:
-    """Takes text in pieces and keeps the lines that are wanted, as many as there is room for.
+class _LineWindow:
+    """The wanted lines of a text that arrives in pieces: from `offset` on, as many as there is room for.
 
-    offset: the first line that is wanted, from 0. total: lines seen in all; None = nobody looked to the end.
+    Text is fed piece by piece, then `end` is called. Until a line is complete, its beginning is held back; a beginning that
+    already exceeds the room is kept at once, since waiting for its end could take all memory.
     """
 
     def __init__(self, offset: int, limit: int | None, room: int) -> None:
         self.offset = offset
+        """The first wanted line, counted from 0."""
         self.kept: list[str] = []
+        """The wanted lines so far, with their line ends."""
         self.total: int | None = 0
+        """Lines of the whole text; None if it was not read to its end."""
         self.is_full = False
+        """True when no more lines are kept, because there is no room or `limit` is reached."""
         self.is_line_cut = False
+        """True if the only kept line is cut, because it alone exceeds the room."""
         self._limit = limit
-        self._is_asked = bool(offset) or limit is not None
-        self._room = room
-        self._rest = ""
-        self._is_open = False
-        self._seen = 0
+        self._is_requested = bool(offset) or limit is not None
+        self._room = room  # characters that the kept lines may still take in the JSON of the result
+        self._partial = ""  # the beginning of a line whose end was not fed yet
+        self._has_partial = False
+        self._seen = 0  # complete lines so far
 
     @property
     def is_truncated(self) -> bool:
-        """Whether something after what was kept is missing."""
+        """Whether something after the kept lines is missing."""
         return self.total is None or self.offset + len(self.kept) < self.total or self.is_line_cut
 
     @property
-    def is_sliced(self) -> bool:
-        """Whether this is not simply the whole file."""
-        return self._is_asked or self.is_truncated
+    def is_slice(self) -> bool:
+        """Whether this is a part of the file, or was requested as one."""
+        return self._is_requested or self.is_truncated
 
     def feed(self, text: str) -> None:
-        """The next piece of the file."""
+        """Take the next piece of the text."""
         if not text:
             return
-        self._is_open = not text.endswith("\n")
+        self._has_partial = not text.endswith("\n")
         if self.is_full:
             self._seen += text.count("\n")
             return
-        *lines, rest = (self._rest + text).split("\n")
+        *lines, partial = (self._partial + text).split("\n")
         for line in lines:
             self._keep(f"{line}\n")
             self._seen += 1
-        if len(rest) > self._room:  # it will not fit, so its end is not waited for
-            self._keep(rest)
-            rest = ""
-        self._rest = rest
+        if len(partial) > self._room:
+            self._keep(partial)
+            partial = ""
+        self._partial = partial
 
     def end(self) -> None:
-        """The file ends here."""
-        if self._is_open:
-            self._keep(self._rest)
+        """Take the end of the text."""
+        if self._has_partial:
+            self._keep(self._partial)
             self._seen += 1
         self.total = self._seen
 
@@ -157,13 +162,13 @@ class _Lines:
                 self.is_line_cut = True
 
 
-def info(context: ToolContext, path: str) -> Work[Json]:
-    """The result of get_file_info."""
+def info(context: ToolContext, path: str) -> Steps[Json]:
+    """Return the result of get_file_info. A path that does not exist is an answer, not an error."""
     yield
-    place = locate(context, path)
+    located = locate(context, path)
     with refusing(path):
         try:
-            status = _status(place)
+            status = _status_of(located)
         except (FileNotFoundError, NotADirectoryError):
             return {"path": path, "exists": False, "size": 0, "isDirectory": False, "isFile": False, "modified": None}
     is_folder, is_file = stat.S_ISDIR(status.st_mode), stat.S_ISREG(status.st_mode)
@@ -178,8 +183,8 @@ def info(context: ToolContext, path: str) -> Work[Json]:
     return result if is_folder or is_file else {**result, "note": f"it is {kind_of(status)}"}
 
 
-def _status(place: Place) -> os.stat_result:
-    if not place.steps:
-        return os.stat(place.root, follow_symlinks=False)
-    with folder_of(place) as folder:
-        return os.stat(place.name, dir_fd=folder, follow_symlinks=False)
+def _status_of(located: LocatedPath) -> os.stat_result:
+    if not located.steps:
+        return os.stat(located.root, follow_symlinks=False)
+    with folder_of(located) as folder:
+        return os.stat(located.name, dir_fd=folder, follow_symlinks=False)

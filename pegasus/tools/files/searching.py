@@ -1,51 +1,76 @@
-"""Looking through folders: what is there, and where a pattern matches. Links are named, never followed."""
+"""Searching folders: list_files and grep_files, with their regular expressions and globs. Links are listed, never followed.
+
+A search must end, whatever it is asked and wherever it looks. Four things see to that. Regular expressions are RE2, whose time is
+linear in the text. Folders are entered to a fixed depth, and without following links, so there are no circles. The work yields
+after every entry and every match. And when three quarters of the time are used up, it returns what it has found so far.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import re
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple
+from fnmatch import translate
+from typing import Final, NamedTuple, Protocol, cast
 
 from pegasus.messages import Json
 from pegasus.tools.base import ToolContext, ToolError
-from pegasus.tools.files.patterns import Expression, expression, glob
-from pegasus.tools.files.text import PROBE
-from pegasus.tools.paths import Place, folder_of, locate, open_file, open_folder, refusing
-from pegasus.tools.pieces import Work
+from pegasus.tools.files.blocking import Steps
+from pegasus.tools.files.paths import (
+    LocatedPath,
+    folder_of,
+    locate,
+    open_file,
+    open_folder,
+    open_inner_folder,
+    refusing,
+)
+from pegasus.tools.text import PROBE
 
-DEEPEST: Final = 64
-"""Levels of folders that are looked into; each holds a descriptor open."""
+MAX_DEPTH: Final = 64
+"""Levels of folders that are entered. Each level holds a descriptor open."""
 CHUNK: Final = 1 << 20
+"""Bytes of a file that are searched at a time."""
 ENVELOPE: Final = 400
 """Characters of a result beside its entries."""
-LONGEST_LINE: Final = 400
+MAX_LINE: Final = 400
 """Characters of a line that are shown around a match."""
-UNSEARCHED: Final = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})
-"""Folders that grep_files goes into only if its path leads there: what people do not write and do not look for."""
+NOT_SEARCHED: Final = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})
+"""Folders that grep_files enters only if its path leads there. People neither write nor look for their content."""
+
+
+# ------------------------------------------------------------------ walking
 
 
 class _Entry(NamedTuple):
+    """A file, folder or link that a walk has reached."""
+
     path: str
+    """The path to show, which every tool accepts."""
     folder: int
+    """Descriptor of the folder that holds it."""
     name: str
     status: os.stat_result
 
 
 class _Walk:
-    """What was met on the way through a tree."""
+    """A walk through a folder in the order of names, with the visits and the decisions given by the caller."""
 
-    def __init__(self, visit: Callable[[_Entry], Work[bool]], enter: Callable[[str], bool]) -> None:
+    def __init__(self, visit: Callable[[_Entry], Steps[bool]], enters: Callable[[str], bool]) -> None:
+        """visit: handles an entry, and returns False to end the walk. enters: whether a folder of this name is entered."""
         self._visit = visit
-        self._enter = enter
+        self._enters = enters
         self.unreadable = 0
+        """Files and folders that could not be read."""
         self.is_cut_short = False
+        """True if the walk ended because its time was nearly up."""
 
-    def through(self, folder: int, path: str, levels: int) -> Work[bool]:
-        """Visit everything in the folder, by name; False when there is no more time or somebody has had enough."""
+    def through(self, folder: int, prefix: str, levels: int) -> Steps[bool]:
+        """Visit everything in the folder. Return False if the whole walk is to end."""
         try:
             with os.scandir(folder) as entries:
                 names = sorted(entry.name for entry in entries)
@@ -57,21 +82,19 @@ class _Walk:
             if hurry:
                 self.is_cut_short = True
                 return False
-            with suppress(FileNotFoundError):  # gone meanwhile
+            with suppress(FileNotFoundError):  # deleted since the listing
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                entry = _Entry(f"{path}{name}", folder, name, status)
+                entry = _Entry(f"{prefix}{name}", folder, name, status)
                 if not (yield from self._visit(entry)):
                     return False
-                inside = stat.S_ISDIR(status.st_mode) and levels and self._enter(name)
-                if inside and not (yield from self._below(entry, levels - 1)):
+                inside = stat.S_ISDIR(status.st_mode) and levels and self._enters(name)
+                if inside and not (yield from self._enter(entry, levels - 1)):
                     return False
         return True
 
-    def _below(self, entry: _Entry, levels: int) -> Work[bool]:
+    def _enter(self, entry: _Entry, levels: int) -> Steps[bool]:
         try:
-            inner = os.open(
-                entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=entry.folder
-            )
+            inner = open_inner_folder(entry.folder, entry.name)
         except OSError as error:
             if error.errno == errno.EMFILE:
                 raise
@@ -82,126 +105,133 @@ class _Walk:
         finally:
             os.close(inner)
 
+    def notes(self, first: str = "") -> dict[str, Json]:
+        """Return the field `note` of a result, if there is something to say. first: a note that comes before the others."""
+        notes = [first] if first else []
+        if self.is_cut_short:
+            notes.append("the time was up before everything was looked at: look into a smaller folder")
+        if self.unreadable:
+            notes.append(f"{self.unreadable} could not be read")
+        return {"note": "; ".join(notes)} if notes else {}
 
-def _notes(walk: _Walk, more: str = "") -> dict[str, Json]:
-    notes = [more] if more else []
-    if walk.is_cut_short:
-        notes.append("the time was up before everything was looked at: look into a smaller folder")
-    if walk.unreadable:
-        notes.append(f"{walk.unreadable} could not be read")
-    return {"note": "; ".join(notes)} if notes else {}
+
+def _prefix(path: str) -> str:
+    """Return the text in front of names, so that each shown path can be given back to any tool."""
+    return "" if path in (".", "./") else path.rstrip("/") + "/"
 
 
 # ------------------------------------------------------------------ list_files
 
 
-def list_folder(context: ToolContext, path: str, recursive: bool, pattern: str | None) -> Work[Json]:
-    """The result of list_files."""
+def list_folder(context: ToolContext, path: str, recursive: bool, pattern: str | None) -> Steps[Json]:
+    """Return the result of list_files. Entries beyond the room of the result are counted but not shown."""
     yield
-    wanted = expression(pattern) if pattern else None
-    place = locate(context, path)
-    found: list[Json] = []
+    wanted = compile_pattern(pattern) if pattern else None
+    located = locate(context, path)
+    shown: list[Json] = []
     count = 0
     room = context.max_result - ENVELOPE - len(json.dumps(path))
 
-    def visit(entry: _Entry) -> Work[bool]:
+    def visit(entry: _Entry) -> Steps[bool]:
         nonlocal count, room
         yield
         if wanted is None or wanted.search(os.fsencode(entry.name)):
             count += 1
-            shown = _shown(entry)
-            room -= len(json.dumps(shown)) + 1
+            described = _describe_entry(entry)
+            room -= len(json.dumps(described)) + 1
             if room >= 0:
-                found.append(shown)
+                shown.append(described)
         return True
 
     walk = _Walk(visit, lambda _: recursive)
-    result: dict[str, Json] = {"path": path, "recursive": recursive, "files": found, "count": 0}
+    result: dict[str, Json] = {"path": path, "recursive": recursive, "files": shown, "count": 0}
     with refusing(path):
         try:
-            folder = open_folder(place)
+            folder = open_folder(located)
         except FileNotFoundError:
             return {**result, "note": "there is no such folder"}
         except NotADirectoryError:
             raise ToolError(f"{path} is no folder; get_file_info tells what it is") from None
         try:
-            yield from walk.through(folder, _prefix(path), DEEPEST)
+            yield from walk.through(folder, _prefix(path), MAX_DEPTH)
         finally:
             os.close(folder)
     result["count"] = count
-    more = f"the first {len(found)} are shown: list a folder below, or give a pattern" if len(found) < count else ""
-    truncated: dict[str, Json] = {"truncated": True} if more or walk.is_cut_short else {}
-    return {**result, **truncated, **_notes(walk, more)}
+    note = f"the first {len(shown)} are shown: list a folder below, or give a pattern" if len(shown) < count else ""
+    if note or walk.is_cut_short:
+        result["truncated"] = True
+    return {**result, **walk.notes(note)}
 
 
-def _shown(entry: _Entry) -> dict[str, Json]:
+def _describe_entry(entry: _Entry) -> dict[str, Json]:
     mode = entry.status.st_mode
-    shown: dict[str, Json] = {
+    described: dict[str, Json] = {
         "name": entry.name,
         "path": entry.path,
         "isDir": stat.S_ISDIR(mode),
         "size": entry.status.st_size,
     }
-    return {**shown, "isLink": True} if stat.S_ISLNK(mode) else shown
-
-
-def _prefix(path: str) -> str:
-    """What stands before the names, so that each path can be given back to any tool."""
-    return "" if path in (".", "./") else path.rstrip("/") + "/"
+    return {**described, "isLink": True} if stat.S_ISLNK(mode) else described
 
 
 # ------------------------------------------------------------------ grep_files
 
 
-def grep(context: ToolContext, pattern: str, path: str, include: str | None, most: int) -> Work[Json]:
-    """The result of grep_files: the first match of each line that has one."""
+def grep(context: ToolContext, pattern: str, path: str, include: str | None, limit: int) -> Steps[Json]:
+    """Return the result of grep_files: the first match of each line that has one.
+
+    include: a glob that file paths must match. limit: lines to show; further ones are counted.
+    """
     yield
-    search = _Search(expression(pattern), most, context.max_result - ENVELOPE)
-    fits = glob(include) if include else None
-    place = locate(context, path)
+    search = _LineSearch(compile_pattern(pattern), limit, context.max_result - ENVELOPE)
+    matches_glob = compile_glob(include) if include else None
+    located = locate(context, path)
     prefix = _prefix(path)
 
-    def visit(entry: _Entry) -> Work[bool]:
-        if stat.S_ISREG(entry.status.st_mode) and (fits is None or fits(entry.path.removeprefix(prefix))):
+    def visit(entry: _Entry) -> Steps[bool]:
+        relative = entry.path.removeprefix(prefix)
+        if stat.S_ISREG(entry.status.st_mode) and (matches_glob is None or matches_glob(relative)):
             try:
-                yield from search.file(entry.folder, entry.name, entry.path)
+                yield from search.search_file(entry.folder, entry.name, entry.path)
             except (OSError, ToolError):
                 walk.unreadable += 1
-        return not search.is_hurried
+        return not search.is_cut_short
 
-    walk = _Walk(visit, lambda name: name not in UNSEARCHED)
+    walk = _Walk(visit, lambda name: name not in NOT_SEARCHED)
     with refusing(path):
-        yield from _look(place, path, walk, search)
-    walk.is_cut_short |= search.is_hurried
-    return search.result(_notes(walk))
+        yield from _search_path(located, path, walk, search)
+    walk.is_cut_short |= search.is_cut_short
+    return search.result(walk.notes())
 
 
-def _look(place: Place, path: str, walk: _Walk, search: _Search) -> Work[None]:
+def _search_path(located: LocatedPath, path: str, walk: _Walk, search: _LineSearch) -> Steps[None]:
+    """Search a folder with all below it, or a single file."""
     try:
-        folder = open_folder(place)
+        folder = open_folder(located)
     except NotADirectoryError:
-        with folder_of(place) as above:
-            yield from search.file(above, place.name, path)
+        with folder_of(located) as above:
+            yield from search.search_file(above, located.name, path)
         return
     try:
-        yield from walk.through(folder, _prefix(path), DEEPEST)
+        yield from walk.through(folder, _prefix(path), MAX_DEPTH)
     finally:
         os.close(folder)
 
 
-class _Search:
-    """Gathers the lines that match, as many as are wanted and there is room for, and counts them all."""
+class _LineSearch:
+    """Matching lines: as many as are wanted and there is room for are kept, all are counted."""
 
-    def __init__(self, wanted: Expression, most: int, room: int) -> None:
-        self._wanted = wanted
-        self._most = most
-        self._room = room
+    def __init__(self, pattern: LinePattern, limit: int, room: int) -> None:
+        self._pattern = pattern
+        self._limit = limit
+        self._room = room  # characters that the kept matches may still take in the JSON of the result
         self._matches: list[Json] = []
         self._total = 0
-        self.is_hurried = False
+        self.is_cut_short = False
+        """True if the search ended because its time was nearly up."""
 
-    def file(self, folder: int, name: str, path: str) -> Work[None]:
-        """Look through one file; binary ones are passed over."""
+    def search_file(self, folder: int, name: str, path: str) -> Steps[None]:
+        """Search one file in blocks of whole lines. Binary files are skipped. Raises OSError, and ToolError for a pipe etc."""
         fd, _ = open_file(folder, name, path)
         try:
             number, rest = 1, b""
@@ -209,33 +239,34 @@ class _Search:
                 if number == 1 and not rest and b"\0" in chunk[:PROBE]:
                     return
                 end = chunk.rfind(b"\n") + 1
-                if not end and len(rest) < CHUNK:  # a long line; one that has no end is looked at in parts
+                if not end and len(rest) < CHUNK:  # a long line continues; one without any end is searched in parts
                     rest += chunk
                     continue
                 block, rest = (rest + chunk[:end], chunk[end:]) if end else (rest + chunk, b"")
-                self.is_hurried |= yield from self._block(block, number, path)
+                self.is_cut_short |= yield from self._search_block(block, number, path)
                 number += block.count(b"\n")
-                if self.is_hurried:
+                if self.is_cut_short:
                     return
-            yield from self._block(rest, number, path)
+            yield from self._search_block(rest, number, path)
         finally:
             os.close(fd)
 
-    def _block(self, block: bytes, number: int, path: str) -> Work[bool]:
+    def _search_block(self, block: bytes, number: int, path: str) -> Steps[bool]:
+        """Search some lines, the first of which has this number. Return whether time is nearly up."""
         position = counted = 0
         hurry = False
-        while position < len(block) and (match := self._wanted.search(block, position)) is not None:
+        while position < len(block) and (match := self._pattern.search(block, position)) is not None:
             start, end = match.start(), match.end()
-            begin = block.rfind(b"\n", 0, start) + 1
-            finish = block.find(b"\n", end)
-            finish = len(block) if finish < 0 else finish
-            if begin == len(block):
-                break  # behind the last line
-            number += block.count(b"\n", counted, begin)
-            counted, position = begin, finish + 1
+            line_start = block.rfind(b"\n", 0, start) + 1
+            line_end = block.find(b"\n", end)
+            line_end = len(block) if line_end < 0 else line_end
+            if line_start == len(block):
+                break  # an empty match after the last line
+            number += block.count(b"\n", counted, line_start)
+            counted, position = line_start, line_end + 1
             self._total += 1
-            if len(self._matches) < self._most and self._room > 0:
-                self._keep(path, number, block[begin:finish], start - begin, end - begin)
+            if len(self._matches) < self._limit and self._room > 0:
+                self._keep(path, number, block[line_start:line_end], start - line_start, end - line_start)
             hurry = yield
             if hurry:
                 return True
@@ -243,26 +274,104 @@ class _Search:
         return hurry
 
     def _keep(self, path: str, number: int, line: bytes, start: int, end: int) -> None:
-        shown, matched = _around(line, start, end), _text(line[start:end])[:LONGEST_LINE]
-        found: Json = {"file": path, "line": shown, "lineNumber": number, "match": matched}
-        self._room -= len(json.dumps(found)) + 1
+        shown, matched = _excerpt(line, start, end), _decode(line[start:end])[:MAX_LINE]
+        match: Json = {"file": path, "line": shown, "lineNumber": number, "match": matched}
+        self._room -= len(json.dumps(match)) + 1
         if self._room > 0:
-            self._matches.append(found)
+            self._matches.append(match)
 
     def result(self, notes: dict[str, Json]) -> Json:
-        truncated = len(self._matches) < self._total or self.is_hurried
+        """Return the result of grep_files."""
+        truncated = len(self._matches) < self._total or self.is_cut_short
         return {"matches": self._matches, "totalMatches": self._total, "truncated": truncated, **notes}
 
 
-def _around(line: bytes, start: int, end: int) -> str:
-    """The line, or of a long one the part around the match."""
+def _excerpt(line: bytes, start: int, end: int) -> str:
+    """Return the line, or the part of a long line around the match."""
     line = line.rstrip(b"\r")
-    if len(line) <= LONGEST_LINE:
-        return _text(line)
-    begin = max(0, min(start - LONGEST_LINE // 4, len(line) - LONGEST_LINE))
-    part = _text(line[begin : begin + LONGEST_LINE])
-    return f"{'…' if begin else ''}{part}{'…' if begin + LONGEST_LINE < len(line) else ''}"
+    if len(line) <= MAX_LINE:
+        return _decode(line)
+    begin = max(0, min(start - MAX_LINE // 4, len(line) - MAX_LINE))
+    part = _decode(line[begin : begin + MAX_LINE])
+    return f"{'…' if begin else ''}{part}{'…' if begin + MAX_LINE < len(line) else ''}"
 
 
-def _text(line: bytes) -> str:
+def _decode(line: bytes) -> str:
     return line.decode("utf-8", "replace")
+
+
+# ------------------------------------------------------------------ patterns
+
+# Python's `re` backtracks: ten characters of pattern can make it run for ever, in a thread that cannot be stopped. `regex` has
+# timeouts, but a short pattern of nested counts makes it use all memory while compiling. RE2 takes linear time and bounded memory,
+# releases the interpreter lock while it searches, and refuses patterns that are too big. The price is that lookaround and
+# backreferences are missing, and that `\d \w \b` know ASCII only.
+
+MAX_PATTERN: Final = 4_000
+"""Characters of a pattern."""
+MAX_GLOBS: Final = 64
+"""Patterns that the braces of one glob may stand for."""
+PATTERN_SYNTAX: Final = r"RE2 syntax: as in Perl or Go, without lookaround and backreferences; (?i) ignores case"
+_BRACES: Final = re.compile(r"\{([^{}]*)\}")
+
+
+class PatternMatch(Protocol):
+    """A match of RE2, which has no type information of its own."""
+
+    def start(self) -> int: ...
+
+    def end(self) -> int: ...
+
+
+class LinePattern(Protocol):
+    """A compiled RE2 pattern over UTF-8."""
+
+    def search(self, text: bytes, pos: int = 0) -> PatternMatch | None: ...
+
+
+def compile_pattern(pattern: str) -> LinePattern:
+    """Return a regular expression that is applied to each line alone. Raises ToolError with the reason it cannot be used."""
+    import re2  # type: ignore[import-untyped]  # a native library, loaded when something is first searched
+
+    if not pattern or len(pattern) > MAX_PATTERN:
+        raise ToolError("pattern is empty" if not pattern else f"pattern is longer than {MAX_PATTERN:,} characters")
+    options = re2.Options()
+    options.never_nl = True
+    options.log_errors = False
+    try:
+        return cast("LinePattern", re2.compile(f"(?m){pattern}", options))
+    except (re2.error, UnicodeError) as error:
+        reason = error.args[0] if error.args else ""
+        words = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(error)
+        raise ToolError(f"pattern {pattern!r} cannot be used: {words}. {PATTERN_SYNTAX}") from None
+
+
+def compile_glob(pattern: str) -> Callable[[str], bool]:
+    """Return a test of paths by a glob with `*`, `?`, `[…]` and `{a,b}`. Raises ToolError.
+
+    A glob without a `/` is applied to the last name of the path, one with a `/` to the whole path.
+    """
+    choices = _expand_braces(pattern.removeprefix("./"))
+    choices += [choice.removeprefix("**/") for choice in choices if choice.startswith("**/")]  # `**/` may match nothing
+    tests = [("/" in choice, re.compile(translate(choice)).match) for choice in choices]
+
+    def matches(path: str) -> bool:
+        name = path.rpartition("/")[2]
+        return any(match(path if on_whole_path else name) for on_whole_path, match in tests)
+
+    return matches
+
+
+def _expand_braces(pattern: str) -> list[str]:
+    """Return the patterns that the braces stand for: `*.{a,b}` is `*.a` and `*.b`."""
+    done: list[str] = []
+    waiting = [pattern]
+    while waiting:
+        if len(done) + len(waiting) > MAX_GLOBS:
+            raise ToolError(f"include {pattern!r} stands for more than {MAX_GLOBS} patterns")
+        choice = waiting.pop()
+        if (group := _BRACES.search(choice)) is None:
+            done.append(choice)
+        else:
+            waiting += [choice[: group.start()] + part + choice[group.end() :] for part in group[1].split(",")]
+    return done

@@ -1,4 +1,4 @@
-"""What the model sees of the file tools, and how its arguments reach the work."""
+"""Descriptions of the file tools for the model, and the way from its arguments to the work."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, parameters
 from pegasus.tools.files import changing, reading, searching
-from pegasus.tools.files.patterns import SYNTAX
-from pegasus.tools.pieces import Work, in_pieces
+from pegasus.tools.files.blocking import Steps, run_in_steps
+from pegasus.tools.files.searching import PATTERN_SYNTAX
 
 _PATH: Final = {"type": "string", "description": "absolute, or from the workspace"}
 _ENCODING: Final = {
@@ -23,8 +23,8 @@ def _text(description: str) -> dict[str, Json]:
     return {"type": "string", "description": description}
 
 
-def _number(description: str, least: int) -> dict[str, Json]:
-    return {"type": "integer", "minimum": least, "description": description}
+def _number(description: str, minimum: int) -> dict[str, Json]:
+    return {"type": "integer", "minimum": minimum, "description": description}
 
 
 def _flag(description: str) -> dict[str, Json]:
@@ -58,7 +58,7 @@ _LIST: Final = ToolSpec(
         {
             "path": _text("the folder; the workspace if not given"),
             "recursive": _flag("also what is in the folders below"),
-            "pattern": _text(f"only names that match this regular expression ({SYNTAX})"),
+            "pattern": _text(f"only names that match this regular expression ({PATTERN_SYNTAX})"),
         }
     ),
 )
@@ -92,7 +92,8 @@ _EDIT: Final = ToolSpec(
 )
 _GREP: Final = ToolSpec(
     "grep_files",
-    f"Search files for a regular expression, line by line ({SYNTAX}). Binary files, .git, node_modules and the like are left out.",
+    f"Search files for a regular expression, line by line ({PATTERN_SYNTAX}). "
+    "Binary files, .git, node_modules and the like are left out.",
     parameters(
         {
             "pattern": _text("the regular expression"),
@@ -104,59 +105,68 @@ _GREP: Final = ToolSpec(
     ),
 )
 
-_LESS: Final = "List a folder below, or give a pattern."
+_SMALLER_LISTING: Final = "List a folder below, or give a pattern."
+_SMALLER_SEARCH: Final = "Search a smaller folder, or for something more special."
+_READ_ON: Final = "Read on with offset and limit."
 
 
 def file_tools() -> tuple[Tool, ...]:
-    """All of them. They need no more than their context."""
+    """Return all file tools. The folders that they may touch are in the context of each call."""
     return (
-        _tool(_READ, Effect.PURE, _read, "Read on with offset and limit."),
+        _tool(_READ, Effect.PURE, _read, _READ_ON),
         _tool(_WRITE, Effect.IDEMPOTENT, _write),
-        _tool(_LIST, Effect.PURE, _list, _LESS),
+        _tool(_LIST, Effect.PURE, _list, _SMALLER_LISTING),
         _tool(_DELETE, Effect.IDEMPOTENT, _delete),
         _tool(_MOVE, Effect.ONCE, _move),
         _tool(_INFO, Effect.PURE, _info),
         _tool(_EDIT, Effect.ONCE, _edit),
-        _tool(_GREP, Effect.PURE, _grep, "Search a smaller folder, or for something more special."),
+        _tool(_GREP, Effect.PURE, _grep, _SMALLER_SEARCH),
     )
 
 
-def _tool(spec: ToolSpec, effect: Effect, begin: Callable[[Any, ToolContext], Work[Json]], more: str = "") -> Tool:
+def _tool(spec: ToolSpec, effect: Effect, start: Callable[[Any, ToolContext], Steps[Json]], more: str = "") -> Tool:
+    """Return a tool that runs `start(arguments, context)` in steps in threads."""
+
     async def run(arguments: Metadata, context: ToolContext) -> Json:
-        return await in_pieces(begin, arguments, context)
+        return await run_in_steps(start, arguments, context)
 
     return Tool(spec, run, "file", effect, more)
 
 
-def _read(given: Any, context: ToolContext) -> Work[Json]:
-    return reading.read(context, given["path"], given.get("encoding"), given.get("offset"), given.get("limit"))
+# The arguments have passed the schemas above, so that required ones are present and of their type.
 
 
-def _write(given: Any, context: ToolContext) -> Work[Json]:
-    return changing.write(context, given["path"], given["content"], given.get("encoding"))
+def _read(arguments: Any, context: ToolContext) -> Steps[Json]:
+    encoding, offset, limit = (arguments.get(name) for name in ("encoding", "offset", "limit"))
+    return reading.read(context, arguments["path"], encoding, offset, limit)
 
 
-def _list(given: Any, context: ToolContext) -> Work[Json]:
-    return searching.list_folder(context, given.get("path", "."), given.get("recursive", False), given.get("pattern"))
+def _write(arguments: Any, context: ToolContext) -> Steps[Json]:
+    return changing.write(context, arguments["path"], arguments["content"], arguments.get("encoding"))
 
 
-def _delete(given: Any, context: ToolContext) -> Work[Json]:
-    return changing.delete(context, given["path"])
+def _list(arguments: Any, context: ToolContext) -> Steps[Json]:
+    path, recursive = arguments.get("path", "."), arguments.get("recursive", False)
+    return searching.list_folder(context, path, recursive, arguments.get("pattern"))
 
 
-def _move(given: Any, context: ToolContext) -> Work[Json]:
-    return changing.move(context, given["from"], given["to"])
+def _delete(arguments: Any, context: ToolContext) -> Steps[Json]:
+    return changing.delete(context, arguments["path"])
 
 
-def _info(given: Any, context: ToolContext) -> Work[Json]:
-    return reading.info(context, given["path"])
+def _move(arguments: Any, context: ToolContext) -> Steps[Json]:
+    return changing.move(context, arguments["from"], arguments["to"])
 
 
-def _edit(given: Any, context: ToolContext) -> Work[Json]:
-    everywhere = given.get("replace_all", False)
-    return changing.edit(context, given["path"], given["old_string"], given["new_string"], everywhere)
+def _info(arguments: Any, context: ToolContext) -> Steps[Json]:
+    return reading.info(context, arguments["path"])
 
 
-def _grep(given: Any, context: ToolContext) -> Work[Json]:
-    path, include, most = given.get("path", "."), given.get("include"), given.get("max_results", 50)
-    return searching.grep(context, given["pattern"], path, include, most)
+def _edit(arguments: Any, context: ToolContext) -> Steps[Json]:
+    everywhere = arguments.get("replace_all", False)
+    return changing.edit(context, arguments["path"], arguments["old_string"], arguments["new_string"], everywhere)
+
+
+def _grep(arguments: Any, context: ToolContext) -> Steps[Json]:
+    path, include, limit = arguments.get("path", "."), arguments.get("include"), arguments.get("max_results", 50)
+    return searching.grep(context, arguments["pattern"], path, include, limit)

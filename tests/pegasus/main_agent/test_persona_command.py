@@ -15,8 +15,7 @@ from pegasus.main_agent.persona_command import persona_answer
 from pegasus.messages import ChannelInfo
 from pegasus.storage import journal
 from pegasus.testing.memory_disk import MemoryDisk
-from pegasus.tools import ToolContext, run_tool
-from pegasus.tools.identity import persona_tool
+from pegasus.tools import ToolContext, persona_tool, run_tool
 
 OWNERS = ("cli", "telegram:12345")
 CLI, TELEGRAM = ChannelInfo("cli", "main"), ChannelInfo("telegram", "chat", "12345")

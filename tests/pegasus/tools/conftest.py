@@ -8,11 +8,9 @@ from itertools import chain
 import attrs
 import pytest
 
-from pegasus.tools.context import base_context
+from pegasus.tools import ToolExecutor, ToolRegistry, base_context
 from pegasus.tools.data import data_tools
-from pegasus.tools.executor import ToolExecutor
 from pegasus.tools.files import file_tools
-from pegasus.tools.registry import ToolRegistry
 
 
 class Refused(Exception):

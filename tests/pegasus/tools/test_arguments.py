@@ -1,14 +1,11 @@
 """What is wrong with the arguments of a call is said so that a model can put it right."""
 
-import subprocess
-import sys
-
 import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.tools.arguments import MOST_PROBLEMS, check_arguments, without_nulls
+from pegasus.tools.arguments import MAX_PROBLEMS, check_arguments, without_nulls
 
 SCHEMA = {
     "type": "object",
@@ -54,7 +51,7 @@ def test_several_problems_are_told_at_once_but_not_a_hundred():
     told = check_arguments(
         {"items": {"type": "string"}, "properties": {"xs": {"items": {"type": "string"}}}}, {"xs": list(range(100))}
     )
-    assert told.count("must be") == MOST_PROBLEMS
+    assert told.count("must be") == MAX_PROBLEMS
     assert told.endswith("and more")
 
 
@@ -105,7 +102,7 @@ def test_endless_nesting_is_a_problem_not_an_exception():
     assert "cannot be read" in check_arguments(SCHEMA, {"n": deep})
 
 
-# ------------------------------------------------------------------ what needs no validator
+# ------------------------------------------------------------------ any schema
 
 TYPES = st.sampled_from(["string", "integer", "boolean", "number", "array", "object", "null", ["string", "null"]])
 PROPERTY = st.fixed_dictionaries(
@@ -125,8 +122,9 @@ VALUES = st.one_of(
 
 
 @given(SCHEMAS, st.dictionaries(st.sampled_from("abcd"), VALUES))
-def test_a_look_passes_nothing_that_the_validator_would_not(schema, arguments):
+def test_the_answer_is_that_of_the_validator(schema, arguments):
     given = without_nulls(schema, arguments)
+<<<<<<< HEAD
     refused = not jsonschema_rs.is_valid(schema, given)
     unknown = [name for name in given if name not in schema["properties"]]
     if check_arguments(schema, arguments) is None:
@@ -145,3 +143,6 @@ assert "jsonschema_rs" not in sys.modules
 assert check_arguments(REPLY.parameters, {"text": "hi"}) == "channelId is required"
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+=======
+    assert (check_arguments(schema, arguments) is None) == jsonschema_rs.is_valid(schema, given)
+>>>>>>> 7e75af4 (Tools: one path for arguments, one HTTP client, plain names; encodings and edits are bounded, known secrets are masked)

@@ -1,12 +1,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.tools.capture import Capture
-from pegasus.tools.environment import command_environment
+from pegasus.tools.environment import command_environment, secrets_in_environment
+from pegasus.tools.process import HeadAndTail
 
 
 def captured(limit, *parts):
-    capture = Capture(limit)
+    capture = HeadAndTail(limit)
     for part in parts:
         capture.add(part)
     return capture
@@ -71,3 +71,8 @@ def test_what_the_call_asks_for_wins():
 
 def test_there_is_always_a_path():
     assert command_environment({}, {})["PATH"]
+
+
+def test_values_of_variables_that_are_named_like_secrets():
+    environ = {"OPENAI_API_KEY": "k-1", "PEGASUS__GATEWAY__TOKEN": "t-1", "db_password": "p-1", "EMPTY_KEY": ""}
+    assert set(secrets_in_environment({**environ, "PATH": "/bin", "KEYBOARD": "us"})) == {"k-1", "t-1", "p-1"}

@@ -3,11 +3,13 @@
 import base64
 import errno
 import os
+import tracemalloc
 
 import pytest
 import trio
 
 from pegasus.tools.files import changing
+from pegasus.tools.text import ALLOWED_ENCODINGS
 
 
 def leftovers(workspace):
@@ -111,7 +113,7 @@ async def test_a_cancelled_write_leaves_the_old_file_and_nothing_else(work, work
         write_all(fd, data)
 
     monkeypatch.setattr(changing, "_write_all", slowly)
-    monkeypatch.setattr("pegasus.tools.pieces.PIECE", 0)
+    monkeypatch.setattr("pegasus.tools.files.blocking.STEP_SECONDS", 0)
     with scope:
         await work("write_file", path="f", content="x" * (10 << 20))
     assert scope.cancelled_caught
@@ -179,7 +181,7 @@ async def test_binary_and_huge_files_are_not_edited(work, workspace):
     (workspace / "f").write_bytes(b"a\0b")
     assert "binary" in await work.refused("edit_file", path="f", old_string="a", new_string="b")
     (workspace / "g").touch()
-    os.truncate(workspace / "g", changing.LARGEST_EDIT + 1)
+    os.truncate(workspace / "g", changing.MAX_EDIT + 1)
     assert "edit_file takes up to" in await work.refused("edit_file", path="g", old_string="a", new_string="b")
 
 
@@ -251,7 +253,7 @@ async def test_a_folder_that_cannot_be_emptied_is_an_error_not_a_success(work, w
 
 async def test_a_tree_without_end_is_not_followed_without_end(work, workspace):
     folder = os.open(workspace, os.O_RDONLY)
-    for _ in range(changing.DEEPEST + 50):
+    for _ in range(changing.MAX_DEPTH + 50):
         os.mkdir("d", dir_fd=folder)
         below = os.open("d", os.O_RDONLY, dir_fd=folder)
         os.close(folder)
@@ -327,3 +329,60 @@ async def test_to_another_disk_a_file_is_carried_whole(work, workspace, monkeypa
     assert (workspace / "b.bin").stat().st_mode & 0o777 == 0o640
     assert not (workspace / "a.bin").exists()
     assert leftovers(workspace) == []
+
+
+# ------------------------------------------------------------------ work without end
+
+
+@pytest.mark.parametrize("encoding", ["punycode", "idna", "unicode_escape", "utf-7", "rot13", "zip", "no-such"])
+@pytest.mark.parametrize("tool", ["read_file", "write_file"])
+async def test_codecs_that_are_not_encodings_of_files_are_refused(work, workspace, tool, encoding):
+    """`punycode` takes quadratic time in one piece, which no deadline and no stop can interrupt."""
+    (workspace / "f").write_text("old")
+    content = {"content": "new"} if tool == "write_file" else {}
+    assert "is not known; allowed: utf-8" in await work.refused(tool, path="f", encoding=encoding, **content)
+    assert (workspace / "f").read_text() == "old"
+
+
+@pytest.mark.parametrize("encoding", ["UTF8", "latin1", "windows-1252", "sjis", "iso-8859-15", "utf-16", "utf-8-sig"])
+async def test_encodings_have_their_usual_aliases(work, encoding):
+    await work("write_file", path="f", content="abc", encoding=encoding)
+    assert (await work("read_file", path="f", encoding=encoding))["content"] == "abc"
+
+
+@pytest.mark.parametrize("encoding", sorted(ALLOWED_ENCODINGS))
+async def test_every_allowed_encoding_writes_in_pieces_what_it_writes_at_once(work, workspace, monkeypatch, encoding):
+    monkeypatch.setattr(changing, "CHUNK", 7)
+    for content in ("", "The quick brown fox\njumps over the lazy dog." * 3):
+        await work("write_file", path="f", content=content, encoding=encoding)
+        assert (workspace / "f").read_bytes() == content.encode(encoding)
+
+
+async def test_a_character_that_cannot_be_written_is_named_with_its_place_in_the_whole(work, monkeypatch):
+    monkeypatch.setattr(changing, "CHUNK", 4)
+    refusal = await work.refused("write_file", path="f", content="0123456789é", encoding="ascii")
+    assert "character 10 ('\\xe9') cannot be written as ascii" in refusal
+
+
+async def test_an_edit_that_would_make_a_huge_file_is_refused_before_it_is_made(work, workspace):
+    """16 MB of one letter, each replaced by 250 letters, are 4 GB."""
+    (workspace / "f").write_bytes(b"a" * changing.MAX_EDIT)
+    tracemalloc.start()
+    try:
+        refusal = await work.refused("edit_file", path="f", old_string="a", new_string="b" * 250, replace_all=True)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "f would grow to 4,194,304,000 bytes; edit_file makes files of up to 16,777,216" in refusal
+    assert peak < 8 * changing.MAX_EDIT
+    assert (workspace / "f").read_bytes() == b"a" * changing.MAX_EDIT
+
+
+async def test_an_edit_may_make_a_file_of_exactly_the_limit(work, workspace, monkeypatch):
+    monkeypatch.setattr(changing, "MAX_EDIT", 6)
+    (workspace / "f").write_text("aa")
+    await work("edit_file", path="f", old_string="a", new_string="üb", replace_all=True)
+    assert (workspace / "f").read_text() == "übüb"
+    assert "would grow to 12 bytes" in await work.refused(
+        "edit_file", path="f", old_string="b", new_string="bbbb", replace_all=True
+    )

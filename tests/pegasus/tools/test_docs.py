@@ -8,15 +8,19 @@ from pathlib import Path
 import pytest
 
 from pegasus.settings import ToolSettings
+<<<<<<< HEAD
 from pegasus.tasks import BUILT_IN_TYPES, load_task_types
 from pegasus.tools import collections, context
+=======
+from pegasus.tasks.types import BUILT_IN, load_types
+from pegasus.tools import standard
+>>>>>>> 7e75af4 (Tools: one path for arguments, one HTTP client, plain names; encodings and edits are bounded, known secrets are masked)
 from pegasus.tools.base import MAX_RESULT
 from pegasus.tools.files import changing, searching
-from pegasus.tools.standard import standard_tools
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "tools.md").read_text("utf-8")
-TOOLS = {tool.name: tool for tool in standard_tools(ToolSettings(), None, lambda: 0)}
+TOOLS = {tool.name: tool for tool in standard.standard_tools(ToolSettings(), None, lambda: 0)}
 ROWS = {row[0]: row for row in re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \| (\w+) \| (\w+) \|$", PAGE, re.MULTILINE)}
 
 
@@ -36,12 +40,12 @@ def test_each_row_is_the_tool(name):
 
 
 def test_the_numbers_are_the_real_ones():
-    assert f"{context.RESULT_SHARE:.0%}".replace("%", " %") in PAGE
+    assert f"{standard.RESULT_SHARE:.0%}".replace("%", " %") in PAGE
     assert f"{MAX_RESULT:,} characters for 128,000 tokens" in PAGE
-    assert int(128_000 * context.RESULT_SHARE * context.CHARACTERS_PER_TOKEN) == MAX_RESULT
-    assert f"never less\n   than {context.SMALLEST_RESULT:,}" in PAGE
-    assert f"Up to {changing.LARGEST_EDIT >> 20} MiB" in PAGE
-    assert all(f"`{name}`" in PAGE for name in searching.UNSEARCHED)
+    assert int(128_000 * standard.RESULT_SHARE * standard.CHARACTERS_PER_TOKEN) == MAX_RESULT
+    assert f"never less\n   than {standard.MIN_RESULT:,}" in PAGE
+    assert f"Up to {changing.MAX_EDIT >> 20} MiB" in PAGE
+    assert all(f"`{name}`" in PAGE for name in searching.NOT_SEARCHED)
 
 
 def test_the_example_runs(tmp_path):
@@ -58,31 +62,31 @@ def test_the_example_runs(tmp_path):
 
 # ------------------------------------------------------------------ collections
 
-ELSEWHERE = {*collections.TASK, *collections.NOTIFY}
+ELSEWHERE = set(standard.TASK_TOOLS)
 """Tools of the task system itself."""
 
 
 def test_tasks_have_every_tool_that_there_is():
-    assert set(collections.ALL_TASK_TOOLS) == {*TOOLS, *ELSEWHERE}
-    assert len(set(collections.ALL_TASK_TOOLS)) == len(collections.ALL_TASK_TOOLS)
+    assert set(standard.ALL_TASK_TOOLS) == {*TOOLS, *ELSEWHERE}
+    assert len(set(standard.ALL_TASK_TOOLS)) == len(standard.ALL_TASK_TOOLS)
 
 
-@pytest.mark.parametrize("names", [collections.EXPLORE, collections.PLAN, collections.REFLECTION])
+@pytest.mark.parametrize("names", [standard.EXPLORE_TOOLS, standard.PLAN_TOOLS, standard.REFLECTION_TOOLS])
 def test_collections_name_tools_that_there_are(names):
-    assert set(names) <= set(collections.ALL_TASK_TOOLS)
+    assert set(names) <= set(standard.ALL_TASK_TOOLS)
 
 
 def test_exploring_changes_nothing():
-    assert all(TOOLS[name].effect == "pure" for name in collections.EXPLORE if name not in ELSEWHERE)
+    assert all(TOOLS[name].effect == "pure" for name in standard.EXPLORE_TOOLS if name not in ELSEWHERE)
 
 
-@pytest.mark.parametrize(("kind", "names"), [("explore", collections.EXPLORE), ("plan", collections.PLAN)])
+@pytest.mark.parametrize(("kind", "names"), [("explore", standard.EXPLORE_TOOLS), ("plan", standard.PLAN_TOOLS)])
 def test_the_types_of_tasks_name_the_same_tools(kind, names):
     types, problems = load_task_types(BUILT_IN_TYPES)
     assert problems == ()
     assert {*types.get(kind).tools} == {*names, "ask_user"}
 
 
-@pytest.mark.parametrize(("category", "names"), [("file", collections.FILE), ("network", collections.NETWORK)])
+@pytest.mark.parametrize(("category", "names"), [("file", standard.FILE_TOOLS), ("network", standard.NETWORK_TOOLS)])
 def test_collections_are_the_categories(category, names):
     assert {tool.name for tool in TOOLS.values() if tool.category == category} == set(names)

@@ -13,7 +13,8 @@ from pegasus.messages import ChannelInfo
 from pegasus.storage import FileDisk
 from pegasus.storage.journal import journal
 from pegasus.testing.memory_disk import MemoryDisk
-from pegasus.tools.base import NO_CONTEXT, ToolContext, run_tool
+from pegasus.tools import ToolContext, run_tool
+from pegasus.tools.base import NO_CONTEXT
 from pegasus.tools.memory import memory_tools
 
 

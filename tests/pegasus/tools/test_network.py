@@ -10,10 +10,10 @@ import zlib
 import pytest
 import trio
 
-from pegasus.tools import fetch as fetching
+from pegasus.tools import Effect, ToolContext, run_tool
 from pegasus.tools.addresses import AddressGuard
-from pegasus.tools.base import Effect, ToolContext, run_tool
-from pegasus.tools.network import network_tools
+from pegasus.tools.http_client import MAX_PARTS, HttpClient
+from pegasus.tools.web_fetch import fetch_tools
 from tests.pegasus.tools.web import answer_of, certificate, open_web, redirect
 
 TEXT = {"content_type": "text/plain; charset=utf-8"}
@@ -27,7 +27,7 @@ async def web():
 
 async def use(guard, name, context=None, **arguments):
     """The result of a call, or its error as text."""
-    tools = {tool.name: tool for tool in network_tools(guard)}
+    tools = {tool.name: tool for tool in fetch_tools(HttpClient(guard))}
     outcome = await run_tool(tools[name], arguments, 20.0, context or ToolContext(max_result=100_000))
     return outcome.content if outcome.failed else json.loads(outcome.content)
 
@@ -42,7 +42,7 @@ def get(web):
 
 def test_what_running_again_does():
     """Only a GET may be done again unasked."""
-    effects = {tool.name: tool.effect for tool in network_tools(AddressGuard())}
+    effects = {tool.name: tool.effect for tool in fetch_tools(HttpClient(AddressGuard()))}
     assert effects == {"http_get": Effect.PURE, "http_post": Effect.ONCE, "http_request": Effect.ONCE}
 
 
@@ -158,7 +158,7 @@ async def test_a_server_that_says_nothing_costs_the_deadline_only(web):
         await trio.sleep_forever()
 
     web.answers["/"] = silent
-    [tool, *_] = network_tools(web.guard())
+    [tool, *_] = fetch_tools(HttpClient(web.guard()))
     outcome = await run_tool(tool, {"url": web.url()}, 0.3, ToolContext())
     assert "took longer than 0.3 s" in outcome.content
 
@@ -447,6 +447,42 @@ async def test_a_body_that_cannot_be_unpacked_says_so(web, get, encoding, data, 
     assert notice in (await get())["notice"]
 
 
+async def test_a_body_in_chunks_of_one_byte_is_not_read_without_end(web, get):
+    """Each such chunk costs as much work as one of 64 KB. A megabyte of them would keep the event loop busy for a minute."""
+
+    async def drip(stream, seen):
+        await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(1 << 10):
+            await stream.send_all(b"1\r\na\r\n" * (1 << 10))
+        await stream.send_all(b"0\r\n\r\n")
+
+    web.answers["/"] = drip
+    result = await get()
+    assert "too many small parts" in result["notice"]
+    assert result["truncated"]
+    assert len(result["body"]) == MAX_PARTS
+
+
+async def test_other_tasks_run_while_small_chunks_arrive(web, get):
+    """Thousands of chunks can arrive in one read; the library hands them out without a checkpoint."""
+    chunks = b"1\r\na\r\n" * 10_000
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
+    web.answers["/"] = head + chunks + b"0\r\n\r\n"
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        assert len((await get())["body"]) == 10_000
+        nursery.cancel_scope.cancel()
+    assert turns > 10_000
+
+
 # ------------------------------------------------------------------ TLS
 
 
@@ -458,7 +494,8 @@ async def secure(tmp_path, monkeypatch):
     context.load_cert_chain(cert, key)
     names = []
     context.sni_callback = lambda connection, name, context: names.append(name)
-    monkeypatch.setattr(fetching, "_trusted", [ssl.create_default_context(cafile=str(cert))])
+    trusted = ssl.create_default_context(cafile=str(cert))
+    monkeypatch.setattr("pegasus.tools.http_exchange.system_trust", lambda: trusted)
     async with open_web(tls=context) as web:
         web.names = names
         yield web
@@ -479,7 +516,7 @@ async def test_another_name_is_refused(secure, host):
 
 
 async def test_a_certificate_nobody_vouches_for(secure, monkeypatch):
-    monkeypatch.setattr(fetching, "_trusted", [])
+    monkeypatch.setattr("pegasus.tools.http_exchange.system_trust", ssl.create_default_context)
     result = await use(secure.guard(), "http_get", url=secure.url(host="secure.invalid", scheme="https"))
     assert "CERTIFICATE_VERIFY_FAILED" in result
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from pegasus.settings import SettingsSource, load_settings
 from pegasus.tools import ToolError
-from pegasus.tools import paths as paths_module
 from pegasus.tools.base import ToolContext
-from pegasus.tools.context import SMALLEST_RESULT, base_context
-from pegasus.tools.paths import folder_of, locate, open_file, real_folder
+from pegasus.tools.files import paths as paths_module
+from pegasus.tools.files.paths import folder_of, locate, open_file, real_folder
+from pegasus.tools.standard import MIN_RESULT, base_context
 
 SECRET = "the secret"
 
@@ -317,4 +317,4 @@ def test_a_working_directory_must_be_an_allowed_folder_that_exists(workspace):
 def test_a_result_may_have_a_share_of_the_context_window(workspace):
     assert base_context(workspace, (), 128_000).max_result == 25_600
     assert base_context(workspace, (), 1_000_000).max_result == 200_000
-    assert base_context(workspace, (), 100).max_result == SMALLEST_RESULT
+    assert base_context(workspace, (), 100).max_result == MIN_RESULT

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from pegasus.tools import process, sweep
-from pegasus.tools.process import Limits, ProcessError, run_process
+from pegasus.tools import process, strays
+from pegasus.tools.process import CommandLimits, ProcessError, run_process
 from tests.pegasus.tools.processes import PYTHON, Bell, alive, gone, guards
 
-QUICK = Limits(grace=0.2)
+QUICK = CommandLimits(grace=0.2)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_nothing_can_be_read_unless_given(run):
 async def test_a_large_input_meets_a_large_output(run):
     """Neither side waits for the other for ever."""
     data = b"0123456789abcdef" * 100_000
-    ended = await run("cat", stdin=data, limits=Limits(output=2 * len(data)))
+    ended = await run("cat", stdin=data, limits=CommandLimits(output=2 * len(data)))
     assert ended.stdout.encode() == data
 
 
@@ -77,12 +77,14 @@ async def test_bytes_that_are_no_text(run):
 
 async def test_both_pipes_full_at_once(run):
     code = "import os\nfor n in range(300): os.write(1, b'o' * 10000); os.write(2, b'e' * 10000)"
-    ended = await run([PYTHON, "-c", code], limits=Limits(output=10_000_000))
+    ended = await run([PYTHON, "-c", code], limits=CommandLimits(output=10_000_000))
     assert (len(ended.stdout), len(ended.stderr)) == (3_000_000, 3_000_000)
 
 
 async def test_the_middle_of_a_long_output_is_left_out(run):
-    ended = await run([PYTHON, "-c", "print('A' * 1000 + 'm' * 500_000 + 'Z' * 1000)"], limits=Limits(output=1000))
+    ended = await run(
+        [PYTHON, "-c", "print('A' * 1000 + 'm' * 500_000 + 'Z' * 1000)"], limits=CommandLimits(output=1000)
+    )
     assert ended.truncated
     assert ended.stdout == "A" * 500 + "\n… 501,001 bytes left out …\n" + "Z" * 499 + "\n"
 
@@ -132,12 +134,12 @@ async def test_signals_are_as_a_program_expects_them(run):
 
 
 async def test_a_file_beyond_the_limit(run):
-    ended = await run("exec head -c 1000000 /dev/zero > big", limits=Limits(file_size=10_000))
+    ended = await run("exec head -c 1000000 /dev/zero > big", limits=CommandLimits(file_size=10_000))
     assert ended.signal == "SIGXFSZ"
 
 
 async def test_memory_beyond_the_limit(run):
-    ended = await run([PYTHON, "-c", "bytearray(1 << 30)"], limits=Limits(memory=300 << 20))
+    ended = await run([PYTHON, "-c", "bytearray(1 << 30)"], limits=CommandLimits(memory=300 << 20))
     assert "MemoryError" in ended.stderr
 
 
@@ -165,7 +167,7 @@ async def test_others_go_on_during_a_flood(run, tmp_path):
     """While one command floods without end, another starts and ends in the same loop."""
     there = Bell(tmp_path / "there")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: run("echo > there; exec yes", limits=Limits(flood=1 << 60)))
+        nursery.start_soon(lambda: run("echo > there; exec yes", limits=CommandLimits(flood=1 << 60)))
         await there.wait()
         with trio.fail_after(10):
             assert (await run("echo here")).stdout == "here\n"
@@ -173,7 +175,9 @@ async def test_others_go_on_during_a_flood(run, tmp_path):
 
 
 async def test_a_flood_of_a_program_that_ignores_its_end(run):
-    ended = await run("trap '' TERM; while :; do echo xxxxxxxxxxxxxxxx; done", limits=Limits(flood=100_000, grace=0.2))
+    ended = await run(
+        "trap '' TERM; while :; do echo xxxxxxxxxxxxxxxx; done", limits=CommandLimits(flood=100_000, grace=0.2)
+    )
     assert (ended.flooded, ended.signal) == (True, "SIGKILL")
 
 
@@ -262,7 +266,7 @@ while True:
 async def test_a_process_that_flees_from_pid_to_pid_ends(run, tmp_path):
     """It forks and its parent ends, again and again: whoever looks for it has an old number."""
     (tmp_path / "runner.py").write_text(RUNNER)
-    await run(f"{PYTHON} runner.py & while [ ! -e running ]; do sleep 0.01; done", limits=Limits(grace=0.05))
+    await run(f"{PYTHON} runner.py & while [ ! -e running ]; do sleep 0.01; done", limits=CommandLimits(grace=0.05))
 
 
 BOMB = """
@@ -298,7 +302,7 @@ async def test_cancelled_at_any_moment(run, mark):
     chance = random.Random(4)
     for _ in range(40):
         with trio.move_on_after(chance.uniform(0, 0.06)):
-            await run("setsid sleep 1000 & sleep 0.01", limits=Limits(grace=0.05))
+            await run("setsid sleep 1000 & sleep 0.01", limits=CommandLimits(grace=0.05))
         assert alive(mark) == {}
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -326,14 +330,14 @@ async def test_the_command_kills_its_guard(run):
 
 async def test_the_command_kills_its_guard_before_that_can_say_anything(run, monkeypatch):
     """It has begun for all that: nobody may be told that it has not."""
-    monkeypatch.setattr(process._Call, "hear", lambda call, data: None)
+    monkeypatch.setattr(process._RunningCommand, "take_report", lambda call, data: None)
     ended = await run("kill -9 $PPID; sleep 1000")
     assert (ended.exit_code, ended.signal) == (137, "SIGKILL")
 
 
 def test_a_process_that_is_becoming_another_program_is_found_too(mark, monkeypatch):
     """Meanwhile its environment is empty."""
-    looks, real = [], sweep._environment
+    looks, real = [], strays._read_environment
     name, _, value = mark.partition("=")
     with subprocess.Popen(["sleep", "1000"], env={"PATH": os.environ["PATH"], name: value}) as child:
 
@@ -343,8 +347,8 @@ def test_a_process_that_is_becoming_another_program_is_found_too(mark, monkeypat
             looks.append(pid)
             return b"" if len(looks) == 1 else real(pid)
 
-        monkeypatch.setattr(sweep, "_environment", environment)
-        sweep.marked(mark)
+        monkeypatch.setattr(strays, "_read_environment", environment)
+        strays.kill_marked(mark)
         try:
             assert child.wait(timeout=5) == -signal.SIGKILL
         finally:
@@ -352,7 +356,7 @@ def test_a_process_that_is_becoming_another_program_is_found_too(mark, monkeypat
 
 
 async def test_the_command_stops_its_guard(run, monkeypatch):
-    monkeypatch.setattr("pegasus.tools.process._STUCK", 0.3)
+    monkeypatch.setattr("pegasus.tools.process._GUARD_LIMIT", 0.3)
     await run("kill -STOP $PPID; env -i setsid sleep 1000 & sleep 1000", timeout=0.5)
 
 
@@ -366,12 +370,13 @@ async def test_the_command_asks_its_guard_to_end(run):
 PARENT = """
 import os, sys, trio
 from pegasus.tools import process
-from pegasus.tools.process import Limits, run_process
+from pegasus.tools.process import CommandLimits, run_process
 
 async def main():
+    limits = CommandLimits(grace=0.2)
     async with trio.open_nursery() as nursery:
         for command in sys.argv[2:]:
-            nursery.start_soon(lambda c=command: run_process(c, cwd=sys.argv[1], env=dict(os.environ), limits=Limits(grace=0.2)))
+            nursery.start_soon(lambda c=command: run_process(c, cwd=sys.argv[1], env=dict(os.environ), limits=limits))
 
 trio.run(main)
 """

@@ -6,10 +6,7 @@ import pytest
 import trio
 
 from pegasus.models.base import ToolSpec
-from pegasus.tools import Tool, ToolError
-from pegasus.tools.base import ToolContext, parameters
-from pegasus.tools.executor import ToolExecutor, cut
-from pegasus.tools.registry import ToolRegistry
+from pegasus.tools import Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, cut_result, parameters
 
 
 def tool(name, run=None, category="custom", more="Ask for less."):
@@ -113,4 +110,46 @@ async def test_a_result_that_fits_is_whole():
     executor = ToolExecutor(ToolRegistry([tool("a", run)]))
     content = (await executor.run(executor.get("a"), {}, ToolContext(max_result=5_000))).content
     assert json.loads(content) == {"a": "x" * 4_000}
-    assert cut(content, len(content), "") == content
+    assert cut_result(content, len(content), "") == content
+
+
+# ------------------------------------------------------------------ secrets
+
+
+def executor_for(result, *secrets):
+    async def run(arguments, context):
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    return ToolExecutor(ToolRegistry([tool("a", run)]), secrets=secrets)
+
+
+async def run_for_content(executor, **context):
+    return (await executor.run(executor.get("a"), {}, ToolContext(**context))).content
+
+
+@pytest.mark.parametrize("result", [{"stdout": "key=sk-12345678\n"}, ToolError("refused: sk-12345678")])
+async def test_a_known_secret_is_masked_in_results_and_errors(result):
+    content = await run_for_content(executor_for(result, "sk-12345678"))
+    assert "sk-1" not in content
+    assert "***" in content
+
+
+async def test_a_secret_is_masked_as_json_writes_it():
+    content = await run_for_content(executor_for({"a": 'x"y\\zé-12'}, 'x"y\\zé-12'))
+    assert json.loads(content) == {"a": "***"}
+
+
+async def test_a_secret_that_holds_another_one_leaves_no_rest():
+    assert await run_for_content(executor_for("token-1-long", "token-1", "token-1-long")) == '"***"'
+
+
+async def test_a_secret_is_masked_before_the_result_is_cut():
+    secret = "s" * 2000
+    content = await run_for_content(executor_for("x" * 4800 + secret + "y" * 2000, secret), max_result=5_000)
+    assert "sss" not in content
+
+
+async def test_what_is_too_short_to_be_a_secret_does_not_take_words_apart():
+    assert await run_for_content(executor_for("a and b", "a", "", "and")) == '"a and b"'

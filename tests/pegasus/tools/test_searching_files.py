@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pegasus.tools import ToolError
-from pegasus.tools.files.patterns import expression, glob
-from pegasus.tools.files.searching import CHUNK
+from pegasus.tools.files.searching import CHUNK, compile_glob, compile_pattern
 
 
 @pytest.fixture
@@ -197,8 +196,8 @@ async def test_a_pattern_that_cannot_be_used_is_refused_with_the_reason(work, pa
 async def test_a_search_whose_time_is_nearly_up_gives_what_it_has(work, workspace, monkeypatch):
     for n in range(3000):
         (workspace / f"{n:04}").write_text("needle\n")
-    monkeypatch.setattr("pegasus.tools.pieces.PIECE", 0)
-    monkeypatch.setattr("pegasus.tools.pieces.ENOUGH", 0.01)
+    monkeypatch.setattr("pegasus.tools.files.blocking.STEP_SECONDS", 0)
+    monkeypatch.setattr("pegasus.tools.files.blocking.HURRY_AFTER", 0.01)
     with trio.fail_after(20):
         for name, arguments in (("grep_files", {"pattern": "needle"}), ("list_files", {"recursive": True})):
             got = await work(name, arguments)
@@ -247,7 +246,7 @@ PATTERNS = st.sampled_from(
 def test_the_same_lines_are_found_as_by_python(lines, pattern):
     text = "\n".join(lines).encode()
     found, position = [], 0
-    compiled = expression(pattern)
+    compiled = compile_pattern(pattern)
     while position <= len(text) and (match := compiled.search(text, position)):
         found.append(text.count(b"\n", 0, match.start()))
         end = text.find(b"\n", match.end())
@@ -259,7 +258,7 @@ def test_the_same_lines_are_found_as_by_python(lines, pattern):
 
 def test_braces_without_end_are_refused():
     with pytest.raises(ToolError, match="stands for more than"):
-        glob("{a,b}" * 20)
+        compile_glob("{a,b}" * 20)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +275,7 @@ def test_braces_without_end_are_refused():
     ],
 )
 def test_globs(pattern, path, fits):
-    assert glob(pattern)(path) is fits
+    assert compile_glob(pattern)(path) is fits
 
 
 async def test_what_cannot_be_read_is_counted_and_the_rest_is_searched(work, tree, monkeypatch):

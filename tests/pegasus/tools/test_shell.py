@@ -5,12 +5,12 @@ import sys
 import pytest
 import trio
 
-from pegasus.tools.base import ToolContext, run_tool
-from pegasus.tools.process import Limits
+from pegasus.tools import ToolContext, run_tool
+from pegasus.tools.process import CommandLimits
 from pegasus.tools.shell import shell_tools
 from tests.pegasus.tools.processes import Bell, guards
 
-SHELL, PYTHON = shell_tools(Limits(grace=0.2))
+SHELL, PYTHON = shell_tools(CommandLimits(grace=0.2))
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ async def test_how_it_ended(use, command, code, note):
 
 
 async def test_a_flood_is_ended_and_told(workspace):
-    flooding = shell_tools(Limits(flood=1 << 20))[0]
+    flooding = shell_tools(CommandLimits(flood=1 << 20))[0]
     context = ToolContext(workspace=workspace, allowed_paths=(workspace,))
     outcome = await run_tool(flooding, {"command": "yes"}, 20.0, context)
     result = json.loads(outcome.content)

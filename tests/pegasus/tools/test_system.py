@@ -6,8 +6,8 @@ import attrs
 import pytest
 import trio
 
-from pegasus.tools.base import ToolContext, run_tool
-from pegasus.tools.system import MOST_VARIABLES, system_tools
+from pegasus.tools import ToolContext, run_tool
+from pegasus.tools.system import MAX_VARIABLES, system_tools
 
 ENVIRON = {
     "PATH": "/bin",
@@ -85,6 +85,6 @@ async def test_what_cannot_be_a_variable_is_refused(key, value):
 
 
 async def test_a_task_sets_so_many_variables_and_no_more():
-    context = ToolContext(env={f"V{n}": "" for n in range(MOST_VARIABLES)})
+    context = ToolContext(env={f"V{n}": "" for n in range(MAX_VARIABLES)})
     assert (await call("set_env", context, key="ONE_MORE", value="x")).failed
     assert not (await call("set_env", context, key="V0", value="x")).failed

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from pegasus.settings import WebSearchSettings
-from pegasus.tools.base import ToolContext, run_tool
+from pegasus.tools import ToolContext, run_tool
 from pegasus.tools.web_search import web_search
 from tests.pegasus.tools.web import answer_of, open_web, redirect
 

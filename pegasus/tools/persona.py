@@ -1,4 +1,4 @@
-"""The tool by which the agent asks to become different: propose_persona_change. Its owner decides, never the agent."""
+"""The tool propose_persona_change, by which the agent proposes a change of its persona. The owner decides, never the agent."""
 
 from __future__ import annotations
 
@@ -29,26 +29,33 @@ _SPEC: Final = ToolSpec(
 
 
 def persona_tool(evolution: Evolution, owners: tuple[str, ...]) -> Tool:
-    """The tool. owners: who decides (`agent.owners`)."""
+    """Return the tool.
 
-    async def run(given: Any, context: ToolContext) -> Json:
+    owners: the setting `agent.owners`; the result names them, so that the model knows whom to ask. A call that is repeated with
+    the same key is the same proposal, so the tool is idempotent.
+    """
+
+    async def run(arguments: Any, context: ToolContext) -> Json:
+        channel = _format_channel(context.origin)
+        field, value, why = arguments["field"], arguments["value"], arguments["why"]
         try:
-            on = _place(context.origin)
-            made = await evolution.propose(given["field"], given["value"], given["why"], on=on, key=context.key)
+            proposal = await evolution.propose(field, value, why, on=channel, key=context.key)
         except (ProposalRefused, PersonaError) as error:
             raise ToolError(str(error)) from None
+        commands = f"/persona accept {proposal.n} or /persona reject {proposal.n}"
         return {
-            "proposal": made.n,
-            "status": made.state,
+            "proposal": proposal.n,
+            "status": proposal.state,
             "owner": list(owners),
-            "note": f"The owner can say /persona to see it, and /persona accept {made.n} or /persona reject {made.n}.",
+            "note": f"The owner can say /persona to see it, and {commands}.",
         }
 
     return Tool(_SPEC, run, "custom", Effect.IDEMPOTENT)
 
 
-def _place(channel: ChannelInfo | None) -> str:
+def _format_channel(channel: ChannelInfo | None) -> str:
+    """Return `type:channelId (userId)`, so that the owner sees who may have wished for the change."""
     if channel is None:
         return ""
-    who = f" ({channel.user_id})" if channel.user_id else ""
-    return f"{channel.type}:{channel.channel_id}{who}"
+    user = f" ({channel.user_id})" if channel.user_id else ""
+    return f"{channel.type}:{channel.channel_id}{user}"

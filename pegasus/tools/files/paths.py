@@ -1,0 +1,235 @@
+"""Access to files by path, restricted to the allowed folders.
+
+The rule is about *real* paths. Whatever a path contains (`..`, `~`, symbolic links anywhere in it, also in the part that exists
+when the rest does not), the place that it finally means must be an allowed folder or lie below one.
+
+Checking a path and then using it leaves a moment in which another process can put a link in its place. Therefore the check
+(`locate`) returns a real path, which contains no link, and the way to it is walked again at the moment of use: from the allowed
+folder down, one descriptor after the other, each opened with O_NOFOLLOW. The last operation (open, rename, unlink) is relative to
+the last descriptor. A link that is found on this way was put there after the check, and is refused.
+
+Guaranteed: whatever is opened, made, renamed or deleted was, when its folder was opened, in a folder below an allowed one.
+Not covered: hard links and mounts that lead elsewhere, and a folder that is moved out of the allowed one during the walk. Somebody
+who can do that can reach the files directly.
+
+Paths are compared as they are spelled on the disk. Where a file system ignores case, another spelling of an allowed folder is
+refused, never the reverse. Every function here blocks for a short time, so all of them are called in threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pegasus.tools.base import ToolContext, ToolError
+
+NEVER_ALLOWED: Final = ("/proc", "/sys", "/dev")
+"""Folders that no setting can allow. They hold interfaces of the kernel and of processes, such as the daemon's own memory."""
+
+_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_STEP: Final = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_OTHER_KINDS: Final = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISCHR, "a device"),
+)
+
+
+class LocatedPath(NamedTuple):
+    """A checked path: an allowed folder and the way from there. `locate` makes it; all access to files takes it.
+
+    located = locate(context, "notes/today.md")
+    with refusing(located.shown), folder_of(located) as folder:
+        os.unlink(located.name, dir_fd=folder)
+    """
+
+    root: str
+    """The allowed folder, a real path."""
+    steps: tuple[str, ...]
+    """The names from there down. None of them was a link when the path was checked. () means the allowed folder itself."""
+    shown: str
+    """The path as the model wrote it, for messages."""
+
+    @property
+    def real(self) -> str:
+        """The absolute real path."""
+        return os.path.join(self.root, *self.steps)
+
+    @property
+    def name(self) -> str:
+        """The last name; "" for the allowed folder itself."""
+        return self.steps[-1] if self.steps else ""
+
+
+def real_folders(folders: Sequence[str], workspace: Path) -> tuple[Path, ...]:
+    """Return the folders of a setting as real paths. `~` is the user's directory; relative ones start at the workspace."""
+    return tuple(Path(os.path.realpath(os.path.join(workspace, os.path.expanduser(folder)))) for folder in folders)
+
+
+def locate(context: ToolContext, path: str, *, follow: bool = True) -> LocatedPath:
+    """Check a path against the allowed folders and return where it leads.
+
+    follow: if False and the last name is a symbolic link, the link itself is meant and not its target.
+    Raises ToolError, which names the allowed folders, for a path outside of them or one that cannot be used at all.
+    """
+    try:
+        real = _resolve(os.path.join(context.workspace, _expand_home(path)), follow=follow)
+        os.fsencode(real)
+    except (ValueError, OSError) as error:  # a NUL, half a character pair, a loop of links
+        raise ToolError(f"{path!r} is no path that can be used: {_explain(error)}") from None
+    for folder in map(str, context.allowed_paths):
+        inside = os.path.join(folder, "")
+        if real == folder or real.startswith(inside):
+            _refuse_system_folders(real, path)
+            steps = tuple(real[len(inside) :].split(os.sep)) if real != folder else ()
+            return LocatedPath(folder, steps, path)
+    raise ToolError(f"{path} is outside of what tools may touch. {_format_allowed(context)}")
+
+
+def _format_allowed(context: ToolContext) -> str:
+    folders = ", ".join(map(str, context.allowed_paths)) or "nothing"
+    return f"Allowed: {folders} (relative paths start at {context.workspace})."
+
+
+def real_folder(context: ToolContext, path: str) -> str:
+    """Return the real path of an existing allowed folder, for use as a working directory. Raises ToolError."""
+    located = locate(context, path)
+    with refusing(path), folder_of(LocatedPath(located.root, (*located.steps, "."), path)):
+        return located.real
+
+
+def _expand_home(path: str) -> str:
+    if not path:
+        raise ValueError("it is empty; the workspace itself is .")
+    return os.path.expanduser(path) if path == "~" or path.startswith("~/") else path
+
+
+def _resolve(path: str, *, follow: bool) -> str:
+    """Return the real path. Without `follow` only the folder part is resolved, so that a link stays a link."""
+    above, name = os.path.split(path)
+    if follow or name in ("", ".", ".."):
+        return os.path.realpath(path)
+    return os.path.join(os.path.realpath(above), name)
+
+
+def _refuse_system_folders(real: str, path: str) -> None:
+    if any(real == folder or real.startswith(folder + os.sep) for folder in NEVER_ALLOWED):
+        raise ToolError(
+            f"{path} is no file but a part of the operating system ({', '.join(NEVER_ALLOWED)}), which tools never touch"
+        )
+
+
+# ------------------------------------------------------------------ opening
+
+
+@contextmanager
+def folder_of(located: LocatedPath, *, make: bool = False) -> Iterator[int]:
+    """Open the folder that holds the path, without following any link, and yield its descriptor for use as `dir_fd`.
+
+    make: missing folders on the way are made. The descriptor is closed at the end of the block. Raises OSError.
+    """
+    fd = os.open(located.root, _OPEN_STEP)
+    try:
+        for step in located.steps[:-1]:
+            below = _open_step(fd, step, make=make)
+            os.close(fd)
+            fd = below
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _open_step(fd: int, step: str, *, make: bool) -> int:
+    """Open one folder on the way. Another process may make it at the same time as we do, which is not an error."""
+    try:
+        return os.open(step, _OPEN_STEP, dir_fd=fd)
+    except FileNotFoundError:
+        if not make:
+            raise
+        with suppress(FileExistsError):
+            os.mkdir(step, dir_fd=fd)
+        return os.open(step, _OPEN_STEP, dir_fd=fd)
+
+
+def open_folder(located: LocatedPath) -> int:
+    """Open the path as a folder, for listing, and return the descriptor. Raises OSError."""
+    if not located.steps:
+        return os.open(located.root, _OPEN_FOLDER)
+    with folder_of(located) as above:
+        return open_inner_folder(above, located.name)
+
+
+def open_inner_folder(fd: int, name: str) -> int:
+    """Open the folder `name` in the folder `fd` and return the descriptor. Raises OSError, also for a link."""
+    return os.open(name, _OPEN_FOLDER, dir_fd=fd)
+
+
+def open_file(fd: int, name: str, shown: str) -> tuple[int, os.stat_result]:
+    """Open the regular file `name` in the folder `fd` for reading, and return its descriptor and status.
+
+    It never waits for a pipe or wakes a device: the status is checked before opening, and again afterwards, since the file can
+    be exchanged in between. Raises ToolError for anything but a regular file, and OSError.
+    """
+    require_file(os.stat(name, dir_fd=fd, follow_symlinks=False), shown)
+    opened = os.open(name, os.O_RDONLY | _OPEN_FILE, dir_fd=fd)
+    try:
+        status = os.fstat(opened)
+        require_file(status, shown)
+    except BaseException:
+        os.close(opened)
+        raise
+    return opened, status
+
+
+def require_file(status: os.stat_result, shown: str) -> None:
+    """Raise ToolError, which names the kind, unless this is a regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        raise ToolError(f"{shown} is {kind_of(status)}, not a regular file")
+
+
+def kind_of(status: os.stat_result) -> str:
+    """Return the kind in words: a file, a folder, a named pipe and so on."""
+    return next((words for test, words in _OTHER_KINDS if test(status.st_mode)), "a file")
+
+
+# ------------------------------------------------------------------ errors
+
+_REASONS: Final = {
+    errno.ENOENT: "there is no such file or folder",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "the operating system does not permit it",
+    errno.ENOSPC: "the disk is full; nothing was changed",
+    errno.EDQUOT: "the disk quota is used up; nothing was changed",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOTDIR: "a part of the path is a file or was changed into a link meanwhile, not a folder",
+    errno.EISDIR: "it is a folder",
+    errno.ELOOP: "a symbolic link on the way leads in a circle, or was put there meanwhile",
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.EMFILE: "too many files are open; try again in a moment",
+}
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, UnicodeError):
+        return "it holds characters that are no text"
+    if isinstance(error, OSError):
+        return _REASONS.get(error.errno or 0) or error.strerror or str(error)
+    return str(error)
+
+
+@contextmanager
+def refusing(shown: str) -> Iterator[None]:
+    """Turn an OSError in the block into a ToolError that names the path and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolError(f"{shown}: {_explain(error)}") from error

@@ -1,0 +1,212 @@
+"""Tools that speak HTTP: http_get, http_post, http_request, and the conversion of a body into something a model can read.
+
+Text is decoded in whatever encoding it has. Small binary bodies are returned as base64, larger ones are only described, because a
+model can do little with them and they would fill its window.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+import re
+from typing import Any, Final
+
+from pegasus.messages import Json, Metadata
+from pegasus.models import ToolSpec
+from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.http_client import HttpAnswer, HttpClient
+from pegasus.tools.text import find_codec
+
+# ------------------------------------------------------------------ the tools
+
+_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+_CHANGING_METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_MAX_HEADER: Final = 1000
+"""Characters of one response header that are shown."""
+_ROOM_FOR_HEADERS: Final = 3000
+"""Characters of a result that are left for what is not the body."""
+
+_URL: Final[Json] = {"type": "string", "description": "http:// or https:// address"}
+_HEADERS: Final[Json] = {"type": "object", "description": "Request headers", "additionalProperties": {"type": "string"}}
+_BODY: Final[Json] = {
+    "type": ["string", "object", "array"],
+    "description": "Text as it is to be sent, or an object or array, which is sent as JSON",
+}
+_COMMON: Final = (
+    "Returns url, status, statusText, headers and body; redirects are followed. Only public addresses are reached. "
+    "Long bodies are cut."
+)
+_GET: Final = ToolSpec(
+    "http_get", f"Fetch a web address by GET. {_COMMON}", parameters({"url": _URL, "headers": _HEADERS}, "url")
+)
+_POST: Final = ToolSpec(
+    "http_post",
+    f"Send a body to a web address by POST. {_COMMON}",
+    parameters({"url": _URL, "body": _BODY, "headers": _HEADERS}, "url"),
+)
+_REQUEST: Final = ToolSpec(
+    "http_request",
+    f"Send any HTTP request. {_COMMON}",
+    parameters(
+        {"method": {"type": "string", "enum": list(_METHODS)}, "url": _URL, "body": _BODY, "headers": _HEADERS},
+        *("method", "url"),
+    ),
+)
+_MORE: Final = "Ask for a part of it, if the server offers that."
+
+
+def fetch_tools(client: HttpClient) -> tuple[Tool, ...]:
+    """Return http_get, http_post and http_request. Only a GET may be repeated after a crash without asking."""
+
+    async def http_get(arguments: Metadata, context: ToolContext) -> Json:
+        return await _send(client, "GET", arguments, context)
+
+    async def http_post(arguments: Metadata, context: ToolContext) -> Json:
+        return await _send(client, "POST", arguments, context)
+
+    async def http_request(arguments: Metadata, context: ToolContext) -> Json:
+        return await _send(client, str(arguments["method"]), arguments, context)
+
+    return (
+        Tool(_GET, http_get, "network", Effect.PURE, more=_MORE),
+        Tool(_POST, http_post, "network", Effect.ONCE, more=_MORE),
+        Tool(_REQUEST, http_request, "network", Effect.ONCE, more=_MORE),
+    )
+
+
+async def _send(client: HttpClient, method: str, arguments: Metadata, context: ToolContext) -> Json:
+    given: Any = arguments.get("headers") or {}
+    headers = {name.lower(): value for name, value in given.items()}
+    body = _encode_body(arguments.get("body"), headers)
+    if method in _CHANGING_METHODS and context.key:
+        headers.setdefault("idempotency-key", context.key)  # servers that know this header do the same thing only once
+    answer = await client.fetch(method, str(arguments["url"]), headers, body)
+    room = max(context.max_result - _ROOM_FOR_HEADERS, context.max_result // 2)
+    return {
+        "url": answer.url,
+        "status": answer.status,
+        "statusText": answer.reason,
+        "headers": {name: value[:_MAX_HEADER] for name, value in answer.headers.items()},
+        **describe_body(answer, room),
+    }
+
+
+def _encode_body(body: Json, headers: dict[str, str]) -> bytes | None:
+    """Return the bytes to send, and set the content type unless the caller has. Objects and arrays are sent as JSON."""
+    if body is None:
+        return None
+    if not isinstance(body, str):
+        headers.setdefault("content-type", "application/json")
+        body = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    elif "content-type" not in headers:
+        headers["content-type"] = "application/json" if _is_json(body) else "text/plain; charset=utf-8"
+    try:
+        return body.encode()
+    except UnicodeEncodeError as error:
+        raise ToolError(f"the body holds characters that are no text: {error}") from error
+
+
+def _is_json(text: str) -> bool:
+    """Return whether a text is a JSON object or array. Models pass JSON as text more often than as an object."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+# ------------------------------------------------------------------ bodies
+
+MAX_BINARY: Final = 16 * 1024
+"""Bytes of a binary body that are still returned, as base64."""
+
+_TEXT_TYPES: Final = re.compile(
+    r"text/.*|.*\+(json|xml|yaml)|application/(json|xml|javascript|ecmascript|x-javascript|yaml|x-yaml|toml|graphql|sql"
+    r"|x-ndjson|ndjson|x-www-form-urlencoded|x-sh|rtf)|image/svg\+xml|message/.*|multipart/.*"
+)
+_UNSPECIFIC_TYPES: Final = ("", "application/octet-stream", "binary/octet-stream", "application/unknown")
+_BYTE_ORDER_MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_CHARSET_IN_HTML: Final = re.compile(rb"""<meta[^>]{0,200}charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE)
+_CHARSET_IN_XML: Final = re.compile(rb"""^\s{0,20}<\?xml[^>]{0,200}encoding\s*=\s*["']([\w.:-]{1,40})""")
+
+
+def describe_body(answer: HttpAnswer, room: int) -> dict[str, Json]:
+    """Return `body` and what has to be known about it: `encoding` ("base64"), `truncated`, `notice`.
+
+    room: characters that the body may have.
+    """
+    if answer.note and not answer.body:
+        return {"body": "", "notice": answer.note}
+    media_type, charset = parse_content_type(answer.headers.get("content-type", ""))
+    if not is_text(media_type, answer.body):
+        return _describe_binary(media_type, answer)
+    text = decode_body(answer.body, media_type, charset)
+    notices = [answer.note] if answer.note else []
+    fields: dict[str, Json] = {"body": text[:room]}
+    if not answer.complete or len(text) > room:
+        fields["truncated"] = True
+        notices.append(f"only the first {min(len(text), room):,} characters of the body are here")
+    return {**fields, "notice": "; ".join(notices)} if notices else fields
+
+
+def parse_content_type(header: str) -> tuple[str, str]:
+    """Return media type and charset in lower case, each "" if the header does not name it."""
+    media_type, *rest = header.split(";")
+    for part in rest:
+        name, _, value = part.partition("=")
+        if name.strip().lower() == "charset":
+            return media_type.strip().lower(), value.strip().strip("\"'").lower()
+    return media_type.strip().lower(), ""
+
+
+def is_text(media_type: str, data: bytes) -> bool:
+    """Return whether a body is text: by its media type, or by its first bytes if the type says nothing."""
+    if media_type not in _UNSPECIFIC_TYPES:
+        return _TEXT_TYPES.fullmatch(media_type) is not None
+    if any(data.startswith(mark) for mark, _ in _BYTE_ORDER_MARKS):
+        return True
+    if b"\0" in data[:4096]:
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data[:4096])
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def decode_body(data: bytes, media_type: str, charset: str) -> str:
+    """Return the text. The encoding is named by a byte order mark, the header, or the HTML or XML itself; else it is UTF-8.
+
+    Names that are unknown or not allowed (see `pegasus.tools.text`) are skipped. Bytes that do not fit become �.
+    """
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding, "replace")
+    declared = _CHARSET_IN_XML.search(data[:1024]) if "xml" in media_type else None
+    declared = declared or (_CHARSET_IN_HTML.search(data[:4096]) if "html" in media_type else None)
+    for name in (charset, declared.group(1).decode("ascii", "replace") if declared else ""):
+        if codec := find_codec(name):
+            return data.decode("cp1252" if codec in _WINDOWS_1252 else codec, "replace")
+    return data.decode("utf-8", "replace")
+
+
+_WINDOWS_1252: Final = ("iso8859-1", "ascii")
+"""Encodings that mean Windows 1252 on the web (WHATWG Encoding)."""
+
+
+def _describe_binary(media_type: str, answer: HttpAnswer) -> dict[str, Json]:
+    size = len(answer.body)
+    if answer.complete and size <= MAX_BINARY:
+        return {"body": base64.b64encode(answer.body).decode(), "encoding": "base64"}
+    length = answer.headers.get("content-length", "")
+    is_number = length.isascii() and length.isdigit() and len(length) < 20
+    amount = f"{int(length):,}" if is_number else f"more than {size:,}"
+    notice = f"binary data ({media_type or 'of unknown type'}, {amount} bytes) is not shown"
+    return {"body": "", "notice": f"{answer.note}; {notice}" if answer.note else notice}
