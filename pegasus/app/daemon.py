@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -39,8 +40,9 @@ from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, pers
 from pegasus.intake import Access
 from pegasus.models import ModelConfigError
 from pegasus.observe import get_logger, start_logging, stop_logging
-from pegasus.settings import Settings
+from pegasus.settings import Settings, secrets_of
 from pegasus.storage import FileDisk, StorageError
+from pegasus.tools import secrets_in_environment
 
 if TYPE_CHECKING:
     from actors import Ref
@@ -125,6 +127,7 @@ def _workshop(world: _World, reloader: Reloader) -> Workshop:
         skills=(home.skills, home.workspace / "skills"),
         archives=archives,
         in_thread=True,
+        secrets=(world.token, *secrets_of(settings), *secrets_in_environment(os.environ)),
     )
 
 

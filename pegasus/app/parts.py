@@ -48,6 +48,8 @@ class Workshop:
     archives: Callable[[], SessionArchives] | None = None
     wanted: trio.Event = attrs.field(factory=trio.Event)
     in_thread: bool = False
+    secrets: tuple[str, ...] = ()
+    """Keys and tokens that no tool result may show."""
 
 
 @attrs.frozen(eq=False)

@@ -78,7 +78,9 @@ def make_task_deps(commons: Commons) -> TaskDeps:
     settings, window = parts.settings, workshop.context_window("subagent")
     memory = commons.memory()
     registry = ToolRegistry((*workshop.tools(memory), *task_tools(commons.find(AGENT))))
-    toolbox = ToolExecutor(registry, timeout=settings.tools.timeout, timeouts=settings.tools.timeouts)
+    toolbox = ToolExecutor(
+        registry, timeout=settings.tools.timeout, timeouts=settings.tools.timeouts, secrets=workshop.secrets
+    )
     return TaskDeps(
         bus=commons.find(BUS),
         events=EventMaker(parts.clock, workshop.random),

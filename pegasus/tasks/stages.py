@@ -28,7 +28,7 @@ from pegasus.tasks.planner import call_key, plan
 from pegasus.tasks.ports import TaskDeps
 from pegasus.tasks.sources import outside_of
 from pegasus.tasks.types import TaskType
-from pegasus.tools import REFLECTION, Tool, ToolContext, ToolOutcome
+from pegasus.tools import REFLECTION_TOOLS, Tool, ToolContext, ToolOutcome
 
 _log = get_logger("task")
 
@@ -185,7 +185,7 @@ class Stages:
         deps = self._deps
         if deps.memory is None:
             return
-        tools = {name: tool for name in REFLECTION if (tool := deps.toolbox.get(name)) is not None}
+        tools = {name: tool for name in REFLECTION_TOOLS if (tool := deps.toolbox.get(name)) is not None}
         specs = tuple(tool.spec for tool in tools.values())
 
         async def ask(request: ModelRequest) -> ModelResponse:

@@ -14,7 +14,7 @@ from pegasus.tasks.cognition.thinker import OWN_TOOLS
 from pegasus.tasks.ending import DRAIN
 from pegasus.tasks.ports import TaskLimits
 from pegasus.tasks.types import BUILT_IN_TYPES, LARGEST, load_task_types, parse
-from pegasus.tools import REFLECTION
+from pegasus.tools import REFLECTION_TOOLS
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -63,7 +63,7 @@ def test_thinking_is_as_described():
     assert f"a result of {reflector.TRIVIAL} characters" in text
     assert f"at most {reflector.ROUNDS} model calls" in text
     assert all(f"`{tool.name}(" in text for tool in OWN_TOOLS)
-    names = REFLECTION
+    names = REFLECTION_TOOLS
     assert all(f"`{name}`" in text for name in names)
 
 

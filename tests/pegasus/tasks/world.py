@@ -22,17 +22,9 @@ from pegasus.tasks.log import task_line
 from pegasus.tasks.ports import TaskDeps, TaskLimits
 from pegasus.tasks.replay import replay
 from pegasus.tasks.storage_messages import Pending
-<<<<<<< HEAD
 from pegasus.tasks.types import BUILT_IN_TYPES, load_task_types
 from pegasus.tasks.views import task_view
-from pegasus.tools import Effect, Tool, ToolContext, ToolError
-from pegasus.tools.executor import ToolExecutor
-from pegasus.tools.registry import ToolRegistry
-=======
-from pegasus.tasks.types import BUILT_IN, load_types
-from pegasus.tasks.views import view_of
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry
->>>>>>> 7e75af4 (Tools: one path for arguments, one HTTP client, plain names; encodings and edits are bounded, known secrets are masked)
 
 START = 1_772_020_800_000
 

@@ -8,13 +8,8 @@ from pathlib import Path
 import pytest
 
 from pegasus.settings import ToolSettings
-<<<<<<< HEAD
 from pegasus.tasks import BUILT_IN_TYPES, load_task_types
-from pegasus.tools import collections, context
-=======
-from pegasus.tasks.types import BUILT_IN, load_types
 from pegasus.tools import standard
->>>>>>> 7e75af4 (Tools: one path for arguments, one HTTP client, plain names; encodings and edits are bounded, known secrets are masked)
 from pegasus.tools.base import MAX_RESULT
 from pegasus.tools.files import changing, searching
 
