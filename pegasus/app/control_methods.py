@@ -14,7 +14,7 @@ import attrs
 from actors import Ref
 from pegasus.conversation import to_json
 from pegasus.gateway import BadParams, Caller, Params
-from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, proposal_view, view_of
+from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, persona_view, proposal_view
 from pegasus.intake import is_owner
 from pegasus.memory import Author, Memory, MemoryRefused, files_view
 from pegasus.memory import view_of as change_view
@@ -206,7 +206,7 @@ class PersonaMethods:
         """Return the persona and all proposals."""
         self._check_owner(caller)
         try:
-            return view_of(await self.evolution.standing(), self.in_force)
+            return persona_view(await self.evolution.read_state(), self.in_force)
         except PersonaError as error:
             raise BadParams(str(error)) from None
 
@@ -225,7 +225,7 @@ class PersonaMethods:
             raise BadParams(f"n: found {n!r:.40}, allowed: the number of a proposal")
         try:
             proposal = await self.evolution.decide(n, accept=accept, by=f"{caller.type}:{caller.channel_id or ''}")
-            return proposal_view(proposal, (await self.evolution.standing()).persona)
+            return proposal_view(proposal, (await self.evolution.read_state()).persona)
         except (ProposalRefused, PersonaError) as error:
             raise BadParams(str(error)) from None
 

@@ -12,12 +12,12 @@ from pegasus.identity import (
     Persona,
     PersonaError,
     ProposalRefused,
-    decided_text,
+    format_decision,
+    format_persona,
     load_persona,
+    persona_view,
     proposal_view,
-    read_standing,
-    text_of_view,
-    view_of,
+    read_persona_state,
 )
 from pegasus.settings import Settings
 from pegasus.storage import JournalMessage, StorageError
@@ -29,10 +29,10 @@ def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
     """The persona, what was proposed, what was decided."""
 
     def text(view: Node) -> str:
-        return text_of_view(view, COMMAND)
+        return format_persona(view, COMMAND)
 
     def down() -> Node:
-        return view_of(read_standing(_base(home, settings), home.data))
+        return persona_view(read_persona_state(_base(home, settings), home.data))
 
     return show(home, settings, "persona.list", {}, json_line if as_json else text, down, PersonaError)
 
@@ -43,13 +43,13 @@ def run_decide(home: Home, settings: Settings, *, n: int, accept: bool) -> int:
     async def decide(journal: Ref[JournalMessage], clock: Clock) -> Node:
         evolution = Evolution(journal, _base(home, settings), clock)
         made = await evolution.decide(n, accept=accept, by="the command line")
-        return proposal_view(made, (await evolution.standing()).persona)
+        return proposal_view(made, (await evolution.read_state()).persona)
 
     def down() -> Node:
         return with_journal(home, decide)
 
     method = "persona.accept" if accept else "persona.reject"
-    return show(home, settings, method, {"n": n}, decided_text, down, ProposalRefused, PersonaError, StorageError)
+    return show(home, settings, method, {"n": n}, format_decision, down, ProposalRefused, PersonaError, StorageError)
 
 
 def _base(home: Home, settings: Settings) -> Persona:

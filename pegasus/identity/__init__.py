@@ -1,13 +1,14 @@
-"""Who the agent is: the persona and the system prompt that is built from it once, at start.
+"""Identity: the persona of the agent, the system prompt made from it, and the way it changes.
 
-How it changes, with its owner's consent, is in `pegasus.identity.evolution`, imported where it is needed.
+`persona` loads and checks it. `prompt` builds the system prompts, once at the start. `evolution` handles changes: the agent
+proposes, the owner decides, and the next start applies it; `proposals` is the pure state behind that, `view` its presentation.
 """
 
-from pegasus.identity.evolution import Evolution, read_standing
-from pegasus.identity.fields import ProposalRefused
-from pegasus.identity.persona import BUILT_IN, FIELDS, LISTS, Persona, PersonaError, load_persona, persona_at_start
+from pegasus.identity.evolution import Evolution, PersonaState, persona_at_start, read_persona_state
+from pegasus.identity.persona import BUILT_IN, FIELDS, LISTS, Persona, PersonaError, load_persona
 from pegasus.identity.prompt import SILENCE, ChannelNote, main_prompt, task_prompt
-from pegasus.identity.view import decided_text, proposal_view, text_of_view, view_of
+from pegasus.identity.proposals import ProposalRefused
+from pegasus.identity.view import format_decision, format_persona, persona_view, proposal_view
 
 __all__ = [
     "BUILT_IN",
@@ -18,14 +19,15 @@ __all__ = [
     "Evolution",
     "Persona",
     "PersonaError",
+    "PersonaState",
     "ProposalRefused",
-    "decided_text",
+    "format_decision",
+    "format_persona",
     "load_persona",
     "main_prompt",
     "persona_at_start",
+    "persona_view",
     "proposal_view",
-    "read_standing",
+    "read_persona_state",
     "task_prompt",
-    "text_of_view",
-    "view_of",
 ]

@@ -1,4 +1,11 @@
-"""The persona: name, role, personality, style, values, background; from a JSON file or built in."""
+"""The persona: name, role, personality, style, values and background, built in or from a JSON file.
+
+The persona stands at the beginning of every prompt, so it is constant for the life of the process: providers can keep the prompt in
+their cache, and the agent is the same on all channels. Two files use this format: the one that `agent.persona` names holds a whole
+persona, and `data/identity/persona.json` holds the fields that the owner has agreed to change.
+
+The files are written by people, so all mistakes of a file are reported at once, each with file, key, found and allowed.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +17,40 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 FieldValue: TypeAlias = str | tuple[str, ...]
-"""What a field of a persona holds: a text, or several where it is one of LISTS."""
+"""The value of a field: a text, or several texts if the field is one of LISTS."""
 
 REQUIRED: Final = ("name", "role", "personality", "style", "values")
+"""Fields that a persona file must have."""
 FIELDS: Final = (*REQUIRED, "background")
 LISTS: Final = ("personality", "values")
-MOST_BYTES: Final = 64 << 10
-"""A larger file was not written as a persona, and would fill the prompt of every call."""
+"""Fields that hold several texts."""
+MAX_BYTES: Final = 64 << 10
+"""Bytes of a persona file. A larger one was not written as a persona, and would fill the prompt of every call."""
 
 
 class PersonaError(Exception):
-    """The persona file cannot be used; the text names the file, the key, what was found and what is allowed."""
+    """A persona file that cannot be used. The text has one mistake a line, with file, key, found and allowed."""
 
 
 @attrs.frozen
 class Persona:
-    """Constant for the life of the process (seed 003 "Identity Consistency")."""
+    """The character of the agent.
+
+    persona = load_persona(Path("ada.json"))
+    persona.name  # "Ada"
+    """
 
     name: str
     role: str
+    """A noun phrase that continues "You are Ada, …"."""
     personality: tuple[str, ...]
     style: str
     values: tuple[str, ...]
     background: str = ""
+    """Any further text, of any number of lines."""
 
 
-BUILT_IN = Persona(
+BUILT_IN: Final = Persona(
     name="Pegasus",
     role="an autonomous assistant that is always at work",
     personality=("attentive", "calm", "curious", "reliable"),
@@ -43,6 +58,7 @@ BUILT_IN = Persona(
     values=("honesty", "care for people's time", "privacy", "finishing what was promised"),
     background="You run continuously, hear people on several channels, and remember what was said before.",
 )
+"""The persona if the settings name no file."""
 
 
 def load_persona(path: Path) -> Persona:
@@ -51,93 +67,86 @@ def load_persona(path: Path) -> Persona:
 
 
 def load_changes(path: Path) -> dict[str, FieldValue]:
-    """What a file says about some fields of a persona; {} if there is no such file. Raises PersonaError as `load_persona`."""
+    """Read a file that holds some fields of a persona; {} if there is no such file. Raises PersonaError as `load_persona`."""
     changes: dict[str, FieldValue] = _read(path, ()) if path.exists() else {}
     return changes
 
 
-def changes_in(path: Path | str, content: bytes) -> dict[str, FieldValue]:
-    """The same from the file's content. path: what the error calls it."""
-    changes: dict[str, FieldValue] = _checked(path, content, ())
+def parse_changes(name: str, content: bytes) -> dict[str, FieldValue]:
+    """Return some fields of a persona from the content of a file. name: the file in error messages."""
+    changes: dict[str, FieldValue] = _parse(name, content, ())
     return changes
 
 
-def persona_at_start(base: Persona, data: Path) -> Persona:
-    """Who the agent is: the persona of the settings, with what its owner has accepted. data: the folder of the journal.
-
-    Raises PersonaError, if the file of what was accepted has a mistake in it, and OSError.
-    """
-    if not (data / "identity").is_dir():
-        return base
-    from pegasus.identity.evolution import read_standing
-
-    return read_standing(base, data).persona
-
-
 def with_changes(persona: Persona, changes: Mapping[str, FieldValue]) -> Persona:
-    """The persona with these fields instead of its own."""
-    known: Any = changes
-    return attrs.evolve(persona, **known)
+    """Return the persona with these fields instead of its own."""
+    fields: Any = changes
+    return attrs.evolve(persona, **fields)
 
 
 def _read(path: Path, required: Iterable[str]) -> Any:
     try:
         with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise PersonaError(f"{path}: cannot be read ({error.strerror})") from error
-    return _checked(path, content, required)
+    return _parse(str(path), content, required)
 
 
-def _checked(path: Path | str, content: bytes, required: Iterable[str]) -> Any:
-    if len(content) > MOST_BYTES:
-        raise PersonaError(f"{path}: found more than {MOST_BYTES:,} bytes, which is no persona")
-    twice: list[str] = []
+def _parse(name: str, content: bytes, required: Iterable[str]) -> Any:
+    """Return the fields of a file.
+
+    It uses `json` and not `pegasus.wire`, because a key that is there twice has to be reported: one of the two values would be
+    lost without a word.
+    """
+    if len(content) > MAX_BYTES:
+        raise PersonaError(f"{name}: found more than {MAX_BYTES:,} bytes, which is no persona")
+    duplicates: list[str] = []
+
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        keys = [key for key, _ in pairs]
+        duplicates.extend(key for key in fields if keys.count(key) > 1)
+        return fields
+
     try:
-        value = json.loads(content.decode(), object_pairs_hook=lambda pairs: _object(pairs, twice))
+        value = json.loads(content.decode(), object_pairs_hook=collect)
     except (ValueError, RecursionError) as error:
-        raise PersonaError(f"{path}: not JSON in UTF-8 ({error})") from error
+        raise PersonaError(f"{name}: not JSON in UTF-8 ({error})") from error
     if not isinstance(value, dict):
-        raise PersonaError(f"{path}: found {type(value).__name__}; an object with {', '.join(REQUIRED)} is wanted")
-    problems = [f"{path}: {key}: is there twice" for key in twice]
-    problems += [f"{path}: {key}: {problem}" for key, problem in _problems(value, required)]
+        raise PersonaError(f"{name}: found {type(value).__name__}; an object with {', '.join(REQUIRED)} is wanted")
+    problems = [f"{name}: {key}: is there twice" for key in duplicates]
+    problems += [f"{name}: {key}: {problem}" for key, problem in _find_problems(value, required)]
     if problems:
         raise PersonaError("\n".join(problems))
-    return {key: tuple(content) if key in LISTS else content for key, content in value.items()}
+    return {key: tuple(field) if key in LISTS else field for key, field in value.items()}
 
 
-def _object(pairs: list[tuple[str, Any]], twice: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            twice.append(key)
-        found[key] = value
-    return found
-
-
-def _problems(value: dict[str, object], required: Iterable[str]) -> list[tuple[str, str]]:
-    found = [(key, "is missing") for key in required if key not in value]
-    for key, content in value.items():
+def _find_problems(value: dict[str, object], required: Iterable[str]) -> list[tuple[str, str]]:
+    """Return key and problem of each mistake."""
+    problems = [(key, "is missing") for key in required if key not in value]
+    for key, field in value.items():
         if key in LISTS:
-            if not (isinstance(content, list) and content and all(_is_text(x) for x in content)):
-                found.append((key, f"found {_short(content)}; a list of at least one text is wanted"))
+            if not (isinstance(field, list) and field and all(_is_text(item) for item in field)):
+                problems.append((key, f"found {_format_value(field)}; a list of at least one text is wanted"))
         elif key in FIELDS:
-            if not (_is_text(content) or (key == "background" and content == "")):
-                found.append((key, f"found {_short(content)}; a text is wanted"))
+            if not (_is_text(field) or (key == "background" and field == "")):
+                problems.append((key, f"found {_format_value(field)}; a text is wanted"))
         else:
-            found.append((_short(key)[1:-1], f"is not known; allowed are {', '.join(FIELDS)}"))
-    return found
+            problems.append((_format_value(key)[1:-1], f"is not known; allowed are {', '.join(FIELDS)}"))
+    return problems
 
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip()) and not any(map(_is_forbidden, value))
 
 
-def _is_forbidden(c: str) -> bool:
-    """Control characters and halves of surrogate pairs, which no prompt may have."""
-    return (c < " " and c not in "\n\t") or "\x7f" <= c < "\xa0" or "\ud800" <= c <= "\udfff"
+def _is_forbidden(character: str) -> bool:
+    """Return whether a character may not stand in a prompt: control characters and lone surrogates."""
+    is_control = (character < " " and character not in "\n\t") or "\x7f" <= character < "\xa0"
+    return is_control or "\ud800" <= character <= "\udfff"
 
 
-def _short(value: object) -> str:
+def _format_value(value: object) -> str:
     text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     return text if len(text) <= 80 else f"{text[:79]}…"

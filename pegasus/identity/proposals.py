@@ -1,224 +1,298 @@
-"""Changes to the persona that the agent proposes and its owner decides about: the state of `identity/proposals.jsonl`.
+"""Proposed changes of the persona: the state of `data/identity/proposals.jsonl`, and the rules for proposing and deciding.
 
-Pure: bytes in, values and bytes to be appended out. Every step is a line, so that nothing of what the agent was and was asked to
-become is lost; what is in force is `identity/persona.json`, the fields that differ from the persona of the settings.
+Pure: bytes of the file in, values and lines to append out; `evolution` does the reading and writing. Every step is a line, and no
+line is ever removed, so the history of what the agent was asked to become is complete. The result of all decisions is
+`data/identity/persona.json`, which holds the fields that differ from the persona of the settings. Lines:
 
     {"type":"proposed","n":1,"at":ms,"field":"style","value":"…","why":"…","on":"cli:main","key":"…"}
-    {"type":"accepted","n":1,"at":ms,"by":"cli:main","before":null}    before: what persona.json said of the field
+    {"type":"accepted","n":1,"at":ms,"by":"cli:main","before":null}    before: the field in persona.json at that moment
     {"type":"rejected","n":1,"at":ms,"by":"cli:main"}
-    {"type":"withdrawn","n":1,"at":ms,"by":"cli:main"}                 taken back after it was accepted
-    {"type":"applied","n":1}                                           persona.json says so now
+    {"type":"withdrawn","n":1,"at":ms,"by":"cli:main"}                 rejected after it had been accepted
+    {"type":"applied","n":1}                                           persona.json follows the decision now
+
+A decision without `applied` is *unapplied*: it is durable and in force at the next start, but persona.json does not show it yet.
+
+A proposed text will stand in the prompt of every call, and a stranger may have talked the agent into it. So it is short, on one
+line except for the background, and holds nothing that a reader cannot see or that imitates a heading or a message.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import attrs
 
-from pegasus.identity.fields import ProposalRefused, reason, value_of
+from pegasus.formatting import truncate
 from pegasus.identity.persona import FIELDS, LISTS, FieldValue, Persona, with_changes
 from pegasus.messages import Json
-from pegasus.storage import encode_line, read_lines, text_of
+from pegasus.wire import encode_line, number_of, read_lines, text_of
 
 PROPOSALS: Final = "identity/proposals.jsonl"
+"""The file of the lines, below data/; written by the journal."""
 CHANGES: Final = "identity/persona.json"
-"""Below data/; both written by the journal."""
-MOST_OPEN: Final = 20
-"""Proposals that may wait for a decision."""
+"""The file of the accepted fields, below data/; written by the journal, and by people while no daemon runs."""
+MAX_OPEN: Final = 20
+"""Proposals that may wait for a decision; more would be noise for the owner."""
 OPEN, ACCEPTED, REJECTED, WITHDRAWN = "open", "accepted", "rejected", "withdrawn"
+"""States of a proposal, which are also the types of the lines that lead to them."""
+
+
+class ProposalRefused(Exception):
+    """A proposal or decision that is not possible. The text names the reason and a way that works."""
 
 
 @attrs.frozen
 class Proposal:
-    """One proposed change. at, decided_at: ms since the epoch. on: the channel that was listened to when it was proposed.
+    """One proposed change."""
 
-    before: what persona.json said of the field when this was accepted; None: nothing.
-    """
-
-    n: int
+    number: int
+    """The number by which people refer to it; `n` in files and views."""
     field: str
     value: FieldValue
     why: str
     at: int
+    """When it was proposed, ms since the epoch."""
     on: str = ""
+    """The channel that the agent was listening to, which may be where the wish came from."""
     key: str = ""
+    """The key of the tool call. A call that is repeated after a crash is recognised by it."""
     state: str = OPEN
     decided_by: str = ""
     decided_at: int = 0
+    """When it was decided, ms since the epoch; 0 while it is open."""
     before: FieldValue | None = None
+    """The field in persona.json when this was accepted, or None; a withdrawal restores it."""
 
 
 @attrs.define
-class Ledger:
-    """All proposals by number, and the fields of which persona.json does not say yet what was decided.
-
-    problems: lines that are no records, in words. torn: what a crash has left behind the last whole line.
-    """
+class ProposalLog:
+    """The content of the file: all proposals, and the decisions that persona.json does not follow yet."""
 
     proposals: dict[int, Proposal] = attrs.field(factory=dict)
+    """All proposals by number, oldest first."""
     unapplied: dict[int, tuple[str, FieldValue | None]] = attrs.field(factory=dict)
+    """Field and new value of each unapplied decision, oldest first; None removes the field from persona.json."""
     problems: list[str] = attrs.field(factory=list)
+    """Lines that are not valid records, in words. They are skipped, and hide nothing around them."""
     torn: bytes = b""
+    """The incomplete last line that a crash left behind."""
 
     @property
     def open(self) -> list[Proposal]:
-        """Those that wait for a decision, oldest first."""
+        """Proposals that wait for a decision, oldest first."""
         return [proposal for proposal in self.proposals.values() if proposal.state == OPEN]
 
-    def take(self, record: Mapping[str, Any]) -> None:
-        """Take over one record. Raises KeyError, TypeError, ValueError, OverflowError where it is none."""
-        n = int(record["n"])
+    def apply(self, record: Mapping[str, Any]) -> None:
+        """Apply one record. Raises KeyError, TypeError or ValueError if it is not valid; then nothing has changed."""
+        number = number_of(record["n"])
         match record["type"]:
             case "proposed":
-                field = text_of(record["field"])
-                self.proposals[n] = Proposal(
-                    *(n, field, _value_in(field, record["value"]), text_of(record["why"]), int(record["at"])),
-                    on=text_of(record.get("on", "")),
-                    key=text_of(record.get("key", "")),
-                )
+                self.proposals[number] = _parse_proposal(number, record)
             case "applied":
-                self.unapplied.pop(n, None)
+                self.unapplied.pop(number, None)
             case "accepted" | "rejected" | "withdrawn" as state:
-                self._decided(n, state, record)
+                self._apply_decision(self.proposals[number], state, record)
             case _:
                 raise ValueError("unknown type of record")
 
-    def _decided(self, n: int, state: str, record: Mapping[str, Any]) -> None:
-        proposal = self.proposals[n]
+    def _apply_decision(self, proposal: Proposal, state: str, record: Mapping[str, Any]) -> None:
         before = proposal.before
         if state == ACCEPTED:
-            before = None if record["before"] is None else _value_in(proposal.field, record["before"])
-        decided = attrs.evolve(
-            proposal, state=state, before=before, decided_by=text_of(record["by"]), decided_at=int(record["at"])
-        )
-        self.proposals[n] = decided
+            before = None if record["before"] is None else _parse_stored_value(proposal.field, record["before"])
+        by, at = text_of(record["by"]), number_of(record["at"])
+        decided = attrs.evolve(proposal, state=state, before=before, decided_by=by, decided_at=at)
+        self.proposals[proposal.number] = decided
         if state != REJECTED:
-            self.unapplied.pop(n, None)
-            self.unapplied[n] = (proposal.field, decided.value if state == ACCEPTED else before)
+            self.unapplied.pop(proposal.number, None)  # the latest decision has to come last
+            self.unapplied[proposal.number] = (proposal.field, decided.value if state == ACCEPTED else before)
 
 
-def ledger_of(content: bytes) -> Ledger:
-    """What a file says; what is no record hides nothing around it, and is named in `problems`."""
-    ledger = Ledger()
+def parse_log(content: bytes) -> ProposalLog:
+    """Return the content of the file. Invalid lines are listed in `problems`; nothing is raised."""
+    log = ProposalLog()
     lines = read_lines(content)
-    ledger.problems += [str(bad) for bad in lines.bad]
-    ledger.torn = b"".join(bad.raw for bad in lines.bad if bad.torn)
+    log.problems += [str(bad) for bad in lines.bad]
+    log.torn = b"".join(bad.raw for bad in lines.bad if bad.torn)
     for number, record in lines.good:
         try:
-            ledger.take(record)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            ledger.problems.append(f"line {number}: not a record of its type ({type(error).__name__}: {error})")
-    return ledger
+            log.apply(record)
+        except (KeyError, TypeError, ValueError) as error:
+            log.problems.append(f"line {number}: not a record of its type ({type(error).__name__}: {error})")
+    return log
 
 
-def settled(changes: Mapping[str, FieldValue], ledger: Ledger) -> dict[str, FieldValue]:
-    """What persona.json is to say: what it says, and what was decided since."""
-    result = dict(changes)
-    for field, value in ledger.unapplied.values():
-        result.pop(field, None)
+def merge_changes(changes: Mapping[str, FieldValue], log: ProposalLog) -> dict[str, FieldValue]:
+    """Return the fields that persona.json should have: those it has, changed by the unapplied decisions."""
+    merged = dict(changes)
+    for field, value in log.unapplied.values():
+        merged.pop(field, None)
         if value is not None:
-            result[field] = value
-    return result
+            merged[field] = value
+    return merged
 
 
-def standing(base: Persona, changes: Mapping[str, FieldValue], ledger: Ledger) -> Persona:
-    """Who the agent is from the next start on. base: the persona of the settings."""
-    return with_changes(base, settled(changes, ledger))
+def next_persona(base: Persona, changes: Mapping[str, FieldValue], log: ProposalLog) -> Persona:
+    """Return the persona from the next start on. base: the persona of the settings. changes: the content of persona.json."""
+    return with_changes(base, merge_changes(changes, log))
 
 
-# ------------------------------------------------------------------ steps
+# ------------------------------------------------------------------ proposing and deciding
 
 
-@attrs.frozen
-class Wish:
-    """What somebody would like to propose. value: as `fields.value_of` takes it. The rest: see Proposal."""
+def make_proposal(log: ProposalLog, persona: Persona, wish: Proposal) -> Proposal:
+    """Return the proposal that a wish becomes: a new one with the next number, or an existing one that is the same.
 
-    field: str
-    value: str
-    why: str
-    at: int
-    on: str = ""
-    key: str = ""
-
-
-def proposed(ledger: Ledger, persona: Persona, wish: Wish) -> Proposal:
-    """The proposal; one that is in the ledger if the same call has made it, or if it waits and wants the same.
-
-    persona: see `standing`. Raises ProposalRefused.
+    persona: the one from the next start on. wish: a proposal with a checked value and reason, whose number does not count.
+    The same call (by its key) and the same wish while it waits are the same proposal. Raises ProposalRefused.
     """
-    wanted = value_of(wish.field, wish.value)
-    same = [one for one in ledger.proposals.values() if (one.field, one.value) == (wish.field, wanted)]
-    for one in ledger.proposals.values():
-        if (wish.key and one.key == wish.key) or (one in same and one.state == OPEN):
-            return one
-    if getattr(persona, wish.field) == wanted:
+    same = [p for p in log.proposals.values() if (p.field, p.value) == (wish.field, wish.value)]
+    for proposal in log.proposals.values():
+        if (wish.key and proposal.key == wish.key) or (proposal in same and proposal.state == OPEN):
+            return proposal
+    if getattr(persona, wish.field) == wish.value:
         raise ProposalRefused(f"{wish.field} says just that already")
-    for one in same:
-        if one.state in (REJECTED, WITHDRAWN):
-            raise ProposalRefused(
-                f"your owner has declined just this before (proposal {one.n}); propose something else"
-            )
-    if len(ledger.open) >= MOST_OPEN:
-        raise ProposalRefused(
-            f"{MOST_OPEN} proposals wait for your owner already; ask for a decision about those first"
-        )
-    number = max(ledger.proposals, default=0) + 1
-    return Proposal(number, wish.field, wanted, reason(wish.why), wish.at, wish.on, wish.key)
+    for proposal in same:
+        if proposal.state in (REJECTED, WITHDRAWN):
+            declined = f"your owner has declined just this before (proposal {proposal.number})"
+            raise ProposalRefused(f"{declined}; propose something else")
+    if len(log.open) >= MAX_OPEN:
+        raise ProposalRefused(f"{MAX_OPEN} proposals wait for your owner already; ask for a decision about those first")
+    return attrs.evolve(wish, number=max(log.proposals, default=0) + 1)
 
 
-def decision(
-    ledger: Ledger, changes: Mapping[str, FieldValue], n: int, *, accept: bool
+def choose_state(
+    log: ProposalLog, changes: Mapping[str, FieldValue], number: int, *, accept: bool
 ) -> tuple[str, FieldValue | None]:
-    """The new state of a proposal ("" if it is decided so already), and what its field is before. Raises ProposalRefused."""
-    proposal = ledger.proposals.get(n)
+    """Return the new state of a proposal, and its field in persona.json before the decision.
+
+    The state is "" if the proposal is decided that way already. Rejecting an accepted proposal withdraws it, unless the field has
+    been changed since: then nobody could tell which text to restore. Raises ProposalRefused.
+    """
+    proposal = log.proposals.get(number)
     if proposal is None:
-        waiting = ", ".join(str(one.n) for one in ledger.open) or "none"
-        raise ProposalRefused(f"there is no proposal {n}; waiting for a decision: {waiting}")
-    stands = settled(changes, ledger).get(proposal.field)
+        waiting = ", ".join(str(waiting.number) for waiting in log.open) or "none"
+        raise ProposalRefused(f"there is no proposal {number}; waiting for a decision: {waiting}")
+    current = merge_changes(changes, log).get(proposal.field)
     if accept:
-        return "" if proposal.state == ACCEPTED else ACCEPTED, stands
+        return "" if proposal.state == ACCEPTED else ACCEPTED, current
     if proposal.state != ACCEPTED:
-        return REJECTED if proposal.state == OPEN else "", stands
-    if stands != proposal.value:
+        return REJECTED if proposal.state == OPEN else "", current
+    if current != proposal.value:
         raise ProposalRefused(
-            f"proposal {n} cannot be taken back: {proposal.field} was changed since; take that back first, or edit data/{CHANGES}"
+            f"proposal {number} cannot be taken back: {proposal.field} was changed since; "
+            f"take that back first, or edit data/{CHANGES}"
         )
-    return WITHDRAWN, stands
+    return WITHDRAWN, current
 
 
-# ------------------------------------------------------------------ lines
+# ------------------------------------------------------------------ records
 
 
-def line_of(proposal: Proposal) -> bytes:
-    """The record of a new proposal."""
-    record: dict[str, Json] = {"type": "proposed", "n": proposal.n, "at": proposal.at, "field": proposal.field}
-    record |= {"value": _json(proposal.value), "why": proposal.why}
-    record |= {name: text for name, text in (("on", proposal.on), ("key", proposal.key)) if text}
-    return encode_line(record)
+def proposal_record(proposal: Proposal) -> dict[str, Json]:
+    """Return the record of a new proposal."""
+    record: dict[str, Json] = {"type": "proposed", "n": proposal.number, "at": proposal.at, "field": proposal.field}
+    record |= {"value": to_json(proposal.value), "why": proposal.why}
+    return record | {name: text for name, text in (("on", proposal.on), ("key", proposal.key)) if text}
 
 
-def decision_line(n: int, state: str, at: int, by: str, before: FieldValue | None) -> bytes:
-    """The record of a decision."""
-    record: dict[str, Json] = {"type": state, "n": n, "at": at, "by": by}
+def decision_record(number: int, state: str, at: int, by: str, before: FieldValue | None) -> dict[str, Json]:
+    """Return the record of a decision. before: used if the state is ACCEPTED."""
+    record: dict[str, Json] = {"type": state, "n": number, "at": at, "by": by}
     if state == ACCEPTED:
-        record["before"] = None if before is None else _json(before)
-    return encode_line(record)
+        record["before"] = None if before is None else to_json(before)
+    return record
 
 
 def applied_lines(numbers: Iterable[int]) -> bytes:
-    """The records that say that persona.json is as decided."""
-    return b"".join(encode_line({"type": "applied", "n": n}) for n in numbers)
+    """Return the lines which record that persona.json follows these decisions."""
+    return b"".join(encode_line({"type": "applied", "n": number}) for number in numbers)
 
 
-def _json(value: FieldValue) -> Json:
+def to_json(value: FieldValue) -> Json:
+    """Return a value as it is in the files: a text, or a list of texts."""
     return value if isinstance(value, str) else list(value)
 
 
-def _value_in(field: str, value: object) -> FieldValue:
+def _parse_proposal(number: int, record: Mapping[str, Any]) -> Proposal:
+    field = text_of(record["field"])
+    value, why, at = _parse_stored_value(field, record["value"]), text_of(record["why"]), number_of(record["at"])
+    return Proposal(number, field, value, why, at, text_of(record.get("on", "")), text_of(record.get("key", "")))
+
+
+def _parse_stored_value(field: str, value: object) -> FieldValue:
+    """Return the value of a field in a record. Its text is not checked again: it was when it was proposed."""
     if field in LISTS and isinstance(value, list) and value:
         return tuple(map(text_of, value))
     if field in FIELDS and field not in LISTS:
         return text_of(value)
     raise ValueError(f"{value!r:.80} is nothing for the field {field!r:.40}")
+
+
+# ------------------------------------------------------------------ texts
+
+MAX_WHY: Final = 1_000
+"""Characters of a reason; longer ones are cut."""
+MAX_ITEMS: Final = 20
+"""Items of a list."""
+MAX_CHARACTERS: Final = {
+    "name": 60,
+    "role": 500,
+    "personality": 100,
+    "style": 1_000,
+    "values": 100,
+    "background": 4_000,
+}
+"""Characters of a field, or of one item if the field is a list."""
+
+_FORBIDDEN_CATEGORIES: Final = ("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn")
+"""Unicode categories of characters that nobody sees, or that end a line."""
+_JOINERS: Final = "\u200c\u200d"
+"""Invisible characters that some scripts and emoji need."""
+
+
+def parse_value(field: str, text: str) -> FieldValue:
+    """Return the value of a field as the model writes it, with semicolons between the items of a list.
+
+    Raises ProposalRefused for an unknown field, and for a text that must not stand in a prompt.
+    """
+    if field not in FIELDS:
+        raise ProposalRefused(f"there is no field {field[:40]!r}; there are {', '.join(FIELDS)}")
+    if field not in LISTS:
+        return _check_text(field, text, many_lines=field == "background")
+    items = tuple(_check_text(field, item) for item in re.split(r"[;\n]", text) if item.strip())
+    if not 1 <= len(items) <= MAX_ITEMS:
+        raise ProposalRefused(
+            f"{field}: found {len(items)} items; 1 to {MAX_ITEMS} are allowed, with semicolons between"
+        )
+    return items
+
+
+def parse_reason(why: str) -> str:
+    """Return the reason on one line, without invisible characters. Raises ProposalRefused if nothing is left."""
+    visible = "".join(c for c in why if c.isspace() or unicodedata.category(c) not in _FORBIDDEN_CATEGORIES)
+    text = truncate(visible, MAX_WHY)
+    if not text:
+        raise ProposalRefused("why: found nothing; your owner must be told the reason")
+    return text
+
+
+def format_value(value: FieldValue) -> str:
+    """Return a value as people read it; `parse_value` accepts it."""
+    return value if isinstance(value, str) else "; ".join(value)
+
+
+def _check_text(field: str, text: str, *, many_lines: bool = False) -> str:
+    text = "\n".join(line.rstrip() for line in text.strip().split("\n"))
+    limit = MAX_CHARACTERS[field]
+    if not text or len(text) > limit:
+        raise ProposalRefused(f"{field}: found {len(text):,} characters; 1 to {limit:,} are allowed")
+    for c in text:
+        is_invisible = unicodedata.category(c) in _FORBIDDEN_CATEGORIES and c not in _JOINERS
+        if is_invisible and not (many_lines and c == "\n"):
+            raise ProposalRefused(f"{field}: U+{ord(c):04X} may not stand in it")
+    if any(line.lstrip().startswith(("#", "[")) for line in text.split("\n")):
+        raise ProposalRefused(f"{field}: no line may begin like a heading or a message")
+    return text

@@ -1,77 +1,86 @@
-"""The persona and its proposals as programs read them, and as people do."""
+"""The persona and its proposals as JSON for programs, and as text for people.
+
+The text is made from the JSON, because the command line receives the JSON from the daemon.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
-
 from pegasus.formatting import format_time
-from pegasus.identity.evolution import Standing
-from pegasus.identity.fields import shown
+from pegasus.identity.evolution import PersonaState
 from pegasus.identity.persona import FIELDS, Persona
-from pegasus.identity.proposals import ACCEPTED, OPEN, REJECTED, WITHDRAWN, Proposal
+from pegasus.identity.proposals import ACCEPTED, OPEN, REJECTED, WITHDRAWN, Proposal, format_value
 from pegasus.messages import Json
 
-RECENT: Final = 5
-"""Decided proposals that people are shown."""
+SHOWN_DECISIONS: Final = 5
+"""Decided proposals in the text; all are in the JSON."""
 
-_DECIDED: Final = {ACCEPTED: "accepted", REJECTED: "rejected", WITHDRAWN: "accepted, and taken back later"}
+_STATE_WORDS: Final = {ACCEPTED: "accepted", REJECTED: "rejected", WITHDRAWN: "accepted, and taken back later"}
+_DECISION_WORDS: Final = {
+    ACCEPTED: "Accepted; it takes effect at the next start",
+    WITHDRAWN: "Taken back; it takes effect at the next start",
+}
 
 
-def view_of(standing: Standing, in_force: Persona | None = None) -> dict[str, Json]:
-    """For programs. in_force: who the running agent is, if one runs; what differs from that comes with the next start."""
-    now = standing.persona if in_force is None else in_force
+def persona_view(state: PersonaState, running: Persona | None = None) -> dict[str, Json]:
+    """Return the persona and all proposals as JSON.
+
+    running: the persona of the running agent, or None if there is none. `evolved` names the fields that differ from the settings,
+    `atNextStart` those that differ from the running agent.
+    """
     return {
-        "persona": {field: shown(getattr(standing.persona, field)) for field in FIELDS},
-        "evolved": _different(standing.persona, standing.base),
-        "atNextStart": _different(standing.persona, now),
-        "proposals": [proposal_view(one, standing.persona) for one in standing.proposals],
+        "persona": {field: format_value(getattr(state.persona, field)) for field in FIELDS},
+        "evolved": _differing_fields(state.persona, state.base),
+        "atNextStart": _differing_fields(state.persona, running or state.persona),
+        "proposals": [proposal_view(proposal, state.persona) for proposal in state.proposals],
     }
 
 
-def _different(one: Persona, other: Persona) -> list[Json]:
-    return [field for field in FIELDS if getattr(one, field) != getattr(other, field)]
+def _differing_fields(persona: Persona, other: Persona) -> list[Json]:
+    return [field for field in FIELDS if getattr(persona, field) != getattr(other, field)]
 
 
 def proposal_view(proposal: Proposal, persona: Persona) -> dict[str, Json]:
-    """One proposal. now: what stands in its place."""
-    fields = attrs.asdict(proposal, filter=attrs.filters.include("n", "field", "why", "at", "on", "state"))
-    decided = {"decidedBy": proposal.decided_by, "decidedAt": proposal.decided_at}
-    return {
-        **fields,
-        "value": shown(proposal.value),
-        "now": shown(getattr(persona, proposal.field)),
-        **(decided if proposal.state != OPEN else {}),
+    """Return one proposal as JSON. `now` is the text of the field in `persona`, which it would replace."""
+    view: dict[str, Json] = {
+        "n": proposal.number,
+        "field": proposal.field,
+        "why": proposal.why,
+        "at": proposal.at,
+        "on": proposal.on,
+        "state": proposal.state,
+        "value": format_value(proposal.value),
+        "now": format_value(getattr(persona, proposal.field)),
     }
+    if proposal.state != OPEN:
+        view |= {"decidedBy": proposal.decided_by, "decidedAt": proposal.decided_at}
+    return view
 
 
-# ------------------------------------------------------------------ for people
+# ------------------------------------------------------------------ text
 
 
-def text_of_view(view: Mapping[str, Any], command: str) -> str:
-    """All of it. command: what "accept N" and "reject N" are said to."""
+def format_persona(view: Mapping[str, Any], command: str) -> str:
+    """Return a `persona_view` as text. command: the command that takes "accept N" and "reject N"."""
     persona = view["persona"]
     lines = [f"{field}: {persona[field]}{_mark(view, field)}" for field in FIELDS if persona[field]]
-    waiting = [one for one in view["proposals"] if one["state"] == OPEN]
+    waiting = [proposal for proposal in view["proposals"] if proposal["state"] == OPEN]
     if waiting:
         lines += ["", f"Proposed ({command} accept N, or {command} reject N):"]
-        lines += [line for one in waiting for line in _proposal(one)]
-    decided = [one for one in view["proposals"] if one["state"] != OPEN]
+        lines += [line for proposal in waiting for line in _open_lines(proposal)]
+    decided = [proposal for proposal in view["proposals"] if proposal["state"] != OPEN]
     if decided:
-        decided.sort(key=lambda one: one["decidedAt"])
-        lines += ["", "Decided lately:", *map(_decided, decided[-RECENT:])]
+        decided.sort(key=lambda proposal: proposal["decidedAt"])
+        lines += ["", "Decided lately:", *map(_decided_line, decided[-SHOWN_DECISIONS:])]
     return "\n".join(lines)
 
 
-def decided_text(one: Mapping[str, Any]) -> str:
-    """What a decision means."""
-    words = {
-        ACCEPTED: "Accepted; it takes effect at the next start",
-        WITHDRAWN: "Taken back; it takes effect at the next start",
-    }
-    return f"{words.get(one['state'], 'Rejected')}: {one['field']}: “{one['value']}”"
+def format_decision(proposal: Mapping[str, Any]) -> str:
+    """Return the consequence of a decision as text. proposal: a `proposal_view`."""
+    words = _DECISION_WORDS.get(proposal["state"], "Rejected")
+    return f"{words}: {proposal['field']}: “{proposal['value']}”"
 
 
 def _mark(view: Mapping[str, Any], field: str) -> str:
@@ -80,18 +89,19 @@ def _mark(view: Mapping[str, Any], field: str) -> str:
     return "  (changed by a proposal)" if field in view["evolved"] else ""
 
 
-def _proposal(one: Mapping[str, Any]) -> list[str]:
-    where = f", on {one['on']}" if one["on"] else ""
+def _open_lines(proposal: Mapping[str, Any]) -> list[str]:
+    channel = f", on {proposal['on']}" if proposal["on"] else ""
     return [
-        f"{one['n']}. {one['field']}: “{one['value']}”",
-        f"   now: “{one['now']}”",
-        f"   why: {one['why']} ({_day(one['at'])}{where})",
+        f"{proposal['n']}. {proposal['field']}: “{proposal['value']}”",
+        f"   now: “{proposal['now']}”",
+        f"   why: {proposal['why']} ({_format_day(proposal['at'])}{channel})",
     ]
 
 
-def _decided(one: Mapping[str, Any]) -> str:
-    return f"{one['n']}. {one['field']}: “{one['value']}”: {_DECIDED[one['state']]} ({_day(one['decidedAt'])})"
+def _decided_line(proposal: Mapping[str, Any]) -> str:
+    words, day = _STATE_WORDS[proposal["state"]], _format_day(proposal["decidedAt"])
+    return f"{proposal['n']}. {proposal['field']}: “{proposal['value']}”: {words} ({day})"
 
 
-def _day(ms: int) -> str:
+def _format_day(ms: int) -> str:
     return format_time(ms, "%Y-%m-%d")

@@ -10,10 +10,10 @@ from pegasus.identity import (
     Persona,
     PersonaError,
     ProposalRefused,
-    decided_text,
+    format_decision,
+    format_persona,
+    persona_view,
     proposal_view,
-    text_of_view,
-    view_of,
 )
 from pegasus.intake import is_owner
 from pegasus.messages import ChannelInfo
@@ -33,7 +33,7 @@ async def persona_answer(
     try:
         match text.split()[1:]:
             case [] | ["list"]:
-                return text_of_view(view_of(await evolution.standing(), in_force), PERSONA)
+                return format_persona(persona_view(await evolution.read_state(), in_force), PERSONA)
             case ["accept" | "reject" as word, number] if number.isdecimal() and len(number) < 10:
                 return await _decide(evolution, int(number), word == "accept", channel)
     except (ProposalRefused, PersonaError, StorageError) as error:
@@ -44,4 +44,4 @@ async def persona_answer(
 async def _decide(evolution: Evolution, n: int, accept: bool, channel: ChannelInfo) -> str:
     who = f" ({channel.user_id})" if channel.user_id else ""
     made = await evolution.decide(n, accept=accept, by=f"{channel.type}:{channel.channel_id}{who}")
-    return decided_text(proposal_view(made, (await evolution.standing()).persona))
+    return format_decision(proposal_view(made, (await evolution.read_state()).persona))

@@ -42,9 +42,9 @@ def persona_tool(evolution: Evolution, owners: tuple[str, ...]) -> Tool:
             proposal = await evolution.propose(field, value, why, on=channel, key=context.key)
         except (ProposalRefused, PersonaError) as error:
             raise ToolError(str(error)) from None
-        commands = f"/persona accept {proposal.n} or /persona reject {proposal.n}"
+        commands = f"/persona accept {proposal.number} or /persona reject {proposal.number}"
         return {
-            "proposal": proposal.n,
+            "proposal": proposal.number,
             "status": proposal.state,
             "owner": list(owners),
             "note": f"The owner can say /persona to see it, and {commands}.",

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from pegasus.host import Home, own_home
-from pegasus.identity.proposals import CHANGES, PROPOSALS, Proposal, line_of
+from pegasus.identity.proposals import CHANGES, PROPOSALS, Proposal, proposal_record
+from pegasus.wire import encode_line
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def home(user):
         Proposal(2, "values", ("truth", "patience"), "They wait", 1_772_029_800_000),
     ]
     (home.data / PROPOSALS).parent.mkdir(parents=True)
-    (home.data / PROPOSALS).write_bytes(b"".join(map(line_of, proposals)))
+    (home.data / PROPOSALS).write_bytes(b"".join(encode_line(proposal_record(proposal)) for proposal in proposals))
     return home
 
 

@@ -12,11 +12,18 @@ from pathlib import Path
 import pytest
 
 from actors import ActorError, Child, open_supervisor
-from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, persona_at_start
-from pegasus.identity.evolution import Evolution
-from pegasus.identity.fields import MOST_WHY, ProposalRefused
-from pegasus.identity.proposals import CHANGES, MOST_OPEN, PROPOSALS, ledger_of
-from pegasus.identity.view import text_of_view, view_of
+from pegasus.identity import (
+    BUILT_IN,
+    Evolution,
+    Persona,
+    PersonaError,
+    ProposalRefused,
+    format_persona,
+    load_persona,
+    persona_at_start,
+    persona_view,
+)
+from pegasus.identity.proposals import CHANGES, MAX_OPEN, MAX_WHY, PROPOSALS, parse_log
 from pegasus.storage import FileDisk, StorageError, journal
 from pegasus.testing.memory_disk import MemoryDisk
 
@@ -43,11 +50,11 @@ async def evolution(disk):
 
 
 async def persona(evolution):
-    return (await evolution.standing()).persona
+    return (await evolution.read_state()).persona
 
 
 async def states(evolution):
-    return {one.n: one.state for one in (await evolution.standing()).proposals}
+    return {one.number: one.state for one in (await evolution.read_state()).proposals}
 
 
 def records(disk):
@@ -59,7 +66,7 @@ def records(disk):
 
 async def test_a_proposal_changes_nothing(evolution):
     made = await evolution.propose("style", "warm and short", "People smile", on="web:c1")
-    assert (made.n, made.state, made.on, made.at) == (1, "open", "web:c1", AT)
+    assert (made.number, made.state, made.on, made.at) == (1, "open", "web:c1", AT)
     assert await persona(evolution) == BASE
 
 
@@ -70,12 +77,12 @@ async def test_items_of_a_list_stand_between_semicolons(evolution):
 
 async def test_the_same_call_is_the_same_proposal(evolution):
     for value in ("warm", "cold"):
-        assert (await evolution.propose("style", value, "because", key="global/call_1")).n == 1
-    assert (await evolution.propose("style", "cold", "because", key="global/call_2")).n == 2
+        assert (await evolution.propose("style", value, "because", key="global/call_1")).number == 1
+    assert (await evolution.propose("style", "cold", "because", key="global/call_2")).number == 2
 
 
 async def test_the_same_wish_is_the_same_proposal_while_it_waits(evolution):
-    assert [(await evolution.propose("style", "warm", why, key=why)).n for why in "ab"] == [1, 1]
+    assert [(await evolution.propose("style", "warm", why, key=why)).number for why in "ab"] == [1, 1]
 
 
 async def test_what_was_declined_is_not_proposed_again(evolution):
@@ -83,7 +90,7 @@ async def test_what_was_declined_is_not_proposed_again(evolution):
     await evolution.decide(1, accept=False, by="cli:main")
     with pytest.raises(ProposalRefused, match="declined"):
         await evolution.propose("style", "warm", "because", key="another")
-    assert (await evolution.propose("style", "warmer", "because")).n == 2
+    assert (await evolution.propose("style", "warmer", "because")).number == 2
 
 
 async def test_what_stands_already_is_not_proposed(evolution):
@@ -92,12 +99,12 @@ async def test_what_stands_already_is_not_proposed(evolution):
 
 
 async def test_only_so_many_wait_for_a_decision(evolution):
-    for n in range(MOST_OPEN):
+    for n in range(MAX_OPEN):
         await evolution.propose("style", f"style {n}", "because")
     with pytest.raises(ProposalRefused, match="wait"):
         await evolution.propose("style", "one more", "because")
     await evolution.decide(1, accept=False, by="cli:main")
-    assert (await evolution.propose("style", "one more", "because")).n == MOST_OPEN + 1
+    assert (await evolution.propose("style", "one more", "because")).number == MAX_OPEN + 1
 
 
 @pytest.mark.parametrize(
@@ -142,7 +149,7 @@ async def test_a_background_may_have_several_lines(evolution):
 async def test_the_reason_is_one_line_and_not_endless(evolution):
     made = await evolution.propose("style", "warm", "They\nsaid\u202e so. " + "x" * 5000)
     assert made.why.startswith("They said so. x")
-    assert len(made.why) == MOST_WHY
+    assert len(made.why) == MAX_WHY
     with pytest.raises(ProposalRefused, match="why"):
         await evolution.propose("style", "warmer", " \u202e\n")
 
@@ -343,7 +350,7 @@ async def test_people_see_what_is_what_is_proposed_and_what_was_decided(evolutio
     await evolution.propose("name", "Grace", "Nicer")
     await evolution.decide(1, accept=True, by="cli:main")
     await evolution.decide(3, accept=False, by="cli:main")
-    text = text_of_view(view_of(await evolution.standing(), BASE), "/persona")
+    text = format_persona(persona_view(await evolution.read_state(), BASE), "/persona")
     assert text == (
         "name: Ada\nrole: a helper\npersonality: kind\nstyle: warm  (from the next start on)\nvalues: truth; care\n\n"
         "Proposed (/persona accept N, or /persona reject N):\n"
@@ -356,7 +363,9 @@ async def test_people_see_what_is_what_is_proposed_and_what_was_decided(evolutio
 async def test_people_see_where_something_was_proposed(evolution):
     """A stranger who talks the agent into proposing something is seen."""
     await evolution.propose("style", "warm", "People smile", on="web:c1 (mallory)")
-    assert "People smile (2026-02-25, on web:c1 (mallory))" in text_of_view(view_of(await evolution.standing()), "x")
+    assert "People smile (2026-02-25, on web:c1 (mallory))" in format_persona(
+        persona_view(await evolution.read_state()), "x"
+    )
 
 
 # ------------------------------------------------------------------ docs/identity.md
@@ -374,16 +383,16 @@ async def test_times_that_no_calendar_has_are_in_nobodys_way(evolution, disk):
     """Somebody has edited the file; who asks is answered."""
     proposed = '{"type":"proposed","n":%d,"at":%s,"field":"style","value":"warm","why":"x"}\n'
     disk.put(PROPOSALS, (proposed % (1, "1e999") + proposed % (2, 2**62)).encode())
-    text = text_of_view(view_of(await evolution.standing()), "/persona")
+    text = format_persona(persona_view(await evolution.read_state()), "/persona")
     assert "(9999-12-31)" in text
     assert await states(evolution) == {2: "open"}
 
 
 def test_the_lines_are_as_documented():
-    ledger = ledger_of(block("jsonl proposals"))
-    assert ledger.problems == []
-    assert {one.n: one.state for one in ledger.proposals.values()} == {1: "withdrawn", 2: "rejected"}
-    assert ledger.unapplied == {1: ("style", None)}
+    log = parse_log(block("jsonl proposals"))
+    assert log.problems == []
+    assert {one.number: one.state for one in log.proposals.values()} == {1: "withdrawn", 2: "rejected"}
+    assert log.unapplied == {1: ("style", None)}
 
 
 def test_the_documented_persona_is_one(tmp_path):

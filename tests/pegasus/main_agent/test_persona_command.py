@@ -9,8 +9,7 @@ import pytest
 from actors import Child, open_supervisor
 from pegasus.app.control_methods import PersonaMethods
 from pegasus.gateway import BadParams, Caller
-from pegasus.identity import BUILT_IN
-from pegasus.identity.evolution import Evolution
+from pegasus.identity import BUILT_IN, Evolution
 from pegasus.main_agent.persona_command import persona_answer
 from pegasus.messages import ChannelInfo
 from pegasus.storage import journal
@@ -53,7 +52,7 @@ async def test_what_the_agent_proposes_the_owner_sees_and_accepts(say, propose, 
     assert '"proposal":1,"status":"open"' in (await propose(**WARM)).content
     assert "1. style: “warm”" in await say("/persona", TELEGRAM)
     assert await say("/persona accept 1") == "Accepted; it takes effect at the next start: style: “warm”"
-    assert (await evolution.standing()).persona.style == "warm"
+    assert (await evolution.read_state()).persona.style == "warm"
     assert await say("/persona reject 1") == "Taken back; it takes effect at the next start: style: “warm”"
 
 
@@ -66,7 +65,7 @@ async def test_the_owner_rejects(say, propose):
 async def test_nobody_else_sees_or_decides(say, propose, evolution, text):
     await propose(**WARM)
     assert "Only my owner" in await say(text, STRANGER)
-    assert [one.state for one in (await evolution.standing()).proposals] == ["open"]
+    assert [one.state for one in (await evolution.read_state()).proposals] == ["open"]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ async def test_what_cannot_be_proposed_is_told_to_the_model(propose, arguments, 
 
 async def test_the_owner_is_told_who_was_listened_to(propose, evolution):
     await propose(origin=STRANGER, **WARM)
-    assert (await evolution.standing()).proposals[0].on == "telegram:chat (666)"
+    assert (await evolution.read_state()).proposals[0].on == "telegram:chat (666)"
 
 
 @pytest.mark.parametrize(
