@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import time
 from collections.abc import Sequence
 from random import Random
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from actors import ActorDied, Child, GaveUp, Inbox, Strategy, Supervisor, open_supervisor
+from actors import ActorDied, Child, GaveUp, Strategy, Supervisor, open_supervisor
 from pegasus.app.commons import AGENT, RETRY
 from pegasus.app.control import ControlPlane
 from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
@@ -22,7 +21,6 @@ from pegasus.app.events import log_events
 from pegasus.app.parts import Parts, Workshop
 from pegasus.app.reload import Reloader
 from pegasus.app.tree import ROOT, Grown, grow, open_channels
-from pegasus.channels import AdapterMessage
 from pegasus.formatting import first_cause
 from pegasus.gateway import GatewayConfig, local_origins, open_listeners, run_gateway
 from pegasus.host import (
@@ -35,6 +33,7 @@ from pegasus.host import (
     forbid_inspection,
     handle_signals,
     own_home,
+    print_error,
 )
 from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, persona_at_start
 from pegasus.intake import Access
@@ -57,15 +56,15 @@ FAILURE, GAVE_UP, BAD_SETTINGS = 1, 70, 78
 """Exit codes (interfaces section 1)."""
 
 
-def run_daemon(home: Home, settings: Settings, *, with_cli: bool) -> int:
-    """Run until a signal or, with_cli, until the chat is left; gives the exit code. Problems are told on stderr."""
+def run_daemon(home: Home, settings: Settings) -> int:
+    """Run until a signal; return the exit code. Problems are written to stderr."""
     forbid_inspection()  # first, before a secret is read
     try:
         try:
             with own_home(home):
                 token = ensure_token(home, settings.gateway.token)
                 base = _persona(home, settings)
-                return _run(_World(home, settings, token, base, persona_at_start(base, home.data), with_cli))
+                return _run(_World(home, settings, token, base, persona_at_start(base, home.data)))
         finally:
             stop_logging()  # first, so that what is told below stands last on the screen
     except HomeError as error:
@@ -85,7 +84,6 @@ class _World:
     token: str
     base: Persona
     persona: Persona
-    with_cli: bool
 
 
 def _run(world: _World) -> int:
@@ -139,14 +137,13 @@ def now() -> int:
 async def _daemon(world: _World) -> int:
     home, settings = world.home, world.settings
     economy = Economy(settings, now, Random())  # noqa: S311 ids only
-    reloader = Reloader(home, settings, world.token, economy, quiet_stderr=world.with_cli)
+    reloader = Reloader(home, settings, world.token, economy)
     disk = FileDisk(home.data)
     workshop = _workshop(world, reloader)
     parts = Parts(settings, disk, reloader.model, world.persona, now, workshop, economy, world.base, reloader)
     listeners = await _listen(settings)
     url = _url(settings.gateway.host, listeners)
     notifier = Notifier.from_environment()
-    ready = trio.Event()
     with handle_signals(grace=settings.run.shutdown_grace, on_reload=reloader.request) as signals:
         async with trio.open_nursery() as watch:
             async with (
@@ -172,10 +169,8 @@ async def _daemon(world: _World) -> int:
                 reloader.journal = grown.journal
                 methods = {**control.methods(), "config.reload": reloader.call, "usage": economy.call}
                 door = Child("gateway", run_gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)
-                clients = {"cli": _terminal(world, url, ready, signals)} if world.with_cli else {}
-                await open_channels(grown, door, {}, clients)
+                await open_channels(grown, door, {})
                 with announced(home, notifier, ws=url):
-                    ready.set()
                     nursery.start_soon(_after_ready, reloader, notifier, grown, workshop)
                     await signals.stop.wait()
                 nursery.cancel_scope.cancel()
@@ -238,21 +233,6 @@ def _config(world: _World) -> GatewayConfig:
     )
 
 
-def _terminal(world: _World, url: str, ready: trio.Event, signals: Signals) -> Child[AdapterMessage]:
-    """The chat on our own terminal: an ordinary client of our own gateway. Its imports wait until the daemon is ready."""
-
-    async def run(inbox: Inbox[AdapterMessage]) -> None:
-        inbox.started()
-        await ready.wait()
-        from pegasus.terminal import terminal
-
-        jitter = Random()  # noqa: S311
-        most = world.settings.gateway.max_frame_bytes
-        await terminal(inbox, url, world.token, world.home.history, jitter, signals.request_stop, most)
-
-    return Child("terminal", run, backoff=RETRY)
-
-
 def _persona(home: Home, settings: Settings) -> Persona:
     return load_persona(home.resolve(settings.agent.persona)) if settings.agent.persona else BUILT_IN
 
@@ -269,5 +249,5 @@ def _cause(error: BaseException) -> str:
 
 def _complain(message: str, code: int) -> int:
     for line in message.splitlines():
-        sys.stderr.write(f"pegasus: {line}\n")
+        print_error(f"pegasus: {line}")
     return code

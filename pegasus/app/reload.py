@@ -59,13 +59,12 @@ class Reloader:
     journal: who keeps what is chosen at run time; known once the tree has grown.
     """
 
-    def __init__(self, home: Home, settings: Settings, token: str, economy: Economy, *, quiet_stderr: bool) -> None:
+    def __init__(self, home: Home, settings: Settings, token: str, economy: Economy) -> None:
         self.settings = settings
         self.economy = economy
         self.journal: Ref[JournalMessage] | None = None
         self._home = home
         self._token = token
-        self._quiet = quiet_stderr
         self._asked = trio.Event()
         self._is_cold = self._is_stale = False
         self._configure_logs()
@@ -172,7 +171,6 @@ class Reloader:
             level=log.level,
             format=log.format,
             secrets=secrets,
-            quiet_stderr=self._quiet,
         )
 
 

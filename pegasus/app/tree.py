@@ -70,13 +70,11 @@ async def open_channels(
     grown: Grown,
     gateway: Child[AdapterMessage],
     adapters: Mapping[str, Child[AdapterMessage]],
-    clients: Mapping[str, Child[AdapterMessage]],
 ) -> None:
     """Start the switchboard, the gateway, and the rest by their names in the tree.
 
-    adapters: each serves the channel type that is its name. clients: they only live in this tree, and talk to the gateway
-    like any other client (the terminal). One in a crash loop is parked: its own supervisor gives up, and nobody starts
-    that again.
+    adapters: each serves the channel type that is its name. One in a crash loop is parked: its own supervisor gives up,
+    and is not started again.
     """
     routes: Mapping[str, Ref[AdapterMessage]] = {
         kind: grown.root.ref(f"channels/{kind}/{child.name}") for kind, child in adapters.items()
@@ -85,6 +83,6 @@ async def open_channels(
     hub = Child("switchboard", run_switchboard, grown.journal, routes, default)
     parkable = [
         Child(name, supervisor([child], intensity=PATIENCE), restart=Restart.TEMPORARY)
-        for name, child in {**adapters, **clients}.items()
+        for name, child in adapters.items()
     ]
     await grown.root.start_child(Child("channels", supervisor([hub, gateway, *parkable], intensity=PATIENCE)))

@@ -54,7 +54,7 @@ def _ask(
         if down is None:
             raise
         return down()
-    return trio.run(_call, daemon, method, params)
+    return trio.run(ask_daemon, daemon, method, params)
 
 
 def json_line(answer: Node) -> str:
@@ -62,10 +62,11 @@ def json_line(answer: Node) -> str:
     return json.dumps(answer, ensure_ascii=False)
 
 
-async def _call(daemon: Endpoint, method: str, params: Mapping[str, Json]) -> Node:
+async def ask_daemon(daemon: Endpoint, method: str, params: Mapping[str, Json], timeout: float = PATIENCE) -> Node:
+    """Return the daemon's answer to a call over a connection of its own. Raises ClientError."""
     caller = ChannelInfo("cli", method.partition(".")[0])
     async with open_client(daemon.url, daemon.token, caller) as client:
-        return await answer_of(client, method, params, PATIENCE)
+        return await answer_of(client, method, params, timeout)
 
 
 async def answer_of(client: Client, method: str, params: Mapping[str, Json], timeout: float) -> Node:

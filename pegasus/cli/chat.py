@@ -1,64 +1,299 @@
-"""`pegasus chat`: the terminal chat with a daemon that is running."""
+"""`pegasus chat`, and `pegasus` on a terminal: the chat, and the daemon that is started for it.
+
+On a terminal, `pegasus` joins the daemon of its home if one runs, and starts one otherwise. That daemon is a child process
+in a session of its own: Ctrl-C in the terminal does not reach it, a chat that hangs cannot hold it up, and kill -9 of the
+chat leaves it running, to be joined by the next `pegasus`. Its stderr is the log file, so that nothing is printed over the
+prompt. Leaving the chat stops it with SIGTERM and waits for its end; its exit code is then the command's.
+
+The parent only watches. If the daemon dies meanwhile, the chat says so and reconnects as soon as somebody starts another
+one for this home; after COMES_BACK_SECONDS it ends with the dead daemon's exit code.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from random import Random
+from typing import Final, cast
 
 import trio
 
+from pegasus.cli.asking import ask_daemon
 from pegasus.cli.dial import find_daemon
-from pegasus.host import Home
+from pegasus.client import ClientError
+from pegasus.formatting import plural
+from pegasus.host import Home, print_error, read_daemon
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
-from pegasus.terminal.chat import chat
-from pegasus.terminal.talk import Gone
+from pegasus.skills import BUILT_IN, Skills
+from pegasus.terminal import ChatConfig, DaemonGone, restore_terminal, run_chat
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+COMES_BACK_SECONDS: Final = 10.0
+"""Seconds to wait for another daemon after the one of this chat has died."""
+STATUS_SECONDS: Final = 2.0
+"""Seconds the daemon may take to say which model it uses, and whether tasks are running."""
+KILL_AFTER: Final = 5.0
+"""Seconds beyond the grace of the daemon after which it is killed."""
+
+_BUSY: Final = 75
+"""Exit code of a daemon that finds its home owned by another one."""
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_chat(home: Home, settings: Settings, *, channel: str) -> int:
-    """Chat as `cli:<channel>` until the user leaves or stdin ends; gives the exit code.
+def run_chat_command(home: Home, settings: Settings, *, channel: str) -> int:
+    """Chat with the running daemon as `cli:<channel>` until the user leaves or stdin ends; return the exit code.
 
     1 with a line on stderr when no daemon runs, it refuses, or it goes away for good; 128 + n after signal n. A reader of
-    stdout that left is no error.
+    stdout that has left is no error.
     """
-    try:
-        return trio.run(_chat, home, settings, channel)
-    except Gone as error:
-        sys.stderr.write(f"pegasus: {error}\n")
-        return 1
+    return trio.run(_Chat(home, settings, channel).join)
 
 
-async def _chat(home: Home, settings: Settings, channel: str) -> int:
-    code = 0
-    failure: Gone | None = None
-    async with trio.open_nursery() as nursery:
-        ended = await nursery.start(_watch_signals, nursery.cancel_scope)
+def run_with_chat(home: Home, settings: Settings, options: Sequence[str]) -> int:
+    """Chat as `cli:main` with the daemon of this home, which is started if none runs; return the exit code.
+
+    options: the global options of this command line, for the daemon. Raises HomeError if the home cannot be used.
+    """
+    home.prepare()
+    return trio.run(_Chat(home, settings, "main").join_or_start, options)
+
+
+# ------------------------------------------------------------------ the chat
+
+
+class _Chat:
+    """One chat, and the daemon if it was started for it."""
+
+    def __init__(self, home: Home, settings: Settings, channel: str) -> None:
+        self._home = home
+        self._settings = settings
+        self._channel = channel
+        self._received: int | None = None
+        """The first signal."""
+        self._own: DaemonProcess | None = None
+        """Daemon that leaving must stop; None if it was there before, or has died and another one was joined."""
+        self._lost: int | None = None
+        """Exit code of that daemon, if it has died and none has come back."""
+
+    async def join(self) -> int:
+        """Chat with a running daemon."""
+        code = await self._until_left()
+        return code if self._received is None else 128 + self._received
+
+    async def join_or_start(self, options: Sequence[str]) -> int:
+        """Chat with a running daemon, or with one that is stopped at the end."""
+        if read_daemon(self._home) is not None:
+            return await self.join()
+        self._own = await DaemonProcess.start(self._home, options)
+        return await self._end(await self._until_left())
+
+    async def _end(self, code: int) -> int:
+        """Stop the daemon if it is this chat's; return the exit code of the command. code: the chat's."""
+        if self._lost is not None:
+            return self._lost
+        if self._own is None:
+            return code if self._received is None else 128 + self._received
+        return await self._own.stop(self._settings.run.shutdown_grace) or code
+
+    async def _until_left(self) -> int:
+        """Return the exit code of the chat, when the user has left, a signal has come or the daemon is lost."""
+        code = 0
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch_signals, scope)
+                if self._own is not None and not await self._wait_ready(self._own):
+                    scope.cancel()
+                else:
+                    if self._own is not None:
+                        nursery.start_soon(self._watch_daemon, self._own, scope)
+                    code = await self._talk()
+                    if self._own is not None:
+                        await self._say_goodbye()
+                nursery.cancel_scope.cancel()
+        return code
+
+    async def _talk(self) -> int:
+        config = ChatConfig(
+            ChannelInfo("cli", self._channel),
+            self._home.history,
+            self._settings.gateway.max_frame_bytes,
+            model=str((await self._status()).get("model", "")),
+            stops_agent=self._own is not None,
+            skills=_FolderSkills(self._home),
+        )
         try:
-            code = await chat(
-                partial(find_daemon, home, settings),
-                ChannelInfo("cli", channel),
-                home.history,
-                Random(),  # noqa: S311
-                most=settings.gateway.max_frame_bytes,
+            return await run_chat(partial(find_daemon, self._home, self._settings), config, Random())  # noqa: S311
+        except DaemonGone as error:
+            print_error(f"pegasus: {error}")
+            return 1
+
+    async def _status(self) -> Mapping[str, object]:
+        """Return the daemon's answer to `status`, {} if there is none in time; the chat works without it."""
+        with trio.move_on_after(STATUS_SECONDS), suppress(ClientError):
+            return await ask_daemon(find_daemon(self._home, self._settings), "status", {}, STATUS_SECONDS)
+        return {}
+
+    async def _say_goodbye(self) -> None:
+        status = await self._status()
+        print_error(f"Stopping {status.get('agent', 'the agent')}; Ctrl-C ends it at once.")
+        tasks = status.get("tasks")
+        running = sum(tasks[key] for key in ("working", "waiting")) if isinstance(tasks, Mapping) else 0
+        if running:
+            verb = "is" if running == 1 else "are"
+            goes_on = self._settings.tasks.recovery == "resume"
+            fate = f"{'it goes' if running == 1 else 'they go'} on at the next start"
+            print_error(
+                f"{plural(running, 'task')} {verb} running; {fate if goes_on else 'the next start reports a failure'}."
             )
-        except Gone as error:
-            failure = error
-        nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return 128 + ended[0] if ended else code
+
+    # -------------------------------------------------------------- beside it
+
+    async def _watch_signals(self, scope: trio.CancelScope) -> None:
+        """Leave after the first signal; after the second one end everything at once."""
+        with trio.open_signal_receiver(*_SIGNALS) as signals:
+            async for number in signals:
+                if self._received is None:
+                    self._received = number
+                    scope.cancel()
+
+    async def _wait_ready(self, daemon: DaemonProcess) -> bool:
+        """Return True when there is a daemon to talk with; the one that was started, or another one that was faster."""
+        if await daemon.wait_ready():
+            return True
+        code = await daemon.wait()
+        if code == _BUSY:
+            self._own = None
+            return await self._comes_back()
+        print_error(daemon.complaints())
+        self._lost = code
+        return False
+
+    async def _watch_daemon(self, daemon: DaemonProcess, scope: trio.CancelScope) -> None:
+        """Say that the daemon has died, and end the chat if none comes back."""
+        code = await daemon.wait()
+        self._own = None
+        print_error(f"pegasus: the agent has ended with exit code {code}; waiting for it to come back")
+        if not await self._comes_back():
+            self._lost = code
+            scope.cancel()
+
+    async def _comes_back(self) -> bool:
+        with trio.move_on_after(COMES_BACK_SECONDS):
+            while read_daemon(self._home) is None:  # noqa: ASYNC110  another process notifies nobody
+                await trio.sleep(0.1)
+            return True
+        return False
 
 
-async def _watch_signals(
-    everything: trio.CancelScope, task_status: trio.TaskStatus[list[int]] = trio.TASK_STATUS_IGNORED
-) -> None:
-    received: list[int] = []
-    with trio.open_signal_receiver(*_ENDING) as signals:
-        task_status.started(received)
-        async for number in signals:
-            received.append(number)
-            everything.cancel()
+class _FolderSkills:
+    """Skills of a home that a person may call; read again when files have changed."""
+
+    def __init__(self, home: Home) -> None:
+        self._folders = (BUILT_IN, home.skills, home.workspace / "skills")
+
+    def descriptions(self) -> Mapping[str, str]:
+        """Return name and description of each skill."""
+        return {skill.name: skill.description for skill in Skills(*self._folders).all() if skill.by_user}
+
+
+# ------------------------------------------------------------------ the daemon's process
+
+
+class DaemonProcess:
+    """Daemon as a child process in a session of its own.
+
+    Example::
+
+        daemon = await DaemonProcess.start(home, ["--profile", "work"])
+        if await daemon.wait_ready():
+            code = await daemon.stop(grace=10.0)
+    """
+
+    def __init__(self, process: trio.Process, home: Home, log_size: int) -> None:
+        self._process = process
+        self._output = cast("trio.abc.ReceiveStream", process.stdout)
+        self._home = home
+        self._log_size = log_size
+        """Size of the log before the start; what stands behind it was written by this daemon."""
+
+    @classmethod
+    async def start(cls, home: Home, options: Sequence[str]) -> DaemonProcess:
+        """Start `pegasus run --no-cli` with these global options. The folders of the home must be there."""
+        flags = [] if sys.path[0] in ("", os.getcwd()) else ["-P"]  # not what happens to lie in the present folder
+        command = [sys.executable, *flags, "-m", "pegasus", *options, "run", "--no-cli"]
+        with _log_file(home) as log:
+            process = await trio.lowlevel.open_process(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+            return cls(process, home, os.fstat(log).st_size if log >= 0 else 0)
+
+    async def wait_ready(self) -> bool:
+        """Return True when the daemon has printed its ready line, False if it has ended before."""
+        seen = b""
+        async for chunk in self._output:
+            seen += chunk
+            if b"\n" in seen:
+                return True
+        return False
+
+    async def wait(self) -> int:
+        """Return the exit code when the daemon has ended, 128 + n if signal n has killed it."""
+        code = await self._process.wait()
+        return code if code >= 0 else 128 - code
+
+    async def stop(self, grace: float) -> int:
+        """Send SIGTERM and wait for the end; return the exit code. A signal meanwhile ends both processes at once.
+
+        grace: the daemon's `run.shutdown_grace`. A daemon that still runs KILL_AFTER seconds after it is killed.
+        """
+        with _end_at_once(self._process):
+            self._process.terminate()
+            with trio.move_on_after(grace + KILL_AFTER):
+                return await self.wait()
+            self._process.kill()
+            return await self.wait()
+
+    def complaints(self) -> str:
+        """Return what the daemon has written to stderr beside log entries: why it could not start."""
+        with suppress(OSError), self._home.log.open("rb") as file:
+            file.seek(self._log_size)
+            lines = file.read().decode(errors="replace").splitlines()
+            return "\n".join(line for line in lines if line.startswith("pegasus: ")) or "\n".join(lines)
+        return ""
+
+
+@contextmanager
+def _log_file(home: Home) -> Iterator[int]:
+    """Open the log for appending; yields DEVNULL where it cannot be written."""
+    try:
+        log = os.open(home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield subprocess.DEVNULL
+        return
+    try:
+        yield log
+    finally:
+        os.close(log)
+
+
+@contextmanager
+def _end_at_once(process: trio.Process) -> Iterator[None]:
+    """While the block runs, a signal kills the process and ends this one with 128 + the signal's number."""
+
+    def end(number: int, _frame: object) -> None:
+        with suppress(OSError):
+            process.kill()
+        restore_terminal()
+        os._exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

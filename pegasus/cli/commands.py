@@ -40,9 +40,9 @@ def chat(options: Options, channel: str) -> int:
     """Chat in the terminal with an agent that is running."""
     home, settings = options.load()
     _check_channel(channel)
-    from pegasus.cli.chat import run_chat
+    from pegasus.cli.chat import run_chat_command
 
-    return run_chat(home, settings, channel=channel)
+    return run_chat_command(home, settings, channel=channel)
 
 
 @pegasus.command()
@@ -194,13 +194,18 @@ for _owned in (memory, skills, sessions, persona):
 
 def _run(options: Options, *, with_cli: bool) -> int:
     home, settings = options.load()
-    from pegasus.app import run_daemon
     from pegasus.cli.config import check_rooms
 
     check_rooms(home, settings)
     gc.freeze()  # modules stay for good: no collection needs to look at them again
     gc.enable()
-    return run_daemon(home, settings, with_cli=with_cli and settings.channels.cli.enabled and os.isatty(0))
+    if with_cli and settings.channels.cli.enabled and os.isatty(0):
+        from pegasus.cli.chat import run_with_chat
+
+        return run_with_chat(home, settings, options.arguments())
+    from pegasus.app import run_daemon
+
+    return run_daemon(home, settings)
 
 
 def _check_date(date: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,22 @@ class Options:
         home = self.home()
         return home, load_settings(self.source(home))
 
+    def arguments(self) -> list[str]:
+        """Return these options as arguments of another process."""
+        named = {
+            "--home": self.home_name,
+            "--profile": self.profile,
+            "--config": self.config,
+            "--log-level": self.log_level,
+        }
+        arguments = [part for name, value in named.items() if value is not None for part in (name, value)]
+        return arguments + [part for override in self.overrides for part in ("--set", override)]
+
     def spelled(self) -> str:
-        """The options that lead to this home again, for a command line that is shown to the person."""
+        """Return the options that lead to this home again, for a command line that is shown to the person."""
         if self.profile is not None:
             return f" --profile {self.profile}"
-        if self.home_name is None:
-            return ""
-        import shlex
-
-        return f" --home {shlex.quote(self.home_name)}"
+        return "" if self.home_name is None else f" --home {shlex.quote(self.home_name)}"
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> Any:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from io import TextIOWrapper
 
 import click
 
 from pegasus.cli.commands import pegasus
 from pegasus.cli.options import Options
-from pegasus.host import HomeError
+from pegasus.host import HomeError, fill_standard_streams, print_error, silence_stream
 from pegasus.observe import get_logger, stop_logging
 from pegasus.settings import SettingsError
 
@@ -32,32 +30,32 @@ def report(error: BaseException, *, debug: bool = False) -> int:
     """Say on stderr what went wrong, and return the exit code. debug: with the traceback of an error nobody expected."""
     match error:
         case click.exceptions.NoArgsIsHelpError():
-            _say(error.format_message())
+            print_error(error.format_message())
             return 2
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "pegasus"
-            _say(f"pegasus: {error.format_message().rstrip('.')} (see {command} --help)")
+            print_error(f"pegasus: {error.format_message().rstrip('.')} (see {command} --help)")
             return 2
         case click.ClickException():
-            _say(f"pegasus: {error.format_message()}")
+            print_error(f"pegasus: {error.format_message()}")
             return error.exit_code
         case SettingsError():
-            _say(str(error))
+            print_error(str(error))
             return error.exit_code
         case HomeError():
-            _say(f"pegasus: {error}")
+            print_error(f"pegasus: {error}")
             return error.exit_code
         case KeyboardInterrupt() | click.Abort():
             if not isinstance(error.__cause__, KeyboardInterrupt):  # else click ended the line already
-                _say("")
+                print_error("")
             return 130
         case BrokenPipeError():
-            _silence_stdout()
+            silence_stream(sys.stdout)
             return 1
         case OSError():
-            _silence_stdout()
+            silence_stream(sys.stdout)
             reason = error.strerror or str(error)
-            _say(f"pegasus: {error.filename}: {reason}" if error.filename else f"pegasus: {reason}")
+            print_error(f"pegasus: {error.filename}: {reason}" if error.filename else f"pegasus: {reason}")
             return 1
     return _report_defect(error, debug=debug)
 
@@ -71,29 +69,10 @@ def _report_defect(error: BaseException, *, debug: bool) -> int:
 
         with suppress(OSError, ValueError):
             traceback.print_exception(error)
-    _say(f"pegasus: internal error: {type(error).__name__}: {error}{'; the log has the details' if logged else ''}")
+    print_error(
+        f"pegasus: internal error: {type(error).__name__}: {error}{'; the log has the details' if logged else ''}"
+    )
     return 1
-
-
-def fill_standard_streams() -> None:
-    """Give closed standard streams something harmless, before a socket or the log file gets their number.
-
-    Those that are open put a sign in place of what their encoding has no form for, instead of ending the command.
-    """
-    for number in (0, 1, 2):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
-    for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="replace")
-
-
-def _say(line: str) -> None:
-    with suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
 
 
 def _flushed(code: int) -> int:
@@ -104,11 +83,3 @@ def _flushed(code: int) -> int:
     except OSError as error:
         return report(error)
     return code
-
-
-def _silence_stdout() -> None:
-    """What is still in its buffer must not fail again at exit."""
-    with suppress(OSError, ValueError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)

@@ -13,7 +13,7 @@ from pegasus.client import Conversation, FindEndpoint, NotConnected, Offline, On
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo, OutboundMessage
 from pegasus.settings import Settings
-from pegasus.terminal.lines import Turn
+from pegasus.terminal import Turn
 
 
 def run_send(home: Home, settings: Settings, *, text: str, channel: str, wait: float) -> int:
@@ -45,7 +45,7 @@ async def _exchange(conversation: Conversation, text: str) -> int:
     replies = 0
     before: int | None = None
     async for event in conversation:
-        turn.hear(event)
+        turn.handle(event)
         match event:
             case Online(seq=seq) if before is None:
                 before = seq
@@ -56,8 +56,8 @@ async def _exchange(conversation: Conversation, text: str) -> int:
                 late = before is not None and seq <= before
                 print(said, file=sys.stderr if late else sys.stdout, flush=True)
                 replies += not late
-        if turn.dropped is not None:
-            raise NotConnected(f"the gateway refused the message: {turn.dropped.message}")
+        if turn.rejected is not None:
+            raise NotConnected(f"the gateway refused the message: {turn.rejected.message}")
         if turn.over and replies:
             break
     return replies

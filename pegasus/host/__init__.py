@@ -3,12 +3,13 @@
 Nothing here knows what the daemon does.
 """
 
-from pegasus.host.daemon import DaemonInfo, announced, print_line, read_daemon
+from pegasus.host.daemon import DaemonInfo, announced, read_daemon
 from pegasus.host.hardening import forbid_inspection
 from pegasus.host.home import Home, HomeError, ensure_token, read_token, resolve_home, write_private
 from pegasus.host.lock import HomeBusy, own_home
 from pegasus.host.notify import Notifier
 from pegasus.host.signals import Signals, handle_signals
+from pegasus.host.streams import fill_standard_streams, print_error, print_line, silence_stream
 
 __all__ = [
     "DaemonInfo",
@@ -19,12 +20,15 @@ __all__ = [
     "Signals",
     "announced",
     "ensure_token",
+    "fill_standard_streams",
     "forbid_inspection",
     "handle_signals",
     "own_home",
+    "print_error",
     "print_line",
     "read_daemon",
     "read_token",
     "resolve_home",
+    "silence_stream",
     "write_private",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ import attrs
 from pegasus import __version__
 from pegasus.host.home import Home, write_private
 from pegasus.host.notify import Notifier
+from pegasus.host.streams import print_line
 
 
 @attrs.frozen
@@ -91,17 +91,3 @@ def _is_defunct(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
-
-
-def print_line(line: str) -> None:
-    """A line on stdout, at once. Where stdout is closed or nobody reads it, nothing happens, also at exit."""
-    if sys.stdout is None:
-        return
-    try:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        with suppress(OSError, ValueError):  # what is still in the buffer must not fail again at exit
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, sys.stdout.fileno())
-            os.close(null)

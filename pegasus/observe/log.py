@@ -7,6 +7,7 @@ entries before that wait in a bounded buffer. A logger never raises and never wa
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -67,15 +68,15 @@ def configure_logging(
     level: str = "info",
     format: str = "line",
     secrets: Iterable[str] = (),
-    quiet_stderr: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> None:
     """Say where entries go and how they look; cheap. Again while logging, it takes effect at once (a reload).
 
-    file: None = stderr only. secrets: texts that are masked wherever they would appear. quiet_stderr: nothing goes to
-    a stderr that is a terminal, because a chat uses that terminal. clock: seconds since the epoch.
+    file: None = stderr only. secrets: texts that are masked wherever they would appear. Where
+    stderr is that very file, as when a chat has started the daemon, each entry is written once. clock: seconds since the
+    epoch.
     """
-    _pipeline.configure(_Plan(file, level, format, tuple(secrets), quiet_stderr, clock))
+    _pipeline.configure(_Plan(file, level, format, tuple(secrets), clock))
 
 
 async def start_logging() -> None:
@@ -118,14 +119,12 @@ class _Plan:
         level: str,
         format: str,
         secrets: tuple[str, ...],
-        quiet_stderr: bool,
         clock: Callable[[], float],
     ) -> None:
         self.file = file
         self.level = level
         self.format = format
         self.secrets = secrets
-        self.quiet_stderr = quiet_stderr
         self.clock = clock
 
 
@@ -218,12 +217,17 @@ def _still(value: object) -> object:
 
 
 def _open_sinks(plan: _Plan) -> list[Sink]:
-    import os
-
     sinks: list[Sink] = [RotatingFile(plan.file)] if plan.file is not None else []
-    if not (plan.quiet_stderr and os.isatty(2)):
+    if plan.file is None or not _is_stderr(plan.file):
         sinks.append(Stream(2))
     return sinks
+
+
+def _is_stderr(file: Path) -> bool:
+    try:
+        return os.path.samestat(file.stat(), os.fstat(2))
+    except OSError:
+        return False
 
 
 def _processors(plan: _Plan, put: Callable[[str], None]) -> Any:

@@ -152,10 +152,10 @@ class TaskSettings:
     max_iterations: int = whole(10, "rounds of thinking in one task", least=1, most=10000)
     timeout: float = number(300.0, "seconds for one task", above=0)
     recovery: str = choice(
-        "fail",
-        '"fail": unfinished tasks are failed and reported at start; "resume": replayed and continued',
-        "fail",
         "resume",
+        'unfinished tasks at start: "resume": replayed and continued; "fail": failed and reported',
+        "resume",
+        "fail",
     )
 
 

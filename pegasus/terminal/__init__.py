@@ -1,9 +1,28 @@
 """The terminal chat: a client of the gateway for people, and for pipes.
 
-`terminal` is it as an actor beside the daemon; `pegasus.terminal.chat` serves `pegasus chat`. prompt_toolkit,
-rich and asyncio are imported only when a person's terminal is really opened.
+`run_chat` is the whole chat; the command line wraps it in a process. `LineChat` and `Turn` are the part that needs no
+terminal; `pegasus send` uses `Turn` to know when the agent has finished. `neutralise` makes text from strangers harmless
+to print, for every command that prints any.
+
+A chat is a process of its own, beside the daemon's: a hanging terminal cannot hold the agent up, and kill -9 of the chat
+leaves the agent running. Nothing here is imported by the daemon. prompt_toolkit, rich and asyncio are imported only when
+a person's terminal is really opened.
 """
 
-from pegasus.terminal.actor import terminal
+from pegasus.terminal.chat import run_chat
+from pegasus.terminal.commands import SkillNames
+from pegasus.terminal.interactive import ChatConfig, DaemonGone
+from pegasus.terminal.line_chat import LineChat, Turn
+from pegasus.terminal.neutral import neutralise
+from pegasus.terminal.tty import restore_terminal
 
-__all__ = ["terminal"]
+__all__ = [
+    "ChatConfig",
+    "DaemonGone",
+    "LineChat",
+    "SkillNames",
+    "Turn",
+    "neutralise",
+    "restore_terminal",
+    "run_chat",
+]

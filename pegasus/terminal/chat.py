@@ -1,4 +1,4 @@
-"""One chat over one conversation, on whatever stdin and stdout are: a person's terminal, or pipes."""
+"""Entry of the chat: one conversation on whatever stdin and stdout are, a person's terminal or pipes."""
 
 from __future__ import annotations
 
@@ -6,60 +6,65 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from random import Random
 
 import trio
 
 from pegasus.client import Endpoint, FindEndpoint, open_conversation
-from pegasus.messages import ChannelInfo
-from pegasus.terminal.lines import LineChat
+from pegasus.formatting import plural
+from pegasus.terminal.interactive import ChatConfig, ConversationLike, InteractiveChat, MakeScreen
+from pegasus.terminal.line_chat import InputLines, LineChat, write_all
 from pegasus.terminal.neutral import neutralise
-from pegasus.terminal.pipes import Lines, write_all
-from pegasus.terminal.talk import Chat, MakeScreen, Talk
 
 
-async def chat(
-    where: FindEndpoint | Endpoint, channel: ChannelInfo, history: Path, random: Random, *, most: int, own: bool = False
-) -> int:
-    """Talk until the user leaves or the input ends; gives an exit code: 0, or 1 when a message was not taken.
+async def run_chat(where: FindEndpoint | Endpoint, config: ChatConfig, random: Random) -> int:
+    """Chat until the user leaves or the input ends; return 0, or 1 when a message was not taken.
 
-    most: bytes the gateway takes in a frame. own: the daemon is this very process: it is waited for when it is away at
-    the start, ends with the chat, and is not stopped by Ctrl-Z. Raises Gone when there is nobody to talk with.
-    Cancelled, it ends at once and leaves the terminal as it was.
+    where: the daemon, or a function that finds it, asked again before each new connection. random: for message ids and
+    the jitter of reconnecting. Raises DaemonGone when there is nobody to talk with. Cancelled, it ends at once and leaves
+    the terminal as it was.
+
+    Example::
+
+        code = await run_chat(Endpoint("ws://127.0.0.1:7717", token), config, Random())
     """
-    async with open_conversation(where, channel, random=random) as talk:
-        if fits_screen():
-            make_screen = await trio.to_thread.run_sync(_screen_maker, history, not own)
-            return await _on_screen(Chat(talk, make_screen, most=most, own=own))
-        return await _on_pipes(talk, most)
+    async with open_conversation(where, config.channel, random=random) as conversation:
+        if has_screen():
+            make_screen = await trio.to_thread.run_sync(_import_screen, config)
+            return await _on_screen(InteractiveChat(conversation, make_screen, config))
+        return await _on_pipes(conversation, config.max_frame_bytes)
 
 
-def fits_screen() -> bool:
-    """Whether there is a terminal on both sides that can do more than print."""
+def has_screen() -> bool:
+    """Return True if there is a terminal on both sides that can do more than print."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
-async def _on_screen(talking: Chat) -> int:
-    unsent = await talking.run()
+async def _on_screen(chat: InteractiveChat) -> int:
+    unsent = await chat.run()
     if unsent:
-        _complain(f"{unsent} message{'' if unsent == 1 else 's'} could not be sent")
+        _complain(f"{plural(unsent, 'message')} could not be sent")
     return 1 if unsent else 0
 
 
-async def _on_pipes(talk: Talk, most: int) -> int:
-    write = partial(write_all, sys.stdout.fileno())
-    safe = (lambda text: write(neutralise(text))) if sys.stdout.isatty() else write
-    return await LineChat(talk, safe, _complain, most=most).run(Lines(sys.stdin.fileno(), longest=most))
+async def _on_pipes(conversation: ConversationLike, max_frame_bytes: int) -> int:
+    write = partial(_write_output, neutral=sys.stdout.isatty())
+    lines = InputLines(sys.stdin.fileno(), longest=max_frame_bytes)
+    return await LineChat(conversation, write, _complain, max_frame_bytes=max_frame_bytes).run(lines)
 
 
-def _screen_maker(history: Path, suspend: bool) -> MakeScreen:
-    """Imports prompt_toolkit and rich, which takes a tenth of a second: not for Trio's thread."""
+async def _write_output(text: str, *, neutral: bool) -> None:
+    """Write to stdout; neutral: for a terminal, which would obey escape sequences."""
+    await write_all(sys.stdout.fileno(), neutralise(text) if neutral else text)
+
+
+def _import_screen(config: ChatConfig) -> MakeScreen:
+    """Import prompt_toolkit and rich, which takes a tenth of a second: in a thread, so that the connection is made meanwhile."""
     from pegasus.terminal.screen import Screen
 
-    def make(said: Callable[[str], None], left: Callable[[], None]) -> Screen:
+    def make(on_message: Callable[[str], None], on_leave: Callable[[], None]) -> Screen:
         colour = not os.environ.get("NO_COLOR")
-        return Screen(history, said=said, left=left, colour=colour, suspend=suspend)
+        return Screen(config.history, on_message=on_message, on_leave=on_leave, colour=colour, skills=config.skills)
 
     return make
 

@@ -70,21 +70,21 @@ _CODE_THEME = ANSISyntaxTheme(
 
 
 class Paper:
-    """Turns what is said into what to print; `colour` off leaves no escape sequence at all."""
+    """Layout of replies, notices and sent messages as text to print; without `colour` there is no escape sequence at all."""
 
     def __init__(self, *, colour: bool) -> None:
         self._colour = colour
 
     def reply(self, agent: str, text: str, width: int) -> str:
-        """The agent's name on its own line, its text below, a blank line after; `width` in columns."""
+        """Return the agent's name on its own line, its text below, a blank line after. width: in columns."""
         return self._print(width, Text(neutralise(agent), style="agent")) + self._body(text, width) + "\n"
 
     def notice(self, text: str, width: int) -> str:
-        """A remark of the terminal itself, in nobody's name."""
+        """Return a remark of the terminal itself."""
         return self._print(width, Text(neutralise(text), style="notice")) + "\n"
 
     def said(self, prompt: str, text: str) -> str:
-        """What the user sent, as it looked on the prompt; the window wraps it. Of a very long one a part is enough."""
+        """Return a sent message as it looked on the prompt; the window wraps it. A very long one is shortened."""
         lines = _plain(text).split("\n")
         if len(lines) > ECHOED:
             half = ECHOED // 2
@@ -146,7 +146,7 @@ def _inline(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _bare_links(tokens: Sequence[Token]) -> set[int]:
-    """Positions of the marks around links whose text is their target: to show both would say it twice."""
+    """Return the positions of the marks around links whose text is their target, which would be shown twice."""
     found: set[int] = set()
     for n, (before, inner, after) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False)):
         if (before.type, inner.type, after.type) == ("link_open", "text", "link_close"):
@@ -165,7 +165,7 @@ def _text(content: str) -> Token:
 
 
 def _tidy(line: list[Segment]) -> list[Segment]:
-    """Neutral, and without the blanks that rich fills lines with, which would wrap in a narrowed window."""
+    """Neutralise a line, and drop the blanks that rich fills it with, which would wrap in a narrowed window."""
     kept = [Segment(neutralise(text), style) for text, style, control in line if not control]
     while kept and not (text := kept[-1].text.rstrip(" ")):
         kept.pop()

@@ -1,36 +1,42 @@
-"""Text from outside, made harmless for a terminal.
+"""Removal of everything that a terminal would obey from text that strangers wrote.
 
 A terminal obeys what it is shown: an escape sequence can retitle the window, write to the clipboard or repaint an
-earlier line; a bidirectional override can make a command read as another one. So whatever the agent (or a web page it
-quotes) says is shown as text only. Controls become the visible pictures Unicode has for them (ESC is ␛), so that
-nobody is left guessing why half a message is missing; characters that are invisible by design are dropped.
+earlier line; a bidirectional override can make a command read as another one. So whatever the agent says, or a web page
+that it quotes, or the name of somebody's task, is shown as text only. Controls become the visible pictures Unicode has
+for them (ESC is ␛), so that nobody is left guessing why half a message is missing; characters that are invisible by
+design are dropped.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Final
 
-_HARMFUL = re.compile(
+_HARMFUL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1 (0x9b is a CSI to some terminals)
     "\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, bidirectional
     "\u2028\u2029"  # line and paragraph separators
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"  # shorthand, music, tags (hidden ASCII)
     "\ud800-\udfff]"  # halves of surrogate pairs: no encoder takes them
 )
-_LINE_ENDS = re.compile("\r\n|[\r\u2028\u2029]")
+_LINE_ENDS: Final = re.compile("\r\n|[\r\u2028\u2029]")
 
 
 def neutralise(text: str) -> str:
-    """The text without anything a terminal would obey; newlines and tabs stay, other line ends become newlines."""
-    return _HARMFUL.sub(_harmless, _LINE_ENDS.sub("\n", text))
+    r"""Return the text without anything a terminal would obey. Newlines and tabs stay; other line ends become newlines.
+
+    >>> neutralise("a\x1b[31mred\u202eb")
+    'a␛[31mredb'
+    """
+    return _HARMFUL.sub(_replacement, _LINE_ENDS.sub("\n", text))
 
 
-def repair(text: str) -> str:
-    """What was typed, as valid Unicode: bytes the keyboard sent that are no UTF-8 become U+FFFD."""
+def repair_unicode(text: str) -> str:
+    """Return typed text as valid Unicode: bytes from the keyboard that are not UTF-8 become U+FFFD."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _harmless(match: re.Match[str]) -> str:
+def _replacement(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:
         return chr(0x2400 + code)

@@ -1,69 +1,67 @@
-"""The one quiet line under the prompt: a passing hint, the connection, the agent's thinking."""
+"""The status line under the prompt: a passing hint, the connection, the agent's thinking."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
+from pegasus.formatting import plural
 from pegasus.terminal.neutral import neutralise
 
-FRAME_SECONDS = 0.2
-"""How long one picture of the spinner stays: slow enough to cost nothing, fast enough to look alive."""
-PATIENCE = 5
-"""Seconds of thinking after which the line says for how long, and how to end it."""
-
-DRAFT_SHOWN = 60
+FRAME_SECONDS: Final = 0.2
+"""Duration of one picture of the spinner: slow enough to cost nothing, fast enough to look alive."""
+PATIENCE: Final = 5
+"""Seconds of thinking after which the line shows for how long, and how to stop it."""
+DRAFT_SHOWN: Final = 60
 """Characters that are shown of a reply while it is being written."""
 
-_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 @attrs.frozen
-class Status:
-    """What there is to tell.
-
-    online: the gateway has said welcome. lost: it had, and is away. unsent: messages typed but not accepted.
-    draft: the reply that is being written, as far as it is.
-    """
+class ChatStatus:
+    """Facts that the line shows. `ChatStatus(online=True)` is an idle agent: the line is empty."""
 
     online: bool = False
+    """The gateway has sent its welcome on the present connection."""
     lost: bool = False
+    """There was a connection before."""
     thinking: bool = False
+    """The agent works on a message of this conversation."""
     unsent: int = 0
+    """Messages that were typed and are not accepted yet."""
     draft: str = ""
+    """Reply that is being written, as far as it is."""
 
 
-def status_line(status: Status, seconds: float, hint: str = "", *, unicode: bool = True) -> str:
-    """The line's text, empty when there is nothing to tell; the agent has been thinking for `seconds`."""
+def status_line(status: ChatStatus, seconds: float, hint: str = "", *, unicode: bool = True) -> str:
+    """Return the text of the line, "" when there is nothing to show. seconds: for how long the agent has been thinking."""
     if not status.online:
-        tale = _connection(status)
+        state = _connection_text(status)
     elif status.thinking:
-        tale = _drafted(status.draft, unicode) or _thought(seconds, unicode)
+        state = _draft_text(status.draft, unicode) or _thinking_text(seconds, unicode)
     else:
-        tale = ""
-    return (" · " if unicode else " - ").join(part for part in (hint, tale) if part)
+        state = ""
+    return (" · " if unicode else " - ").join(part for part in (hint, state) if part)
 
 
-def _connection(status: Status) -> str:
+def _connection_text(status: ChatStatus) -> str:
     state = "connection lost, trying again" if status.lost else "connecting"
-    if not status.unsent:
-        return state
-    return f"{state}; {status.unsent} message{'' if status.unsent == 1 else 's'} waiting to be sent"
+    return f"{state}; {plural(status.unsent, 'message')} waiting to be sent" if status.unsent else state
 
 
-def _drafted(draft: str, unicode: bool) -> str:
-    """The end of what is being written, in one line."""
+def _draft_text(draft: str, unicode: bool) -> str:
+    """Return the end of the draft in one line."""
     text = " ".join(neutralise(draft).split())
     dots = "…" if unicode else "..."
     return text if len(text) <= DRAFT_SHOWN else dots + text[-DRAFT_SHOWN:]
 
 
-def _thought(seconds: float, unicode: bool) -> str:
+def _thinking_text(seconds: float, unicode: bool) -> str:
     frame = _FRAMES[int(seconds / FRAME_SECONDS) % len(_FRAMES)] + " " if unicode else ""
     if seconds < PATIENCE:
         return f"{frame}thinking"
-    return f"{frame}thinking for {_duration(int(seconds))}, Ctrl-C stops"
-
-
-def _duration(seconds: int) -> str:
-    minutes, rest = divmod(seconds, 60)
-    return f"{minutes} min {rest:02} s" if minutes else f"{seconds} s"
+    minutes, rest = divmod(int(seconds), 60)
+    duration = f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+    return f"{frame}thinking for {duration}, Ctrl-C stops"

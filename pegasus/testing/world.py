@@ -146,7 +146,7 @@ async def open_world(
             await grown.journal.tell(Connected(channel.kind, None))
         adapters = {channel.kind: Child("fake", channel.run, grown.journal, backoff=RETRY) for channel in channels}
         nobody = Child("gateway", FakeChannel("").run, grown.journal)
-        await open_channels(grown, nobody, adapters, {})
+        await open_channels(grown, nobody, adapters)
         yield World(root, grown, disk, {channel.kind: channel for channel in channels})
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+
+import pytest
 
 from tests.blackbox.support import HANG, Book, running, say, serving, until
 from tests.blackbox.support.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, UP, terminal
+from tests.blackbox.support.work import Effects, Office, act, answer
 
 PROMPT = "/help shows what there is"
 """Before that line, the terminal is not yet in the hands of the chat."""
@@ -17,15 +22,16 @@ async def test_one_command_and_one_talks_to_the_agent(tmp_path):
     async with serving(tmp_path, Book(), start=False) as daemon:
         daemon.configure()
         async with terminal(daemon.home) as screen:
-            await screen.see("pegasus ready ws=")
-            before = len(screen.text)
+            await screen.see("Talking with Pegasus (test/model-1)")
             await screen.see(PROMPT)
+            await screen.see("Ctrl-D stops Pegasus")
             await screen.type("hello", ENTER)
             await screen.see("echo: hello")
             await screen.type(CTRL_D)
+            await screen.see("Stopping Pegasus")
             assert await screen.exit() == 0
-            assert "warning" not in screen.text[before:]
-            assert "Traceback" not in screen.text
+            for line in ("warning", "Traceback", "pegasus ready"):
+                assert line not in screen.text
         assert not (daemon.home / "run" / "daemon.json").exists()
 
 
@@ -127,15 +133,112 @@ async def test_chat_goes_on_when_the_daemon_comes_back(stage, name):
         assert [view.question.text for view in book.asked] == ["one", "two"]
 
 
-async def test_a_signal_leaves_the_terminal_as_it_was(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_stops_both_and_leaves_the_terminal_as_it_was(tmp_path, number):
     home = tmp_path / "home"
     async with running(home, STAND_IN) as daemon:
         await daemon.stop()
     async with terminal(home) as screen:
         before = screen.attributes()
-        await screen.see("pegasus ready ws=")
+        await screen.see(PROMPT)
         await until(lambda: screen.attributes() != before, "the prompt")
-        screen.process.send_signal(signal.SIGTERM)
+        pid = daemon_pid(home)
+        screen.process.send_signal(number)
         assert await screen.exit() == 0
+        assert not is_running(pid)
         assert screen.attributes() == before
         assert screen.raw.rfind(b"\x1b[?25h") >= screen.raw.rfind(b"\x1b[?25l"), "the cursor is hidden"
+
+
+# ------------------------------------------------------------------ the daemon that the chat has started
+
+
+def daemon_pid(home):
+    return json.loads((home / "run" / "daemon.json").read_text())["pid"]
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] != "Z"
+
+
+async def test_a_killed_chat_leaves_the_agent_running_and_the_next_one_joins_it(tmp_path):
+    async with serving(tmp_path, Book(), start=False) as daemon:
+        daemon.configure()
+        async with terminal(daemon.home) as screen:
+            await screen.see(PROMPT)
+            pid = daemon_pid(daemon.home)
+        try:
+            async with terminal(daemon.home) as screen:
+                await screen.see(PROMPT)
+                await screen.see("Ctrl-D leaves, and Pegasus goes on")
+                await screen.type("hello", ENTER)
+                await screen.see("echo: hello")
+                await screen.type(CTRL_D)
+                assert await screen.exit() == 0
+            assert daemon_pid(daemon.home) == pid
+            assert is_running(pid)
+        finally:
+            os.kill(pid, signal.SIGTERM)
+            await until(lambda: not is_running(pid), "the end of the daemon")
+
+
+async def test_a_daemon_that_dies_is_told_and_its_exit_code_is_the_chats(tmp_path):
+    async with serving(tmp_path, Book(), start=False) as daemon:
+        daemon.configure()
+        async with terminal(daemon.home) as screen:
+            await screen.see(PROMPT)
+            os.kill(daemon_pid(daemon.home), signal.SIGKILL)
+            await screen.see("the agent has ended with exit code 137")
+            assert await screen.exit(20) == 137
+
+
+async def test_a_daemon_that_comes_back_is_joined(tmp_path):
+    async with serving(tmp_path, Book(), start=False) as daemon:
+        daemon.configure()
+        async with terminal(daemon.home) as screen:
+            await screen.see(PROMPT)
+            os.kill(daemon_pid(daemon.home), signal.SIGKILL)
+            await screen.see("the agent has ended")
+            await daemon.start()
+            await screen.type("hello", ENTER)
+            await screen.see("echo: hello", 25)
+            await screen.type(CTRL_D)
+            assert await screen.exit() == 0
+            assert daemon.alive
+
+
+async def test_running_tasks_are_named_when_one_leaves_and_go_on_at_the_next_start(tmp_path):
+    work = Effects(tmp_path)
+    book = Office({"dig": [act(work.shell("dug", "sleep 1")), answer("dug it all")]})
+    async with serving(tmp_path, book, start=False) as daemon:
+        daemon.configure()
+        async with terminal(daemon.home) as screen:
+            await screen.see(PROMPT)
+            await screen.type("do dig", ENTER)
+            await work.happened("dug")
+            await screen.type(CTRL_D)
+            await screen.see("1 task is running; it goes on at the next start.")
+            assert await screen.exit(20) == 0
+        async with terminal(daemon.home) as screen:
+            await screen.see("dug it all")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("[gateway]\nprot = 1\n", 78, "gateway.prot"),
+        ('[gateway]\nhost = "192.0.2.1"\nallow_remote = true\n', 1, "cannot listen"),
+    ],
+)
+async def test_a_daemon_that_cannot_start_says_why(tmp_path, text, code, words):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "pegasus.toml").write_text(text)
+    async with terminal(home) as screen:
+        await screen.see(words)
+        assert await screen.exit() == code

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import pegasus.app
+import pegasus.cli.chat
 from pegasus import __version__
 from pegasus.host import HomeBusy
 from pegasus.observe import configure_logging
@@ -20,11 +21,16 @@ def daemon(monkeypatch):
     """Stands in for the daemon; `calls` has what it was started with."""
     calls = []
 
-    def run_daemon(home, settings, *, with_cli):
-        calls.append((home, settings, with_cli))
+    def run_daemon(home, settings):
+        calls.append((home, settings, False))
+        return 0
+
+    def run_with_chat(home, settings, options):
+        calls.append((home, settings, True))
         return 0
 
     monkeypatch.setattr(pegasus.app, "run_daemon", run_daemon)
+    monkeypatch.setattr(pegasus.cli.chat, "run_with_chat", run_with_chat)
     return calls
 
 
@@ -33,7 +39,7 @@ def failing(monkeypatch):
     """failing(error): a daemon that ends with it."""
 
     def failing(error):
-        def run_daemon(home, settings, *, with_cli):
+        def run_daemon(home, settings):
             raise error
 
         monkeypatch.setattr(pegasus.app, "run_daemon", run_daemon)
@@ -71,7 +77,7 @@ def test_a_chat_is_opened_if_stdin_is_a_terminal_and_nobody_objects(
 
 
 def test_the_daemons_exit_code_is_the_commands(pegasus, monkeypatch):
-    monkeypatch.setattr(pegasus_app(), "run_daemon", lambda *_, with_cli: 70)
+    monkeypatch.setattr(pegasus_app(), "run_daemon", lambda *_: 70)
     assert pegasus("run")[0] == 70
 
 
@@ -212,7 +218,7 @@ def test_another_owner_of_the_home_is_exit_code_75(pegasus, failing):
 
 
 def test_a_defect_is_one_line_and_its_traceback_in_the_log(pegasus, failing, tmp_path):
-    configure_logging(tmp_path / "x.log", quiet_stderr=True)
+    configure_logging(tmp_path / "x.log")
     failing(ZeroDivisionError("oh"))
     code, _, err = pegasus("run")
     assert code == 1
@@ -288,7 +294,7 @@ def test_closed_standard_streams_do_no_harm(user):
 @pytest.mark.parametrize(("encoding", "shown"), [("latin-1", "gr\xfc\xdfe ? ?"), ("utf-8", "gr\xfc\xdfe \U0001f389 ?")])
 def test_a_character_that_stdout_has_no_form_for_is_a_question_mark(user, encoding, shown):
     """A terminal that is not of UTF-8; and the name of a file, which may be any bytes."""
-    script = "import sys; from pegasus.cli import program; program.fill_standard_streams(); print(sys.argv[1])"
+    script = "import sys; from pegasus.host import fill_standard_streams; fill_standard_streams(); print(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", script, "grüße \U0001f389 \udcff"],
         env={**os.environ, "PYTHONIOENCODING": encoding},

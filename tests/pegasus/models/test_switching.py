@@ -145,7 +145,7 @@ def reloader(folder: Path, settings: Settings = SETTINGS) -> Reloader:
     home = Home(folder)
     home.log.parent.mkdir(parents=True, exist_ok=True)
     economy = Economy(settings, lambda: 0, random.Random(1))
-    return Reloader(home, settings, "token", economy, quiet_stderr=True)
+    return Reloader(home, settings, "token", economy)
 
 
 @asynccontextmanager

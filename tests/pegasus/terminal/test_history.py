@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 
-from pegasus.terminal.history import KEEP, LONGEST, HistoryFile
+from pegasus.terminal.prompt import HISTORY_KEPT, LONGEST_ENTRY, HistoryFile
 
 
 def stored(path):
@@ -33,9 +33,9 @@ def test_torn_and_foreign_lines_are_skipped(tmp_path):
 
 def test_a_file_grown_long_is_trimmed_to_the_newest(tmp_path):
     path = tmp_path / "history"
-    path.write_text("".join(f'"{n}"\n' for n in range(2 * KEEP + 1)))
-    assert stored(path)[0] == str(2 * KEEP)
-    assert len(path.read_text().splitlines()) == KEEP
+    path.write_text("".join(f'"{n}"\n' for n in range(2 * HISTORY_KEPT + 1)))
+    assert stored(path)[0] == str(2 * HISTORY_KEPT)
+    assert len(path.read_text().splitlines()) == HISTORY_KEPT
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [entry.name for entry in tmp_path.iterdir()] == ["history"]
 
@@ -43,9 +43,9 @@ def test_a_file_grown_long_is_trimmed_to_the_newest(tmp_path):
 def test_a_pasted_document_is_not_kept(tmp_path):
     path = tmp_path / "history"
     history = HistoryFile(path)
-    history.append_string("x" * (LONGEST + 1))
+    history.append_string("x" * (LONGEST_ENTRY + 1))
     assert not path.exists()
-    assert history.get_strings() == ["x" * (LONGEST + 1)]
+    assert history.get_strings() == ["x" * (LONGEST_ENTRY + 1)]
 
 
 def test_bytes_that_are_no_utf8_do_not_break_it(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.terminal.neutral import neutralise, repair
+from pegasus.terminal.neutral import neutralise, repair_unicode
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_nothing_that_controls_is_ever_left(text):
 
 
 def test_bytes_that_were_no_utf8_are_replaced_before_sending():
-    assert repair("caf\udce9") == "caf\ufffd"
-    assert repair("中文") == "中文"
+    assert repair_unicode("caf\udce9") == "caf\ufffd"
+    assert repair_unicode("中文") == "中文"

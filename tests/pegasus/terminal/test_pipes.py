@@ -1,4 +1,4 @@
-"""Lines in and text out, over real pipes."""
+"""InputLines in and text out, over real pipes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 import trio
 
-from pegasus.terminal.pipes import Lines, write_all
+from pegasus.terminal.line_chat import InputLines, write_all
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ async def read(pipe, data, longest=1000):
     reader, writer = pipe
     os.write(writer, data)
     os.close(writer)
-    return [line async for line in Lines(reader, longest=longest)]
+    return [line async for line in InputLines(reader, longest=longest)]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ async def test_lines(pipe, data, lines):
 
 async def test_a_line_that_comes_in_pieces_is_one(pipe):
     reader, writer = pipe
-    lines = Lines(reader, longest=1000)
+    lines = InputLines(reader, longest=1000)
     got = []
 
     async def take():
@@ -65,7 +65,7 @@ async def test_of_an_endless_line_only_so_much_is_kept_that_it_is_seen_to_be_too
 
 async def test_waiting_for_a_line_can_be_cancelled(pipe):
     with trio.move_on_after(0.01) as scope:
-        await anext(Lines(pipe[0], longest=100))
+        await anext(InputLines(pipe[0], longest=100))
     assert scope.cancelled_caught
 
 

@@ -134,7 +134,7 @@ async def piped(home, text, **options):
 
 async def test_a_person_talks_with_the_daemon_of_this_terminal_and_ends_it(home, pty):
     terminal = pty(command(home))
-    await terminal.wait("Talking with Pegasus.")
+    await terminal.wait("Talking with Pegasus")
     terminal.type("hello 中文".encode())
     await terminal.wait("› hello 中文")
     assert not terminal.restored()
@@ -149,7 +149,7 @@ async def test_a_person_talks_with_the_daemon_of_this_terminal_and_ends_it(home,
 
 async def test_a_signal_gives_the_terminal_back(home, pty):
     terminal = pty(command(home))
-    await terminal.wait("Talking with Pegasus.")
+    await terminal.wait("Talking with Pegasus")
     terminal.type(b"half a li")
     await terminal.wait("› half a li")
     terminal.process.send_signal(signal.SIGTERM)
@@ -159,7 +159,7 @@ async def test_a_signal_gives_the_terminal_back(home, pty):
 
 async def test_a_terminal_that_hangs_up_ends_its_daemon(home, pty):
     terminal = pty(command(home))
-    await terminal.wait("Talking with Pegasus.")
+    await terminal.wait("Talking with Pegasus")
     os.close(terminal.slave)
     terminal.slave = -1
     terminal.hang_up()
@@ -169,7 +169,7 @@ async def test_a_terminal_that_hangs_up_ends_its_daemon(home, pty):
 
 async def test_chat_joins_a_daemon_and_leaves_it_running(home, daemon, pty):
     terminal = pty(command(home, "chat"))
-    await terminal.wait("Talking with Pegasus.")
+    await terminal.wait("Talking with Pegasus")
     terminal.type(b"hello\r")
     await terminal.wait("Hello!")
     terminal.type(CTRL_D)
@@ -180,7 +180,7 @@ async def test_chat_joins_a_daemon_and_leaves_it_running(home, daemon, pty):
 
 async def test_chat_follows_the_size_of_the_window(home, daemon, pty):
     terminal = pty(command(home, "chat"))
-    await terminal.wait("Talking with Pegasus.")
+    await terminal.wait("Talking with Pegasus")
     terminal.type(b"one two three")
     await terminal.wait("› one two three")
     fcntl.ioctl(terminal.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 10, 0, 0))
@@ -246,7 +246,7 @@ def test_a_signal_ends_a_piped_chat_that_waits(home, daemon):
 
 def test_nothing_of_a_screen_is_imported_before_one_is_opened():
     script = (
-        "import sys, pegasus.terminal, pegasus.terminal.chat; "
+        "import sys, pegasus.terminal; "
         "print([m for m in ('prompt_toolkit', 'rich', 'asyncio', 'markdown_it') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment(), check=True)

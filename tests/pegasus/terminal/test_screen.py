@@ -12,10 +12,15 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from pegasus.terminal.screen import Screen
-from pegasus.terminal.status import Status
+from pegasus.terminal.status import ChatStatus
 
-CTRL_C, CTRL_D, CTRL_J, CTRL_R, CTRL_Z = "\x03", "\x04", "\n", "\x12", "\x1a"
+CTRL_C, CTRL_D, CTRL_J, CTRL_R = "\x03", "\x04", "\n", "\x12"
 ENTER, ALT_ENTER, UP, TAB = "\r", "\x1b\r", "\x1b[A", "\t"
+
+
+class FakeSkills:
+    def descriptions(self):
+        return {"weather": "ask for the weather"}
 
 
 class Rig:
@@ -29,13 +34,14 @@ class Rig:
         self.failure: BaseException | None = None
         self.screen = Screen(
             history,
-            said=self.told.put,
-            left=self.left.set,
+            on_message=self.told.put,
+            on_leave=self.left.set,
             colour=False,
+            skills=FakeSkills(),
             input=keys,
             output=Vt100_Output(glass, lambda: Size(24, glass.columns), term="xterm"),
         )
-        self.screen.status(Status(online=True))
+        self.screen.status(ChatStatus(online=True))
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -111,7 +117,7 @@ def test_a_reply_is_printed_above_a_half_typed_line(rig):
 
 
 def test_a_reply_is_printed_above_lines_that_wrap_and_a_status(rig):
-    rig.screen.status(Status(lost=True))
+    rig.screen.status(ChatStatus(lost=True))
     rig.type("x" * 100, CTRL_J, "second")
     rig.glass.wait("  connection lost")
     rig.screen.reply("Pegasus", "Hello", lambda: None)
@@ -131,10 +137,10 @@ def test_many_replies_between_keys_lose_no_key_and_no_line(rig):
 
 
 def test_thinking_is_shown_and_taken_away_again(rig):
-    rig.screen.status(Status(online=True, thinking=True))
+    rig.screen.status(ChatStatus(online=True, thinking=True))
     rig.glass.wait("thinking")
     rig.glass.wait("⠙ thinking")  # it moves by itself
-    rig.screen.status(Status(online=True))
+    rig.screen.status(ChatStatus(online=True))
     rig.glass.wait(lambda shown: shown == "›")
 
 
@@ -144,13 +150,13 @@ def test_ctrl_c_clears_a_half_typed_line(rig):
 
 
 def test_ctrl_c_on_an_empty_line_stops_a_thinking_agent(rig):
-    rig.screen.status(Status(online=True, thinking=True))
+    rig.screen.status(ChatStatus(online=True, thinking=True))
     rig.type(CTRL_C)
     assert rig.said() == "/stop"
 
 
 def test_ctrl_c_on_an_empty_line_tells_how_to_leave_until_the_next_key(rig):
-    rig.screen.status(Status(online=True))
+    rig.screen.status(ChatStatus(online=True))
     rig.type(CTRL_C)
     rig.glass.wait("Ctrl-D or /exit leaves")
     rig.type("x")
@@ -161,7 +167,7 @@ def test_ctrl_c_on_an_empty_line_tells_how_to_leave_until_the_next_key(rig):
 @pytest.mark.parametrize("keys", [CTRL_D, "/exit" + ENTER, "/quit" + ENTER])
 def test_leaving_erases_the_prompt(rig, keys):
     rig.screen.notice("before")
-    rig.screen.status(Status(online=True, thinking=True))
+    rig.screen.status(ChatStatus(online=True, thinking=True))
     rig.type(keys)
     assert rig.left.wait(20)
     rig.ended()
@@ -175,9 +181,19 @@ def test_ctrl_d_in_a_text_deletes_a_character_and_does_not_leave(rig):
     assert not rig.left.is_set()
 
 
-def test_ctrl_z_does_not_stop_a_daemon(rig):
-    rig.type(CTRL_Z)
-    rig.glass.wait("Ctrl-Z would make the agent stand still")
+def test_a_command_that_does_not_exist_is_not_sent(rig):
+    rig.type("/foo", ENTER, "hello", ENTER)
+    assert rig.said() == "hello"
+    rig.glass.wait("there is no command /foo")
+
+
+def test_tab_takes_a_skill(rig):
+    rig.type("/wea")
+    rig.glass.wait("ask for the weather")
+    rig.type(TAB)
+    rig.glass.wait("› /weather")
+    rig.type(ENTER)
+    assert rig.said() == "/weather"
 
 
 def test_up_recalls_what_was_said(rig):
@@ -275,7 +291,7 @@ def test_what_goes_wrong_on_the_screen_comes_out_of_run(rig):
 def test_closed_before_it_runs_it_shows_what_it_was_told_and_ends(glass, tmp_path):
     with create_pipe_input() as keys:
         output = Vt100_Output(glass, lambda: Size(24, 60), term="xterm")
-        screen = Screen(tmp_path / "h", said=print, left=print, input=keys, output=output)
+        screen = Screen(tmp_path / "h", on_message=print, on_leave=print, input=keys, output=output)
         screen.notice("the last word")
         screen.close()
         screen.run()
@@ -286,5 +302,5 @@ def test_after_the_end_it_may_still_be_told_things(rig):
     rig.screen.close()
     rig.ended()
     rig.screen.notice("too late")
-    rig.screen.status(Status())
+    rig.screen.status(ChatStatus())
     rig.screen.close()

@@ -6,10 +6,9 @@ import pytest
 import trio
 
 from pegasus.client import MessageAccepted, MessageRejected, Offline
-from pegasus.intake.commands import CONTROL_COMMANDS
 from pegasus.messages import ChannelInfo, OutboundMessage, Typing
-from pegasus.terminal.lines import ANSWERED_AT_ONCE, ANSWERED_SECONDS, AWAY_SECONDS, DOUBT_SECONDS, LineChat, Turn
-from pegasus.terminal.talk import Gone
+from pegasus.terminal.interactive import DaemonGone
+from pegasus.terminal.line_chat import ANSWERED_SECONDS, AWAY_SECONDS, DOUBT_SECONDS, LineChat, Turn
 
 CHANNEL = ChannelInfo("cli", "main")
 BEGIN, END = Typing(CHANNEL, True), Typing(CHANNEL, False)
@@ -23,7 +22,7 @@ ANSWER = OutboundMessage("answer", CHANNEL, 1)
 def over_after(text, *events):
     turn = Turn(text)
     for event in events:
-        turn.hear(event)
+        turn.handle(event)
     return turn.over
 
 
@@ -59,11 +58,11 @@ def test_when_a_turn_is_over(text, events, over):
 def test_only_an_accepted_turn_nobody_thinks_about_is_in_doubt():
     turn = Turn("hello")
     assert not turn.in_doubt
-    turn.hear(ACCEPTED)
+    turn.handle(ACCEPTED)
     assert turn.in_doubt
-    turn.hear(BEGIN)
+    turn.handle(BEGIN)
     assert not turn.in_doubt
-    turn.hear(Offline("x", 1.0))
+    turn.handle(Offline("x", 1.0))
     assert turn.in_doubt
     turn.presume_over()
     assert turn.over
@@ -89,7 +88,9 @@ class Rig:
         self.out.append(text)
 
     async def run(self, *lines, most=1000):
-        return await LineChat(self.talk, self.write, self.complaints.append, most=most).run(Each(lines, self.end))
+        return await LineChat(self.talk, self.write, self.complaints.append, max_frame_bytes=most).run(
+            Each(lines, self.end)
+        )
 
 
 class Each:
@@ -212,21 +213,21 @@ async def test_a_reader_that_left_ends_the_chat_quietly(rig, autojump_clock):
 async def test_without_a_daemon_nothing_is_read(talk, autojump_clock):
     talk.offline("no daemon is running")
     rig = Rig(talk)
-    with pytest.raises(Gone, match="no daemon is running"):
+    with pytest.raises(DaemonGone, match="no daemon is running"):
         await rig.run("one")
     assert talk.sent == []
 
 
 async def test_a_wrong_token_later_ends_the_chat(rig, autojump_clock):
     rig.talk.on_send = lambda text: rig.talk.offline("unauthorized: wrong token", None)
-    with pytest.raises(Gone, match="wrong token"):
+    with pytest.raises(DaemonGone, match="wrong token"):
         await rig.run("one")
 
 
 async def test_a_daemon_that_stays_away_ends_the_chat(rig, autojump_clock):
     rig.talk.on_send = lambda text: rig.talk.offline("closed", 1.0)
     start = trio.current_time()
-    with pytest.raises(Gone, match="has not come back"):
+    with pytest.raises(DaemonGone, match="has not come back"):
         await rig.run("one")
     assert trio.current_time() - start == pytest.approx(AWAY_SECONDS)
 
@@ -240,7 +241,7 @@ async def test_attempts_that_fail_do_not_prolong_the_wait_for_the_daemon(rig, au
     start = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(failing)
-        with pytest.raises(Gone):
+        with pytest.raises(DaemonGone):
             await rig.run("one")
         nursery.cancel_scope.cancel()
     assert trio.current_time() - start == pytest.approx(AWAY_SECONDS)
@@ -329,7 +330,3 @@ async def test_a_doubt_does_not_outlive_its_turn(rig, autojump_clock):
         nursery.start_soon(cut_then_busy)
         assert await rig.run("one", "two") == 0
     assert rig.out == ["two\n"]
-
-
-def test_the_commands_that_are_answered_at_once_are_those_that_pass_the_queue():
-    assert ANSWERED_AT_ONCE == CONTROL_COMMANDS

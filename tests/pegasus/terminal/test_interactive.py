@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 import trio
 
 from pegasus.client import MessageRejected
 from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress, Typing
-from pegasus.terminal import talk as talk_module
-from pegasus.terminal import thread as thread_module
-from pegasus.terminal.status import Status
-from pegasus.terminal.talk import Chat, Gone
+from pegasus.terminal import interactive
+from pegasus.terminal.interactive import ChatConfig, DaemonGone, InteractiveChat
+from pegasus.terminal.status import ChatStatus
 
 
 class FakeScreen:
@@ -76,9 +76,10 @@ class FakeScreen:
 
 
 class Rig:
-    def __init__(self, talk, *, own=True, most=10_000):
+    def __init__(self, talk, **config):
         self.talk = talk
-        self.chat = Chat(talk, self._make, most=most, own=own)
+        config = ChatConfig(ChannelInfo("cli", "main"), Path("history"), 10_000, **config)
+        self.chat = InteractiveChat(talk, self._make, config)
         self.unsent = None
 
     def _make(self, said, left):
@@ -92,7 +93,9 @@ class Rig:
 @pytest.fixture
 async def rig(talk, nursery):
     rig = Rig(talk)
+    talk.online()
     nursery.start_soon(rig.run)
+    await rig.screen.wait("status", ChatStatus(online=True))
     yield rig
     rig.screen.left()
 
@@ -109,10 +112,13 @@ async def test_what_is_typed_is_sent_in_order(rig):
     assert rig.talk.sent == ["one", "two", "three"]
 
 
-async def test_replies_come_in_the_agents_name(rig):
-    rig.talk.online("Ada")
-    rig.talk.reply("Good morning.")
+async def test_replies_come_in_the_agents_name(talk, nursery):
+    rig = Rig(talk)
+    talk.online("Ada")
+    talk.reply("Good morning.")
+    nursery.start_soon(rig.run)
     await rig.screen.wait("reply", "Ada", "Good morning.")
+    rig.screen.left()
 
 
 async def test_the_next_event_is_asked_for_when_the_reply_was_shown(rig):
@@ -143,25 +149,32 @@ async def test_a_reply_that_is_being_written_is_shown_in_the_status_line_until_i
 
 
 async def test_the_first_welcome_greets_and_the_next_do_not(rig):
-    rig.talk.online()
     rig.talk.offline()
     rig.talk.online()
     rig.talk.reply("x")
     await rig.screen.wait("reply", "Pegasus", "x")
     assert [text for (text,) in rig.screen.of("notice") if text.startswith("Talking with")] == [
-        "Talking with Pegasus. /help shows what there is, Ctrl-D ends Pegasus."
+        "Talking with Pegasus. /help shows what there is, Ctrl-D leaves, and Pegasus goes on."
     ]
+
+
+async def test_the_greeting_names_the_model_and_what_leaving_does(talk, nursery):
+    rig = Rig(talk, model="anthropic/claude", stops_agent=True)
+    talk.online("Ada")
+    nursery.start_soon(rig.run)
+    await rig.screen.wait("notice", "Talking with Ada (anthropic/claude). /help shows what there is, Ctrl-D stops Ada.")
+    rig.screen.left()
 
 
 async def test_the_status_follows_thinking_and_the_connection(rig):
     rig.talk.online()
-    await rig.screen.wait("status", Status(online=True))
+    await rig.screen.wait("status", ChatStatus(online=True))
     rig.talk.thinking(True)
-    await rig.screen.wait("status", Status(online=True, thinking=True))
+    await rig.screen.wait("status", ChatStatus(online=True, thinking=True))
     rig.talk.offline()
-    await rig.screen.wait("status", Status(lost=True))
+    await rig.screen.wait("status", ChatStatus(lost=True))
     rig.screen.said("are you there?")
-    await rig.screen.wait("status", Status(lost=True, unsent=1))
+    await rig.screen.wait("status", ChatStatus(lost=True, unsent=1))
 
 
 async def test_stop_passes_what_waits_to_be_sent(rig):
@@ -192,12 +205,12 @@ async def test_more_than_can_wait_is_refused(rig):
         await trio.sleep_forever()
 
     rig.talk.send = stuck
-    for n in range(talk_module.UNSENT + 2):
+    for n in range(interactive.MAX_UNSENT + 2):
         rig.screen.said(str(n))
     with trio.fail_after(20):
-        while not rig.screen.of("notice"):
+        while len(rig.screen.of("notice")) < 2:  # the first one greets
             await trio.testing.wait_all_tasks_blocked(0.01)
-    assert "waiting to be sent already" in rig.screen.of("notice")[0][0]
+    assert "waiting to be sent already" in rig.screen.of("notice")[1][0]
 
 
 async def test_a_message_the_gateway_did_not_take_is_told(rig):
@@ -217,6 +230,7 @@ async def test_a_window_of_another_size_is_told_to_the_screen(rig):
 
 async def test_leaving_ends_the_chat_and_closes_the_screen(talk):
     rig = Rig(talk)
+    talk.online()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.run)
         rig.screen.left()
@@ -230,7 +244,7 @@ async def test_what_was_typed_just_before_leaving_is_waited_for(talk):
     talk.online()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.run)
-        await rig.screen.wait("status", Status(online=True))
+        await rig.screen.wait("status", ChatStatus(online=True))
         rig.screen.said("bye")
         rig.screen.left()
         await talk.wait_sent(1)
@@ -242,12 +256,12 @@ async def test_what_was_typed_just_before_leaving_is_waited_for(talk):
 
 
 async def test_what_nobody_accepts_is_not_waited_for_without_end(talk, monkeypatch):
-    monkeypatch.setattr(talk_module, "FAREWELL_SECONDS", 0.01)
+    monkeypatch.setattr(interactive, "FAREWELL_SECONDS", 0.01)
     rig = Rig(talk)
     talk.online()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.run)
-        await rig.screen.wait("status", Status(online=True))
+        await rig.screen.wait("status", ChatStatus(online=True))
         rig.screen.said("bye")
         await talk.wait_sent(1)
         rig.screen.left()
@@ -256,6 +270,8 @@ async def test_what_nobody_accepts_is_not_waited_for_without_end(talk, monkeypat
 
 async def test_without_a_connection_leaving_does_not_wait(talk):
     rig = Rig(talk)
+    talk.online()
+    talk.offline()
     with trio.fail_after(1.5):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(rig.run)
@@ -267,30 +283,25 @@ async def test_without_a_connection_leaving_does_not_wait(talk):
 
 async def test_a_refusal_for_good_ends_the_chat(talk):
     rig = Rig(talk)
+    talk.online()
     talk.offline("unauthorized: wrong token", None)
     talk.end()
-    with pytest.raises(Gone, match="wrong token"):
+    with pytest.raises(DaemonGone, match="wrong token"):
         await rig.run()
     assert ("closed",) in rig.screen.told
 
 
 async def test_a_chat_with_another_process_needs_it_at_the_start(talk):
-    rig = Rig(talk, own=False)
+    rig = Rig(talk)
     talk.offline("no daemon is running")
-    with pytest.raises(Gone, match="no daemon is running"):
+    with pytest.raises(DaemonGone, match="no daemon is running"):
         await rig.run()
     assert rig.screen.ran_in is None
 
 
-async def test_a_chat_with_its_own_daemon_waits_for_it(rig):
-    rig.talk.offline()
-    rig.talk.online()
-    await rig.screen.wait("status", Status(online=True))
-    assert ("closed",) not in rig.screen.told
-
-
 async def test_a_crash_of_the_screen_is_the_chats(talk):
     rig = Rig(talk)
+    talk.online()
     rig.screen.end(RuntimeError("broken glass"))
     with pytest.raises(RuntimeError, match="broken glass"):
         await rig.run()
@@ -298,6 +309,7 @@ async def test_a_crash_of_the_screen_is_the_chats(talk):
 
 async def test_a_screen_that_ends_by_itself_ends_the_chat(talk):
     rig = Rig(talk)
+    talk.online()
     rig.screen.end()
     await rig.run()
     assert rig.unsent == 0
@@ -305,6 +317,7 @@ async def test_a_screen_that_ends_by_itself_ends_the_chat(talk):
 
 async def test_cancelled_it_closes_the_screen_and_waits_for_its_thread(talk):
     rig = Rig(talk)
+    talk.online()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.run)
         await trio.testing.wait_all_tasks_blocked(0.01)
@@ -314,9 +327,10 @@ async def test_cancelled_it_closes_the_screen_and_waits_for_its_thread(talk):
 
 async def test_a_screen_that_hangs_is_left_behind_and_the_terminal_restored(talk, monkeypatch):
     restored = []
-    monkeypatch.setattr(thread_module, "CLOSE_SECONDS", 0.01)
-    monkeypatch.setattr(thread_module, "restore_terminal", lambda: restored.append(True))
+    monkeypatch.setattr(interactive, "CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(interactive, "restore_terminal", lambda: restored.append(True))
     rig = Rig(talk)
+    talk.online()
     rig.screen.hangs = True
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
@@ -330,6 +344,7 @@ async def test_a_screen_that_hangs_is_left_behind_and_the_terminal_restored(talk
 def test_what_the_screen_tells_after_the_end_is_nobodys(talk):
     async def life():
         rig = Rig(talk)
+        talk.online()
         rig.screen.left()
         await rig.run()
         return rig

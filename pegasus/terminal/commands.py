@@ -1,0 +1,122 @@
+"""Meaning of keys and of typed /commands, as pure functions; the screen only carries out what they return.
+
+Most commands are the agent's: they are sent like any text, and the gateway's side answers them. Here they are only known
+by name, for completion and to catch a mistyped one: `/staus` would otherwise go to the model as a question. Commands that
+begin with a slash but cannot be a name, such as a path, are text. A person who wants to send `/foo` as text puts a blank
+in front of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from enum import Enum
+from typing import Final, Protocol
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "/help": "what the agent understands, and these keys",
+    "/status": "what the agent is doing",
+    "/stop": "end the running thought and its tasks",
+    "/new": "start a new conversation",
+    "/model": "show the model; /model provider/name chooses another",
+    "/usage": "what model calls have used",
+    "/persona": "who the agent is",
+    "/exit": "leave the chat (also /quit)",
+}
+"""Commands and what they do, in the order of completion. Skills are commands too; they come from `SkillNames`."""
+
+KEYS_HELP: Final = """\
+Enter              sends
+Alt-Enter, Ctrl-J  new line (or a \\ at the end of the line)
+Up, Down, Ctrl-R   earlier messages, and a search in them
+Tab                completes /commands and skills
+Ctrl-C             clears the line; while the agent thinks: stops it
+Ctrl-D, /exit      leave"""
+"""Shown beside the agent's own answer to /help."""
+
+LEAVING_HINT: Final = "Ctrl-D or /exit leaves"
+
+_LEAVING: Final = ("/exit", "/quit")
+_COMMAND_NAME: Final = re.compile(r"/[\w-]+")
+
+
+class SkillNames(Protocol):
+    """Source of the skills that a person may call: `/<name>`."""
+
+    def descriptions(self) -> Mapping[str, str]:
+        """Return name and description of each, as they are now. Called in the screen's thread; must not raise."""
+
+
+class KeyAction(Enum):
+    """Effect of a key."""
+
+    SEND = "the text goes to the agent"
+    NEW_LINE = "the trailing backslash becomes a line break"
+    IGNORE = "nothing"
+    CLEAR = "the line is emptied"
+    STOP = "/stop goes to the agent"
+    HINT = "the way to leave is shown"
+    SUSPEND = "the process stops until the shell continues it"
+    LEAVE = "the chat ends"
+
+
+def on_enter(text: str, cursor: int) -> KeyAction:
+    """Return the effect of Enter. cursor: characters from the start of `text`."""
+    if cursor == len(text) and _ends_in_backslash(text):
+        return KeyAction.NEW_LINE
+    if not text.strip():
+        return KeyAction.IGNORE
+    if is_leave(text):
+        return KeyAction.LEAVE
+    return KeyAction.SEND
+
+
+def on_interrupt(text: str, *, thinking: bool) -> KeyAction:
+    """Return the effect of Ctrl-C. thinking: the agent is working on a message of this conversation."""
+    if text:
+        return KeyAction.CLEAR
+    return KeyAction.STOP if thinking else KeyAction.HINT
+
+
+def is_help(text: str) -> bool:
+    """Return True if the keys are to be shown beside the agent's own answer."""
+    return text.strip().lower() == "/help"
+
+
+def is_leave(text: str) -> bool:
+    """Return True if the text ends the chat instead of being sent."""
+    return text.strip().lower() in _LEAVING
+
+
+def is_stop(text: str) -> bool:
+    """Return True if the text must be sent before everything that still waits."""
+    return text.strip().lower() == "/stop"
+
+
+def completions(text: str, skills: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the commands and skills that begin like `text`, with their descriptions; none unless it begins a command.
+
+    Commands come first, so that a skill of the same name does not hide one.
+    """
+    if not text.startswith("/") or len(text.split(maxsplit=1)) > 1 or text != text.strip():
+        return []
+    known = {**{f"/{name}": description for name, description in sorted(skills.items())}, **COMMANDS}
+    ordered = [*COMMANDS, *(name for name in known if name not in COMMANDS)]
+    return [(name, known[name]) for name in ordered if name.lower().startswith(text.lower())]
+
+
+def unknown_command(text: str, skills: Iterable[str]) -> str | None:
+    """Return what to say to a person who typed a command that does not exist, None if the text may be sent."""
+    name = text.split(maxsplit=1)[0] if text.startswith("/") else ""
+    known = [*COMMANDS, "/quit", *(f"/{skill}" for skill in skills)]
+    if not _COMMAND_NAME.fullmatch(name) or name.lower() in (each.lower() for each in known):
+        return None
+    near = get_close_matches(name.lower(), known, n=1)
+    guess = f" Did you mean {near[0]}?" if near else ""
+    return f"Not sent: there is no command {name}.{guess} Tab after / shows all; a blank in front sends it as text."
+
+
+def _ends_in_backslash(text: str) -> bool:
+    backslashes = len(text) - len(text.rstrip("\\"))
+    return backslashes % 2 == 1

@@ -1,0 +1,259 @@
+"""Chat for pipes: each line of the input is one message, the replies are lines of the output, and nothing else is.
+
+A message is sent when the turn of the one before has ended, so that a script reads like a conversation. A turn ends when
+the agent stops thinking about it, with replies or in silence. A command that passes the queue has no such turn: it ends
+with its answer. `Turn` is the rule, without I/O; `LineChat` feeds it with events and keeps the deadlines.
+
+After a lost connection the end of a turn may have been missed, since nobody repeats a typing event. A turn that was
+accepted and about which nothing is heard any more is then taken to be over after some seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable
+from typing import Final, TypeAlias
+
+import trio
+
+from pegasus.client import ConversationEvent, MessageAccepted, MessageRejected, Offline, Online
+from pegasus.intake import CONTROL_COMMANDS
+from pegasus.messages import OutboundMessage, Typing
+from pegasus.terminal.commands import is_leave
+from pegasus.terminal.interactive import ConversationLike, DaemonGone, frame_bytes
+
+AWAY_SECONDS: Final = 60.0
+"""Seconds that a daemon may be away (a restart) before the chat gives it up."""
+DOUBT_SECONDS: Final = 30.0
+"""Seconds without an event, after a new connection, after which a turn counts as ended."""
+ANSWERED_SECONDS: Final = 2.0
+"""The same, once the turn has had a reply."""
+
+_CHUNK: Final = 65536
+
+Write: TypeAlias = Callable[[str], Awaitable[None]]
+
+
+class Turn:
+    """One message and what becomes of it.
+
+    Example::
+
+        turn = Turn("hello")
+        async for event in conversation:
+            turn.handle(event)
+            if turn.over:
+                break
+    """
+
+    rejected: MessageRejected | None
+    """Refusal of the gateway, if it does not take the message."""
+    replied: bool
+    """There was a reply."""
+
+    def __init__(self, text: str) -> None:
+        self.rejected = None
+        self.replied = False
+        self._command = text.strip().partition(" ")[0].lower() in CONTROL_COMMANDS
+        self._accepted = False
+        self._thinking = False
+        self._thought = False
+
+    @property
+    def over(self) -> bool:
+        """True when nothing more will come of the message."""
+        if self.rejected is not None:
+            return True
+        return self._accepted and not self._thinking and (self._thought or (self._command and self.replied))
+
+    @property
+    def in_doubt(self) -> bool:
+        """True while the message is accepted and nobody is known to think about it."""
+        return self._accepted and not self._thinking and not self.over
+
+    @property
+    def patience(self) -> float:
+        """Seconds of silence after which a turn in doubt is taken to be over."""
+        return ANSWERED_SECONDS if self.replied else DOUBT_SECONDS
+
+    def handle(self, event: ConversationEvent) -> None:
+        """Take an event of the conversation into account."""
+        match event:
+            case MessageAccepted():
+                self._accepted = True
+            case MessageRejected():
+                self.rejected = event
+            case OutboundMessage():
+                self.replied = True
+            case Typing(active=True):
+                self._thinking = self._thought = True
+            case Typing(active=False):
+                self._thinking = False
+            case Offline():
+                self._thinking = self._thought = False
+
+    def presume_over(self) -> None:
+        """Take the turn to be over although its end was not seen."""
+        self._thought = True
+        self._thinking = False
+
+
+class LineChat:
+    """Chat over lines: messages from the lines given to `run`, replies to `write`, complaints to `complain`.
+
+    write: may raise BrokenPipeError, when nobody reads any more; the chat then ends quietly. complain: takes one line.
+    max_frame_bytes: size above which the gateway refuses a message.
+    """
+
+    def __init__(
+        self, conversation: ConversationLike, write: Write, complain: Callable[[str], None], *, max_frame_bytes: int
+    ) -> None:
+        self._events = aiter(conversation)
+        self._conversation = conversation
+        self._write = write
+        self._complain = complain
+        self._max_frame_bytes = max_frame_bytes
+        self._online = trio.Event()
+        self._away_since: float | None = None
+        self._doubtful_since: float | None = None
+        self._turn = Turn("")
+        self._turn_over = trio.Event()
+        self._failure: DaemonGone | None = None
+        self._code = 0
+
+    async def run(self, lines: AsyncIterable[str]) -> int:
+        """Send all lines; return 0 when every line was taken and its turn has ended, 1 when one was not taken.
+
+        Raises DaemonGone when there is no daemon at the start, or it stays away for AWAY_SECONDS.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._handle_events, nursery.cancel_scope)
+            await self._online.wait()
+            number = 0
+            async for line in lines:
+                number += 1
+                if is_leave(line):
+                    break
+                if line.strip():
+                    await self._send(line, number)
+            nursery.cancel_scope.cancel()
+        if self._failure is not None:
+            raise self._failure
+        return self._code
+
+    async def _send(self, line: str, number: int) -> None:
+        size = frame_bytes(line)
+        if size > self._max_frame_bytes:
+            self._report_untaken(number, f"{size:,} bytes; the gateway takes {self._max_frame_bytes:,} at most")
+            return
+        turn = self._turn = Turn(line)
+        self._turn_over = trio.Event()
+        self._doubtful_since = None
+        await self._conversation.send(line)
+        await self._turn_over.wait()
+        if turn.rejected is not None:
+            self._report_untaken(number, f"{turn.rejected.message} ({turn.rejected.code})")
+
+    def _report_untaken(self, number: int, why: str) -> None:
+        self._complain(f"line {number} was not taken: {why}")
+        self._code = 1
+
+    # ---------------------------------------------------------------- events
+
+    async def _handle_events(self, everything: trio.CancelScope) -> None:
+        try:
+            while True:
+                with trio.move_on_at(self._deadline()) as scope:
+                    await self._handle(await anext(self._events))
+                if scope.cancelled_caught:
+                    self._give_up()
+                if self._turn.over:
+                    self._turn_over.set()
+        except DaemonGone as error:
+            self._failure = error
+        except (BrokenPipeError, StopAsyncIteration):
+            pass
+        everything.cancel()
+
+    def _deadline(self) -> float:
+        if self._away_since is not None:
+            return self._away_since + AWAY_SECONDS
+        if self._doubtful_since is not None and self._turn.in_doubt:
+            return self._doubtful_since + self._turn.patience
+        return math.inf
+
+    def _give_up(self) -> None:
+        if self._away_since is not None:
+            raise DaemonGone(f"the daemon went away and has not come back for {AWAY_SECONDS:g} s")
+        self._turn.presume_over()
+
+    async def _handle(self, event: ConversationEvent) -> None:
+        match event:
+            case OutboundMessage(text=text):
+                await self._write(text + "\n")
+            case Offline(reason=reason, retry_in=retry):
+                if retry is None or not self._online.is_set():
+                    raise DaemonGone(reason)
+                if self._away_since is None:
+                    self._away_since = trio.current_time()
+            case Online():
+                self._away_since = None
+                self._online.set()
+        if self._doubtful_since is not None or isinstance(event, Offline):
+            self._doubtful_since = trio.current_time()
+        self._turn.handle(event)
+
+
+# ------------------------------------------------------------------ pipes
+
+
+class InputLines:
+    """Lines of a file descriptor as an asynchronous iterator, without their ends; invalid UTF-8 becomes U+FFFD.
+
+    longest: bytes kept of a line, and one more, so that whoever checks the size sees that it is too much; the rest is
+    read and dropped. The descriptor is read with os.read in a thread that may be abandoned: `sys.stdin` has a lock which
+    such a thread would keep at exit. Cancelled while waiting, the thread stays in its read until there is something.
+    """
+
+    def __init__(self, fd: int, *, longest: int) -> None:
+        self._fd = fd
+        self._longest = longest
+        self._ready: deque[bytes] = deque()
+        self._begun = b""
+        self._ended = False
+
+    def __aiter__(self) -> InputLines:
+        return self
+
+    async def __anext__(self) -> str:
+        while not self._ready and not self._ended:
+            self._add(await trio.to_thread.run_sync(os.read, self._fd, _CHUNK, abandon_on_cancel=True))
+        if not self._ready:
+            raise StopAsyncIteration
+        return self._ready.popleft().removesuffix(b"\r").decode("utf-8", "replace")
+
+    def _add(self, chunk: bytes) -> None:
+        self._ended = not chunk
+        *complete, begun = chunk.split(b"\n")
+        for line in complete:
+            self._ready.append(self._extended(line))
+            self._begun = b""
+        self._begun = self._extended(begun)
+        if self._ended and self._begun:
+            self._ready.append(self._begun)
+
+    def _extended(self, more: bytes) -> bytes:
+        return (self._begun + more)[: self._longest + 1]
+
+
+async def write_all(fd: int, text: str) -> None:
+    """Write the text as UTF-8, waiting while the reader is slow. Raises BrokenPipeError when there is no reader any more."""
+    await trio.to_thread.run_sync(_write_all, fd, text.encode("utf-8", "replace"), abandon_on_cancel=True)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
