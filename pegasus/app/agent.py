@@ -86,13 +86,13 @@ def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> AgentTo
     """The prompt and the tools, those that delegate among them. channels: what the prompt names."""
     from pegasus.identity import main_prompt
     from pegasus.main_agent import ALIAS, REPLY, SkillInvoker, archive_tool, delegation_tools
-    from pegasus.skills import BUILT_IN, Skills, listing
+    from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
     from pegasus.tasks import task_tools
     from pegasus.tools import current_time, memory_tools, persona_tool
 
     parts, workshop, agent = commons.parts, commons.workshop, commons.find(AGENT)
     types = commons.load_task_types().described()
-    skills = Skills(BUILT_IN, *workshop.skills, in_thread=workshop.in_thread)
+    skills = SkillCatalog(BUILT_IN, *workshop.skills, in_thread=workshop.in_thread)
     skilled = SkillInvoker(skills, agent, workshop.model_for)
     found = (
         *delegation_tools(agent, types),
@@ -109,7 +109,7 @@ def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> AgentTo
         tools=(REPLY.name, *(name for name in tools if name != ALIAS)),
         channels=channels,
         subagents=types,
-        skills=listing(skills.all(), workshop.context_window("default")),
+        skills=format_listing(skills.all(), workshop.context_window("default")),
         direct=parts.settings.agent.speech == "direct",
     )
     return AgentToolset(prompt, tools, frozenset({ALIAS}), skilled)

@@ -13,7 +13,7 @@ from pegasus.intake import CONTROL_COMMANDS
 from pegasus.messages import Json
 from pegasus.models import ModelConfigError, find_providers, role_spec, split_spec
 from pegasus.settings import Settings
-from pegasus.skills import BUILT_IN, Skill, Skills
+from pegasus.skills import BUILT_IN, Skill, SkillCatalog
 from pegasus.tasks import BUILT_IN_TYPES, load_task_types
 from pegasus.tools import ALL_TASK_TOOLS, MAIN_AGENT_TOOLS
 
@@ -45,15 +45,15 @@ def run_check(home: Home, settings: Settings) -> int:
     doubts = [f"{skill.folder}: {doubt}" for skill in skills.all() for doubt in doubts_about(skill, home, settings)]
     for doubt in doubts:
         print(doubt)
-    if doubts or any(problem.left_out for problem in skills.problems):
+    if doubts or any(problem.is_fatal for problem in skills.problems):
         return 1
     print(f"{plural(len(skills.all()), 'skill')}: ok")
     return 0
 
 
-def skills_of(home: Home) -> Skills:
+def skills_of(home: Home) -> SkillCatalog:
     """The skills of a home: the user's win over the built-in ones, and those of the workspace over all."""
-    return Skills(BUILT_IN, home.skills, home.workspace / "skills")
+    return SkillCatalog(BUILT_IN, home.skills, home.workspace / "skills")
 
 
 def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:

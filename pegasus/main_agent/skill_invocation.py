@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
+from pegasus.formatting import truncate
 from pegasus.main_agent.apologies import content_of_note
 from pegasus.main_agent.calling import parse_skill_call
 from pegasus.main_agent.delegation import ALIAS, SPAWN, USE_SKILL, forked, submit_task
 from pegasus.main_agent.reply_tool import REPLY, answer_to, post_key
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
-from pegasus.skills import Skill, Skills, expand, help_text, shortened
+from pegasus.skills import Skill, SkillCatalog, expand, format_help
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _gave_body(result: Entry) -> bool:
 class SkillInvoker:
     """skills: all there are. agent: the task system, for forked ones. check_model: raises ValueError where there is no such model."""
 
-    skills: Skills
+    skills: SkillCatalog
     agent: Ref[AgentMessage]
     check_model: Callable[[str], object] = lambda spec: None
 
@@ -141,12 +142,12 @@ class SkillInvoker:
         called = parse_skill_call(text)
         if called is None:
             return None
-        await self.skills.fresh()
+        await self.skills.refresh()
         name, arguments = called
         skill = self.skills.get(name)
         if skill is None or not skill.by_user:
             return None
-        line = f"/{name} {shortened(' '.join(arguments.split()), _SHOWN)}".rstrip()
+        line = f"/{name} {truncate(arguments, _SHOWN)}".rstrip()
         said = line
         if not skill.fork:
             said += f"\n\n(The skill {name} is in force. It says:)\n\n{await self._body(skill, arguments)}"
@@ -174,8 +175,8 @@ class SkillInvoker:
 
     async def help(self) -> str:
         """A line for each skill that people may call; "" if there is none."""
-        await self.skills.fresh()
-        return help_text(self.skills.all())
+        await self.skills.refresh()
+        return format_help(self.skills.all())
 
     # ------------------------------------------------------------------ by the model
 
@@ -184,7 +185,7 @@ class SkillInvoker:
         return Tool(_SPEC, self._use, "custom", Effect.IDEMPOTENT)
 
     async def _use(self, given: Metadata, context: ToolContext) -> Json:
-        await self.skills.fresh()
+        await self.skills.refresh()
         name = str(given["skill"]).removeprefix("/")
         skill = self.skills.get(name)
         if skill is None:
@@ -208,7 +209,7 @@ class SkillInvoker:
     # ------------------------------------------------------------------ both
 
     async def _fork(self, skill: Skill, arguments: str, context: ToolContext) -> str:
-        line = f"/{skill.name} {shortened(' '.join(sanitize_for_prompt(arguments).split()), _SHOWN)}".rstrip()
+        line = f"/{skill.name} {truncate(sanitize_for_prompt(arguments), _SHOWN)}".rstrip()
         body = await self._body(skill, arguments)
         return await submit_task(self.agent, context, body, skill.agent, line, skill.model, skill.tools)
 

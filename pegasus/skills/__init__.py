@@ -1,23 +1,23 @@
-"""Skills: instructions kept in folders with a SKILL.md, called by name by people (`/name args`) and by the model.
+"""Skills: instructions in folders with a SKILL.md, called by name by people (`/name arguments`) and by the model.
 
-What a skill is, where they lie, how arguments are filled in and how they are listed; who carries them out is `pegasus.main_agent`.
+`skill` defines and parses one. `catalog` finds them in folders and notices changes. `arguments` fills the arguments of a call into
+the body. `listing` lists skills for the prompt and for people. Carrying a skill out is the work of `pegasus.main_agent`.
 """
 
 from pegasus.skills.arguments import expand, split_arguments
-from pegasus.skills.catalog import BUILT_IN, Problem, Skills
-from pegasus.skills.listing import help_text, listing, shortened
-from pegasus.skills.skill import NAME, Skill, parse
+from pegasus.skills.catalog import BUILT_IN, SkillCatalog, SkillProblem
+from pegasus.skills.listing import format_help, format_listing
+from pegasus.skills.skill import NAME, Skill, parse_skill
 
 __all__ = [
     "BUILT_IN",
     "NAME",
-    "Problem",
     "Skill",
-    "Skills",
+    "SkillCatalog",
+    "SkillProblem",
     "expand",
-    "help_text",
-    "listing",
-    "parse",
-    "shortened",
+    "format_help",
+    "format_listing",
+    "parse_skill",
     "split_arguments",
 ]

@@ -1,6 +1,7 @@
-"""The arguments of a skill in its body: `$ARGUMENTS`, `$ARGUMENTS[N]`, `$1` (decision X21, trap T13).
+"""Filling the arguments of a call into the body of a skill: `$ARGUMENTS`, `$ARGUMENTS[N]`, `$1`.
 
-One pass over the body: what stands in the arguments is never looked at again, whatever it looks like.
+The body is passed over once. Arguments that were filled in are never looked at again, whatever they contain: text of a user must
+not be able to insert placeholders. The result is bounded, because a body may repeat a long argument many times.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from typing import Final
 
 from pegasus.skills.skill import Skill
 
-MOST: Final = 256 << 10
-"""Characters that filling in may make of a body; arguments that would make more stand once, at its end."""
+MAX_EXPANDED: Final = 256 << 10
+"""Characters of a body with its arguments. If they would make it longer, they stand once, at its end."""
 
-_PLACE: Final = re.compile(
-    r"""\\(?P<plain>\$)(?=ARGUMENTS|\d)
+_PLACEHOLDER: Final = re.compile(
+    r"""\\(?P<escaped>\$)(?=ARGUMENTS|\d)
       | \$ARGUMENTS\[(?P<index>\d{1,4})\]
       | (?P<all>\$ARGUMENTS)(?![A-Za-z0-9_])
       | \$(?P<number>\d{1,2})(?!\d)(?![.,]\d)  # not the $100 or $1.50 of a price
@@ -25,54 +26,55 @@ _WORD: Final = re.compile(
     r""""(?P<double>(?:[^"\\]|\\.)*)"(?!\S) | '(?P<single>[^']*)'(?!\S) | “(?P<curly>[^“”]*)”(?!\S) | (?P<bare>\S+)""",
     re.VERBOSE | re.DOTALL,
 )
-_ESCAPED: Final = re.compile(r'\\(["\\])')
-_ELSEWHERE: Final = "(see ARGUMENTS at the end)"
+_ESCAPED_CHARACTER: Final = re.compile(r'\\(["\\])')
+_SEE_END: Final = "(see ARGUMENTS at the end)"
+"""Text in the place of arguments that stand at the end."""
 
 
 def expand(skill: Skill, arguments: str) -> str:
-    r"""The body with the arguments in the places it has for them; without any place they stand at its end.
+    r"""Return the body of the skill with the arguments in it. Without any placeholder they stand at the end.
 
-    An argument that was not given is empty. `\$1` is a plain `$1`.
+    A placeholder for an argument that was not given becomes empty. `\$1` is a literal `$1`.
     """
     arguments = arguments.strip()
     words = split_arguments(arguments)
 
-    def value(place: re.Match[str]) -> str | None:
-        """What belongs there; None where no argument does."""
-        if place["plain"]:
+    def value_of(placeholder: re.Match[str]) -> str | None:
+        """Return the argument for a placeholder, or None if it is not one after all."""
+        if placeholder["escaped"]:
             return None
-        if place["all"]:
+        if placeholder["all"]:
             return arguments
-        index = int(place["index"]) if place["index"] else int(place["number"]) - skill.first
-        if index < 0:  # $0, where counting begins with 1
+        index = int(placeholder["index"] or int(placeholder["number"]) - skill.first)
+        if index < 0:  # $0 in a skill that counts from 1
             return None
         return words[index] if index < len(words) else ""
 
-    values = [made for place in _PLACE.finditer(skill.body) if (made := value(place)) is not None]
-    too_long = len(skill.body) + sum(map(len, values)) > MOST
+    values = [value for match in _PLACEHOLDER.finditer(skill.body) if (value := value_of(match)) is not None]
+    is_too_long = len(skill.body) + sum(map(len, values)) > MAX_EXPANDED
 
-    def fill(place: re.Match[str]) -> str:
-        if place["plain"]:
+    def replace(placeholder: re.Match[str]) -> str:
+        if placeholder["escaped"]:
             return "$"
-        made = value(place)
-        if made is None:
-            return place[0]
-        return _ELSEWHERE if too_long else made
+        value = value_of(placeholder)
+        if value is None:
+            return placeholder[0]
+        return _SEE_END if is_too_long else value
 
-    body = _PLACE.sub(fill, skill.body)
-    return f"{body}\n\nARGUMENTS: {arguments}" if arguments and (too_long or not values) else body
+    body = _PLACEHOLDER.sub(replace, skill.body)
+    return f"{body}\n\nARGUMENTS: {arguments}" if arguments and (is_too_long or not values) else body
 
 
 def split_arguments(text: str) -> tuple[str, ...]:
-    """The single arguments: words, or what stands in quotes that begin and end a word.
+    """Return the single arguments: words, or texts in quotes.
 
-    An apostrophe within a word is one, and a quote that is never closed belongs to its word, so that people need not know
-    of any of this.
+    Quotes count only if they begin and end a word. An apostrophe in a word, and a quote that is never closed, are ordinary
+    characters, so that people can write as usual without knowing these rules.
     """
-    return tuple(map(_word, _WORD.finditer(text)))
+    return tuple(map(_unquote, _WORD.finditer(text)))
 
 
-def _word(match: re.Match[str]) -> str:
+def _unquote(match: re.Match[str]) -> str:
     if match["double"] is not None:
-        return _ESCAPED.sub(lambda escaped: escaped[1], match["double"])
+        return _ESCAPED_CHARACTER.sub(lambda escaped: escaped[1], match["double"])
     return next(part for part in (match["single"], match["curly"], match["bare"]) if part is not None)

@@ -1,7 +1,10 @@
-"""The skills there are: read from folders, and read again when a file has changed.
+"""The skills of an installation: found in folders, read again when a file has changed, and the files that belong to them.
 
-Nobody watches the folders: whoever is about to use a skill looks, which costs a `stat` of each file and happens at most once
-a second. A file that is wrong costs its own skill only.
+The folders are not watched. Before a skill is used, `refresh` looks at the files, at most once a second, which costs one `stat` for
+each. A file with a mistake costs only its own skill: the mistake is logged once, and all other skills work.
+
+Files come from people and from background tasks, so nothing about them is trusted. What is read is a regular file inside the
+skills folder (a link that leads out is refused), of bounded size, and opening it never waits, as a pipe would.
 """
 
 from __future__ import annotations
@@ -10,191 +13,269 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import Final, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
 import attrs
 import trio
 
 from pegasus.observe import get_logger
-from pegasus.skills.skill import FILE, LARGEST, Skill, parse
-from pegasus.skills.supporting import read_supporting, supporting_files
+from pegasus.skills.skill import FILE, MAX_BYTES, Skill, parse_skill
 
 _T = TypeVar("_T")
 _Args = TypeVarTuple("_Args")
 
 BUILT_IN: Final = Path(__file__).parent / "builtin"
-LOOK_EVERY: Final = 1.0
-"""Seconds."""
-MOST: Final = 500
-"""Skills in one folder."""
+"""The folder of the skills that are part of Pegasus."""
+REFRESH_INTERVAL: Final = 1.0
+"""Seconds within which the files are not looked at again."""
+MAX_SKILLS: Final = 500
+"""Skills in one folder; further ones are ignored."""
 
-_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: it may be a pipe, which is then refused
+_OPEN_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""Non-blocking, since a pipe would wait for a writer. A pipe is then refused."""
 
 _log = get_logger("skills")
 
 
-class Problem(NamedTuple):
-    """Something wrong with a file. left_out: its skill cannot be used."""
+class SkillProblem(NamedTuple):
+    """A mistake in a file."""
 
     file: str
     text: str
-    left_out: bool
+    is_fatal: bool
+    """True if the skill cannot be used because of it."""
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.text}{'; this skill is left out' if self.left_out else ''}"
+        return f"{self.file}: {self.text}{'; this skill is left out' if self.is_fatal else ''}"
 
 
-class _Read(NamedTuple):
-    """What a file held when it looked like this (time of change, size, inode)."""
+class _SkillFile(NamedTuple):
+    """The content of a SKILL.md as it was read."""
 
-    look: tuple[int, int, int]
+    fingerprint: tuple[int, int, int]
+    """Time of change, size and inode. While they are the same, the file is not read again."""
     skill: Skill | None
-    problems: tuple[Problem, ...]
-
-
-_Seen: TypeAlias = Mapping[str, _Read]
+    problems: tuple[SkillProblem, ...]
 
 
 @attrs.frozen(eq=False)
-class _Found:
-    """What one look has found: the skills by name, the user's first; what each file held, for the next look."""
+class _Snapshot:
+    """The result of one look at all folders."""
 
     skills: Mapping[str, Skill]
-    problems: tuple[Problem, ...]
-    seen: _Seen
+    """Skills by name, those of later folders first."""
+    problems: tuple[SkillProblem, ...]
+    files: Mapping[str, _SkillFile]
+    """Files by path, for the next look."""
 
 
-class Skills:
-    """The skills below some folders, by name; in later folders they win over those of the same name in earlier ones.
+class SkillCatalog:
+    """The skills below some folders. Of several with the same name, the one in the last folder wins.
 
-    in_thread: read files in a thread. Virtual time wants it without.
+    catalog = SkillCatalog(BUILT_IN, home / "skills")
+    await catalog.refresh()
+    catalog.get("commit")
     """
 
     def __init__(self, *folders: Path, in_thread: bool = True) -> None:
+        """in_thread: read files in a thread. Tests in virtual time read them directly."""
         self._folders = folders
         self._in_thread = in_thread
-        self._found: _Found | None = None
-        self._looked = -LOOK_EVERY
+        self._snapshot: _Snapshot | None = None
+        self._refreshed_at = -REFRESH_INTERVAL
 
-    async def fresh(self) -> None:
-        """Take up what has changed, unless that was done within the last second. Cancelled: nothing is taken up."""
+    async def refresh(self) -> None:
+        """Read files that have changed, unless that was done within the last second. Cancelled: nothing has changed."""
         now = trio.current_time()
-        if now - self._looked < LOOK_EVERY:
+        if now - self._refreshed_at < REFRESH_INTERVAL:
             return
-        before = self._found.seen if self._found else {}
-        self._take(await self._run(_look, self._folders, before))
-        self._looked = now
+        known = self._snapshot.files if self._snapshot else {}
+        self._store(await self._run(_read_folders, self._folders, known))
+        self._refreshed_at = now
 
     def get(self, name: str) -> Skill | None:
-        """The skill of this name, as of the last look."""
-        return self._latest().skills.get(name)
+        """Return the skill of this name, as of the last refresh."""
+        return self._current().skills.get(name)
 
     def all(self) -> tuple[Skill, ...]:
-        """Every skill, as of the last look: those of later folders first, each folder's by name."""
-        return tuple(self._latest().skills.values())
+        """Return every skill, as of the last refresh: later folders first, each folder's by name."""
+        return tuple(self._current().skills.values())
+
+    @property
+    def problems(self) -> tuple[SkillProblem, ...]:
+        """Mistakes in files, as of the last refresh. Each is logged when it is first found."""
+        return self._current().problems
 
     async def files(self, skill: Skill) -> tuple[str, ...]:
-        """The files beside its SKILL.md, as paths below its folder."""
+        """Return the files beside the SKILL.md, as paths below its folder."""
         return await self._run(supporting_files, skill)
 
     async def read(self, skill: Skill, path: str) -> str:
-        """One of them as text. Raises ValueError as `read_supporting`."""
-        return await self._run(read_supporting, skill, path)
+        """Return one of these files as text. Raises ValueError as `read_supporting_file`."""
+        return await self._run(read_supporting_file, skill, path)
 
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """What was wrong with files at the last look; each is logged when it is first seen."""
-        return self._latest().problems
-
-    async def _run(self, read: Callable[[Unpack[_Args]], _T], *given: *_Args) -> _T:
+    async def _run(self, read: Callable[[Unpack[_Args]], _T], *args: *_Args) -> _T:
         if self._in_thread:
-            return await trio.to_thread.run_sync(read, *given, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(read, *args, abandon_on_cancel=True)
         await trio.lowlevel.checkpoint()
-        return read(*given)
+        return read(*args)
 
-    def _latest(self) -> _Found:
-        return self._found or self._take(_look(self._folders, {}))
+    def _current(self) -> _Snapshot:
+        """Return the last snapshot. The first use reads the files directly, since the prompt is built before the loop runs."""
+        return self._snapshot or self._store(_read_folders(self._folders, {}))
 
-    def _take(self, found: _Found) -> _Found:
-        known = set(self._found.problems) if self._found else set()
-        for problem in found.problems:
+    def _store(self, snapshot: _Snapshot) -> _Snapshot:
+        known = set(self._snapshot.problems) if self._snapshot else set()
+        for problem in snapshot.problems:
             if problem not in known:
-                _log.warning("a skill", problem=str(problem))
-        self._found = found
-        return found
+                _log.warning("invalid SKILL.md", problem=str(problem))
+        self._snapshot = snapshot
+        return snapshot
 
 
-def _look(folders: tuple[Path, ...], before: _Seen) -> _Found:
+# ------------------------------------------------------------------ reading SKILL.md
+
+
+def _read_folders(folders: tuple[Path, ...], known: Mapping[str, _SkillFile]) -> _Snapshot:
     skills: dict[str, Skill] = {}
-    problems: list[Problem] = []
-    seen: dict[str, _Read] = {}
+    problems: list[SkillProblem] = []
+    files: dict[str, _SkillFile] = {}
     for folder in reversed(folders):
-        for file in _files(folder, problems):
-            read = _read(file, before.get(str(file)), folder)
-            if read is None:
+        for path in _find_files(folder, problems):
+            file = _read_file(path, known.get(str(path)), folder)
+            if file is None:
                 continue
-            seen[str(file)] = read
-            problems += read.problems
-            if read.skill is not None:
-                skills.setdefault(read.skill.name, read.skill)
-    return _Found(skills, tuple(problems), seen)
+            files[str(path)] = file
+            problems += file.problems
+            if file.skill is not None:
+                skills.setdefault(file.skill.name, file.skill)
+    return _Snapshot(skills, tuple(problems), files)
 
 
-def _files(folder: Path, problems: list[Problem]) -> Iterator[Path]:
-    """The SKILL.md of each folder in it, by name; hidden ones are left alone."""
+def _find_files(folder: Path, problems: list[SkillProblem]) -> Iterator[Path]:
+    """Yield the path of the SKILL.md for each inner folder, by name. Hidden folders are skipped."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
     except FileNotFoundError:
         return
     except OSError as error:
-        problems.append(Problem(str(folder), f"cannot be read ({error.strerror})", False))
+        problems.append(SkillProblem(str(folder), f"cannot be read ({error.strerror})", False))
         return
-    if len(names) > MOST:
-        problems.append(Problem(str(folder), f"has {len(names):,} folders; only the first {MOST} are looked at", False))
-    yield from (folder / name / FILE for name in names[:MOST])
+    if len(names) > MAX_SKILLS:
+        text = f"has {len(names):,} folders; only the first {MAX_SKILLS} are looked at"
+        problems.append(SkillProblem(str(folder), text, False))
+    yield from (folder / name / FILE for name in names[:MAX_SKILLS])
 
 
-def _read(file: Path, before: _Read | None, folder: Path) -> _Read | None:
-    """The file's skill, not read again while it looks as before; None where there is no file."""
+def _read_file(path: Path, known: _SkillFile | None, folder: Path) -> _SkillFile | None:
+    """Return the content of a SKILL.md, which is `known` if it has not changed; None if there is no such file."""
     try:
-        fd = os.open(file, _READ)
+        fd = os.open(path, _OPEN_FLAGS)
     except FileNotFoundError:
         return None
     except OSError as error:
-        return _wrong(file, (0, 0, 0), f"cannot be read ({error.strerror})")
+        return _invalid_file(path, (0, 0, 0), f"cannot be read ({error.strerror})")
     try:
         status = os.fstat(fd)
-        look = (status.st_mtime_ns, status.st_size, status.st_ino)
-        if before is not None and before.look == look:
-            return before
+        fingerprint = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if known is not None and known.fingerprint == fingerprint:
+            return known
         try:
-            skill, warnings = parse(_content(fd, status, file, folder), file.parent)
+            skill, warnings = parse_skill(_read_text(fd, status, path, folder), path.parent)
         except (OSError, ValueError) as error:
-            return _wrong(file, look, _words(error))
-        return _Read(look, skill, tuple(Problem(str(file), warning, False) for warning in warnings))
+            return _invalid_file(path, fingerprint, _explain(error))
+        return _SkillFile(fingerprint, skill, tuple(SkillProblem(str(path), text, False) for text in warnings))
     finally:
         os.close(fd)
 
 
-def _content(fd: int, status: os.stat_result, file: Path, folder: Path) -> str:
+def _read_text(fd: int, status: os.stat_result, path: Path, folder: Path) -> str:
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("is no regular file")
-    real, inside = Path(os.path.realpath(file)), Path(os.path.realpath(folder))
-    if not real.is_relative_to(inside):
-        raise ValueError(f"is a link to {real}, which is not in {inside}; put the skill itself there")
+    real, real_folder = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    if not real.is_relative_to(real_folder):
+        raise ValueError(f"is a link to {real}, which is not in {real_folder}; put the skill itself there")
     with open(fd, "rb", closefd=False) as stream:
-        data = stream.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise ValueError(f"is larger than {LARGEST >> 10} kB; longer material belongs into files beside it")
+        data = stream.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"is larger than {MAX_BYTES >> 10} kB; longer material belongs into files beside it")
     return data.decode()
 
 
-def _words(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"is no UTF-8 text (byte {error.start:,})"
     return getattr(error, "strerror", None) or str(error)
 
 
-def _wrong(file: Path, look: tuple[int, int, int], text: str) -> _Read:
-    return _Read(look, None, (Problem(str(file), text, True),))
+def _invalid_file(path: Path, fingerprint: tuple[int, int, int], text: str) -> _SkillFile:
+    return _SkillFile(fingerprint, None, (SkillProblem(str(path), text, True),))
+
+
+# ------------------------------------------------------------------ files beside SKILL.md
+
+MAX_FILES: Final = 50
+"""Files of a skill that are listed."""
+MAX_DEPTH: Final = 3
+"""Levels of folders below the skill's own that are listed."""
+MAX_FILE_BYTES: Final = 64 << 10
+"""Bytes of a file that can be read."""
+
+
+def supporting_files(skill: Skill) -> tuple[str, ...]:
+    """Return the files of a skill besides its SKILL.md (references, examples, scripts), as paths below its folder, in order.
+
+    Hidden files and links are left out, and everything beyond `MAX_FILES`. Blocks briefly.
+    """
+    found: list[str] = []
+    for path in _walk(skill.folder, "", MAX_DEPTH):
+        if len(found) == MAX_FILES:
+            break
+        found.append(path)
+    return tuple(found)
+
+
+def _walk(folder: Path, prefix: str, levels: int) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as listed:
+            entries = sorted(listed, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        path = f"{prefix}{entry.name}"
+        if entry.name.startswith(".") or not entry.name.isprintable() or path == FILE:
+            continue
+        if entry.is_file(follow_symlinks=False):
+            yield path
+        elif levels and entry.is_dir(follow_symlinks=False):
+            yield from _walk(folder / entry.name, f"{path}/", levels - 1)
+
+
+def read_supporting_file(skill: Skill, path: str) -> str:
+    """Return a file of a skill as text. Blocks briefly.
+
+    Raises ValueError for a path that leads out of the folder, a hidden file, anything but a regular file, a file that is not
+    UTF-8, and one that is too large. The text names the files that there are.
+    """
+    try:
+        folder, real = os.path.realpath(skill.folder), os.path.realpath(skill.folder / path)
+        if not Path(real).is_relative_to(folder):
+            raise ValueError(f"{path!r} is not in the folder of the skill {skill.name}")
+        if any(name.startswith(".") for name in Path(real).relative_to(folder).parts):
+            raise ValueError(f"{path!r} is hidden; there are: {_format_files(skill)}")
+        with open(os.open(real, _OPEN_FLAGS), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise ValueError(f"{path!r} is no file; there are: {_format_files(skill)}")
+            data = stream.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise ValueError(f"{path!r} is larger than {MAX_FILE_BYTES >> 10} kB")
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path!r} is no text") from None
+    except OSError as error:
+        raise ValueError(f"{path!r}: {error.strerror}; there are: {_format_files(skill)}") from None
+
+
+def _format_files(skill: Skill) -> str:
+    return ", ".join(supporting_files(skill)) or "none"

@@ -1,70 +1,71 @@
-"""Skills as a list: in the Main Agent's prompt, within its share of the context window, and for people."""
+"""Lists of skills: in the Main Agent's prompt, within a share of the context window, and in the help for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
 
+from pegasus.formatting import truncate
 from pegasus.skills.skill import Skill
 
-SHARE: Final = 0.02
-"""Of the model's context window (requirement 92)."""
+WINDOW_SHARE: Final = 0.02
+"""Part of the model's context window that the whole section may take. It is in the prompt of every call."""
 CHARACTERS_PER_TOKEN: Final = 4
-"""Of ASCII text; every other character is counted as a token of its own, which is more than it takes."""
-DESCRIPTION: Final = 0.125
-"""Of the list, at most, for one description: a long one must not leave out all others."""
+"""An estimate for ASCII. Every other character is counted as a token of its own, which is more than it takes."""
+DESCRIPTION_SHARE: Final = 0.125
+"""Part of the list that one description may take, so that a long one does not displace all others."""
 
 _HEADING: Final = "## Available Skills\n\n"
-"""Stands above it in the prompt, and counts."""
+"""The heading that the prompt puts above the list. It counts as part of the section."""
 _INTRODUCTION: Final = """\
 Instructions that are kept ready. When one fits what is asked for, call use_skill(skill, args?) and follow what it says. A message
 that begins with /name calls a skill by itself."""
 _MORE: Final = "\n(Not listed here, for want of room: {} more. They work by name.)"
-_ROOM_FOR_MORE: Final = 16
-"""Tokens of that line."""
+_TOKENS_FOR_MORE: Final = 16
+"""Tokens of the line `_MORE`."""
 
 
-def listing(skills: Iterable[Skill], window: int) -> str:
-    """What the prompt says about skills, below its heading; "" where there is none that the model may call. window: tokens.
+def format_listing(skills: Iterable[Skill], window: int) -> str:
+    """Return the list for the prompt, without its heading; "" if there is no skill that the model may call.
 
-    Those that come first have the best chance: the first that does not fit ends the list.
+    window: the model's context window in tokens. The first skill that does not fit ends the list, so earlier ones have priority.
     """
-    shown = [skill for skill in skills if skill.by_model]
-    budget = window * SHARE - _tokens(_HEADING + _INTRODUCTION) - _ROOM_FOR_MORE
-    longest = int(budget * DESCRIPTION * CHARACTERS_PER_TOKEN)
+    callable_skills = [skill for skill in skills if skill.by_model]
+    budget = window * WINDOW_SHARE - _count_tokens(_HEADING + _INTRODUCTION) - _TOKENS_FOR_MORE
+    max_description = int(budget * DESCRIPTION_SHARE * CHARACTERS_PER_TOKEN)
     lines: list[str] = []
-    for skill in shown:
-        line = f"- {_called(skill)}: {shortened(skill.description, longest)}"
-        budget -= _tokens(line) + 1
+    for skill in callable_skills:
+        line = f"- {_format_call(skill)}: {truncate(skill.description, max(max_description, 1))}"
+        budget -= _count_tokens(line) + 1
         if budget < 0:
             break
         lines.append(line)
     if not lines:
         return ""
-    more = len(shown) - len(lines)
-    return "\n".join((_INTRODUCTION, *lines)) + (_MORE.format(more) if more else "")
+    missing = len(callable_skills) - len(lines)
+    return "\n".join((_INTRODUCTION, *lines)) + (_MORE.format(missing) if missing else "")
 
 
-def help_text(skills: Iterable[Skill], width: int = 100) -> str:
-    """A line for each skill that people may call, by name; "" if there is none. width: characters of its first sentence."""
-    shown = sorted((skill for skill in skills if skill.by_user), key=lambda skill: skill.name)
-    return "\n".join(f"/{_called(skill)} — {shortened(_sentence(skill.description), width)}" for skill in shown)
+def format_help(skills: Iterable[Skill], width: int = 100) -> str:
+    """Return a line for each skill that people may call, by name; "" if there is none.
+
+    width: characters of the first sentence of the description, which is all that is shown.
+    """
+    callable_skills = sorted((skill for skill in skills if skill.by_user), key=lambda skill: skill.name)
+    return "\n".join(
+        f"/{_format_call(skill)} — {truncate(_first_sentence(skill.description), width)}" for skill in callable_skills
+    )
 
 
-def _sentence(text: str) -> str:
+def _first_sentence(text: str) -> str:
     first, dot, rest = text.partition(". ")
     return f"{first}." if dot and rest else text
 
 
-def shortened(text: str, most: int) -> str:
-    """The text, or its beginning with a sign that there is more."""
-    return text if len(text) <= most else f"{text[: max(0, most - 1)].rstrip()}…"
-
-
-def _called(skill: Skill) -> str:
+def _format_call(skill: Skill) -> str:
     return f"{skill.name} {skill.argument_hint}" if skill.argument_hint else skill.name
 
 
-def _tokens(text: str) -> float:
-    plain = sum(character.isascii() for character in text)
-    return plain / CHARACTERS_PER_TOKEN + len(text) - plain
+def _count_tokens(text: str) -> float:
+    ascii_characters = sum(character.isascii() for character in text)
+    return ascii_characters / CHARACTERS_PER_TOKEN + len(text) - ascii_characters

@@ -1,4 +1,9 @@
-"""A skill: instructions that can be called by name, as a folder with a SKILL.md (interfaces section 7)."""
+"""A skill: instructions that can be called by name, kept in a folder with a SKILL.md.
+
+SKILL.md is Markdown with YAML front matter, in the format of agentskills.io, which other agents use too. Files that were written for
+them must work here. So unknown keys are a warning and not an error, and the tool names of Claude Code are translated. Where a
+foreign skill asks for something that does not exist here, it is given less than it asks for, never more.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +20,24 @@ from pegasus.wire import kind
 
 FILE: Final = "SKILL.md"
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-"""Of the folder and of the skill, which are the same (trap T35)."""
-LARGEST: Final = 64 << 10
-"""Bytes a SKILL.md may have: about 16,000 tokens, three times what agentskills.io recommends at most."""
-LONGEST_DESCRIPTION: Final = 1024
-"""Characters (https://agentskills.io/specification)."""
-FIRST_PARAGRAPH: Final = 200
-"""Characters of the body that stand in for a missing description (reference.md, Skills)."""
+"""The form of a name. The folder and the skill have the same name, so that people find the file."""
+MAX_BYTES: Final = 64 << 10
+"""Bytes of a SKILL.md: about 16,000 tokens, three times the recommended maximum of agentskills.io."""
+MAX_DESCRIPTION: Final = 1024
+"""Characters of a description (https://agentskills.io/specification)."""
+MAX_FIRST_PARAGRAPH: Final = 200
+"""Characters of the body that replace a missing description."""
 
 _KEYS: Final = (
     *("name", "description", "disable-model-invocation", "user-invocable", "allowed-tools"),
     *("context", "agent", "model", "argument-hint", "arguments"),
 )
-_PASSED_OVER: Final = frozenset(["license", "compatibility", "metadata", "version"])
-"""Keys of the common format that say nothing to us."""
+_IGNORED_KEYS: Final = frozenset(["license", "compatibility", "metadata", "version"])
+"""Keys of the common format that have no meaning here."""
 _CONTEXTS: Final = ("inline", "fork")
 _MODEL: Final = re.compile(r"[^\s/]+/\S+|default|subagent|compact|reflection")
 _TOOL: Final = re.compile(r"[^\s,()]+(?:\([^)]*\))?")
-_FOREIGN: Final[Mapping[str, str]] = {
+_FOREIGN_TOOLS: Final[Mapping[str, str]] = {
     "Read": "read_file",
     "Write": "write_file",
     "Edit": "edit_file",
@@ -47,97 +52,103 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "Agent": "spawn_subagent",
     "Skill": "use_skill",
 }
-"""Names of tools in skills that were written for Claude Code (https://code.claude.com/docs/en/skills), and what they are here."""
+"""Tools of Claude Code (https://code.claude.com/docs/en/skills) and their equivalents."""
 
 
 @attrs.frozen
 class Skill:
-    """folder: where its SKILL.md and its supporting files are. tools: names or patterns it may use, None = no limit.
+    """A skill that can be called.
 
-    model: "<provider>/<model>" or a role, "" = whoever thinks already. fork: it runs as a task of type `agent`, else in
-    the conversation. by_model, by_user: who may call it. first: the number of its first positional argument, 1 or 0.
+    skill, warnings = parse_skill(path.read_text(), path.parent)
+    expand(skill, "the arguments of the call")
     """
 
     name: str
     description: str
+    """One line: its purpose, and when to use it."""
     body: str
+    """The instructions, with placeholders for arguments."""
     folder: Path
+    """The folder of its SKILL.md and of the files that belong to it."""
     tools: tuple[str, ...] | None = None
+    """Names or patterns of the tools it may use; None = no limit."""
     model: str = ""
+    """"<provider>/<model>" or a role; "" = the model that is thinking already."""
     fork: bool = False
+    """True: it runs as a background task. False: it runs in the conversation."""
     agent: str = "general"
+    """The type of that task."""
     by_model: bool = True
+    """Whether the model may call it."""
     by_user: bool = True
+    """Whether people may call it."""
     argument_hint: str = ""
+    """Text behind the name in lists."""
     first: int = 1
+    """The number of the first positional argument: `$1`, or `$0`."""
 
 
-def parse(text: str, folder: Path) -> tuple[Skill, list[str]]:
-    """The skill of a SKILL.md that lies in this folder, whose name is the skill's; and warnings.
+def parse_skill(text: str, folder: Path) -> tuple[Skill, list[str]]:
+    """Return the skill of a SKILL.md, and warnings. folder: its folder, whose name is the name of the skill.
 
-    Raises ValueError: what is wrong and what is allowed.
+    Raises ValueError with what is wrong and what is allowed.
     """
     front, body = frontmatter.split(text)
-    warnings = [
-        f"unknown key {key!r} (known: {', '.join(_KEYS)})"
-        for key in front
-        if key not in _KEYS and key not in _PASSED_OVER
-    ]
-    name = _name(front, folder.name)
+    known = ", ".join(_KEYS)
+    unknown = [key for key in front if key not in _KEYS and key not in _IGNORED_KEYS]
+    warnings = [f"unknown key {key!r} (known: {known})" for key in unknown]
+    name = _parse_name(front, folder.name)
     if not body:
         raise ValueError("there is nothing after the front matter; the body is what the skill says")
-    context = _choice(front, "context", _CONTEXTS)
     skill = Skill(
         name,
-        _description(front, body, warnings),
+        _parse_description(front, body, warnings),
         body,
         folder,
-        tools=_tools(front.get("allowed-tools"), warnings),
-        model=_model(front),
-        fork=context == "fork",
-        agent=_line(front, "agent") or "general",
-        by_model=not _flag(front, "disable-model-invocation", default=False),
-        by_user=_flag(front, "user-invocable", default=True),
-        argument_hint=_line(front, "argument-hint")[:FIRST_PARAGRAPH],
-        first=0 if _choice(front, "arguments", ("one-based", "zero-based")) == "zero-based" else 1,
+        tools=_parse_tools(front.get("allowed-tools"), warnings),
+        model=_parse_model(front),
+        fork=_parse_choice(front, "context", _CONTEXTS) == "fork",
+        agent=_parse_line(front, "agent") or "general",
+        by_model=not _parse_flag(front, "disable-model-invocation", default=False),
+        by_user=_parse_flag(front, "user-invocable", default=True),
+        argument_hint=_parse_line(front, "argument-hint")[:MAX_FIRST_PARAGRAPH],
+        first=0 if _parse_choice(front, "arguments", ("one-based", "zero-based")) == "zero-based" else 1,
     )
-    return skill, warnings + _doubts(skill, front)
-
-
-def _doubts(skill: Skill, front: Mapping[str, Json]) -> list[str]:
-    found = []
     if not skill.by_model and not skill.by_user:
-        found.append("neither the model nor people may call it, so nobody can")
+        warnings.append("neither the model nor people may call it, so nobody can")
     if "agent" in front and not skill.fork:
-        found.append("agent says nothing without `context: fork`")
-    return found
+        warnings.append("agent says nothing without `context: fork`")
+    return skill, warnings
 
 
-def _name(front: Mapping[str, Json], folder: str) -> str:
+def _parse_name(front: Mapping[str, Json], folder: str) -> str:
+    """Return the name, which is that of the folder. Raises ValueError if the front matter says another one."""
     if not NAME.fullmatch(folder):
         raise ValueError(f"the folder {folder!r}: allowed are 1 to 64 of a-z, 0-9 and -, not beginning with -")
-    name = _line(front, "name") or folder
+    name = _parse_line(front, "name") or folder
     if name != folder:
         raise ValueError(f"name {name!r}: must be the name of its folder, {folder!r}")
     return name
 
 
-def _description(front: Mapping[str, Json], body: str, warnings: list[str]) -> str:
-    description = _line(front, "description")
-    if len(description) > LONGEST_DESCRIPTION:
-        warnings.append(
-            f"the description is cut: it has {len(description):,} characters, allowed: {LONGEST_DESCRIPTION:,}"
-        )
-        return description[: LONGEST_DESCRIPTION - 1] + "…"
+def _parse_description(front: Mapping[str, Json], body: str, warnings: list[str]) -> str:
+    """Return the description, cut if it is too long, or the first paragraph that is not a heading."""
+    description = _parse_line(front, "description")
+    if len(description) > MAX_DESCRIPTION:
+        warnings.append(f"the description is cut: it has {len(description):,} characters, allowed: {MAX_DESCRIPTION:,}")
+        return description[: MAX_DESCRIPTION - 1] + "…"
     if description:
         return description
     warnings.append("no description: its first paragraph stands in for it")
-    paragraphs = (_one_line(part) for part in re.split(r"\n\s*\n", body) if not part.lstrip().startswith("#"))
-    return next((part for part in paragraphs if part), _one_line(body))[:FIRST_PARAGRAPH]
+    paragraphs = (_visible_line(part) for part in re.split(r"\n\s*\n", body) if not part.lstrip().startswith("#"))
+    return next((part for part in paragraphs if part), _visible_line(body))[:MAX_FIRST_PARAGRAPH]
 
 
-def _tools(value: Json, warnings: list[str]) -> tuple[str, ...] | None:
-    """Commas or blanks stand between names. One with brackets is left out, for that allows less, never more."""
+def _parse_tools(value: Json, warnings: list[str]) -> tuple[str, ...] | None:
+    """Return the names of tools, which are separated by commas or blanks; None for no limit.
+
+    `Bash(git add *)` allows a tool in part. That is not possible here, so it is left out: the skill gets less, never more.
+    """
     if value is None:
         return None
     if isinstance(value, str):
@@ -151,12 +162,13 @@ def _tools(value: Json, warnings: list[str]) -> tuple[str, ...] | None:
         if "(" in name:
             warnings.append(f"allowed-tools {name}: a tool is allowed whole or not at all; this one is left out")
         elif name:
-            names[_FOREIGN.get(name, name.removeprefix("mcp__"))] = None
+            names[_FOREIGN_TOOLS.get(name, name.removeprefix("mcp__"))] = None
     return None if "*" in names else tuple(names)
 
 
-def _model(front: Mapping[str, Json]) -> str:
-    model = _line(front, "model")
+def _parse_model(front: Mapping[str, Json]) -> str:
+    """Return the model. Whether the provider exists is checked when the skill is called."""
+    model = _parse_line(front, "model")
     if model in ("", "inherit"):
         return ""
     if not _MODEL.fullmatch(model):
@@ -165,14 +177,16 @@ def _model(front: Mapping[str, Json]) -> str:
     return model
 
 
-def _choice(front: Mapping[str, Json], key: str, allowed: tuple[str, ...]) -> str:
-    value = _line(front, key)
+def _parse_choice(front: Mapping[str, Json], key: str, allowed: tuple[str, ...]) -> str:
+    """Return one of the allowed words, the first if the key is missing."""
+    value = _parse_line(front, key)
     if value and value not in allowed:
         raise ValueError(f"{key} {value!r}: allowed: {', '.join(allowed)}")
     return value or allowed[0]
 
 
-def _flag(front: Mapping[str, Json], key: str, *, default: bool) -> bool:
+def _parse_flag(front: Mapping[str, Json], key: str, *, default: bool) -> bool:
+    """Return a boolean. A quoted "true" is accepted too, since people write it."""
     value = front.get(key)
     if value is None:
         return default
@@ -183,7 +197,8 @@ def _flag(front: Mapping[str, Json], key: str, *, default: bool) -> bool:
     return value
 
 
-def _line(front: Mapping[str, Json], key: str) -> str:
+def _parse_line(front: Mapping[str, Json], key: str) -> str:
+    """Return a text on one line, "" if the key is missing."""
     value = front.get(key)
     if value is None:
         return ""
@@ -191,9 +206,9 @@ def _line(front: Mapping[str, Json], key: str) -> str:
         value = " ".join(f"[{part}]" for part in value)
     if not isinstance(value, str):
         raise ValueError(f"{key} must be a text, found {kind(value)}")
-    return _one_line(value)
+    return _visible_line(value)
 
 
-def _one_line(text: str) -> str:
-    """Without anything that does not show: it stands in the prompt, where nothing may hide or look like a heading."""
+def _visible_line(text: str) -> str:
+    """Return the text on one line without invisible characters. It stands in the prompt, where nothing may hide."""
     return " ".join("".join(c if c.isprintable() else " " if c.isspace() else "" for c in text).split())

@@ -12,7 +12,7 @@ from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.skill_invocation import NOTE, Force, SkillInvoker, in_force
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.skills import Skills
+from pegasus.skills import SkillCatalog
 from pegasus.storage.messages import Item
 from pegasus.tasks import ListTasks
 from pegasus.testing.scripted import Hang, ScriptedModel, call
@@ -29,7 +29,7 @@ class Nobody:
 
 @pytest.fixture
 def skilled(tmp_path):
-    return SkillInvoker(Skills(tmp_path, in_thread=False), Nobody())
+    return SkillInvoker(SkillCatalog(tmp_path, in_thread=False), Nobody())
 
 
 async def use(skilled, key="main/1/c", origin=None, **arguments):
@@ -116,7 +116,7 @@ async def test_a_model_that_there_is_not_is_told_to_whoever_calls(write, tmp_pat
         raise ValueError(f"there is no provider in {spec}")
 
     write("fix", model="nobody/x")
-    skilled = SkillInvoker(Skills(tmp_path, in_thread=False), Nobody(), check)
+    skilled = SkillInvoker(SkillCatalog(tmp_path, in_thread=False), Nobody(), check)
     assert "there is no provider in nobody/x" in (await skilled.resolve("/fix")).problem
     outcome = await use(skilled, skill="fix")
     assert (outcome.failed, "there is no provider in nobody/x" in outcome.content) == (True, True)
@@ -165,7 +165,7 @@ async def test_a_forked_skill_is_a_task_of_its_type_with_its_limits(write, tmp_p
     write("fix", "Mend $1.", context="fork", allowed_tools="echo, look", model="default", agent="plan")
     model = ScriptedModel(["mended"])
     async with open_desk(model) as desk:
-        skilled = SkillInvoker(Skills(tmp_path, in_thread=False), desk.agent)
+        skilled = SkillInvoker(SkillCatalog(tmp_path, in_thread=False), desk.agent)
         outcome = await use(skilled, key="main/7/c1", origin=CLI, skill="fix", args="doors now")
         result = json.loads(outcome.content)
         again = json.loads((await use(skilled, key="main/7/c1", origin=CLI, skill="fix", args="doors now")).content)
@@ -181,14 +181,16 @@ async def test_a_forked_skill_is_a_task_of_its_type_with_its_limits(write, tmp_p
 async def test_a_forked_skill_of_an_unknown_type_is_an_error_that_names_the_types(write, tmp_path, autojump_clock):
     write("fix", context="fork", agent="nobody")
     async with open_desk(ScriptedModel([])) as desk:
-        outcome = await use(SkillInvoker(Skills(tmp_path, in_thread=False), desk.agent), skill="fix")
+        outcome = await use(SkillInvoker(SkillCatalog(tmp_path, in_thread=False), desk.agent), skill="fix")
     assert (outcome.failed, "general, explore, plan" in outcome.content) == (True, True)
 
 
 async def test_a_fork_whose_result_was_lost_in_a_crash_gets_its_true_result(write, tmp_path, autojump_clock):
     write("fix", context="fork")
     async with open_desk(ScriptedModel([Hang()])) as desk:
-        outcome = await use(SkillInvoker(Skills(tmp_path, in_thread=False), desk.agent), key="main/7/c1", skill="fix")
+        outcome = await use(
+            SkillInvoker(SkillCatalog(tmp_path, in_thread=False), desk.agent), key="main/7/c1", skill="fix"
+        )
         works = TaskDelegation(desk.agent)
         made = OpenCall(call("use_skill", "c1", skill="fix"), 7)
         assert await works.result_of(made, "main/7/c1") == outcome.content
@@ -202,7 +204,7 @@ async def test_a_person_calls_a_forked_skill_and_is_told_once_also_when_it_is_do
     item = Item(7, InboundMessage("/fix doors", CLI, "m-7"), 1)
     async with open_world(ScriptedModel([]), task_model=ScriptedModel([Hang()])) as world:
         agent = world.root.ref("tasks/agent")
-        skilled = SkillInvoker(Skills(tmp_path, in_thread=False), agent)
+        skilled = SkillInvoker(SkillCatalog(tmp_path, in_thread=False), agent)
         found = await skilled.resolve(item.message.text)
         assert (found.text, found.metadata) == ("/fix doors", {})
         for _ in range(2):  # the second time, as after a crash behind the answer
@@ -222,7 +224,7 @@ async def test_a_forked_skill_that_cannot_start_is_told_too(write, tmp_path, aut
     write("fix", context="fork", agent="nobody")
     item = Item(7, InboundMessage("/fix doors", CLI, "m-7"), 1)
     async with open_world(ScriptedModel([])) as world:
-        skilled = SkillInvoker(Skills(tmp_path, in_thread=False), world.root.ref("tasks/agent"))
+        skilled = SkillInvoker(SkillCatalog(tmp_path, in_thread=False), world.root.ref("tasks/agent"))
         session = Session("main/other.jsonl", [Entry(0, "user", "/fix doors", metadata={"item": 7})], world.journal)
         await skilled.start(await skilled.resolve(item.message.text), item, session, 5)
         assert "/fix could not be started: there is no type 'nobody'" in (await world.next_reply()).text

@@ -9,7 +9,7 @@ import trio
 from actors import ActorError, GaveUp
 from pegasus.messages import ChannelInfo
 from pegasus.settings import AgentSettings, Settings
-from pegasus.skills.catalog import LOOK_EVERY
+from pegasus.skills.catalog import REFRESH_INTERVAL
 from pegasus.storage.messages import StorageError
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
@@ -48,7 +48,7 @@ async def test_skills_are_in_the_prompt_which_stays_the_same_when_one_comes_late
     async with open_world(model, skills=[tmp_path]) as world:
         await world.say("hello")
         await world.next_reply()
-        await trio.sleep(LOOK_EVERY)
+        await trio.sleep(REFRESH_INTERVAL)
         write("late")
         await world.say("hi")
         await world.next_reply()

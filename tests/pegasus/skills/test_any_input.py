@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pegasus.main_agent.calling import parse_skill_call
-from pegasus.skills import NAME, Skill, expand, listing, parse, split_arguments
+from pegasus.skills import NAME, Skill, expand, format_listing, parse_skill, split_arguments
 
 PIECES = st.sampled_from(
     [
@@ -49,7 +49,7 @@ FRONT = st.lists(LINES | st.text(max_size=20), max_size=6).map("\n".join)
 @given(FRONT, TEXT)
 def test_any_file_is_a_skill_or_says_what_is_wrong(front, body):
     with suppress(ValueError):
-        skill, _ = parse(f"---\n{front}\n---\n{body}", Path("x"))
+        skill, _ = parse_skill(f"---\n{front}\n---\n{body}", Path("x"))
         assert skill.name == "x"
         assert skill.body
         assert skill.description.isprintable()
@@ -58,7 +58,7 @@ def test_any_file_is_a_skill_or_says_what_is_wrong(front, body):
 @given(st.text())
 def test_any_folder_name_is_one_that_can_be_called_or_refused(name):
     with suppress(ValueError):
-        skill, _ = parse("Body", Path("skills") / name)
+        skill, _ = parse_skill("Body", Path("skills") / name)
         assert NAME.fullmatch(skill.name)
         assert parse_skill_call(f"/{skill.name} x") == (skill.name, "x")
 
@@ -90,5 +90,5 @@ def test_any_message_calls_a_name_or_nothing(text):
 @given(st.lists(st.text(max_size=1024), max_size=40), st.integers(0, 2_000_000))
 def test_a_listing_is_within_its_share(descriptions, window):
     skills = [Skill(f"s{n}", text, "Body", Path("x")) for n, text in enumerate(descriptions)]
-    text = listing(skills, window)
+    text = format_listing(skills, window)
     assert not text or sum(0.25 if c.isascii() else 1 for c in f"## Available Skills\n\n{text}") <= window * 0.02

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pegasus.skills import Skill, expand, split_arguments
-from pegasus.skills.arguments import MOST
+from pegasus.skills.arguments import MAX_EXPANDED
 
 
 def expanded(body, arguments, **fields):
@@ -81,7 +81,7 @@ def test_many_quotes_take_no_longer_than_other_text(unit):
 
 
 def test_long_arguments_stand_once_however_often_they_are_wanted():
-    arguments = "y" * (MOST // 4)
+    arguments = "y" * (MAX_EXPANDED // 4)
     result = expanded("$ARGUMENTS " * 1000, arguments)
     assert result.count(arguments) == 1
     assert result.endswith(f"ARGUMENTS: {arguments}")

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.skills import BUILT_IN, Skills, parse
-from pegasus.skills.skill import LONGEST_DESCRIPTION
+from pegasus.skills import BUILT_IN, SkillCatalog, parse_skill
+from pegasus.skills.skill import MAX_DESCRIPTION
 
 
 def skill_of(text, folder="thing"):
-    return parse(text, Path("skills") / folder)[0]
+    return parse_skill(text, Path("skills") / folder)[0]
 
 
 def warnings_of(text, folder="thing"):
-    return parse(text, Path("skills") / folder)[1]
+    return parse_skill(text, Path("skills") / folder)[1]
 
 
 def test_everything_a_front_matter_may_say():
@@ -64,7 +64,7 @@ def test_a_description_is_one_line_in_which_nothing_hides():
 
 def test_a_description_that_is_too_long_is_cut_and_that_is_said():
     text = f"---\ndescription: {'x' * 2000}\n---\nBody"
-    assert len(skill_of(text).description) == LONGEST_DESCRIPTION
+    assert len(skill_of(text).description) == MAX_DESCRIPTION
     assert "is cut" in warnings_of(text)[0]
 
 
@@ -125,11 +125,11 @@ def test_a_skill_that_nobody_may_call_is_doubtful():
 )
 def test_a_wrong_file_says_what_is_wrong(text, folder, problem):
     with pytest.raises(ValueError, match=problem.replace("[", r"\[")):
-        parse(text, Path("skills") / folder)
+        parse_skill(text, Path("skills") / folder)
 
 
 def test_the_built_in_skills_are_without_fault():
-    skills = Skills(BUILT_IN)
+    skills = SkillCatalog(BUILT_IN)
     assert {skill.name for skill in skills.all()} >= {"commit", "review", "explain", "decide", "plan-day", "remember"}
     assert skills.problems == ()
     assert all(skill.by_user and skill.tools for skill in skills.all())

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pegasus.skills import Skill
-from pegasus.skills.supporting import LARGEST, MOST, read_supporting, supporting_files
+from pegasus.skills.catalog import MAX_FILE_BYTES, MAX_FILES, read_supporting_file, supporting_files
 
 
 @pytest.fixture
@@ -28,15 +28,15 @@ def test_only_so_many_are_named_and_not_from_any_depth(skill):
     deep = skill.folder.joinpath("a/b/c/d")
     deep.mkdir(parents=True)
     (deep / "deep.md").write_text("x")
-    for n in range(MOST):
+    for n in range(MAX_FILES):
         (skill.folder / f"n{n:03}").write_text("x")
     found = supporting_files(skill)
-    assert len(found) == MOST
+    assert len(found) == MAX_FILES
     assert "a/b/c/d/deep.md" not in found
 
 
 def test_one_is_read_as_text(skill):
-    assert read_supporting(skill, "references/a.md") == "About a: ü"
+    assert read_supporting_file(skill, "references/a.md") == "About a: ü"
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_what_cannot_be_read_says_why(skill, tmp_path, path, problem):
     (tmp_path / "secret").write_text("no")
     (skill.folder / "out").symlink_to(tmp_path / "secret")
     (skill.folder / "binary").write_bytes(b"\xff")
-    (skill.folder / "large").write_text("x" * (LARGEST + 1))
+    (skill.folder / "large").write_text("x" * (MAX_FILE_BYTES + 1))
     (skill.folder / ".env").write_text("KEY=secret")
     (skill.folder / ".git").mkdir()
     (skill.folder / ".git" / "config").write_text("url = https://me:secret@host")
     (skill.folder / "to-hidden").symlink_to(".env")
     os.mkfifo(skill.folder / "pipe")
     with pytest.raises(ValueError, match=problem):
-        read_supporting(skill, path)
+        read_supporting_file(skill, path)
