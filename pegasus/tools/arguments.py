@@ -10,13 +10,12 @@ that produced the arguments, and it saves a cache that would have to notice when
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from pegasus.messages import Metadata
-from pegasus.wire import kind
+from pegasus.wire import encode_json, kind
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
@@ -142,8 +141,8 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _format_value(value: object) -> str:
-    return _shorten(json.dumps(value, default=str), 40)
+def _format_value(value: Any) -> str:
+    return _shorten(encode_json(value), 40)
 
 
 def _shorten(text: str, limit: int) -> str:

@@ -7,13 +7,13 @@ the conversions are done at once and not in a thread.
 from __future__ import annotations
 
 import base64
-import json
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.text import decode_base64
+from pegasus.wire import decode_json, encode_json
 
 _TEXT: Final = {"type": "string"}
 
@@ -48,20 +48,13 @@ def data_tools() -> tuple[Tool, ...]:
 async def _json_parse(arguments: Metadata, context: ToolContext) -> Json:
     text: Any = arguments["text"]
     try:
-        return {"data": json.loads(text, parse_constant=_refuse_constant)}
-    except RecursionError:
-        raise ToolError("that is nested too deep") from None
+        return {"data": decode_json(text)}
     except ValueError as error:
         raise ToolError(f"that is not JSON: {error}") from None
 
 
-def _refuse_constant(word: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python's parser accepts and JSON does not have."""
-    raise ValueError(f"{word} is no JSON value")
-
-
 async def _json_stringify(arguments: Metadata, context: ToolContext) -> Json:
-    return {"text": json.dumps(arguments["data"], ensure_ascii=False, indent=2 if arguments.get("pretty") else None)}
+    return {"text": encode_json(arguments["data"], indent=2 if arguments.get("pretty") else None)}
 
 
 async def _base64_encode(arguments: Metadata, context: ToolContext) -> Json:

@@ -16,18 +16,17 @@ The Main Agent calls `run_tool` directly; tasks use a `ToolExecutor`, which adds
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 import trio
 
 from pegasus.formatting import describe_error, first_cause
-from pegasus.messages import Json, Metadata
+from pegasus.messages import Metadata
 from pegasus.tools.arguments import check_arguments, without_nulls
 from pegasus.tools.base import NO_CONTEXT, Tool, ToolContext, ToolError, ToolOutcome
 from pegasus.tools.registry import ToolRegistry
+from pegasus.wire import encode_json
 
 DEFAULT_TIMEOUT: Final = 60.0
 """Seconds for one call, unless the settings say otherwise."""
@@ -48,7 +47,7 @@ async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: Too
         return _failure(problem)
     try:
         with trio.move_on_after(timeout):
-            return ToolOutcome(_format_result(await tool.run(arguments, context)), failed=False)
+            return ToolOutcome(encode_json(await tool.run(arguments, context)), failed=False)
         return _failure(f"{tool.name} was ended: it took longer than {timeout:g} s")
     except Exception as error:  # a defect in a tool fails the call, not the agent
         return _failure(_explain(tool.name, error))
@@ -132,7 +131,7 @@ def _forms_of(secrets: Iterable[str]) -> tuple[str, ...]:
     The longest come first, so that a secret that contains another one leaves no rest.
     """
     texts = {secret for secret in secrets if len(secret) >= MIN_SECRET}
-    escaped = {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in texts for ascii_only in (True, False)}
+    escaped = {encode_json(text)[1:-1] for text in texts}
     return tuple(sorted(texts | escaped, key=len, reverse=True))
 
 
@@ -148,16 +147,3 @@ def _explain(name: str, error: BaseException) -> str:
     if isinstance(error, trio.TooSlowError):
         return f"{name} failed: something in it took too long"
     return f"{name} failed: {describe_error(error)}"
-
-
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-
-
-def _format_result(result: Json) -> str:
-    """Return the result as JSON. Raises ValueError or TypeError if it is not JSON, NaN included.
-
-    Names of files that are not UTF-8 contain surrogates. They are written as escapes, so that the text can be encoded and the
-    model can pass the name back.
-    """
-    text = json.dumps(result, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return json.dumps(result, separators=(",", ":")) if _SURROGATE.search(text) else text

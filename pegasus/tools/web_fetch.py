@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import codecs
-import json
 import re
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.http_client import HttpAnswer, HttpClient
 from pegasus.tools.text import find_codec
+from pegasus.wire import decode_json, encode_json
 
 # ------------------------------------------------------------------ the tools
 
@@ -98,7 +98,7 @@ def _encode_body(body: Json, headers: dict[str, str]) -> bytes | None:
         return None
     if not isinstance(body, str):
         headers.setdefault("content-type", "application/json")
-        body = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        body = encode_json(body)
     elif "content-type" not in headers:
         headers["content-type"] = "application/json" if _is_json(body) else "text/plain; charset=utf-8"
     try:
@@ -112,8 +112,8 @@ def _is_json(text: str) -> bool:
     if text.lstrip()[:1] not in ("{", "["):
         return False
     try:
-        json.loads(text)
-    except (ValueError, RecursionError):
+        decode_json(text)
+    except ValueError:
         return False
     return True
 

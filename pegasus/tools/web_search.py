@@ -10,7 +10,6 @@ browsers without JavaScript), docs.searxng.org (search API, format=json).
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from html.parser import HTMLParser
@@ -25,6 +24,7 @@ from pegasus.settings import WebSearchSettings
 from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.http_client import HttpAnswer, HttpClient
+from pegasus.wire import decode_json, encode_json
 
 _MAX_TEXT: Final = 500
 """Characters of a title and of a snippet."""
@@ -143,16 +143,16 @@ def _plain_text(text: str) -> str:
 def _read_json(answer: HttpAnswer, path: Sequence[str], snippet: str) -> list[Mapping[str, Any]]:
     """Return the list at `path`, with the field named `snippet` as the snippet. Raises ToolError for any other form."""
     try:
-        found: Any = json.loads(answer.body)
+        found: Any = decode_json(answer.body)
         for name in path:
             found = found.get(name) or {}
         return [{**result, "snippet": result.get(snippet)} for result in found]
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise ToolError("the search failed: the service answered with something that is no list of results") from error
 
 
 def _ask_tavily(query: str, limit: int, key: str) -> _SearchRequest:
-    body = json.dumps({"query": query, "max_results": min(limit, 20)}).encode()
+    body = encode_json({"query": query, "max_results": min(limit, 20)}).encode()
     headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
     return _SearchRequest("POST", "/search", headers, body)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import codecs
-import json
 import os
 import stat
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from pegasus.tools.base import ToolContext, ToolError
 from pegasus.tools.files.blocking import Steps
 from pegasus.tools.files.paths import LocatedPath, folder_of, kind_of, locate, open_file, refusing
 from pegasus.tools.text import BASE64, PROBE, detect_encoding, require_encoding
+from pegasus.wire import encode_json
 
 CHUNK: Final = 256 << 10
 """Bytes that are read and decoded in one step."""
@@ -41,7 +41,7 @@ def read(context: ToolContext, path: str, encoding: str | None, offset: int | No
     with refusing(path), folder_of(located) as folder:
         fd, status = open_file(folder, located.name, path)
         with open(fd, "rb", buffering=0) as file:
-            room = context.max_result - ENVELOPE - len(json.dumps(path))
+            room = context.max_result - ENVELOPE - len(encode_json(path))
             if wanted == BASE64:
                 return _read_base64(path, file.read(min(status.st_size, room)), status.st_size, room)
             wanted = wanted or detect_encoding(os.pread(fd, PROBE, 0))
@@ -149,7 +149,7 @@ class _LineWindow:
     def _keep(self, line: str) -> None:
         if self.is_full or self._seen < self.offset:
             return
-        cost = len(json.dumps(line, ensure_ascii=False)) - 2
+        cost = len(encode_json(line)) - 2
         if len(self.kept) == self._limit:
             self.is_full = True
         elif cost <= self._room:

@@ -8,7 +8,6 @@ after every entry and every match. And when three quarters of the time are used 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import stat
@@ -30,6 +29,7 @@ from pegasus.tools.files.paths import (
     refusing,
 )
 from pegasus.tools.text import PROBE
+from pegasus.wire import encode_json
 
 MAX_DEPTH: Final = 64
 """Levels of folders that are entered. Each level holds a descriptor open."""
@@ -130,7 +130,7 @@ def list_folder(context: ToolContext, path: str, recursive: bool, pattern: str |
     located = locate(context, path)
     shown: list[Json] = []
     count = 0
-    room = context.max_result - ENVELOPE - len(json.dumps(path))
+    room = context.max_result - ENVELOPE - len(encode_json(path))
 
     def visit(entry: _Entry) -> Steps[bool]:
         nonlocal count, room
@@ -138,7 +138,7 @@ def list_folder(context: ToolContext, path: str, recursive: bool, pattern: str |
         if wanted is None or wanted.search(os.fsencode(entry.name)):
             count += 1
             described = _describe_entry(entry)
-            room -= len(json.dumps(described)) + 1
+            room -= len(encode_json(described)) + 1
             if room >= 0:
                 shown.append(described)
         return True
@@ -276,7 +276,7 @@ class _LineSearch:
     def _keep(self, path: str, number: int, line: bytes, start: int, end: int) -> None:
         shown, matched = _excerpt(line, start, end), _decode(line[start:end])[:MAX_LINE]
         match: Json = {"file": path, "line": shown, "lineNumber": number, "match": matched}
-        self._room -= len(json.dumps(match)) + 1
+        self._room -= len(encode_json(match)) + 1
         if self._room > 0:
             self._matches.append(match)
 
