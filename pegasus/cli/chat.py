@@ -30,7 +30,7 @@ from pegasus.formatting import plural
 from pegasus.host import Home, print_error, read_daemon
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
-from pegasus.skills import BUILT_IN, Skills
+from pegasus.skills import BUILT_IN, SkillCatalog
 from pegasus.terminal import ChatConfig, DaemonGone, restore_terminal, run_chat
 
 COMES_BACK_SECONDS: Final = 10.0
@@ -198,7 +198,7 @@ class _FolderSkills:
 
     def descriptions(self) -> Mapping[str, str]:
         """Return name and description of each skill."""
-        return {skill.name: skill.description for skill in Skills(*self._folders).all() if skill.by_user}
+        return {skill.name: skill.description for skill in SkillCatalog(*self._folders).all() if skill.by_user}
 
 
 # ------------------------------------------------------------------ the daemon's process

@@ -114,12 +114,12 @@ class _LineWindow:
 
     @property
     def is_truncated(self) -> bool:
-        """Whether something after the kept lines is missing."""
+        """True if something after the kept lines is missing."""
         return self.total is None or self.offset + len(self.kept) < self.total or self.is_line_cut
 
     @property
     def is_slice(self) -> bool:
-        """Whether this is a part of the file, or was requested as one."""
+        """True if this is a part of the file, or was requested as one."""
         return self._is_requested or self.is_truncated
 
     def feed(self, text: str) -> None:
