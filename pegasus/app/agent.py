@@ -58,16 +58,16 @@ def make_answers(commons: Commons) -> Mapping[str, Answer]:
     owners = parts.settings.agent.owners
 
     async def usage(message: InboundMessage) -> str:
-        if parts.economy is None:
-            return "Nobody keeps count of what I use."
-        return await parts.economy.text(message.channel)
+        if parts.models is None:
+            return "Usage is not counted."
+        return await parts.models.usage_text(message.channel)
 
     async def model(message: InboundMessage) -> str:
         from pegasus.intake import is_owner
         from pegasus.models import model_command
 
         if parts.switch is None:
-            return f"I think with {parts.model.name}."
+            return f"I use {parts.model.name}."
         _, *argument = sanitize_for_prompt(message.text).split(None, 1)
         return await model_command("".join(argument), parts.switch, owner=is_owner(message.channel, owners))
 

@@ -7,7 +7,7 @@ This file has the methods about the daemon as a whole; those about tasks, memory
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import attrs
 import trio
@@ -15,11 +15,10 @@ import trio
 from actors import ActorError, ActorInfo, Ref, Supervisor
 from pegasus import __version__
 from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
-from pegasus.app.economy import Economy
 from pegasus.gateway import Caller, Method, Params
 from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop
 from pegasus.messages import Json
-from pegasus.models import BreakerStatus
+from pegasus.models import BreakerStatus, ModelService
 from pegasus.storage import JournalMessage, Waiting
 from pegasus.tasks import ListTasks
 
@@ -29,7 +28,7 @@ ANSWER_TIMEOUT = 5.0
 
 @attrs.frozen(eq=False)
 class ControlPlane:
-    """The methods `status`, `tree` and `stop`, and the table of all methods."""
+    """The methods `status`, `usage`, `tree` and `stop`, and the table of all methods."""
 
     root: Supervisor
     journal: Ref[JournalMessage]
@@ -40,10 +39,7 @@ class ControlPlane:
     """Wall clock of the start, in ms since the epoch."""
     clock: Callable[[], int]
     """Wall clock, in ms since the epoch."""
-    economy: Economy
-    breakers: Callable[[], Mapping[str, BreakerStatus]]
-    """Returns the models whose circuit breaker is not closed."""
-
+    models: ModelService
     tasks: TaskMethods
     memory: MemoryMethods
     persona: PersonaMethods
@@ -52,6 +48,7 @@ class ControlPlane:
         """Return all methods by the names that they have on the wire."""
         return {
             "status": self.status,
+            "usage": self.usage,
             "tree": self.tree,
             "stop": self.stop,
             "tasks.list": self.tasks.list,
@@ -73,6 +70,7 @@ class ControlPlane:
         """Return what the daemon is doing."""
         agent = await self.main_agent.ask(GetStatus, timeout=ANSWER_TIMEOUT)
         waiting = await self.journal.ask(Waiting, timeout=ANSWER_TIMEOUT)
+        usage = await self.models.usage_report()
         thinking: Json = None
         if agent.thinking_about is not None:
             thinking = {"about": agent.thinking_about, "seconds": round(agent.thinking_for, 1)}
@@ -87,8 +85,8 @@ class ControlPlane:
             "tasks": await self._count_tasks(),
             "handled": agent.turns,
             "sessionEntries": agent.entries,
-            "usage": await self.economy.today(),
-            "failingModels": [_breaker_json(model, status) for model, status in self.breakers().items()],
+            "usage": {key: usage[key] for key in ("today", "budgets") if key in usage},
+            "failingModels": [_breaker_json(model, status) for model, status in self.models.breakers().items()],
         }
 
     async def _count_tasks(self) -> Json:
@@ -105,6 +103,10 @@ class ControlPlane:
             "waiting": states["idle"],
             "suspended": states["suspended"],
         }
+
+    async def usage(self, caller: Caller, params: Params) -> Json:
+        """Return what model calls have used."""
+        return await self.models.usage_report()
 
     async def tree(self, caller: Caller, params: Params) -> Json:
         """Return the live supervision tree."""

@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from actors import ActorDied, Child, GaveUp, Strategy, Supervisor, open_supervis
 from pegasus.app.commons import AGENT, RETRY
 from pegasus.app.control import ControlPlane
 from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
-from pegasus.app.economy import Economy
 from pegasus.app.events import log_events
 from pegasus.app.parts import Parts, Workshop
 from pegasus.app.reload import Reloader
@@ -37,7 +37,7 @@ from pegasus.host import (
 )
 from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, persona_at_start
 from pegasus.intake import Access
-from pegasus.models import ModelConfigError
+from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker
 from pegasus.observe import get_logger, start_logging, stop_logging
 from pegasus.settings import Settings, secrets_of
 from pegasus.storage import FileDisk, StorageError
@@ -94,7 +94,12 @@ def _run(world: _World) -> int:
         raise first from first.__cause__  # the group itself says nothing
 
 
-def _workshop(world: _World, reloader: Reloader) -> Workshop:
+def _models(settings: Settings) -> ModelService:
+    usage = UsageTracker(now, Random(), settings.budget, PriceList(settings.prices, settings.providers))  # noqa: S311 ids only
+    return ModelService(settings.models, settings.providers, rng=Random(), usage=usage)  # noqa: S311 jitter only
+
+
+def _workshop(world: _World, models: ModelService) -> Workshop:
     home, settings = world.home, world.settings
 
     def memory(journal: Ref[JournalMessage]) -> Memory:
@@ -117,11 +122,11 @@ def _workshop(world: _World, reloader: Reloader) -> Workshop:
         subagents=(home.subagents,),
         memory=memory,
         tools=tools,
-        model_for=lambda role: reloader.models.get(role),  # noqa: PLW0108 a reload puts others in their place
-        talker_for=lambda role: reloader.models.get(role, "conversation"),
-        context_window=lambda role: reloader.models.context_window(role),  # noqa: PLW0108
+        model_for=models.client,
+        talker_for=partial(models.client, lane="conversation"),
+        context_window=models.context_window,
         random=Random(),  # noqa: S311 ids only
-        counter=lambda: reloader.models.counter(),  # noqa: PLW0108
+        counter=models.token_counter,
         skills=(home.skills, home.workspace / "skills"),
         archives=archives,
         in_thread=True,
@@ -136,11 +141,12 @@ def now() -> int:
 
 async def _daemon(world: _World) -> int:
     home, settings = world.home, world.settings
-    economy = Economy(settings, now, Random())  # noqa: S311 ids only
-    reloader = Reloader(home, settings, world.token, economy)
+    models = _models(settings)
+    reloader = Reloader(home, settings, world.token, models)
     disk = FileDisk(home.data)
-    workshop = _workshop(world, reloader)
-    parts = Parts(settings, disk, reloader.model, world.persona, now, workshop, economy, world.base, reloader)
+    workshop = _workshop(world, models)
+    model = models.client("default", "conversation")
+    parts = Parts(settings, disk, model, world.persona, now, workshop, models, world.base, reloader)
     listeners = await _listen(settings)
     url = _url(settings.gateway.host, listeners)
     notifier = Notifier.from_environment()
@@ -160,14 +166,13 @@ async def _daemon(world: _World) -> int:
                     agent_name=world.persona.name,
                     started_at=now(),
                     clock=now,
-                    economy=economy,
-                    breakers=reloader.failing,
+                    models=models,
                     tasks=TaskMethods(root.ref(AGENT)),
                     memory=MemoryMethods(grown.memory()),
                     persona=PersonaMethods(grown.evolution(), world.persona, settings.agent.owners),
                 )
                 reloader.journal = grown.journal
-                methods = {**control.methods(), "config.reload": reloader.call, "usage": economy.call}
+                methods = {**control.methods(), "config.reload": reloader.call}
                 door = Child("gateway", run_gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)
                 await open_channels(grown, door, {})
                 with announced(home, notifier, ws=url):
@@ -198,7 +203,7 @@ async def _after_ready(reloader: Reloader, notifier: Notifier, grown: Grown, wor
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reloader.run)
         nursery.start_soon(notifier.keep_alive)
-        _log.info("ready", model=reloader.model.name)
+        _log.info("ready", model=reloader.current)
         await start_logging()
         workshop.wanted.set()
         await trio.to_thread.run_sync(grown.make_faculties)

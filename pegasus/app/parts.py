@@ -17,10 +17,9 @@ from pegasus.storage import Disk
 
 if TYPE_CHECKING:
     from actors import Ref
-    from pegasus.app.economy import Economy
     from pegasus.main_agent import SessionArchives
     from pegasus.memory import Memory
-    from pegasus.models import ModelSwitch, TokenCounter
+    from pegasus.models import ModelService, ModelSwitch, TokenCounter
     from pegasus.storage import JournalMessage
     from pegasus.tools import Tool
 
@@ -56,7 +55,7 @@ class Workshop:
 class Parts:
     """What the tree is made of. clock: wall clock, ms since the epoch. workshop: what tasks are given.
 
-    economy: who keeps count of model calls; None: nobody does. base: the persona of the settings, where persona has come out of
+    models: counts model calls and reports usage; None: nothing does. base: the persona of the settings, where persona has come out of
     it by changes that its owner accepted. switch: what can change the model; None: nothing can.
     """
 
@@ -66,6 +65,6 @@ class Parts:
     persona: Persona
     clock: Callable[[], int]
     workshop: Workshop
-    economy: Economy | None = None
+    models: ModelService | None = None
     base: Persona | None = None
     switch: ModelSwitch | None = None

@@ -11,11 +11,11 @@ import attrs
 from actors import Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
 from pegasus.app.agent import make_answers, make_mind, make_works
 from pegasus.app.commons import BUS, PATIENCE, RETRY, commons_of
-from pegasus.app.economy import usage_child
 from pegasus.app.parts import Parts
 from pegasus.app.tasks import courier_child, task_child
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.main_agent import AgentToolset, MainAgentMessage, main_agent, message_publisher
+from pegasus.models import usage_keeper
 from pegasus.storage import JournalMessage, KnownAddresses
 from pegasus.storage.journal import journal
 
@@ -46,8 +46,9 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
     """Start journal, tasks and Main Agent, one after the other; the channels come last (see `open_channels`)."""
     clock = parts.clock
     storage = await root.start_child(Child("journal", partial(journal, clock=clock), parts.disk, mailbox=BURST))
-    if parts.economy is not None:
-        keeper = usage_child(parts.economy, storage)  # under a supervisor of its own: its crash is nobody else's
+    if parts.models is not None and parts.models.usage is not None:
+        # Under a supervisor of its own: its crash is nobody else's.
+        keeper = Child("keeper", usage_keeper, parts.models.usage, storage, backoff=RETRY)
         await root.start_child(Child("usage", supervisor([keeper], intensity=PATIENCE)))
     commons = commons_of(parts, storage, root.ref)
     await root.start_child(task_child(commons))

@@ -193,9 +193,9 @@ def _take_picture(name: str, mime: str, encoded: str, data: bytes, what: str, fo
 
 def refusal(mime: str, encoded: str) -> str | None:
     """Why no model would take this picture; None if it would."""
-    from pegasus.models import refused
+    from pegasus.models import picture_problem
 
-    return refused(mime, encoded)
+    return picture_problem(mime, encoded)
 
 
 def _text_of(mime: str, name: str, data: bytes) -> str | None:

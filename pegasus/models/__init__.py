@@ -1,6 +1,19 @@
-"""Language models: one call in, text and tool calls out, whoever the provider is.
+"""Language models: one call in, text and tool calls out, whichever provider it is.
 
-One file per provider, the table of roles, the registry that hands out models; no SDK is imported before it is needed.
+`ModelService` is made from the settings and hands out a `ModelClient` for each role; everything else follows from there:
+
+    base.py             the vocabulary: turns, request, response, errors, the `LanguageModel` protocol
+    service.py          `ModelService`: clients by role, reloads, `/model`; what is made from the settings
+    client.py           one call: `ModelClient`, its middleware, `TextRelay` for streamed text, `CallLimit`
+    routing.py, fallback.py, usage_tracker.py   the middleware
+    http_model.py       a call over HTTP: attempts, pauses, deadline; sse.py and sdk.py below it
+    wire_format.py      interface of a provider's format; anthropic.py and openai.py implement it
+    tokens.py           sizes of prompts: estimate, exact counts
+    stand_in.py         fixed rules that answer where there is no model
+
+To add a provider, see the top of `service.py` and `docs/models.md`.
+
+No SDK is imported before its provider is used. `pegasus.models` imports no room above storage and settings.
 """
 
 from pegasus.models.base import (
@@ -18,56 +31,52 @@ from pegasus.models.base import (
     Usage,
     UserTurn,
 )
-from pegasus.models.bookkeeper import keep_books
-from pegasus.models.books import Books
-from pegasus.models.breaker import BreakerStatus
-from pegasus.models.choosing import ModelSwitch, model_command
-from pegasus.models.metering import Meter
-from pegasus.models.pictures import EXTENSIONS, MOST_PICTURES, refused
-from pegasus.models.prices import Prices
-from pegasus.models.registry import Models
+from pegasus.models.catalog import PriceList
+from pegasus.models.client import Lane, ModelClient
+from pegasus.models.fallback import BreakerStatus
+from pegasus.models.model_command import ModelSwitch, model_command
+from pegasus.models.pictures import EXTENSIONS, MOST_PICTURES, picture_problem
 from pegasus.models.roles import OFFLINE, ModelConfigError, find_providers, problems, role_spec, split_spec
-from pegasus.models.stops import unfinished
-from pegasus.models.tokens import Counter, Gauge, TokenCounter
-from pegasus.models.usage_report import amount_text, budget_text, report, usage_text
+from pegasus.models.service import ModelService
+from pegasus.models.stop_reasons import unfinished
+from pegasus.models.tokens import TokenCounter
+from pegasus.models.usage_report import amount_text, budget_text
+from pegasus.models.usage_tracker import UsageTracker, usage_keeper
 
 __all__ = [
     "EXTENSIONS",
     "MOST_PICTURES",
     "OFFLINE",
     "AssistantTurn",
-    "Books",
     "BreakerStatus",
-    "Counter",
-    "Gauge",
     "Image",
     "Label",
+    "Lane",
     "LanguageModel",
-    "Meter",
+    "ModelClient",
     "ModelConfigError",
     "ModelError",
     "ModelRequest",
     "ModelResponse",
+    "ModelService",
     "ModelSwitch",
-    "Models",
-    "Prices",
+    "PriceList",
     "TokenCounter",
     "ToolCall",
     "ToolResult",
     "ToolSpec",
     "Turn",
     "Usage",
+    "UsageTracker",
     "UserTurn",
     "amount_text",
     "budget_text",
     "find_providers",
-    "keep_books",
     "model_command",
+    "picture_problem",
     "problems",
-    "refused",
-    "report",
     "role_spec",
     "split_spec",
     "unfinished",
-    "usage_text",
+    "usage_keeper",
 ]

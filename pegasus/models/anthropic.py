@@ -1,13 +1,18 @@
-"""Anthropic's Messages API (https://platform.claude.com/docs/en/api/messages), for Claude and for servers that speak like it.
+"""Anthropic's Messages API (https://platform.claude.com/docs/en/api/messages), for Claude and for servers with the same API.
 
-What is cached by the provider: the tools, the system prompt, and the conversation up to the last block, whose
-cache_control moves on with every call. Everything before that marker is, byte for byte, what was sent the time before.
+Prompt cache: Anthropic caches everything up to a block with `cache_control`. There are three such markers: on the last tool, on the
+system prompt, and on the last block of the conversation, where it moves on with every call. Everything before a marker is, byte for
+byte, what was sent the time before.
+
+Thinking: Claude signs its thinking blocks and wants them back unchanged and in their places. `AssistantTurn.thinking` holds them.
+Where the model wrote text or calls between its thinking blocks, `thinking` also records where these stood ("layout"). A layout that
+does not fit the turn any more (a turn that was joined with another one) is reduced to the thinking blocks alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import attrs
 
@@ -15,35 +20,39 @@ from pegasus.messages import Json
 from pegasus.models.base import (
     AssistantTurn,
     ModelRequest,
+    ModelResponse,
     ToolCall,
     ToolResult,
     ToolSpec,
     Turn,
+    Usage,
     UserTurn,
 )
-from pegasus.models.encoding import WireNames, encode, wire_id, wire_name
-from pegasus.models.errors import provider_message
-from pegasus.models.ids import CallIds
-from pegasus.models.joined import Joined
-from pegasus.models.message_answer import THINKING, TYPE, MessageAssembler
-from pegasus.models.pictures import Blindness, in_words
-from pegasus.models.sdk import Sdk, load
-from pegasus.models.telling import Tell, nobody
-
-if TYPE_CHECKING:
-    from pegasus.models.tokens import Exact
+from pegasus.models.errors import output_limit, provider_message
+from pegasus.models.pictures import RefusedPictures, describe_pictures
+from pegasus.models.sdk import SdkClient, load_client
+from pegasus.models.stop_reasons import CUT, missing_arguments, refusal_note, stop_reason
+from pegasus.models.wire_format import (
+    UNLIMITED,
+    CallIds,
+    encode_json,
+    ignore_text,
+    join_surrogates,
+    original_names,
+    parse_arguments,
+    wire_id,
+    wire_name,
+)
 
 BASE_URL: Final = "https://api.anthropic.com"
-
+PROVIDER_TYPE: Final = "anthropic"
+THINKING: Final = ("thinking", "redacted_thinking")
+"""Types of thinking blocks."""
 _EPHEMERAL: Final[Json] = {"type": "ephemeral"}
-_MARKER: Final = b',"cache_control":{"type":"ephemeral"}'
-_WITHOUT_THINKING: Final = "anthropic, without thinking"
-_WITHOUT_PICTURES: Final = "anthropic, without pictures"
-_UNLIMITED: Final = 1 << 31
 
 
-def sdk(api_key: str, base_url: str) -> Sdk:
-    """The client. Servers other than Anthropic's own get the key in both headers that are in use."""
+def anthropic_client(api_key: str, base_url: str) -> SdkClient:
+    """Return the HTTP client. Servers other than Anthropic's own get the key in both headers that are in use."""
     options: dict[str, object] = {
         "api_key": api_key or "none",
         "base_url": base_url or BASE_URL,
@@ -51,146 +60,110 @@ def sdk(api_key: str, base_url: str) -> Sdk:
     }
     if base_url not in ("", BASE_URL):
         options["default_headers"] = {"X-Api-Key": api_key or "none"}
-    return Sdk("anthropic", lambda: load("anthropic", "AsyncAnthropic", options, (api_key,)))
+    return SdkClient("anthropic", lambda: load_client("anthropic", "AsyncAnthropic", options, (api_key,)))
 
 
 class AnthropicWire:
-    """The wire format for one model; keeps the head of the body, which seldom changes."""
+    """`WireFormat` of the Messages API.
+
+    It learns three things from refusals: to leave out thinking (a conversation may hold blocks of another account, whose
+    signatures are invalid here), to leave out pictures, and to ask for shorter answers.
+    """
 
     path = "/v1/messages"
+    count_path = "/v1/messages/count_tokens"
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._head: tuple[object, bytes] = (None, b"")
-        self._form = TYPE
-        self._most = _UNLIMITED
-        self._blindness = Blindness()
-        self._joined = Joined()
-        self._names = WireNames()
+        self._sends_thinking = True
+        self._longest_answer = UNLIMITED
+        self._pictures = RefusedPictures()
 
     def body(self, request: ModelRequest) -> bytes:
-        """The request as JSON; each turn is serialised once in its life."""
-        earlier = self._joined.before_last(request.turns, self._written)
-        last = self._written(request.turns[-1])[:-3]
-        return b"".join((self._cached_head(request), earlier, last, _MARKER, b"}]}]}"))
-
-    def assembler(self, request: ModelRequest, body: bytes, tell: Tell = nobody) -> MessageAssembler:
-        """For the answer to this request."""
-        return MessageAssembler(self._names.of(request.tools), CallIds(body), tell)
-
-    def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
-        """Learn to leave thinking out where it is refused: a conversation may hold another model's or another account's.
-
-        Also pictures; and to ask for no longer answers than the model gives, or than the window has room for.
-        """
-        from pegasus.models.overflow import output_limit  # patterns to compile, only where something was refused
-
-        said = provider_message(body)
-        limit = output_limit(status, body, min(request.max_tokens, self._most))
-        if limit is not None:
-            self._most, self._head = limit, (None, b"")
-            return True
-        if self._blindness.learn(status, body, request):
-            self._joined.forget()
-            return True
-        refused = "thinking" in said and ("signature" in said or "cannot be modified" in said)
-        if status != 400 or not refused or self._form == _WITHOUT_THINKING:
-            return False
-        self._form = _WITHOUT_THINKING
-        self._joined.forget()
-        return True
-
-    def exact(self, sdk: Sdk) -> Exact:
-        """Anthropic's own way of counting tokens."""
-        from pegasus.models.counting import ByProvider
-
-        return ByProvider(sdk, self.path + "/count_tokens", self.count_body)
-
-    def count_body(self, request: ModelRequest) -> bytes:
-        """The body for count_tokens: as for a call, without what says how to answer."""
-        parts = map(self._written, request.turns)
-        head = self._make_head(request, *self._tools(request))
-        for key in ("max_tokens", "stream"):
-            del head[key]
-        return encode(head)[:-1] + b',"messages":[' + b",".join(parts) + b"]}"
-
-    def _written(self, turn: Turn) -> bytes:
-        """The turn, as it was serialised when it was first sent."""
-        if isinstance(turn, UserTurn) and turn.images and self._blindness.hides(turn):
-            return _hidden(turn)
-        return turn.fragments.get(self._form) or _fragment(turn, self._form)
-
-    def _tools(self, request: ModelRequest) -> tuple[tuple[ToolSpec, ...], str]:
-        """The tools to declare, and the choice among them."""
-        return request.tools or _tools_of_history(request.turns), request.tool_choice if request.tools else "none"
-
-    def _cached_head(self, request: ModelRequest) -> bytes:
-        tools, choice = self._tools(request)
-        key = (request.system, tools, choice, request.max_tokens)
-        if self._head[0] != key:
-            self._head = (key, encode(self._make_head(request, tools, choice))[:-1] + b',"messages":[')
-        return self._head[1]
-
-    def _make_head(self, request: ModelRequest, tools: tuple[ToolSpec, ...], choice: str) -> dict[str, Json]:
+        """Return the request as JSON, with the cache markers."""
+        messages = self._messages(request)
+        messages[-1]["content"][-1]["cache_control"] = _EPHEMERAL
         head: dict[str, Json] = {
             "model": self._model,
-            "max_tokens": min(request.max_tokens, self._most),
+            "max_tokens": min(request.max_tokens, self._longest_answer),
             "stream": True,
         }
+        return encode_json({**head, **self._prompt(request), "messages": messages})
+
+    def count_body(self, request: ModelRequest) -> bytes:
+        """Return the body for `count_tokens`: as for a call, without the parameters of the answer."""
+        return encode_json({"model": self._model, **self._prompt(request), "messages": self._messages(request)})
+
+    def assembler(self, request: ModelRequest, on_text: Callable[[str], None] = ignore_text) -> MessageAssembler:
+        """Return an assembler for the answer to this request."""
+        return MessageAssembler(original_names(request.tools), CallIds(request.turns), on_text)
+
+    def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
+        """Learn from a refusal; return True if the call is worth another try at once."""
+        limit = output_limit(status, body, min(request.max_tokens, self._longest_answer))
+        if limit is not None:
+            self._longest_answer = limit
+            return True
+        if self._pictures.learn(status, body, request):
+            return True
+        message = provider_message(body)
+        is_refused = "thinking" in message and ("signature" in message or "cannot be modified" in message)
+        if status != 400 or not is_refused or not self._sends_thinking:
+            return False
+        self._sends_thinking = False
+        return True
+
+    def _prompt(self, request: ModelRequest) -> dict[str, Json]:
+        """Return the fields before the conversation: tools and system prompt."""
+        prompt: dict[str, Json] = {}
+        tools = request.tools or _tools_of_history(request.turns)
+        choice = request.tool_choice if request.tools else "none"
         if tools:
-            specs: list[dict[str, Json]] = [_tool(spec) for spec in tools]
+            specs = [_tool(spec) for spec in tools]
             specs[-1]["cache_control"] = _EPHEMERAL
-            head["tools"] = list[Json](specs)
+            prompt["tools"] = list[Json](specs)
             if choice != "auto":
-                head["tool_choice"] = _choice(choice)
+                prompt["tool_choice"] = _tool_choice(choice)
         if request.system.strip():
-            head["system"] = [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
-        return head
+            prompt["system"] = [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
+        return prompt
+
+    def _messages(self, request: ModelRequest) -> list[Any]:
+        """Return one message for each turn."""
+        return [self._message(turn) for turn in request.turns]
+
+    def _message(self, turn: Turn) -> Json:
+        if isinstance(turn, AssistantTurn):
+            layout = turn.thinking if self._sends_thinking and turn.thinking_of == PROVIDER_TYPE else ()
+            return {"role": "assistant", "content": list(_assistant_blocks(turn, layout))}
+        if not self._pictures.hides(turn):
+            return {"role": "user", "content": list(_user_blocks(turn))}
+        note: Json = {"type": "text", "text": describe_pictures(turn.images)}
+        others = list(_user_blocks(attrs.evolve(turn, images=()))) if turn.results or turn.text.strip() else []
+        return {"role": "user", "content": [*others, note]}
 
 
 def _tool(spec: ToolSpec) -> dict[str, Json]:
     return {"name": wire_name(spec.name), "description": spec.description, "input_schema": spec.parameters}
 
 
-def _choice(choice: str) -> Json:
+def _tool_choice(choice: str) -> Json:
     known = {"none": "none", "required": "any"}.get(choice)
     return {"type": known} if known else {"type": "tool", "name": wire_name(choice)}
 
 
 def _tools_of_history(turns: tuple[Turn, ...]) -> tuple[ToolSpec, ...]:
-    """Tools must be declared where the conversation has calls of them, also in a call that offers none."""
+    """Return placeholder tools for a request without tools: the API wants every tool declared that the conversation calls."""
     names = sorted({call.name for turn in turns if isinstance(turn, AssistantTurn) for call in turn.calls})
     return tuple(ToolSpec(name, "No longer available.", {"type": "object"}) for name in names)
 
 
-# ------------------------------------------------------------------ a turn
-
-
-def _fragment(turn: Turn, form: str) -> bytes:
-    """The turn as one message. It always ends in `}]}`, where the cache marker goes in."""
-    if isinstance(turn, UserTurn):
-        message: Json = {"role": "user", "content": list(_user_blocks(turn))}
-    else:
-        message = {"role": "assistant", "content": list(_assistant_blocks(turn, form))}
-    turn.fragments[form] = fragment = encode(message)
-    return fragment
-
-
-def _hidden(turn: UserTurn) -> bytes:
-    """The same with words in place of its pictures."""
-    fragment = turn.fragments.get(_WITHOUT_PICTURES)
-    if fragment is None:
-        note: Json = {"type": "text", "text": in_words(turn.images)}
-        bare = attrs.evolve(turn, images=())
-        rest = list(_user_blocks(bare)) if turn.results or turn.text.strip() else []
-        fragment = encode({"role": "user", "content": [*rest, note]})
-        turn.fragments[_WITHOUT_PICTURES] = fragment
-    return fragment
+# ------------------------------------------------------------------ content blocks of a request
 
 
 def _user_blocks(turn: UserTurn) -> Iterator[Json]:
     for result in turn.results:
-        yield _result(result)
+        yield _result_block(result)
     for image in turn.images:
         yield {"type": "image", "source": {"type": "base64", "media_type": image.mime, "data": image.data}}
     if turn.text.strip():
@@ -199,7 +172,7 @@ def _user_blocks(turn: UserTurn) -> Iterator[Json]:
         yield {"type": "text", "text": "(empty message)"}
 
 
-def _result(result: ToolResult) -> Json:
+def _result_block(result: ToolResult) -> Json:
     block: dict[str, Json] = {
         "type": "tool_result",
         "tool_use_id": wire_id(result.call_id),
@@ -208,45 +181,194 @@ def _result(result: ToolResult) -> Json:
     return {**block, "is_error": True} if result.is_error else block
 
 
-def _assistant_blocks(turn: AssistantTurn, form: str) -> Iterator[Json]:
-    """Thinking first, then text, then calls; where the model had mixed them, in the model's own order."""
-    layout = turn.thinking if turn.thinking_of == TYPE == form else ()
+def _assistant_blocks(turn: AssistantTurn, layout: tuple[Json, ...]) -> Iterator[Json]:
+    """Yield thinking, text and calls; in the model's own order if the layout has one and fits the turn.
+
+    A message must not be empty and must not end in thinking, so a note stands where nothing else does.
+    """
     if not _fits(layout, turn):
-        layout = tuple(block for block in layout if _kind(block) in THINKING)
-    mixed = any(_kind(block) == "text" for block in layout)
+        layout = tuple(block for block in layout if _type_of(block) in THINKING)
+    has_text = any(_type_of(block) == "text" for block in layout)
     calls = {wire_id(call.id): call for call in turn.calls}
-    empty = True
+    needs_note = True
     for block in layout:
-        if _kind(block) == "tool_use":
-            yield _use(calls.pop(_ref(block)))
+        if _type_of(block) == "tool_use":
+            yield _call_block(calls.pop(_id_of(block)))
         else:
             yield block
-        empty = _kind(block) in THINKING
-    if turn.text.strip() and not mixed:
+        needs_note = _type_of(block) in THINKING
+    if turn.text.strip() and not has_text:
         yield {"type": "text", "text": turn.text}
-        empty = False
+        needs_note = False
     for call in calls.values():
-        yield _use(call)
-        empty = False
-    if empty:
+        yield _call_block(call)
+        needs_note = False
+    if needs_note:
         yield {"type": "text", "text": "(silence)"}
 
 
 def _fits(layout: tuple[Json, ...], turn: AssistantTurn) -> bool:
-    """Whether the recorded order of blocks still tells of this very text and these very calls."""
-    text = "".join(str(block.get("text")) for block in layout if isinstance(block, Mapping) and _kind(block) == "text")
-    uses = [_ref(block) for block in layout if _kind(block) == "tool_use"]
+    """Return True if the layout has exactly this turn's text (or none) and only calls of this turn, each once."""
+    text = "".join(
+        str(block.get("text")) for block in layout if isinstance(block, Mapping) and _type_of(block) == "text"
+    )
+    ids = [_id_of(block) for block in layout if _type_of(block) == "tool_use"]
     known = {wire_id(call.id) for call in turn.calls}
-    return (not text or text == turn.text) and len(uses) == len(set(uses)) and known.issuperset(uses)
+    return (not text or text == turn.text) and len(ids) == len(set(ids)) and known.issuperset(ids)
 
 
-def _use(call: ToolCall) -> Json:
+def _call_block(call: ToolCall) -> Json:
     return {"type": "tool_use", "id": wire_id(call.id), "name": wire_name(call.name), "input": call.arguments}
 
 
-def _kind(block: Json) -> object:
+def _type_of(block: Json) -> object:
     return block.get("type") if isinstance(block, Mapping) else None
 
 
-def _ref(block: Json) -> str:
+def _id_of(block: Json) -> str:
     return str(block.get("id")) if isinstance(block, Mapping) else ""
+
+
+# ------------------------------------------------------------------ answers
+
+
+class MessageAssembler:
+    """`AnswerAssembler` for the events of a message (https://platform.claude.com/docs/en/build-with-claude/streaming).
+
+    A message is a list of content blocks. `content_block_start` opens a block, deltas with its index extend it. The pieces of each
+    block are collected in `block["pieces"]` and joined at the end.
+    """
+
+    def __init__(self, names: Mapping[str, str], ids: CallIds, on_text: Callable[[str], None] = ignore_text) -> None:
+        self._names = names
+        self._ids = ids
+        self._on_text = on_text
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._usage: dict[str, Any] = {}
+        self._stop = ""
+        self._stop_details: object = None
+        self.complete = False
+
+    def feed(self, event: Any) -> object:
+        """Take one event. Return the error object if the event is an error, else None."""
+        kind = event.get("type") or ("error" if "error" in event else "")
+        if kind == "content_block_delta":
+            self._extend(self._blocks[event["index"]], event["delta"])
+        elif kind == "content_block_start":
+            self._blocks[event["index"]] = block = {**event["content_block"], "pieces": []}
+            self._start_streaming(block)
+        elif kind == "message_start":
+            self._count(event["message"].get("usage"))
+        elif kind == "message_delta":
+            self._stop = event["delta"].get("stop_reason") or self._stop
+            self._stop_details = event["delta"].get("stop_details") or self._stop_details
+            self._count(event.get("usage"))
+            self.complete = bool(self._stop)
+        elif kind == "message_stop":
+            self.complete = True
+        elif kind == "error":
+            return event.get("error") or event
+        return None
+
+    def finish(self) -> None:
+        """Do nothing: the `[DONE]` of other formats has no meaning in this one."""
+
+    def feed_whole(self, body: Any) -> object:
+        """Take a message that was not streamed."""
+        if body.get("type") == "error" or "content" not in body:
+            return body.get("error") or body
+        self._blocks = {index: {**block, "pieces": []} for index, block in enumerate(body["content"])}
+        for block in self._blocks.values():
+            self._start_streaming(block)
+        self._count(body.get("usage"))
+        self._stop = body.get("stop_reason") or ""
+        self._stop_details = body.get("stop_details")
+        self.complete = True
+        return None
+
+    def _extend(self, block: dict[str, Any], delta: Any) -> None:
+        kind = delta["type"]
+        if kind == "text_delta":
+            block["pieces"].append(delta["text"])
+            if block.get("streaming"):
+                self._on_text(delta["text"])
+            else:
+                self._start_streaming(block)
+        elif kind == "input_json_delta":
+            block["pieces"].append(delta["partial_json"])
+        elif kind == "thinking_delta":
+            block["pieces"].append(delta["thinking"])
+        elif kind == "signature_delta":
+            block["signature"] = block.get("signature", "") + delta["signature"]
+
+    def _start_streaming(self, block: dict[str, Any]) -> None:
+        """Stream a block's text once it is more than blanks. A blank block is not part of the answer."""
+        text = _text_of(block) if block["type"] == "text" else ""
+        if text.strip():
+            block["streaming"] = True
+            self._on_text(text)
+
+    def _count(self, usage: Any) -> None:
+        """Merge usage numbers. They are cumulative: a later number replaces an earlier one, null changes nothing."""
+        self._usage.update({key: value for key, value in (usage or {}).items() if isinstance(value, int)})
+
+    def response(self) -> ModelResponse:
+        """Return the answer. Only valid when `complete`."""
+        blocks = [block for _, block in sorted(self._blocks.items())]
+        layout: list[Json] = []
+        texts: list[str] = []
+        calls: list[ToolCall] = []
+        reason = stop_reason(self._stop, has_calls=any(block["type"] == "tool_use" for block in blocks))
+        for block in blocks:
+            kind = block["type"]
+            if kind == "text":
+                text = join_surrogates(_text_of(block))
+                if text.strip():
+                    texts.append(text)
+                    layout.append({"type": "text", "text": text})
+            elif kind == "tool_use":
+                calls.append(self._call(block, reason, is_last=block is blocks[-1]))
+                layout.append({"type": "tool_use", "id": calls[-1].id})
+            elif kind in THINKING:
+                layout.append(_thinking_block(block))
+        thinking = _without_tail(layout)
+        is_refusal = reason == "refusal" and not calls
+        return ModelResponse(
+            text="".join(texts) or (refusal_note(self._stop_details) if is_refusal else ""),
+            calls=tuple(calls),
+            usage=self._total_usage(),
+            stop_reason=reason,
+            thinking=thinking,
+            thinking_of=PROVIDER_TYPE if thinking else None,
+        )
+
+    def _call(self, block: dict[str, Any], reason: str, *, is_last: bool) -> ToolCall:
+        raw = "".join(block["pieces"]) or block.get("input")
+        arguments, error = parse_arguments(raw, cut=CUT.get(reason, ""))
+        error = error or missing_arguments(raw, reason, is_last=is_last)
+        name = str(block["name"])
+        call_id = self._ids.unique(str(block.get("id") or ""))
+        return ToolCall(call_id, self._names.get(name, join_surrogates(name)), arguments, error)
+
+    def _total_usage(self) -> Usage:
+        count = self._usage.get
+        read, written = count("cache_read_input_tokens", 0), count("cache_creation_input_tokens", 0)
+        return Usage(count("input_tokens", 0) + read + written, count("output_tokens", 0), read, written)
+
+
+def _text_of(block: dict[str, Any]) -> str:
+    return str(block.get("text", "")) + "".join(block["pieces"])
+
+
+def _thinking_block(block: dict[str, Any]) -> Json:
+    if block["type"] == "thinking":
+        block["thinking"] = join_surrogates(block.get("thinking", "") + "".join(block["pieces"]))
+    return {key: value for key, value in block.items() if key != "pieces"}
+
+
+def _without_tail(layout: list[Json]) -> tuple[Json, ...]:
+    """Return the thinking blocks alone if they all come first; else the whole layout, so that their places are known."""
+    places = [n for n, block in enumerate(layout) if _type_of(block) in THINKING]
+    if places != list(range(len(places))):
+        return tuple(layout)
+    return tuple(layout[: len(places)])

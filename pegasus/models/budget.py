@@ -1,79 +1,84 @@
-"""Limits on what may be spent: whether a call may begin. Pure: the books (pegasus.models.books) say what was spent."""
+"""Budgets: whether a call may begin. Pure functions; `UsageTracker` knows what was used.
+
+A call counts with the most that it can take: its prompt by an upper estimate, and as many tokens as its answer may have. So a
+budget is reached a little early, never late.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import attrs
 
 if TYPE_CHECKING:
     from pegasus.settings import BudgetSettings
 
 SCOPES: Final = ("daily", "monthly", "task", "channel_daily")
+"""Beginnings of the keys in `[budget]`; each has `_cost` and `_tokens`."""
 
 
 def is_limited(budget: BudgetSettings) -> bool:
-    """Whether any budget is set."""
+    """Return True if any budget is set."""
     return any(getattr(budget, f"{scope}_cost") or getattr(budget, f"{scope}_tokens") for scope in SCOPES)
 
 
-class Amount(NamedTuple):
-    """What was used, or may be. cost: dollars."""
+@attrs.frozen
+class Amount:
+    """Amount of usage."""
 
     cost: float = 0.0
+    """Dollars."""
     tokens: int = 0
 
-    def plus(self, other: Amount) -> Amount:
-        """Both together."""
+    def __add__(self, other: Amount) -> Amount:
         return Amount(self.cost + other.cost, self.tokens + other.tokens)
 
 
-class Limit(NamedTuple):
-    """One budget a call falls under. what: "today", "by one task" …; key: of the settings; day: of the call, YYYY-MM-DD.
-
-    cost, tokens: what may be used, 0 = any amount. spent: what has been; reserved: what calls under way may still use.
-    """
+@attrs.frozen
+class BudgetLimit:
+    """A budget that a call falls under."""
 
     what: str
+    """For people: "today", "this month", "by one task", "in one chat a day"."""
     key: str
+    """Key of the settings without `_cost` or `_tokens`."""
     cost: float
+    """Dollars that may be used, 0: any amount."""
     tokens: int
+    """Tokens that may be used, 0: any number."""
     spent: Amount
     reserved: Amount = Amount()
+    """Amount that calls under way may still use."""
     day: str = ""
+    """Day of the call, YYYY-MM-DD."""
 
 
-def refusal(limits: Sequence[Limit], wanted: Amount, *, count_reserved: bool) -> str:
-    """Why a call that may use `wanted` must not begin: one sentence for people; "" = it may.
+def refusal(limits: Sequence[BudgetLimit], wanted: Amount, *, count_reserved: bool) -> str:
+    """Return why a call that may use `wanted` must not begin, as one sentence for people; "" if it may.
 
-    count_reserved: whether what calls under way may still use counts as used.
+    count_reserved: count what calls under way may still use as used. Free calls are never refused because of money.
     """
     for limit in limits:
-        used = limit.spent.plus(limit.reserved) if count_reserved else limit.spent
-        if limit.cost and wanted.cost and used.cost + wanted.cost > limit.cost:  # what is free may always begin
-            amounts = f"{dollars(limit.cost)} may be spent {limit.what}, {dollars(used.cost)} are"
-            return _sentence(limit, f"{limit.key}_cost", amounts, dollars(wanted.cost))
+        used = limit.spent + limit.reserved if count_reserved else limit.spent
+        if limit.cost and wanted.cost and used.cost + wanted.cost > limit.cost:
+            amounts = f"{format_dollars(limit.cost)} may be spent {limit.what}, {format_dollars(used.cost)} are"
+            return _sentence(limit, f"{limit.key}_cost", amounts, format_dollars(wanted.cost))
         if limit.tokens and used.tokens + wanted.tokens > limit.tokens:
             amounts = f"{limit.tokens:,} tokens may be used {limit.what}, {used.tokens:,} are"
             return _sentence(limit, f"{limit.key}_tokens", amounts, f"{wanted.tokens:,}")
     return ""
 
 
-def _sentence(limit: Limit, key: str, amounts: str, wanted: str) -> str:
-    again = _fresh(limit)
-    when = f"it is fresh {again}; whoever runs me" if again else "whoever runs me"
+def _sentence(limit: BudgetLimit, key: str, amounts: str, wanted: str) -> str:
+    renewal = _renewal(limit)
+    when = f"it is fresh {renewal}; whoever runs me" if renewal else "whoever runs me"
     return f"the budget does not allow this call: {amounts}, and it may take up to {wanted} ({when} can raise {key})"
 
 
-def dollars(cost: float) -> str:
-    """`$0.12`, with more digits where it is less than ten cents."""
-    if cost >= 0.1 or cost == 0:
-        return f"${cost:,.2f}"
-    return f"${cost:.4f}" if cost >= 0.0001 else "less than $0.0001"
-
-
-def _fresh(limit: Limit) -> str:
-    """When there is a new budget; "" = never."""
+def _renewal(limit: BudgetLimit) -> str:
+    """Return when there is a new budget; "" if never."""
     if not limit.day or limit.what == "by one task":
         return ""
     if limit.what == "this month":
@@ -83,3 +88,10 @@ def _fresh(limit: Limit) -> str:
 
 def _date(day: str) -> datetime:
     return datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC)
+
+
+def format_dollars(cost: float) -> str:
+    """Return `$0.12`, with more digits below ten cents."""
+    if cost >= 0.1 or cost == 0:
+        return f"${cost:,.2f}"
+    return f"${cost:.4f}" if cost >= 0.0001 else "less than $0.0001"

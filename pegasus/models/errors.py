@@ -1,22 +1,35 @@
-"""What went wrong with a call, as one line a person can act on: no secrets, no pages of HTML."""
+"""Failures of model calls: a `ModelError` for every refusal, broken connection and unreadable answer.
+
+The message of an error is read by users in a chat. It is one line, says what can be done, and contains no key and no HTML page.
+
+Refusals are also classified here by their text. Two kinds need more than a message: "the conversation is too long" leads to
+compaction (kind "overflow"), and "the answer may not be that long" to a shorter answer (`output_limit`). No two providers say these
+in the same words. Sources of the patterns: https://platform.claude.com/docs/en/api/errors,
+https://developers.openai.com/api/docs/guides/error-codes, and the issue trackers of google-gemini/gemini-cli, vllm-project/vllm,
+ollama/ollama, ggml-org/llama.cpp, BerriAI/litellm. The patterns are strings, so that they are compiled at the first refusal only.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Final
+from urllib.parse import urlsplit
 
 from pegasus.models.base import ModelError
 
-_SECRET = re.compile(r"\b(?:sk|xai|gsk|AIza|key)[-_][A-Za-z0-9_\-*.…]{6,}|(?i:bearer)\s+\S{6,}")
-_TAG = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-_LONGEST = 240
-_SHORTEST_SECRET = 8
+_KEY_LIKE: Final = r"\b(?:sk|xai|gsk|AIza|key)[-_][A-Za-z0-9_\-*.…]{6,}|(?i:bearer)\s+\S{6,}"
+_TAG: Final = r"(?is)<(script|style)\b.*?</\1>|<[^>]*>"
+_UNPRINTABLE: Final = r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+"
+_LONGEST_LINE: Final = 240
+_SHORTEST_SECRET: Final = 8
+_LONGEST_SEARCH: Final = 4000
+"""Characters of a refusal that patterns look at."""
 
-OVERLOADED_STATUSES = frozenset({429, 503, 529})
+OVERLOADED_STATUSES: Final = frozenset({429, 503, 529})
 
-_EVENT_STATUSES = {
+_STATUS_BY_TYPE: Final = {
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,
@@ -31,22 +44,105 @@ _EVENT_STATUSES = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""Error types of both APIs as they come inside a stream, where no status can say it any more."""
+"""HTTP statuses of the error types that both APIs send inside a stream, after the status line has said 200."""
+
+
+# ------------------------------------------------------------------ errors for each kind of failure
+
+
+def status_error(model: str, status: int, body: object, secrets: tuple[str, ...] = ()) -> ModelError:
+    """Return the error for a refusal: an HTTP status from 400 on, or an error event with such a status."""
+    kind, problem, advice = _classify(status, model.partition("/")[0])
+    if is_overflow(status, body):
+        kind, problem, advice = "overflow", "the conversation is too long for this model", ""
+    message = one_line(provider_message(body), secrets)
+    text = f"{model}: {problem} ({status})" + (f": {message}" if message else "")
+    return ModelError(f"{text} [{advice}]" if advice else text, kind=kind, status=status)
+
+
+def _classify(status: int, provider: str) -> tuple[str, str, str]:
+    """Return kind, problem and advice for a status."""
+    if status in (401, 403):
+        return "auth", "the provider refused the key", f"check api_key of [providers.{provider}]"
+    if status == 404:
+        advice = f"check the model's name and base_url of [providers.{provider}]"
+        return "request", "the provider does not know this model or address", advice
+    if status == 402:
+        return "request", "the provider wants a payment first", ""
+    if status in OVERLOADED_STATUSES:
+        return "overloaded", "the provider is overloaded or limits the rate", ""
+    if status >= 500 or status in (408, 409):
+        return "server", "the provider failed", ""
+    return "request", "the provider refused the request", ""
+
+
+def is_temporary(error: ModelError) -> bool:
+    """Return True if the same request may succeed when it is repeated after a pause."""
+    status = error.status or 0
+    return error.kind != "overflow" and (status >= 500 or status in (408, 409, 429))
+
+
+def unreachable_error(model: str, provider_type: str, url: str, cause: BaseException) -> ModelError:
+    """Return the error for a server that accepted no connection. url: the provider's base URL."""
+    address = urlsplit(url).netloc.rpartition("@")[2]
+    if provider_type == "ollama":
+        text = f"Ollama does not answer at {address}. Is it running? (`ollama serve`)"
+    else:
+        provider = model.partition("/")[0]
+        reason = one_line(str(_root_cause(cause))) or type(cause).__name__
+        text = f"cannot connect to {address} ({reason}). Check base_url of [providers.{provider}] and the network"
+    return ModelError(f"{model}: {text}", kind="network")
+
+
+def network_error(model: str, cause: BaseException, secrets: tuple[str, ...] = ()) -> ModelError:
+    """Return the error for a connection that broke."""
+    root = _root_cause(cause)
+    reason = one_line(str(root), secrets) or type(root).__name__
+    return ModelError(f"{model}: the connection to the provider failed: {reason}", kind="network")
+
+
+def cut_error(model: str) -> ModelError:
+    """Return the error for a stream that ended before the answer was complete."""
+    return ModelError(f"{model}: the provider's answer broke off in the middle", kind="network")
+
+
+def protocol_error(model: str, detail: str, secrets: tuple[str, ...] = ()) -> ModelError:
+    """Return the error for an answer that cannot be understood. detail: what was found."""
+    text = f"{model}: the provider's answer makes no sense: {one_line(detail, secrets)}"
+    return ModelError(text, kind="protocol")
+
+
+def timeout_error(model: str, seconds: float, last: ModelError | None) -> ModelError:
+    """Return the error for a call whose time is over, retries included. last: the failure of the attempt before."""
+    before = f" (before that: {str(last).removeprefix(f'{model}: ')})" if last else ""
+    return ModelError(f"{model}: no answer within {seconds:g} seconds{before}", kind="timeout")
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """Return the deepest cause with a message of its own, looking into exception groups (a host may have many addresses)."""
+    while True:
+        deeper = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
+        if deeper is None or not str(deeper):
+            return error
+        error = deeper
+
+
+# ------------------------------------------------------------------ text of refusals
 
 
 def one_line(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """At most 240 characters on one line, without tags, control characters and anything that looks like a key."""
+    """Return at most 240 characters on one line, without tags, control characters and anything that looks like a key."""
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "…")
-    text = text[: 40 * _LONGEST]
-    text = _SECRET.sub("…", _UNPRINTABLE.sub(" ", _TAG.sub(" ", text)))
+    text = text[: 40 * _LONGEST_LINE]
+    text = re.sub(_KEY_LIKE, "…", re.sub(_UNPRINTABLE, " ", re.sub(_TAG, " ", text)))
     text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1].rstrip() + "…"
+    return text if len(text) <= _LONGEST_LINE else text[: _LONGEST_LINE - 1].rstrip() + "…"
 
 
 def provider_message(body: object) -> str:
-    """The provider's own words in an error body: Anthropic's, OpenAI's and the usual variants of others; "" if none."""
+    """Return the message in an error body: Anthropic's, OpenAI's and the usual variants of others; "" if there is none."""
     if isinstance(body, str):
         return body
     if isinstance(body, list) and body:
@@ -63,70 +159,108 @@ def provider_message(body: object) -> str:
 
 
 def event_status(error: object) -> int:
-    """The status that an error inside a stream would have had as an answer; 500 where its type is not known."""
+    """Return the status that an error inside a stream would have had as a response; 500 where its type is unknown."""
     if isinstance(error, Mapping):
         for key in ("type", "code", "status"):
             value = error.get(key)
             if isinstance(value, int) and 400 <= value <= 599:
                 return value
-            if isinstance(value, str) and value in _EVENT_STATUSES:
-                return _EVENT_STATUSES[value]
+            if isinstance(value, str) and value in _STATUS_BY_TYPE:
+                return _STATUS_BY_TYPE[value]
     return 500
 
 
-def status_error(model: str, status: int, body: object, secrets: tuple[str, ...] = ()) -> ModelError:
-    """An answer with an error status (or the same inside a stream)."""
-    from pegasus.models.overflow import is_overflow  # patterns to compile, only where something failed
+# ------------------------------------------------------------------ too long: the conversation
 
-    kind, what, advice = _classify(status, model.partition("/")[0])
-    if is_overflow(status, body):
-        kind, what, advice = "overflow", "the conversation is too long for this model", ""
-    said = one_line(provider_message(body), secrets)
-    text = f"{model}: {what} ({status})" + (f": {said}" if said else "")
-    return ModelError(f"{text} [{advice}]" if advice else text, kind=kind, status=status)
+_OVERFLOW_CODES: Final = frozenset(
+    {"context_length_exceeded", "exceed_context_size_error", "request_too_large", "model_context_window_exceeded"}
+)
+"""OpenAI's and Azure's code, llama.cpp's type, Anthropic's type for 413."""
 
-
-def _classify(status: int, provider: str) -> tuple[str, str, str]:
-    if status in (401, 403):
-        return "auth", "the provider refused the key", f"check api_key of [providers.{provider}]"
-    if status == 404:
-        advice = f"check the model's name and base_url of [providers.{provider}]"
-        return "request", "the provider does not know this model or address", advice
-    if status == 402:
-        return "request", "the provider wants a payment first", ""
-    if status in OVERLOADED_STATUSES:
-        return "overloaded", "the provider is overloaded or limits the rate", ""
-    if status >= 500 or status in (408, 409):
-        return "server", "the provider failed", ""
-    return "request", "the provider refused the request", ""
-
-
-def network_error(model: str, cause: BaseException, secrets: tuple[str, ...] = ()) -> ModelError:
-    """No connection, or it broke."""
-    why = one_line(str(_root(cause)), secrets) or type(_root(cause)).__name__
-    return ModelError(f"{model}: the connection to the provider failed: {why}", kind="network")
+_OVERFLOW: Final = (
+    r"(?is)prompt is too long"  # Anthropic, vLLM ("… to fit into the model")
+    r"|prompt \([^)]*\) is too long"  # vLLM
+    r"|input is too long|prompt too long|context (?:is )?too long"  # Bedrock, Ollama
+    r"|exceeds? (?:the |its |this model's )?(?:maximum |max |available |model's |model )*context"  # OpenAI, llama.cpp, Ollama
+    r"|exceeds? context limit"  # Anthropic: input length and `max_tokens` exceed context limit
+    r"|context (?:window|length|size|limit) (?:is |was |has been )?(?:exceed|reached|full)"  # MiniMax, LiteLLM, many
+    r"|context[_ ]?(?:length|window)[_ ]?exceeded|ContextWindowExceeded"  # LiteLLM
+    r"|input token count.{0,40}exceeds"  # Gemini
+    r"|maximum context length|maximum model length|max_model_len"  # OpenAI, OpenRouter, vLLM
+    r"|maximum prompt length|max(?:imum)? input length|maximum allowed input length"  # xAI, SGLang, DashScope
+    r"|maximum number of (?:input )?tokens allowed"
+    r"|(?:greater|longer|larger|more) than the (?:model's )?(?:maximum )?context"  # LM Studio, SGLang
+    r"|reduce (?:the length of (?:the |your )?(?:messages|prompt|input)|your (?:prompt|message size))"  # OpenAI, Groq
+    r"|tokens must be reduced in order to run"  # OpenAI: a request above the rate limit of a whole minute
+    r"|exceeded model token limit|prompt token count.{0,40}exceeds|token limit exceeded"  # Kimi, Copilot
+    r"|too many (?:input |prompt )?tokens(?! per)"
+    r"|messages\W+\d+.{0,40}string too long"  # OpenAI: one message above 10 million characters
+    r"|(?:request|payload|body|entity) (?:entity |body |is )*(?:exceeds the maximum|too large)"
+)
 
 
-def cut_error(model: str) -> ModelError:
-    """The stream ended before the answer was complete."""
-    return ModelError(f"{model}: the provider's answer broke off in the middle", kind="network")
+def is_overflow(status: int, body: object) -> bool:
+    """Return True if a refusal says that the conversation is too long for the model."""
+    if status == 413 or _OVERFLOW_CODES.intersection(_types_and_codes(body)):
+        return True
+    if status in (401, 402, 403, 404):
+        return False
+    message = provider_message(body)[:_LONGEST_SEARCH]
+    if status == 429:  # other 429s speak of tokens per minute, and pass
+        return "must be reduced in order to run" in message
+    return bool(re.search(_OVERFLOW, message))
 
 
-def protocol_error(model: str, detail: str, secrets: tuple[str, ...] = ()) -> ModelError:
-    """An answer that makes no sense."""
-    text = f"{model}: the provider's answer makes no sense: {one_line(detail, secrets)}"
-    return ModelError(text, kind="protocol")
+def _types_and_codes(body: object) -> Iterator[str]:
+    if isinstance(body, list) and body:
+        yield from _types_and_codes(body[0])
+    if isinstance(body, Mapping):
+        for key in ("type", "code"):
+            if isinstance(value := body.get(key), str):
+                yield value
+        yield from _types_and_codes(body.get("error"))
 
 
-def timeout_error(model: str, seconds: float, last: ModelError | None) -> ModelError:
-    """The time for one call, retries included, is over. last: what an earlier attempt failed with."""
-    before = f" (before that: {str(last).removeprefix(f'{model}: ')})" if last else ""
-    return ModelError(f"{model}: no answer within {seconds:g} seconds{before}", kind="timeout")
+# ------------------------------------------------------------------ too long: the answer
+
+_ABOUT_OUTPUT: Final = (
+    r"(?i)max_tokens|max_completion_tokens|max_new_tokens|(?:completion|output) tokens|in the (?:completion|output)"
+)
+_OUTPUT_LIMIT: Final = (
+    r"(?i)max_tokens[`'\"]?: ?\d+ > (\d+)"  # Anthropic: max_tokens: 9000 > 4096, which is the maximum allowed number of …
+    r"|at most (\d+) (?:completion|output) tokens"  # OpenAI
+    r"|max(?:_completion)?_tokens.{0,60}(?:less than or equal to|between 1 and|\[1, ?|<= ?) ?[`'\"]?(\d+)"  # Groq, DashScope
+)
+_WINDOW: Final = r"(?i)(?:context length|context limit|context window)(?: is| of)?(?: only)? (\d+)"
+_INPUT_AND_OUTPUT: Final = r"(\d+) \+ \d+ > (\d+)"
+"""Anthropic: input length and `max_tokens` exceed context limit: 195000 + 8192 > 200000."""
+_INPUT: Final = (
+    r"(?i)(\d+) (?:input tokens|tokens? (?:from|in) the (?:input|messages|prompt)|in the messages|of text input)"
+    r"|(?:has|resulted in|contains) (?:at least )?(\d+) (?:input )?tokens"
+)
+_SHORTEST_ANSWER: Final = 1024
+"""Tokens. If there is room for less than this, the conversation is too long rather than the answer."""
 
 
-def _root(error: BaseException) -> BaseException:
-    """The deepest cause with words of its own."""
-    seen = error
-    while (cause := seen.__cause__ or seen.__context__) is not None and str(cause):
-        seen = cause
-    return seen
+def output_limit(status: int, body: object, requested: int) -> int | None:
+    """Return how many tokens of answer to request instead, where a refusal says that `requested` is too much; else None.
+
+    Where the refusal only says how large window and input are, the limit is half of the room between them: the conversation grows,
+    and the next request should not be refused for the same reason.
+    """
+    message = provider_message(body)[:_LONGEST_SEARCH] if status in (400, 422) else ""
+    if not re.search(_ABOUT_OUTPUT, message):
+        return None
+    if match := re.search(_OUTPUT_LIMIT, message):
+        limit = int(next(group for group in match.groups() if group))
+        return limit if 0 < limit < requested else None
+    half = _room(message) // 2
+    return half if _SHORTEST_ANSWER <= half < requested else None
+
+
+def _room(message: str) -> int:
+    """Return the tokens between window and input, where the message names both; else 0."""
+    if both := re.search(_INPUT_AND_OUTPUT, message):
+        return int(both[2]) - int(both[1])
+    window, used = re.search(_WINDOW, message), re.search(_INPUT, message)
+    return int(window[1]) - int(used[1] or used[2]) if window and used else 0

@@ -1,168 +1,254 @@
-"""A model with others behind it, tried in order when the one before is down or overloaded.
+"""Fallback chains with circuit breakers: when a model is down, the next one of `models.fallback` answers.
 
-Each has a circuit breaker, so that a dead model is not asked every time. What finds out whether it is back costs nobody a
-turn: a probe that has not answered within PATIENCE seconds goes on while the next model is asked as well, and whoever answers
-first is taken. A model is never given up where there is nobody else to ask: those that were left out are asked last.
+A model is asked in vain at most `models.breaker_failures` times in a row; each of these calls costs its caller the retries of
+`HttpModel`. Then its circuit breaker opens and the model is skipped. After a pause one call, the probe, finds out whether it is back.
+
+A probe must not cost its caller a long wait either. So it is hedged: if it has not answered within `PATIENCE` seconds, the next
+model is asked at the same time, and the first answer wins. The text of a probe is not streamed, because the other model may win.
+
+A breaker saves time; it never refuses a call. Where all models of a chain are skipped, all are asked all the same. A model without
+fallbacks has no breaker at all.
+
+Only failures of the provider count ("overloaded", "server", "network", "timeout"). A refused key or request is reported to the
+user at once: another model would hide the mistake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
 import trio
 
-from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse
-from pegasus.models.breaker import Breaker
+from pegasus.models.base import ModelError, ModelResponse
+from pegasus.models.client import ModelCall, ModelTarget, Next, TextRelay
 from pegasus.observe import get_logger
 
 _log = get_logger("models")
 
-PASSING: Final = frozenset({"overloaded", "server", "network", "timeout"})
-"""Kinds of errors that say something about the provider's state, not about the request or the key."""
+PROVIDER_FAILURES: Final = frozenset({"overloaded", "server", "network", "timeout"})
+"""Kinds of errors that are about the provider's state, not about the request or the key."""
 PATIENCE: Final = 3.0
-"""Seconds that a probe has for itself."""
+"""Seconds that a probe has before the next model is asked as well."""
+LONGEST_PAUSE: Final = 600.0
+"""Seconds between two probes at most."""
 
 
-class FallbackModel:
-    """A LanguageModel. Each model in the chain has its own time limit; name is the first one's.
+# ------------------------------------------------------------------ circuit breaker
 
-    breakers: one for each model of the chain, shared with other chains that have it.
+
+@attrs.frozen
+class BreakerStatus:
+    """State of a circuit breaker, for reports."""
+
+    state: str
+    """"closed": calls pass. "open": they do not, until the pause is over. "half-open": the next call, or one under way, is a probe."""
+    failures: int
+    """Failures in a row."""
+    seconds: float
+    """Seconds until the next probe."""
+    why: str
+    """Message of the last failure."""
+
+
+class CircuitBreaker:
+    """Circuit breaker of one model, shared by all its callers. It uses Trio's clock and never waits.
+
+    after: failures in a row that open it. pause: seconds until the first probe; doubled after each probe that fails, up to
+    `LONGEST_PAUSE`.
+
+    Callers ask `begin_probe` before a call and report how it ended: `succeeded`, `failed` or, without a result, `abandon_probe`.
     """
 
-    def __init__(self, chain: Sequence[LanguageModel], breakers: Sequence[Breaker] | None = None) -> None:
-        guards = breakers or [Breaker() for _ in chain]
-        self._links = [_Link(model, breaker) for model, breaker in zip(chain, guards, strict=True)]
+    def __init__(self, after: int = 3, pause: float = 30.0) -> None:
+        self._after = after
+        self._first_pause = self._pause = pause
+        self._failures = 0
+        self._why = ""
+        self._open_until: float | None = None
+        """Trio time of the next probe; None while closed."""
+        self._is_probing = False
 
     @property
-    def name(self) -> str:
-        """`<provider>/<model>` of the first."""
-        return self._links[0].model.name
+    def state(self) -> str:
+        """State as in `BreakerStatus`."""
+        if self._open_until is None:
+            return "closed"
+        return "half-open" if self._is_probing or trio.current_time() >= self._open_until else "open"
 
-    async def generate(self, request: ModelRequest) -> ModelResponse:
-        """Ask the first that can answer. Raises the ModelError of the first that was asked, with what the others said."""
-        said = None
-        if request.on_text is not None:
-            said = _Said(request.on_text)
-            request = attrs.evolve(request, on_text=said)
-        ready = [link for link in self._links if link.breaker.lets_through]
-        skipped = [link for link in self._links if link not in ready]
-        order = [*ready, *skipped]
-        others = any(link.breaker.state == "closed" for link in ready[1:])
-        if others and order[0].breaker.begin_probe():
-            return await _hedged(order[0], order[1:], request, said)
-        return await _in_order(order, request, said, [])
+    @property
+    def status(self) -> BreakerStatus:
+        """Snapshot for reports."""
+        seconds = 0.0 if self._open_until is None else max(0.0, self._open_until - trio.current_time())
+        return BreakerStatus(self.state, self._failures, seconds, self._why)
+
+    @property
+    def lets_through(self) -> bool:
+        """True if a call would be let through now."""
+        return self._open_until is None or (not self._is_probing and trio.current_time() >= self._open_until)
+
+    def begin_probe(self) -> bool:
+        """Note that a call begins. Return True if it is the probe."""
+        if self._open_until is None or not self.lets_through:
+            return False
+        self._is_probing = True
+        return True
+
+    def abandon_probe(self) -> None:
+        """Note that the probe ended without a result (it was cancelled): the next call is one."""
+        self._is_probing = False
+
+    def succeeded(self) -> None:
+        """Note an answer, also to a call that began before the breaker opened: the model works."""
+        self._failures, self._why, self._pause = 0, "", self._first_pause
+        self._open_until, self._is_probing = None, False
+
+    def failed(self, why: str, *, is_probe: bool = False) -> None:
+        """Note a failure of the provider."""
+        self._failures += 1
+        self._why = why
+        if is_probe:
+            self._is_probing = False
+            self._pause = min(2 * self._pause, max(LONGEST_PAUSE, self._first_pause))
+            self._open_until = trio.current_time() + self._pause
+        elif self._open_until is None and self._failures >= self._after:
+            self._open_until = trio.current_time() + self._pause
 
 
+# ------------------------------------------------------------------ middleware
+
+
+@attrs.frozen(eq=False)
 class _Link:
-    """A model of the chain, whose breaker hears how its calls end."""
+    """A model of a chain with its breaker."""
 
-    def __init__(self, model: LanguageModel, breaker: Breaker) -> None:
-        self.model = model
-        self.breaker = breaker
-
-    async def ask(self, request: ModelRequest, *, probe: bool) -> ModelResponse:
-        """Raises ModelError. Cancelled: tells nothing about the model."""
-        try:
-            response = await self.model.generate(request)
-        except ModelError as error:
-            if error.kind in PASSING:
-                self.breaker.failed(str(error), probe=probe)
-            elif error.kind == "budget":  # it was not asked
-                self._give_up(probe)
-            else:  # it has answered, if only to refuse
-                self.breaker.succeeded()
-            raise
-        except BaseException:
-            self._give_up(probe)
-            raise
-        self.breaker.succeeded()
-        return response
-
-    def _give_up(self, probe: bool) -> None:
-        if probe:
-            self.breaker.give_up_probe()
+    target: ModelTarget
+    breaker: CircuitBreaker
 
 
-class _Said:
-    """Passes the text on, and tells its reader when it was in vain."""
+class Fallback:
+    """Middleware that tries the fallback models when the target of a call is down.
 
-    def __init__(self, on_text: Callable[[str | None], None]) -> None:
-        self._on_text = on_text
-        self._any = False
+    fallbacks: the models of `models.fallback`, in order. Each model has its own time limit.
+    """
 
-    def __call__(self, piece: str | None) -> None:
-        self._any = piece is not None
-        self._on_text(piece)
+    def __init__(self, fallbacks: Sequence[ModelTarget], *, after: int = 3, pause: float = 30.0) -> None:
+        self._fallbacks = tuple(fallbacks)
+        self._after, self._pause = after, pause
+        self._breakers: dict[str, CircuitBreaker] = {}
 
-    def anew(self) -> None:
-        """Another model begins."""
-        if self._any:
-            self(None)
+    def breaker(self, name: str) -> CircuitBreaker:
+        """Return the breaker of a model. There is one for each model, in whatever chain it stands."""
+        if name not in self._breakers:
+            self._breakers[name] = CircuitBreaker(self._after, self._pause)
+        return self._breakers[name]
+
+    def failing(self) -> Mapping[str, BreakerStatus]:
+        """Return the breakers of the models that failed when they were last asked."""
+        statuses = {name: breaker.status for name, breaker in self._breakers.items()}
+        return {name: status for name, status in statuses.items() if status.failures}
+
+    async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
+        """Ask the first model that can answer.
+
+        Raises the ModelError of the first model that was asked, with the messages of the others.
+        """
+        targets = [call.target, *(target for target in self._fallbacks if target.name != call.target.name)]
+        if len(targets) == 1:
+            return await next(call)
+        links = [_Link(target, self.breaker(target.name)) for target in targets]
+        ready = [link for link in links if link.breaker.lets_through]
+        order = [*ready, *(link for link in links if link not in ready)]
+        has_alternative = any(link.breaker.state == "closed" for link in ready[1:])
+        if has_alternative and order[0].breaker.begin_probe():
+            return await _hedge(order[0], order[1:], call, next)
+        return await _ask_in_order(order, call, next, [])
 
 
-async def _in_order(
-    links: Sequence[_Link], request: ModelRequest, said: _Said | None, errors: list[ModelError]
-) -> ModelResponse:
-    """errors: of models that were asked before these."""
+async def _ask(link: _Link, call: ModelCall, next: Next, *, is_probe: bool) -> ModelResponse:
+    """Ask one model and report to its breaker how the call ended."""
+    try:
+        response = await next(attrs.evolve(call, target=link.target))
+    except ModelError as error:
+        if error.kind in PROVIDER_FAILURES:
+            link.breaker.failed(str(error), is_probe=is_probe)
+        elif error.kind == "budget":  # the model was not asked
+            if is_probe:
+                link.breaker.abandon_probe()
+        else:  # it answered, if only to refuse
+            link.breaker.succeeded()
+        raise
+    except BaseException:  # cancelled: this says nothing about the model
+        if is_probe:
+            link.breaker.abandon_probe()
+        raise
+    link.breaker.succeeded()
+    return response
+
+
+async def _ask_in_order(links: Sequence[_Link], call: ModelCall, next: Next, errors: list[ModelError]) -> ModelResponse:
+    """Ask one model after the other. errors: of models that were asked before these."""
     for link in links:
-        if said is not None:
-            said.anew()
         try:
-            return await link.ask(request, probe=link.breaker.begin_probe())
+            return await _ask(link, call, next, is_probe=link.breaker.begin_probe())
         except ModelError as error:
             errors.append(error)
-            if error.kind not in PASSING:
+            if error.kind not in PROVIDER_FAILURES:
                 break
-            _log.warning("model failed, the next is asked", model=link.model.name, why=str(error))
-    raise _all_of(errors)
+            _log.warning("model failed, the next one is asked", model=link.target.name, reason=str(error))
+    raise _joined(errors)
 
 
-async def _hedged(first: _Link, rest: Sequence[_Link], request: ModelRequest, said: _Said | None) -> ModelResponse:
-    """Ask the first, which is a probe, and after a moment the others too."""
-    probe, others = _Asking(), _Asking()
+async def _hedge(first: _Link, others: Sequence[_Link], call: ModelCall, next: Next) -> ModelResponse:
+    """Ask the first model, which is a probe, and after a moment the others at the same time.
+
+    The first answer cancels the rest. If the others answer while the probe is still waiting, its model counts as failed.
+    """
+    probe, rest = _Outcome(), _Outcome()
+    silent = attrs.evolve(call, relay=TextRelay())
 
     async def ask_first() -> None:
-        await probe.run(lambda: first.ask(attrs.evolve(request, on_text=None), probe=True))
+        await probe.capture(lambda: _ask(first, silent, next, is_probe=True))
         if probe.response is not None:
-            others.scope.cancel()
+            rest.scope.cancel()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask_first)
         with trio.move_on_after(PATIENCE):
             await probe.ended.wait()
-        if not probe.decided:
+        if not probe.is_decisive:
             errors = [probe.error] if probe.error is not None else []
-            await others.run(lambda: _in_order(rest, request, said, errors))
-            if others.response is not None and not probe.ended.is_set():
-                first.breaker.failed("it takes long to answer", probe=True)
+            await rest.capture(lambda: _ask_in_order(others, call, next, errors))
+            if rest.response is not None and not probe.ended.is_set():
+                first.breaker.failed("it takes long to answer", is_probe=True)
                 nursery.cancel_scope.cancel()
     if probe.response is not None:
-        if said is not None:
-            said.anew()
-            said(probe.response.text)
+        call.relay(None)
+        call.relay(probe.response.text)
         return probe.response
-    if others.response is not None:
-        return others.response
-    raise others.error or probe.error or AssertionError("one of them has ended")
+    if rest.response is not None:
+        return rest.response
+    raise rest.error or probe.error or AssertionError("one of them has ended")
 
 
-class _Asking:
-    """A call under way beside another: its end is kept, not raised."""
+class _Outcome:
+    """Result of a call that runs beside another one: kept instead of raised."""
 
     def __init__(self) -> None:
         self.response: ModelResponse | None = None
         self.error: ModelError | None = None
         self.ended = trio.Event()
         self.scope = trio.CancelScope()
+        """Cancels the call."""
 
     @property
-    def decided(self) -> bool:
-        """Nobody else need be asked: it has answered, or refused what others would refuse too."""
-        return self.response is not None or (self.error is not None and self.error.kind not in PASSING)
+    def is_decisive(self) -> bool:
+        """True if no other model need be asked: it answered, or refused what others would refuse too."""
+        return self.response is not None or (self.error is not None and self.error.kind not in PROVIDER_FAILURES)
 
-    async def run(self, ask: Callable[[], Awaitable[ModelResponse]]) -> None:
+    async def capture(self, ask: Callable[[], Awaitable[ModelResponse]]) -> None:
+        """Make the call and keep its result. A call that is cancelled by `scope` has none."""
         with self.scope:
             try:
                 self.response = await ask()
@@ -171,11 +257,11 @@ class _Asking:
             self.ended.set()
 
 
-def _all_of(errors: Sequence[ModelError]) -> ModelError:
+def _joined(errors: Sequence[ModelError]) -> ModelError:
+    """Return the first error, with the messages of the others behind its own."""
     first = errors[0]
     if len(errors) == 1:
         return first
-    words = "; then ".join(str(error) for error in errors)
-    whole = ModelError(words, kind=first.kind, status=first.status)
-    whole.__cause__ = first
-    return whole
+    joined = ModelError("; then ".join(map(str, errors)), kind=first.kind, status=first.status)
+    joined.__cause__ = first
+    return joined

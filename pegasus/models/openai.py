@@ -1,30 +1,47 @@
-"""OpenAI's Chat Completions, for OpenAI, Gemini, Ollama and every server that speaks it more or less.
+"""OpenAI's Chat Completions (https://developers.openai.com/api/reference/resources/chat), for OpenAI, Gemini, Ollama and others.
 
-What those leave out or do otherwise is mended here and in chat_answer.py, not in the rest of the program.
-The format: https://developers.openai.com/api/reference/resources/chat.
+Many servers speak this format, and few speak it completely: they leave out usage, indices or ids of tool calls, send arguments as
+objects, or refuse parameters. What they do differently is handled in this file and nowhere else. Two principles:
+
+* Requests start with what the service is known to take, and `adapt` learns from refusals that name a parameter. There is no table
+  of servers.
+* Answers are read leniently: a missing field is normal, a wrong type is an error of the protocol (see `AnswerAssembler`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import attrs
 
 from pegasus.messages import Json
-from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, ToolSpec, Turn, UserTurn
-from pegasus.models.chat_answer import ChatAssembler
-from pegasus.models.encoding import WireNames, encode, wire_id, wire_name
-from pegasus.models.errors import provider_message
-from pegasus.models.ids import CallIds
-from pegasus.models.joined import Joined
-from pegasus.models.pictures import Blindness, in_words
-from pegasus.models.sdk import Sdk, load
-from pegasus.models.telling import Tell, nobody
-
-if TYPE_CHECKING:
-    from pegasus.models.tokens import Exact
+from pegasus.models.base import (
+    AssistantTurn,
+    ModelRequest,
+    ModelResponse,
+    ToolCall,
+    ToolSpec,
+    Turn,
+    Usage,
+    UserTurn,
+)
+from pegasus.models.errors import output_limit, provider_message
+from pegasus.models.pictures import RefusedPictures, describe_pictures
+from pegasus.models.sdk import SdkClient, load_client
+from pegasus.models.stop_reasons import CUT, missing_arguments, stop_reason
+from pegasus.models.wire_format import (
+    UNLIMITED,
+    CallIds,
+    encode_json,
+    ignore_text,
+    join_surrogates,
+    original_names,
+    parse_arguments,
+    wire_id,
+    wire_name,
+)
 
 BASE_URLS: Final = {
     "openai": "https://api.openai.com/v1",
@@ -33,119 +50,128 @@ BASE_URLS: Final = {
 }
 """The services' own addresses. Gemini: https://ai.google.dev/gemini-api/docs/openai. Ollama: https://docs.ollama.com/api/openai-compatibility."""
 
-_WORD = re.compile(r"\w+")
-_WITHOUT_PICTURES: Final = "openai, without pictures"
-_UNLIMITED: Final = 1 << 31
-
 _UNSIGNED: Final[Json] = {"google": {"thought_signature": "skip_thought_signature_validator"}}
-"""What Gemini 3 and later want on a call of another model (https://ai.google.dev/gemini-api/docs/thought-signatures)."""
+"""Signature that Gemini 3 and later accept on a call of another model (https://ai.google.dev/gemini-api/docs/thought-signatures)."""
 
 
-def sdk(kind: str, api_key: str, base_url: str) -> Sdk:
-    """The client. A server that wants no key gets the word "none" as one."""
-    options = {"api_key": api_key or "none", "base_url": base_url or BASE_URLS[kind]}
-    return Sdk("openai", lambda: load("openai", "AsyncOpenAI", options, (api_key,)))
+def openai_client(provider_type: str, api_key: str, base_url: str) -> SdkClient:
+    """Return the HTTP client. A server without a key gets the word "none" as its key, because the SDK wants one."""
+    options = {"api_key": api_key or "none", "base_url": base_url or BASE_URLS[provider_type]}
+    return SdkClient("openai", lambda: load_client("openai", "AsyncOpenAI", options, (api_key,)))
 
 
-def is_own(kind: str, base_url: str) -> bool:
-    """Whether this is the service itself, not a server that speaks like it."""
-    return base_url.rstrip("/") in ("", BASE_URLS[kind].rstrip("/"))
+def is_own_service(provider_type: str, base_url: str) -> bool:
+    """Return True for the service itself, False for another server that speaks its format."""
+    return base_url.rstrip("/") in ("", BASE_URLS[provider_type].rstrip("/"))
 
 
 class ChatWire:
-    """The wire format for one model of one server, and what that server has been found to refuse.
+    """`WireFormat` of Chat Completions, for one model of one server.
 
-    kind: "openai", "gemini" or "ollama". own: the service itself, not a server that only speaks like it.
+    provider_type: "openai", "gemini" or "ollama". is_own: the service itself, not a server that only speaks its format.
+
+    It learns from refusals: the name of the length limit, whether usage can be asked for, whether tools need
+    `reasoning_effort = "none"`, how long answers may be, and which pictures are not accepted.
     """
 
     path = "/chat/completions"
 
-    def __init__(self, model: str, kind: str = "openai", *, own: bool = False) -> None:
+    def __init__(self, model: str, provider_type: str = "openai", *, is_own: bool = False) -> None:
         self._model = model
-        self._own = kind == "openai" and own
-        self._format = "gemini" if kind == "gemini" else "openai"
-        self._head: tuple[object, bytes] = (None, b"")
+        self._is_gemini = provider_type == "gemini"
         # OpenAI's newer models refuse max_tokens; many other servers know nothing else.
-        self._limit = "max_completion_tokens" if kind == "openai" and own else "max_tokens"
-        self._refused_limit = ""
-        self._most = _UNLIMITED
-        self._blindness = Blindness()
-        self._joined = Joined()
-        self._names = WireNames()
-        self._usage = True
-        self._no_reasoning = False
+        self._limit_name = "max_completion_tokens" if provider_type == "openai" and is_own else "max_tokens"
+        self._refused_limit_name = ""
+        self._longest_answer = UNLIMITED
+        self._pictures = RefusedPictures()
+        self._asks_for_usage = True
+        self._needs_no_reasoning = False
 
     def body(self, request: ModelRequest) -> bytes:
-        """The request as JSON; each turn is serialised once in its life."""
-        earlier = self._joined.before_last(request.turns, self._written)
-        return b"".join((self._cached_head(request), earlier, self._written(request.turns[-1]), b"]}"))
+        """Return the request as JSON."""
+        body: dict[str, Json] = {
+            "model": self._model,
+            "stream": True,
+            self._limit_name: min(request.max_tokens, self._longest_answer),
+        }
+        if self._asks_for_usage:
+            body["stream_options"] = {"include_usage": True}
+        if request.tools:
+            body["tools"] = [_tool(spec) for spec in request.tools]
+            if request.tool_choice != "auto":
+                body["tool_choice"] = _tool_choice(request.tool_choice)
+            if self._needs_no_reasoning:
+                body["reasoning_effort"] = "none"
+        system: list[Json] = [{"role": "system", "content": request.system}] if request.system.strip() else []
+        body["messages"] = [*system, *(message for turn in request.turns for message in self._messages(turn))]
+        return encode_json(body)
 
-    def _written(self, turn: Turn) -> bytes:
-        if isinstance(turn, UserTurn) and turn.images and self._blindness.hides(turn):
-            return _hidden(turn)
-        return turn.fragments.get(self._format) or _fragment(turn, self._format)
-
-    def assembler(self, request: ModelRequest, body: bytes, tell: Tell = nobody) -> ChatAssembler:
-        """For the answer to this request."""
-        return ChatAssembler(self._format, self._names.of(request.tools), CallIds(body), tell)
-
-    def exact(self, sdk: Sdk) -> Exact | None:
-        """By OpenAI's own tables, for its own models, where they are on this machine."""
-        if not self._own:
-            return None
-        from pegasus.models.counting import ByTable
-
-        return ByTable(self._model)
+    def assembler(self, request: ModelRequest, on_text: Callable[[str], None] = ignore_text) -> ChatAssembler:
+        """Return an assembler for the answer to this request."""
+        source = "gemini" if self._is_gemini else "openai"
+        return ChatAssembler(source, original_names(request.tools), CallIds(request.turns), on_text)
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
-        """Learn from a 400 that names a parameter this server or model does not take, each lesson once; or pictures."""
-        if self._blindness.learn(status, body, request):
-            self._joined.forget()
+        """Learn from a refusal that names a parameter, a length limit or pictures; return True if anything was learned."""
+        if self._pictures.learn(status, body, request):
             return True
         if status not in (400, 422):
             return False
-        from pegasus.models.overflow import output_limit  # patterns to compile, only where something was refused
-
-        said = provider_message(body)
-        words = set(_WORD.findall(f"{body.get('param')} {said}" if isinstance(body, Mapping) else said))
-        limit = output_limit(status, body, min(request.max_tokens, self._most))
-        self._most = limit or self._most
-        learnt = limit is not None or self._learn(words, has_tools=bool(request.tools))
-        if learnt:
-            self._head = (None, b"")
-        return learnt
+        limit = output_limit(status, body, min(request.max_tokens, self._longest_answer))
+        if limit is not None:
+            self._longest_answer = limit
+            return True
+        message = provider_message(body)
+        parameter = body.get("param") if isinstance(body, Mapping) else None
+        return self._learn(set(re.findall(r"\w+", f"{parameter} {message}")), has_tools=bool(request.tools))
 
     def _learn(self, refused: set[str], *, has_tools: bool) -> bool:
-        other = "max_tokens" if self._limit == "max_completion_tokens" else "max_completion_tokens"
-        if "reasoning_effort" in refused and has_tools and not self._no_reasoning:
+        other = "max_tokens" if self._limit_name == "max_completion_tokens" else "max_completion_tokens"
+        if "reasoning_effort" in refused and has_tools and not self._needs_no_reasoning:
             # gpt-5.6 and later take function tools in this API only with reasoning_effort "none".
-            self._no_reasoning = True
-        elif self._limit in refused and other != self._refused_limit:
-            self._refused_limit, self._limit = self._limit, other
-        elif "stream_options" in refused and self._usage:
-            self._usage = False
+            self._needs_no_reasoning = True
+        elif self._limit_name in refused and other != self._refused_limit_name:
+            self._refused_limit_name, self._limit_name = self._limit_name, other
+        elif "stream_options" in refused and self._asks_for_usage:
+            self._asks_for_usage = False
         else:
             return False
         return True
 
-    def _cached_head(self, request: ModelRequest) -> bytes:
-        key = (request.system, request.tools, request.tool_choice, request.max_tokens)
-        if self._head[0] != key:
-            self._head = (key, self._make_head(request))
-        return self._head[1]
+    # -------------------------------------------------------------- messages of a request
 
-    def _make_head(self, request: ModelRequest) -> bytes:
-        head: dict[str, Json] = {"model": self._model, "stream": True, self._limit: min(request.max_tokens, self._most)}
-        if self._usage:
-            head["stream_options"] = {"include_usage": True}
-        if request.tools:
-            head["tools"] = [_tool(spec) for spec in request.tools]
-            if request.tool_choice != "auto":
-                head["tool_choice"] = _choice(request.tool_choice)
-            if self._no_reasoning:
-                head["reasoning_effort"] = "none"
-        system = encode({"role": "system", "content": request.system}) + b"," if request.system.strip() else b""
-        return b'%s,"messages":[%s' % (encode(head)[:-1], system)
+    def _messages(self, turn: Turn) -> Iterator[Json]:
+        """Yield the messages of a turn. Each tool result is a message of its own in this format."""
+        if isinstance(turn, AssistantTurn):
+            yield self._assistant_message(turn)
+        elif self._pictures.hides(turn):
+            text = "\n\n".join(part for part in (turn.text, describe_pictures(turn.images)) if part.strip())
+            yield from _user_messages(attrs.evolve(turn, text=text, images=()))
+        else:
+            yield from _user_messages(turn)
+
+    def _assistant_message(self, turn: AssistantTurn) -> Json:
+        text = turn.text if turn.text.strip() else ""
+        if not turn.calls:
+            return {"role": "assistant", "content": text or "(silence)"}
+        extras = self._extras(turn)
+        calls: list[Json] = [_call(call, extras.get(call.id)) for call in turn.calls]
+        return {"role": "assistant", "content": text or None, "tool_calls": calls}
+
+    def _extras(self, turn: AssistantTurn) -> dict[str, Json]:
+        """Return what must be sent back beside each call, by the call's id.
+
+        Gemini wants its thought signature back, and a signature at least on the first call of a turn. `thinking` holds what came
+        as `extra_content` from a server; a turn of another provider has none.
+        """
+        source = "gemini" if self._is_gemini else "openai"
+        blocks = turn.thinking if turn.thinking_of == source else ()
+        extras = {
+            str(block["id"]): block["extra_content"] for block in blocks if isinstance(block, Mapping) and "id" in block
+        }
+        if self._is_gemini and not extras:
+            return {turn.calls[0].id: _UNSIGNED}
+        return extras
 
 
 def _tool(spec: ToolSpec) -> Json:
@@ -153,18 +179,8 @@ def _tool(spec: ToolSpec) -> Json:
     return {"type": "function", "function": function}
 
 
-def _choice(choice: str) -> Json:
+def _tool_choice(choice: str) -> Json:
     return choice if choice in ("none", "required") else {"type": "function", "function": {"name": wire_name(choice)}}
-
-
-# ------------------------------------------------------------------ a turn
-
-
-def _fragment(turn: Turn, form: str) -> bytes:
-    """The turn as its messages, joined by commas."""
-    messages = _user_messages(turn) if isinstance(turn, UserTurn) else iter((_assistant_message(turn, form),))
-    turn.fragments[form] = fragment = b",".join(map(encode, messages))
-    return fragment
 
 
 def _user_messages(turn: UserTurn) -> Iterator[Json]:
@@ -188,35 +204,163 @@ def _parts(turn: UserTurn) -> Iterator[Json]:
         yield {"type": "text", "text": turn.text}
 
 
-def _hidden(turn: UserTurn) -> bytes:
-    """The same with words in place of its pictures."""
-    fragment = turn.fragments.get(_WITHOUT_PICTURES)
-    if fragment is None:
-        text = "\n\n".join(part for part in (turn.text, in_words(turn.images)) if part.strip())
-        messages = _user_messages(attrs.evolve(turn, text=text, images=()))
-        turn.fragments[_WITHOUT_PICTURES] = fragment = b",".join(map(encode, messages))
-    return fragment
-
-
-def _assistant_message(turn: AssistantTurn, form: str) -> Json:
-    text = turn.text if turn.text.strip() else ""
-    if not turn.calls:
-        return {"role": "assistant", "content": text or "(silence)"}
-    extras = _extras(turn, form)
-    calls: list[Json] = [_call(call, extras.get(call.id)) for call in turn.calls]
-    return {"role": "assistant", "content": text or None, "tool_calls": calls}
-
-
 def _call(call: ToolCall, extra: Json) -> Json:
-    function: Json = {"name": wire_name(call.name), "arguments": encode(call.arguments).decode()}
+    function: Json = {"name": wire_name(call.name), "arguments": encode_json(call.arguments).decode()}
     wire: dict[str, Json] = {"id": wire_id(call.id), "type": "function", "function": function}
     return {**wire, "extra_content": extra} if extra else wire
 
 
-def _extras(turn: AssistantTurn, form: str) -> dict[str, Json]:
-    """What must go back beside each call. Gemini wants a signature at least on the first call of a turn."""
-    own = turn.thinking if turn.thinking_of == form else ()
-    extras = {str(block["id"]): block["extra_content"] for block in own if isinstance(block, Mapping) and "id" in block}
-    if form == "gemini" and not extras:
-        return {turn.calls[0].id: _UNSIGNED}
-    return extras
+# ------------------------------------------------------------------ answers
+
+
+class _StreamedCall:
+    """A tool call while its pieces arrive."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self.pieces: list[str] = []
+        self.value: Any = None
+        """Arguments that came as a JSON value instead of text."""
+        self.extra: Json = None
+        """`extra_content`, which must be sent back with the call."""
+
+
+class ChatAssembler:
+    """`AnswerAssembler` for chat completion chunks.
+
+    source: provider type for `ModelResponse.thinking_of`. names: the tools' own names by their names on the wire.
+    """
+
+    def __init__(
+        self, source: str, names: Mapping[str, str], ids: CallIds, on_text: Callable[[str], None] = ignore_text
+    ) -> None:
+        self._source = source
+        self._names = names
+        self._ids = ids
+        self._on_text = on_text
+        self._pieces: list[str] = []
+        self._calls: list[_StreamedCall] = []
+        self._call_by_index: dict[int, _StreamedCall] = {}
+        self._usage: Any = None
+        self._stop = ""
+        self._is_refusal = False
+        self.complete = False
+
+    def feed(self, event: Any) -> object:
+        """Take one chunk. Return the error object if the chunk is an error, else None."""
+        if event.get("error"):
+            return event["error"]
+        if event.get("object") == "error":
+            return event
+        self._usage = event.get("usage") or self._usage
+        for choice in event.get("choices") or ():
+            if choice.get("index", 0) in (0, None):
+                self._take_choice(choice, choice.get("delta") or choice.get("message") or {})
+        return None
+
+    def feed_whole(self, body: Any) -> object:
+        """Take a completion that was not streamed."""
+        error = self.feed(body)
+        if error is None and not body["choices"]:
+            return {"message": "an answer without choices"}
+        self.complete = True
+        return error
+
+    def finish(self) -> None:
+        """Note `[DONE]`: the end of the answer, also from servers that give no finish_reason."""
+        self.complete = self.complete or bool(self._pieces or self._calls)
+
+    def _take_choice(self, choice: Any, delta: Any) -> None:
+        self._take_text(delta.get("content"))
+        if delta.get("refusal"):
+            self._is_refusal = True
+            self._take_text(delta["refusal"])
+        for call in delta.get("tool_calls") or ():
+            self._extend_call(call)
+        if delta.get("function_call"):  # the form before tool_calls, which some servers still send
+            self._extend_call({"index": 0, "function": delta["function_call"]})
+        if choice.get("finish_reason"):
+            self._stop = str(choice["finish_reason"])
+            self.complete = True
+
+    def _take_text(self, content: Any) -> None:
+        """Take text, or a list of parts that have text."""
+        if isinstance(content, str) and content:
+            self._pieces.append(content)
+            self._on_text(content)
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part.get("text"), str):
+                self._take_text(part["text"])
+
+    def _extend_call(self, delta: Any) -> None:
+        function = delta.get("function") or {}
+        call_id = str(delta.get("id") or "")
+        call = self._find_call(delta.get("index"), call_id, bool(function.get("name")))
+        call.id = call.id or call_id
+        call.name = call.name or str(function.get("name") or "")
+        call.extra = delta.get("extra_content") or call.extra
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            call.pieces.append(arguments)
+        elif arguments is not None:
+            call.value = arguments
+
+    def _find_call(self, index: Any, call_id: str, has_name: bool) -> _StreamedCall:
+        """Return the call that a piece belongs to, a new one if it begins another call.
+
+        Normally the index says it. Some servers give all parallel calls index 0 but different ids; others give neither index nor
+        id, and then a name begins a new call and everything else continues the last one.
+        """
+        has_index = isinstance(index, int)
+        call = self._call_by_index.get(index) if has_index else (self._calls[-1] if self._calls else None)
+        is_other_id = call is not None and bool(call_id) and bool(call.id) and call_id != call.id
+        begins_by_name = not has_index and not call_id and has_name
+        if call is None or is_other_id or begins_by_name:
+            call = _StreamedCall()
+            self._calls.append(call)
+        if has_index:
+            self._call_by_index[index] = call
+        return call
+
+    def response(self) -> ModelResponse:
+        """Return the answer. Only valid when `complete`."""
+        reason = "refusal" if self._is_refusal else stop_reason(self._stop, has_calls=bool(self._calls))
+        calls = tuple(self._tool_call(call, reason, is_last=call is self._calls[-1]) for call in self._calls)
+        extras = tuple(
+            {"id": call.id, "extra_content": streamed.extra}
+            for call, streamed in zip(calls, self._calls, strict=True)
+            if streamed.extra
+        )
+        return ModelResponse(
+            text=join_surrogates("".join(self._pieces)),
+            calls=calls,
+            usage=_usage(self._usage),
+            stop_reason=reason,
+            thinking=extras,
+            thinking_of=self._source if extras else None,
+        )
+
+    def _tool_call(self, call: _StreamedCall, reason: str, *, is_last: bool) -> ToolCall:
+        raw = call.value if call.value is not None else "".join(call.pieces)
+        arguments, error = parse_arguments(raw, cut=CUT.get(reason, ""))
+        error = error or missing_arguments(raw, reason, is_last=is_last)
+        name = self._names.get(call.name, join_surrogates(call.name))
+        return ToolCall(self._ids.unique(join_surrogates(call.id)), name, arguments, error)
+
+
+def _usage(usage: Any) -> Usage:
+    """Return the usage with missing numbers as 0. Cached tokens are part of prompt_tokens in this format."""
+    if not isinstance(usage, Mapping):
+        return Usage()
+    details = usage.get("prompt_tokens_details") or {}
+    return Usage(
+        _count(usage.get("prompt_tokens")),
+        _count(usage.get("completion_tokens")),
+        _count(details.get("cached_tokens")),
+        _count(details.get("cache_write_tokens")),
+    )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

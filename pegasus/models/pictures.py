@@ -1,7 +1,9 @@
-"""Pictures for a model: which are taken, how large they are, what they cost. Reads only their first bytes.
+"""Pictures for a model: the formats and sizes that providers accept, their tokens, and models that cannot see.
 
-Limits that every provider keeps to: Anthropic 5 MB in base64 and 8000 x 8000 pixels (2000 x 2000 beyond 20 pictures), 32 MB a
-request (https://platform.claude.com/docs/en/build-with-claude/vision); OpenAI and Gemini allow more.
+Only the first bytes of a picture are read; no image library is needed. The limits are those that every provider keeps to:
+Anthropic takes 5 MB in base64 and 8000 x 8000 pixels (2000 x 2000 beyond 20 pictures), 32 MB a request
+(https://platform.claude.com/docs/en/build-with-claude/vision); OpenAI and Gemini allow more. A picture that a provider would reject
+must never be sent: it would stay in the conversation, and every later call would be rejected too.
 """
 
 from __future__ import annotations
@@ -17,11 +19,15 @@ from pegasus.models.base import Image, ModelRequest, Turn, UserTurn
 from pegasus.models.errors import provider_message
 
 MOST_BASE64: Final = 5 * 1024 * 1024
+"""Characters of base64 of one picture."""
 MOST_PIXELS: Final = 8000
+"""Width and height of one picture."""
 MOST_PICTURES: Final = 20
+"""Pictures of one request."""
 
 _PIXELS_PER_TOKEN, _MOST_TOKENS, _USUAL_TOKENS = 750, 1600, 1200
-_HEAD: Final = 256 * 1024  # characters of base64 in which the size must stand (a JPEG may have it later)
+_HEAD: Final = 256 * 1024
+"""Characters of base64 in which the size is looked for. A JPEG may have it later, behind its metadata."""
 
 _MAGIC: Final = (
     ("image/png", b"\x89PNG\r\n\x1a\n"),
@@ -34,13 +40,13 @@ EXTENSIONS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif"
 
 
 def kind_of(head: bytes) -> str | None:
-    """The mime type that the first bytes of a file show, if it is one that models take."""
+    """Return the mime type by the first bytes of a file; None if it is not a type that models accept."""
     mime = next((mime for mime, magic in _MAGIC if head.startswith(magic)), None)
     return None if mime == "image/webp" and head[8:12] != b"WEBP" else mime
 
 
 def size_of(head: bytes) -> tuple[int, int] | None:
-    """Width and height in pixels, from the beginning of a file; None if it does not tell."""
+    """Return width and height in pixels from the beginning of a file; None if it does not contain them."""
     try:
         return _size(kind_of(head), head)
     except (struct.error, IndexError):
@@ -75,7 +81,7 @@ def _webp(head: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(head: bytes) -> tuple[int, int] | None:
-    """From segment to segment until the one that begins a frame."""
+    """Walk from segment to segment to the one that begins a frame, which has the size."""
     at = 2
     while at + 9 <= len(head):
         if head[at] != 0xFF:
@@ -91,8 +97,8 @@ def _jpeg(head: bytes) -> tuple[int, int] | None:
     return None
 
 
-def refused(mime: str, data: str) -> str | None:
-    """Why no model would take this picture, in words for a person; None if it would. data: base64."""
+def picture_problem(mime: str, data: str) -> str | None:
+    """Return why no model would accept this picture, in words for a person; None if it is acceptable. data: base64."""
     if mime not in EXTENSIONS:
         return f"{mime or 'this type'} is not a picture that models read"
     if len(data) > MOST_BASE64:
@@ -113,7 +119,7 @@ def refused(mime: str, data: str) -> str | None:
 
 
 def image_tokens(image: Image) -> int:
-    """About how many tokens a picture is: one for 750 pixels (Anthropic's rule), 1,600 for all that is scaled down."""
+    """Return the approximate tokens of a picture: one for 750 pixels (Anthropic's rule), at most 1,600, as larger ones are scaled."""
     try:
         size = size_of(b64decode(image.data[:_HEAD]))
     except (BadBase64, ValueError):
@@ -123,41 +129,47 @@ def image_tokens(image: Image) -> int:
     return min(max(size[0] * size[1] // _PIXELS_PER_TOKEN, 1), _MOST_TOKENS)
 
 
-# ------------------------------------------------------------------ models that refuse them
+# ------------------------------------------------------------------ models that refuse pictures
 
 _ABOUT_PICTURES: Final = r"(?i)image|vision|multi-?modal|mmproj"
-_BLIND: Final = (
+_ABOUT_ALL_PICTURES: Final = (
     r"(?i)(?:not|n't|only)(?: yet)? (?:be )?support|no endpoints found|unknown variant|not a multi-?modal|mmproj"
     r"|does not have vision|text[- ]only|content must be a string|expected (?:a )?(?:string|text)"
 )
-"""Words of a refusal of all pictures: OpenAI, Ollama, llama.cpp, vLLM, DeepSeek, OpenRouter. Others are about one picture."""
+"""Refusals of every picture, by a model that cannot see: OpenAI, Ollama, llama.cpp, vLLM, DeepSeek, OpenRouter. Other refusals are
+about the pictures of this request only."""
 _STATUSES: Final = frozenset({400, 404, 415, 422, 500, 501})
 
 
-class Blindness:
-    """What one model has refused to look at. A turn that it will not look at is sent with a line of text for each picture."""
+class RefusedPictures:
+    """Pictures that one model has refused. A turn with such pictures is sent with a line of text for each of them.
+
+    Which models can see is not looked up anywhere: the first refusal says it. What was learned holds until the restart.
+    """
 
     def __init__(self) -> None:
-        self._to_all = False
-        self._to: WeakSet[Turn] = WeakSet()
+        self._all = False
+        """True if the model cannot see at all."""
+        self._turns: WeakSet[Turn] = WeakSet()
+        """Turns whose pictures were refused."""
 
     def hides(self, turn: Turn) -> bool:
-        """Whether the pictures of this turn are left out."""
-        return isinstance(turn, UserTurn) and bool(turn.images) and (self._to_all or turn in self._to)
+        """Return True if the pictures of this turn must not be sent."""
+        return isinstance(turn, UserTurn) and bool(turn.images) and (self._all or turn in self._turns)
 
     def learn(self, status: int, body: object, request: ModelRequest) -> bool:
-        """Whether this refusal is about pictures, so that the same without them may do better."""
+        """Return True if this refusal is about pictures, so that the same request without them may succeed."""
         shown = [turn for turn in request.turns if isinstance(turn, UserTurn) and turn.images and not self.hides(turn)]
-        said = provider_message(body)[:4000]
-        if not shown or status not in _STATUSES or not re.search(_ABOUT_PICTURES, said):
+        message = provider_message(body)[:4000]
+        if not shown or status not in _STATUSES or not re.search(_ABOUT_PICTURES, message):
             return False
-        self._to.update(shown)
-        self._to_all = bool(re.search(_BLIND, said))
+        self._turns.update(shown)
+        self._all = bool(re.search(_ABOUT_ALL_PICTURES, message))
         return True
 
 
-def in_words(images: tuple[Image, ...]) -> str:
-    """A line of text in place of each picture."""
+def describe_pictures(images: tuple[Image, ...]) -> str:
+    """Return a line of text in place of each picture."""
     return "\n".join(
         f"(A picture is here that you cannot see: {image.name or 'unnamed'}, {image.mime})" for image in images
     )

@@ -1,8 +1,13 @@
-"""From settings to a plan: which role is which model of which provider. Pure; every mistake is found here, before a call."""
+"""From settings to models: which role is which model of which provider. Pure functions; mistakes are found before any call.
+
+A model is named `<provider>/<model>`. The provider is a section of the settings, or a provider type, which exists under its own name
+without a section. A role that the settings do not name uses the default model. The default model is, in this order: the choice made
+by `/model`, `models.default`, a standard model of the first provider whose key is known, the stand-in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -10,119 +15,82 @@ import attrs
 
 from pegasus.settings import MODEL_ROLES, PROVIDER_TYPES
 
+if TYPE_CHECKING:
+    from pegasus.settings import ModelSettings, ProviderSettings
+
 OFFLINE: Final = "offline/stand-in"
 DEFAULTS: Final = (("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-5-5"), ("OPENAI_API_KEY", "openai/gpt-6.1-terra"))
-"""What default = "" means, by the key that is there. Sonnet 5.5: Anthropic's current middle model
+"""Default models by the key that is known. Sonnet 5.5: Anthropic's current middle model
 (https://platform.claude.com/docs/en/about-claude/models/overview). GPT-6.1 Terra: OpenAI's middle model that takes
 tools in Chat Completions, with reasoning_effort "none" (https://developers.openai.com/api/docs/models)."""
 
 _KEYS: Final = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "gemini": "GEMINI_API_KEY"}
-_NEEDS_KEY: Final = frozenset({"anthropic", "openai", "gemini"})
-
-
-if TYPE_CHECKING:
-    from pegasus.settings import ModelSettings, ProviderSettings
+"""Environment variables of the provider types that need a key at their own address."""
+_FAMILIES: Final = {
+    "anthropic": ("claude-",),
+    "openai": ("gpt-", "chatgpt-", "o1", "o3", "o4"),
+    "gemini": ("gemini-", "gemma-"),
+}
+"""Beginnings of model names at the services' own addresses."""
+_LONGEST_NAME: Final = 200
 
 
 class ModelConfigError(ValueError):
-    """A model or provider in the settings that cannot work; str() names the key path and what to do."""
+    """A model or provider in the settings cannot work. `str()` names the key path and what to do."""
 
 
 @attrs.frozen(eq=False, repr=False)
-class Provider:
-    """A provider as it will be used. base_url "" = the service's own address."""
+class ProviderAccount:
+    """A provider as it is used. Its repr does not show the key."""
 
     name: str
     type: str
+    """One of `PROVIDER_TYPES`: the wire format and the rules for keys."""
     api_key: str = ""
     base_url: str = ""
+    """"" for the service's own address."""
 
 
-def find_providers(configured: Mapping[str, ProviderSettings]) -> dict[str, Provider]:
-    """Every provider by name: each type under its own name, and the configured ones.
+def find_providers(configured: Mapping[str, ProviderSettings]) -> dict[str, ProviderAccount]:
+    """Return every provider by name: each type under its own name, and the configured ones. Raises ModelConfigError.
 
-    What the environment says of keys and addresses is in the settings already (`settings.layers`).
+    Keys and addresses from the environment are in the settings already (`settings.layers`).
     """
-    providers = {name: Provider(name, name) for name in PROVIDER_TYPES}
-    return providers | {name: _configured(name, settings) for name, settings in configured.items()}
+    providers = {name: ProviderAccount(name, name) for name in PROVIDER_TYPES}
+    return providers | {name: _account(name, settings) for name, settings in configured.items()}
 
 
-def _configured(name: str, settings: ProviderSettings) -> Provider:
-    kind = settings.type or (name if name in PROVIDER_TYPES else "")
-    path = f"providers.{name}"
-    if kind not in PROVIDER_TYPES:
-        raise ModelConfigError(f'{path}.type: found "{kind}"; allowed: {", ".join(PROVIDER_TYPES)}')
-    return Provider(name, kind, settings.api_key, settings.base_url)
+def _account(name: str, settings: ProviderSettings) -> ProviderAccount:
+    provider_type = settings.type or (name if name in PROVIDER_TYPES else "")
+    if provider_type not in PROVIDER_TYPES:
+        raise ModelConfigError(f'providers.{name}.type: found "{provider_type}"; allowed: {", ".join(PROVIDER_TYPES)}')
+    return ProviderAccount(name, provider_type, settings.api_key, settings.base_url)
 
 
-def default_spec(providers: Mapping[str, Provider]) -> str:
-    """What default = "" means: the first of DEFAULTS whose provider has a key, else the stand-in."""
+def role_spec(role: str, settings: ModelSettings, providers: Mapping[str, ProviderAccount], chosen: str = "") -> str:
+    """Return `<provider>/<model>` of a role; a name that is no role is returned as it is.
+
+    chosen: model that replaces the default of the settings, "" for none.
+    """
+    if role not in MODEL_ROLES:
+        return role
+    default = chosen or settings.default
+    named: str = default if role == "default" else getattr(settings, role) or default
+    return named or _standard_model(providers)
+
+
+def _standard_model(providers: Mapping[str, ProviderAccount]) -> str:
     for _, spec in DEFAULTS:
         if providers[spec.partition("/")[0]].api_key:
             return spec
     return OFFLINE
 
 
-def role_spec(role: str, settings: ModelSettings, providers: Mapping[str, Provider], chosen: str = "") -> str:
-    """`<provider>/<model>` of a role, or of a name that is one already. Roles not named fall back to default.
+def split_spec(spec: str, providers: Mapping[str, ProviderAccount], path: str) -> tuple[ProviderAccount, str]:
+    """Return provider and model id of `<provider>/<model>`, checked.
 
-    chosen: takes the place of the default of the settings.
+    path: the settings key that a message names. Raises ModelConfigError.
     """
-    if role not in MODEL_ROLES:
-        return role
-    default = chosen or settings.default
-    named: str = default if role == "default" else getattr(settings, role) or default
-    return named or default_spec(providers)
-
-
-_FAMILIES: Final = {
-    "anthropic": ("claude-",),
-    "openai": ("gpt-", "chatgpt-", "o1", "o3", "o4"),
-    "gemini": ("gemini-", "gemma-"),
-}
-"""How the names of models begin at the services' own addresses."""
-_LONGEST: Final = 200
-
-
-def check_choice(spec: str, settings: ModelSettings, providers: Mapping[str, Provider]) -> None:
-    """Whether a person may choose this model at run time. Raises ModelConfigError with what is allowed."""
-    if settings.choices and spec not in settings.choices:
-        allowed = ", ".join(settings.choices)
-        raise ModelConfigError(f'/model: found "{spec}"; allowed: {allowed} (models.choices of the settings)')
-    if len(spec) > _LONGEST or " " in spec or not spec.isprintable():
-        raise ModelConfigError(f'/model: found {spec[:60]!r}; allowed: "<provider>/<model>", as in "{DEFAULTS[0][1]}"')
-    provider, model = split_spec(spec, providers, "/model")
-    families = _FAMILIES.get(provider.type, ())
-    if not settings.choices and families and not provider.base_url and not model.lower().startswith(families):
-        begins = " or ".join(f'"{family}"' for family in families)
-        raise ModelConfigError(f'/model: found "{spec}"; the models of {provider.name} begin with {begins}')
-
-
-def choices(settings: ModelSettings, providers: Mapping[str, Provider], known: Sequence[str]) -> tuple[str, ...]:
-    """What can be chosen: what the settings list, else the models they name and those known of providers that can be used.
-
-    known: names of models, without provider.
-    """
-    if settings.choices:
-        return tuple(settings.choices)
-    named = [role_spec(role, settings, providers) for role in MODEL_ROLES]
-    named += [*settings.fallback, *(route.model for route in settings.routes.values())]
-    for name, families in _FAMILIES.items():
-        if providers[name].api_key and not providers[name].base_url:
-            named += [f"{name}/{model}" for model in known if model.startswith(families)]
-    return tuple(spec for spec in dict.fromkeys(named) if _can_be_used(spec, providers))
-
-
-def _can_be_used(spec: str, providers: Mapping[str, Provider]) -> bool:
-    try:
-        split_spec(spec, providers, "")
-    except ModelConfigError:
-        return False
-    return True
-
-
-def split_spec(spec: str, providers: Mapping[str, Provider], path: str) -> tuple[Provider, str]:
-    """Provider and model id of `<provider>/<model>`, checked. path: the key to blame. Raises ModelConfigError."""
     name, slash, model = spec.partition("/")
     if not slash or not name or not model:
         raise ModelConfigError(f'{path}: found "{spec}"; allowed: "<provider>/<model>", as in "{DEFAULTS[0][1]}"')
@@ -130,14 +98,13 @@ def split_spec(spec: str, providers: Mapping[str, Provider], path: str) -> tuple
     if provider is None:
         known = ", ".join(sorted(providers))
         raise ModelConfigError(f'{path}: found "{spec}"; there is no provider "{name}", only {known}')
-    _check(provider, path)
+    _check_account(provider, path)
     return provider, model
 
 
-def _check(provider: Provider, path: str) -> None:
-    own_server = not provider.base_url
-    if provider.type in _NEEDS_KEY and own_server and not provider.api_key:
-        variable = _KEYS[provider.type]
+def _check_account(provider: ProviderAccount, path: str) -> None:
+    variable = _KEYS.get(provider.type)
+    if variable and not provider.base_url and not provider.api_key:
         raise ModelConfigError(
             f"{path}: provider {provider.name} has no key; set {variable}, or api_key in [providers.{provider.name}]"
         )
@@ -157,22 +124,78 @@ def _is_http(url: str) -> bool:
         return False
 
 
+# ------------------------------------------------------------------ choosing a model at run time
+
+
+def check_choice(spec: str, settings: ModelSettings, providers: Mapping[str, ProviderAccount]) -> None:
+    """Check a model that somebody wants to choose with `/model`. Raises ModelConfigError with what is allowed.
+
+    The names of models at the services' own addresses are checked by their beginning, to find typing errors before the first call
+    fails. Other servers may name their models as they like.
+    """
+    if settings.choices and spec not in settings.choices:
+        allowed = ", ".join(settings.choices)
+        raise ModelConfigError(f'/model: found "{spec}"; allowed: {allowed} (models.choices of the settings)')
+    if len(spec) > _LONGEST_NAME or " " in spec or not spec.isprintable():
+        raise ModelConfigError(f'/model: found {spec[:60]!r}; allowed: "<provider>/<model>", as in "{DEFAULTS[0][1]}"')
+    provider, model = split_spec(spec, providers, "/model")
+    families = _FAMILIES.get(provider.type, ())
+    if not settings.choices and families and not provider.base_url and not model.lower().startswith(families):
+        beginnings = " or ".join(f'"{family}"' for family in families)
+        raise ModelConfigError(f'/model: found "{spec}"; the models of {provider.name} begin with {beginnings}')
+
+
+def list_choices(
+    settings: ModelSettings, providers: Mapping[str, ProviderAccount], known: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the models that can be chosen: `models.choices`, else the models of the settings and the known ones.
+
+    known: names of models, without provider. Models of providers without a key are left out.
+    """
+    if settings.choices:
+        return tuple(settings.choices)
+    specs = [role_spec(role, settings, providers) for role in MODEL_ROLES]
+    specs += [*settings.fallback, *(route.model for route in settings.routes.values())]
+    for name, families in _FAMILIES.items():
+        if providers[name].api_key and not providers[name].base_url:
+            specs += [f"{name}/{model}" for model in known if model.startswith(families)]
+    return tuple(spec for spec in dict.fromkeys(specs) if _is_usable(spec, providers))
+
+
+def _is_usable(spec: str, providers: Mapping[str, ProviderAccount]) -> bool:
+    try:
+        split_spec(spec, providers, "")
+    except ModelConfigError:
+        return False
+    return True
+
+
+# ------------------------------------------------------------------ checking the settings
+
+
 def problems(settings: ModelSettings, configured: Mapping[str, ProviderSettings]) -> list[str]:
-    """Everything wrong with the models and providers of these settings, one line each; [] if all is well."""
+    """Return everything that is wrong with the models and providers of these settings, one line each; [] if all is well."""
     try:
         providers = find_providers(configured)
     except ModelConfigError as error:
         return [str(error)]
-    specs = [
-        (f"models.{role}", role_spec(role, settings, providers)) for role in MODEL_ROLES if getattr(settings, role)
-    ]
-    specs += [(f"models.fallback[{index}]", spec) for index, spec in enumerate(settings.fallback)]
-    specs += [(f"models.choices[{index}]", spec) for index, spec in enumerate(settings.choices)]
-    specs += [(f"models.routes.{name}.model", route.model) for name, route in settings.routes.items()]
     found: list[str] = []
-    for path, spec in specs:
+    for path, spec in _named_models(settings, providers):
         try:
             split_spec(spec, providers, path)
         except ModelConfigError as error:
             found.append(str(error))
     return found
+
+
+def _named_models(settings: ModelSettings, providers: Mapping[str, ProviderAccount]) -> Iterator[tuple[str, str]]:
+    """Yield every model that the settings name, with its key path."""
+    for role in MODEL_ROLES:
+        if getattr(settings, role):
+            yield f"models.{role}", role_spec(role, settings, providers)
+    for index, spec in enumerate(settings.fallback):
+        yield f"models.fallback[{index}]", spec
+    for index, spec in enumerate(settings.choices):
+        yield f"models.choices[{index}]", spec
+    for name, route in settings.routes.items():
+        yield f"models.routes.{name}.model", route.model

@@ -1,87 +1,88 @@
-"""Rules that send some calls to another model: by role, by channel, by what is attached, by size. The first that fits counts."""
+"""Routing rules (`[models.routes]`): some calls go to another model, by role, channel, attached pictures or size.
+
+The first rule whose conditions all hold wins. Rules apply to roles only: a model that a task type or a skill names itself is never
+replaced. A fallback chain starts at the model that the rule names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from pegasus.models.base import LanguageModel, ModelRequest, ModelResponse, UserTurn
+import attrs
+
+from pegasus.messages import ChannelInfo
+from pegasus.models.base import ModelRequest, ModelResponse, UserTurn
+from pegasus.models.client import ModelCall, ModelTarget, Next
 from pegasus.observe import get_logger
+from pegasus.settings import MODEL_ROLES
 
 if TYPE_CHECKING:
-    from pegasus.messages import ChannelInfo
     from pegasus.settings import RouteSettings
 
 _log = get_logger("models")
 
 
-class Facts(NamedTuple):
-    """What rules look at. tokens: about how large the prompt is. image: whether one is in the conversation."""
+@attrs.frozen
+class CallFacts:
+    """Properties of a call that rules look at."""
 
     role: str = "default"
     channel: ChannelInfo | None = None
-    image: bool = False
+    has_image: bool = False
+    """True if a picture is anywhere in the conversation."""
     tokens: int = 0
+    """Estimate of the prompt's size."""
 
 
-def fits(route: RouteSettings, facts: Facts) -> bool:
-    """Whether all conditions of the rule hold."""
+def matches(route: RouteSettings, facts: CallFacts) -> bool:
+    """Return True if all conditions of the rule hold. A rule without conditions always matches."""
     return (
         route.role in ("", facts.role)
         and (not route.channel or _is_channel(route.channel, facts.channel))
-        and (route.media != "image" or facts.image)
+        and (route.media != "image" or facts.has_image)
         and facts.tokens >= route.min_tokens
         and (not route.max_tokens or facts.tokens <= route.max_tokens)
     )
 
 
-def choose(routes: Iterable[RouteSettings], facts: Facts) -> str | None:
-    """The model of the first rule that fits, None if none does."""
-    return next((route.model for route in routes if fits(route, facts)), None)
+def find_route(routes: Iterable[RouteSettings], facts: CallFacts) -> str | None:
+    """Return the model of the first rule that matches, None if none does."""
+    return next((route.model for route in routes if matches(route, facts)), None)
 
 
 def _is_channel(wanted: str, channel: ChannelInfo | None) -> bool:
-    """wanted: "slack", or "slack:C1" (a channelId may have colons itself)."""
+    """Compare with a condition: "slack", or "slack:C1" (a channelId may contain colons itself)."""
     return channel is not None and wanted in (channel.type, f"{channel.type}:{channel.channel_id}")
 
 
-class RoutedModel:
-    """A LanguageModel: the one of its role, or another where a rule says so. Its name is that of the role's.
+class Routing:
+    """Middleware that replaces the target of a call by that of the first matching rule.
 
-    model_of: by `<provider>/<model>`. size: about how many tokens a request has; asked only if a rule wants to know.
+    routes: rules with their targets, in the order of the settings file.
     """
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        role: str,
-        routes: Iterable[RouteSettings],
-        model_of: Callable[[str], LanguageModel],
-        size: Callable[[ModelRequest], int],
-    ) -> None:
-        self._model = model
-        self._role = role
-        self._routes = tuple(routes)
-        self._model_of = model_of
-        self._size = size if any(route.min_tokens or route.max_tokens for route in self._routes) else None
+    def __init__(self, routes: Sequence[tuple[RouteSettings, ModelTarget]]) -> None:
+        self._routes = [route for route, _ in routes]
+        self._targets = {route.model: target for route, target in routes}
 
-    @property
-    def name(self) -> str:
-        """`<provider>/<model>` of the role."""
-        return self._model.name
+    async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
+        """Go on with the model that the rules name."""
+        target = self.pick(call)
+        if target is not call.target:
+            _log.debug("a rule names another model", model=target.name, role=call.role)
+            call = attrs.evolve(call, target=target)
+        return await next(call)
 
-    async def generate(self, request: ModelRequest) -> ModelResponse:
-        """Ask the model that the rules name for this request. Raises ModelError."""
-        return await self.pick(request).generate(request)
-
-    def pick(self, request: ModelRequest) -> LanguageModel:
-        """The model for this request."""
-        tokens = self._size(request) if self._size is not None else 0
-        spec = choose(self._routes, Facts(self._role, request.label.channel, _has_image(request), tokens))
-        if spec is None or spec == self._model.name:
-            return self._model
-        _log.debug("a rule names another model", model=spec, role=self._role, tokens=tokens)
-        return self._model_of(spec)
+    def pick(self, call: ModelCall) -> ModelTarget:
+        """Return the target for this call."""
+        if not self._routes or call.role not in MODEL_ROLES:
+            return call.target
+        request = call.request
+        tokens = call.target.counter.estimate(request)
+        facts = CallFacts(call.role, request.label.channel, _has_image(request), tokens)
+        spec = find_route(self._routes, facts)
+        return call.target if spec in (None, call.target.name) else self._targets[spec]
 
 
 def _has_image(request: ModelRequest) -> bool:

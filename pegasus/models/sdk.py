@@ -1,131 +1,109 @@
-"""The official SDKs, imported when first wanted, in a thread; only their lower-level `post()` is used.
+"""HTTP clients of the official SDKs, created at their first use.
 
-Their typed `create()` walks every message in Python, and their typed streams build a model for every event; `post()`
-with ready bytes keeps what they are good for: authentication, platform headers, retries, connection pool, error types.
+Only `post()` of an SDK's client is used, with a body that is JSON already. It keeps what the SDKs are good for: authentication,
+platform headers, connection pool, error types. The typed `create()` would walk every message in Python, and typed streams would build
+a model object for every event; neither understands the servers that only roughly speak the format.
+
+Retries are not left to the SDK: `HttpModel` knows the deadline of the call, and repeats broken answers with the same counter.
+
+Importing an SDK takes one to three seconds of CPU. So it happens in a thread, either soon after the daemon is ready (`warm_up` of the
+service) or at the first call, which then waits for it.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from pegasus.models.base import ModelError
-from pegasus.observe import get_logger
 
-_log = get_logger("models")
-
-_CONNECT = 10.0  # seconds for TCP and TLS; everything after that is bounded by the deadline of the call
-_KEEP_ALIVE = 60.0  # seconds an idle connection is kept: a person's pauses should not cost a TLS handshake each
-
-
-REFUSALS: ContextVar[list[int]] = ContextVar("REFUSALS")
-"""Error statuses that the call under way was answered with; the SDK repeats such a request without a word."""
+CONNECT_TIMEOUT: Final = 10.0
+"""Seconds for TCP and TLS. Everything after that is bounded by the deadline of the call."""
+_KEEP_ALIVE: Final = 60.0
+"""Seconds that an idle connection is kept, so that a person's pauses do not cost a TLS handshake each."""
 
 
-class SdkHandle:
-    """A client of one provider, ready. secrets: what must not be in any message."""
+class HttpClient:
+    """Ready client of one provider. It hides which SDK it is."""
 
     def __init__(self, module: Any, client: Any, secrets: tuple[str, ...]) -> None:
-        httpx = importlib.import_module("httpx2")
+        httpx: Any = importlib.import_module("httpx2")
         self._client = client
-        self._response = httpx.Response
-        self._stream = module.AsyncStream
-        self._options = _options(module)
+        self._response_type = httpx.Response
+        self._stream_type = module.AsyncStream
         self.secrets = secrets
+        """Strings that must not appear in any message."""
+        self.base_url = str(client.base_url)
         self.status_errors: type[Any] = module.APIStatusError
+        """Raised for a response with an error status."""
         self.connection_errors: tuple[type[BaseException], ...] = (module.APIError, httpx.HTTPError, httpx.InvalidURL)
+        """Raised when there is no response at all."""
+        self.unreachable_errors: tuple[type[BaseException], ...] = (httpx.ConnectError, httpx.ConnectTimeout)
+        """Causes of connection errors that mean: nobody answers at this address."""
         self.read_errors: tuple[type[BaseException], ...] = (httpx.HTTPError, httpx.StreamError)
+        """Raised while the body of a response is read."""
 
-    async def post(self, path: str, body: bytes, *, max_retries: int) -> Any:
-        """The response of the last attempt, its body unread. Raises one of status_errors, connection_errors."""
-        retries = max(max_retries, 0)
-        if self._options is not None:
-            options = self._options.model_copy(update={"url": path, "content": body, "max_retries": retries})
-            return await self._client.request(self._response, options, stream=True, stream_cls=self._stream)
+    async def post(self, path: str, body: bytes) -> Any:
+        """Send one request; return the httpx response with its body unread. The caller closes it.
+
+        Raises one of `status_errors` or `connection_errors`. On cancellation the connection is closed.
+        """
         return await self._client.post(
             path,
-            cast_to=self._response,
+            cast_to=self._response_type,
             content=body,
-            options={"max_retries": retries},
+            options={"max_retries": 0},
             stream=True,
-            stream_cls=self._stream,
+            stream_cls=self._stream_type,
         )
 
     async def aclose(self) -> None:
+        """Close all connections; calls under way fail."""
         await self._client.close()
 
 
-def _options(module: Any) -> Any:
-    """What an SDK's `post` makes of its arguments, anew for every call and at some cost; None where it is built otherwise."""
-    try:
-        models = importlib.import_module(f"{module.__name__}._models")
-        return models.FinalRequestOptions.construct(method="post", url="")
-    except (ImportError, AttributeError):
-        return None
+class SdkClient:
+    """An `HttpClient` that is created at its first use. All models of a provider share one.
 
+    build: blocking; runs in a thread, at most once at a time.
+    """
 
-class Sdk:
-    """An SDK client that comes into being at its first use. build: blocking, runs in a thread, at most once at a time."""
-
-    def __init__(self, package: str, build: Callable[[], SdkHandle]) -> None:
+    def __init__(self, package: str, build: Callable[[], HttpClient]) -> None:
         self._package = package
         self._build = build
         self._lock = trio.Lock()
-        self._handle: SdkHandle | None = None
+        self._client: HttpClient | None = None
 
-    async def get(self) -> SdkHandle:
-        """The client; waits for the import if that is under way. Raises ModelError if the SDK cannot be used."""
-        if self._handle is None:
+    async def get(self) -> HttpClient:
+        """Return the client; wait while the SDK is being imported. Raises ModelError if it cannot be used."""
+        if self._client is None:
             async with self._lock:
-                if self._handle is None:
-                    self._handle = await self._load()
-        return self._handle
+                if self._client is None:
+                    self._client = await self._load()
+        return self._client
 
-    async def _load(self) -> SdkHandle:
+    async def _load(self) -> HttpClient:
         try:
             return await trio.to_thread.run_sync(self._build, abandon_on_cancel=True)
         except Exception as error:
             raise ModelError(f"the package {self._package} cannot be used: {error}", kind="request") from error
 
     async def aclose(self) -> None:
-        """Close all connections. The next get() makes a new client."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            await handle.aclose()
+        """Close all connections. The next `get` creates a new client."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
 
 
-def load(package: str, client_class: str, options: Mapping[str, object], secrets: tuple[str, ...]) -> SdkHandle:
-    """Import an SDK and make its client. Blocking: 0.5 to 3 seconds at the first time."""
+def load_client(package: str, client_class: str, options: Mapping[str, object], secrets: tuple[str, ...]) -> HttpClient:
+    """Import an SDK and return its client. Blocking; the import is the only place that loads a heavy package."""
     module: Any = importlib.import_module(package)
     httpx: Any = importlib.import_module("httpx2")
-    timeout = httpx.Timeout(None, connect=_CONNECT)
-    http_client = module.DefaultAsyncHttpxClient(
-        timeout=timeout,
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEEP_ALIVE),
-        event_hooks={"response": [_look_at]},
-    )
-    importlib.import_module("pegasus.models.network").use_one_send(http_client)
+    timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEEP_ALIVE)
+    http_client = module.DefaultAsyncHttpxClient(timeout=timeout, limits=limits)
     client = getattr(module, client_class)(timeout=timeout, http_client=http_client, **options)
-    importlib.import_module("pegasus.models.heads").reuse_heads(client, http_client)
-    return SdkHandle(module, client, secrets)
-
-
-async def _look_at(response: Any) -> None:
-    """Log a refusal, since the SDK retries in silence; and keep it from waiting longer than the call may last.
-
-    `x-should-retry` is the header by which a server tells both SDKs whether to retry.
-    """
-    if response.status_code < 400:
-        return
-    REFUSALS.get([]).append(response.status_code)
-    _log.warning("the provider answered with an error", host=response.url.host, status=response.status_code)
-    try:
-        wait = float(response.headers.get("retry-after", ""))
-    except ValueError:
-        return
-    if wait >= trio.current_effective_deadline() - trio.current_time():
-        response.headers["x-should-retry"] = "false"
+    return HttpClient(module, client, secrets)

@@ -1,45 +1,63 @@
-"""Server-sent events, without I/O: bytes in, (event, data) out (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+r"""Server-sent events without I/O: bytes in, events out (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+
+    decoder = EventDecoder()
+    for chunk in (b"event: delta\ndata: {", b"}\n\n"):
+        for name, data in decoder.feed(chunk):
+            …  # (b"delta", b"{}")
+
+Names and data are bytes: the JSON parser decodes the data, and invalid UTF-8 is then an error of that event.
+"""
 
 from __future__ import annotations
 
-Event = tuple[bytes, bytes]
-"""The event's name (b"" if it has none) and its data, lines joined by newlines."""
+from typing import TypeAlias
+
+Event: TypeAlias = tuple[bytes, bytes]
+"""Name of an event (b"" if it has none) and its data, with lines joined by newlines."""
 
 
 class EventDecoder:
-    """Feed it the body as it comes, cut anywhere. An event that was not ended by an empty line is not given."""
+    """Decoder of an event stream that arrives in chunks, which may be cut anywhere.
+
+    An event ends with an empty line. An event that the stream does not complete is never returned; see `rest`.
+    """
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._last = b""
+        self._chunks: list[bytes] = []
+        """Chunks of the incomplete event. They are joined only when its end has come: joining at every chunk would take quadratic
+        time for an event of many megabytes."""
+        self._last_byte = b""
+        """End of the chunk before: the empty line may be cut in two."""
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that are complete now, in order. Comments, ids and retry times are left out."""
-        seam = self._last + chunk
-        self._pieces.append(chunk)
-        self._last = seam[-1:]
-        if b"\n\n" not in seam and b"\r" not in seam:
-            return []  # the middle of an event: looking at all of it again would cost the square of its length
+        """Take a chunk; return the events that are complete now, in order. Comments, ids and retry times are ignored."""
+        recent = self._last_byte + chunk
+        self._chunks.append(chunk)
+        self._last_byte = recent[-1:]
+        if b"\n\n" not in recent and b"\r" not in recent:
+            return []
         data = self.rest
         if b"\r" in data:
-            data = self._unify(data)
+            data = _normalise_line_ends(data)
         *blocks, rest = data.split(b"\n\n")
-        self._pieces, self._last = [rest], rest[-1:]
-        return [event for block in blocks if (event := _event(block)) is not None]
+        self._chunks, self._last_byte = [rest], rest[-1:]
+        return [event for block in blocks if (event := _parse_event(block)) is not None]
 
     @property
     def rest(self) -> bytes:
-        """What came after the last complete event."""
-        return b"".join(self._pieces)
-
-    def _unify(self, data: bytes) -> bytes:
-        """All line ends as one newline. A CR at the very end waits: the LF of a CRLF may follow."""
-        held = b"\r" if data.endswith(b"\r") else b""
-        body = data[: len(data) - len(held)]
-        return body.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + held
+        """Bytes after the last complete event."""
+        return b"".join(self._chunks)
 
 
-def _event(block: bytes) -> Event | None:
+def _normalise_line_ends(data: bytes) -> bytes:
+    """Replace CRLF and CR by newlines, except for a CR at the very end: the LF of a CRLF may follow."""
+    held = b"\r" if data.endswith(b"\r") else b""
+    body = data[: len(data) - len(held)]
+    return body.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + held
+
+
+def _parse_event(block: bytes) -> Event | None:
+    """Return the event in a block of lines, None if it has no data."""
     name = b""
     data: list[bytes] = []
     for line in block.split(b"\n"):

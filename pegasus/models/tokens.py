@@ -1,297 +1,341 @@
-"""How many tokens a conversation has: known from the provider for what was sent before, estimated for what is new.
+"""Tokens of a prompt: known from the provider for what was sent before, estimated for what is new, counted where it matters.
 
-The estimate counts pieces of text by kind, with weights fitted to o200k_base on English, Chinese and code (Chinese a tenth more:
-other tokenizers need more for it than this one, seldom less). From every answer's usage it learns by how much this model's own
-tokenizer differs, for Latin text and code apart from all other scripts.
+Three parts of Pegasus need the size of a prompt before it is sent: compaction (does the conversation still fit?), budgets (may this
+call be made?) and routing rules (`min_tokens`). All of them ask the model's `TokenCounter`, which works in three steps:
+
+1. Every answer comes with the provider's own count of its prompt. For the next call of the same conversation only the turns since
+   then are unknown. So an error of the estimate never adds up, and the cost of estimating does not grow with the conversation.
+2. New text is estimated by its letters: four ASCII characters are a token, other characters are 0.8 tokens each. This is right within
+   a few percent for English and code with current tokenizers. For other scripts tokenizers differ widely (Chinese needs half as much
+   again with GPT-4's than with GPT-5's), so the estimate is multiplied by one factor for each model, which follows what the
+   provider reports.
+3. Near a limit an estimate is not good enough. There the prompt is counted exactly, if the provider has a way: Anthropic is asked
+   (`count_tokens`), and OpenAI's tokenizer is used (tiktoken) once its table is on this machine.
+
+The table (about 4 MB) is fetched by tiktoken itself, in the background after the daemon is ready, into tiktoken's own cache folder
+(`TIKTOKEN_CACHE_DIR`). Without a network the estimate is used, and `/usage` says so.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
-from weakref import WeakKeyDictionary, ref
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 import attrs
+import trio
 
 from pegasus.messages import Json
-from pegasus.models.base import AssistantTurn, ModelRequest, ToolSpec, Turn, Usage, UserTurn
+from pegasus.models.base import AssistantTurn, ModelError, ModelRequest, ToolSpec, Turn, Usage, UserTurn
 from pegasus.models.pictures import image_tokens
+from pegasus.models.sdk import HttpClient, SdkClient
+from pegasus.observe import get_logger
 
-_WORD = re.compile(r"[A-Za-z]+")
-_NARROW: Final = (
-    (re.compile(r"[a-z](?=[A-Z])"), 0.36),  # a hump
-    (re.compile(r"\d{1,3}"), 1.5),
-    (re.compile(r"[!-/:-@\[-`{-~]+"), 0.82),
-    (re.compile(r"\n\s*|[ \t]{2,}"), 0.92),
-)
-_WIDE: Final = (
-    (re.compile(r"[\u3400-\u9fff\uf900-\ufaff]"), 0.75),
-    (re.compile(r"[\u3041-\u30ff]"), 0.8),
-    (re.compile(r"[\uac00-\ud7af]"), 0.72),
-    (re.compile(r"[\u2010-\u206f\u3000-\u303f\uff00-\uffef]+"), 0.84),
-    (re.compile(r"[^\W\d_A-Za-z\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"), 0.38),  # other alphabets
-    (re.compile(r"[\u2190-\u2bff\U00010000-\U0010ffff]"), 1.0),  # emoji
-)
-_PER_WORD, _PER_LETTER, _SHORT = 1.02, 0.14, 6  # a word, and each of its letters above six
+_log = get_logger("models")
 
-_SLICE, _SLICES = 4096, 16
-_PER_TURN, _PER_CALL, _PER_RESULT, _PER_TOOL = 4, 10, 8, 8  # tokens of what holds the text together
+# ------------------------------------------------------------------ size of text
 
-_PRIOR: Final = 60.0
-"""Tokens of evidence that weigh as much as the weights above do."""
-_FORGET: Final = 0.98
-_LESSONS: Final = 64
-"""What is remembered until it is needed; older ones would count for little by then."""
-_LEAST, _MOST = 0.25, 4.0
+_PER_ASCII: Final = 0.25
+"""Tokens of an ASCII character: English prose has about 4.4 characters a token, code about 3.3."""
+_PER_OTHER: Final = 0.8
+"""Tokens of any other character: about right for Chinese, too much for Greek and Cyrillic until the factor is learned."""
+_PER_TURN, _PER_CALL, _PER_RESULT, _PER_TOOL = 4, 10, 8, 8
+"""Tokens of the structure around the text."""
 
 
-class TokenCounter(Protocol):
-    """Counts for one model."""
-
-    async def count(self, request: ModelRequest) -> int:
-        """Tokens of the whole request, as exactly as this model's provider lets one know; never raises, at most 5 s."""
-
-    def estimate(self, known: int, new: Sequence[Turn]) -> int:
-        """Tokens of a prompt of which `known` are known, and `new` turns. At once, without network."""
-
-    async def compare(self, request: ModelRequest, limit: int) -> int:
-        """Tokens of the request: estimated, and only counted where the estimate is within a tenth of the limit.
-
-        Of a request that has less than half of that for certain, any number between what it has and that half.
-        """
-
-
-# ------------------------------------------------------------------ sizes of what is written
+def text_tokens(text: str) -> float:
+    """Return the approximate tokens of a text, without any learned factor."""
+    ascii_length = len(text.encode("ascii", "ignore"))
+    return _PER_ASCII * ascii_length + _PER_OTHER * (len(text) - ascii_length)
 
 
 @attrs.frozen
-class Size:
-    """Tokens by estimate. narrow: Latin text, digits, code; wide: all other scripts; fixed: what is no text."""
+class PromptParts:
+    """A part of a prompt, taken apart for counting."""
 
-    narrow: float = 0.0
-    wide: float = 0.0
-    fixed: float = 0.0
+    texts: tuple[str, ...]
+    fixed: float
+    """Tokens of everything that is not text: structure and pictures."""
 
-    def __add__(self, other: Size) -> Size:
-        return Size(self.narrow + other.narrow, self.wide + other.wide, self.fixed + other.fixed)
-
-
-NOTHING: Final = Size()
-
-
-def text_size(text: str) -> Size:
-    """Size of a text; of a very long one, by samples."""
-    if len(text) > _SLICE * _SLICES:
-        step = len(text) // _SLICES
-        sample = text_size("".join(text[n * step : n * step + _SLICE] for n in range(_SLICES)))
-        share = len(text) / (_SLICE * _SLICES)
-        return Size(sample.narrow * share, sample.wide * share)
-    words = _WORD.findall(text)
-    long = sum(length - _SHORT for length in map(len, words) if length > _SHORT)
-    narrow = _PER_WORD * len(words) + _PER_LETTER * long + _weigh(_NARROW, text)
-    return Size(narrow, 0.0 if text.isascii() else _weigh(_WIDE, text))
+    @property
+    def tokens(self) -> float:
+        """Approximate tokens of this part, without any learned factor."""
+        return self.fixed + sum(map(text_tokens, self.texts))
 
 
-def _weigh(kinds: Iterable[tuple[re.Pattern[str], float]], text: str) -> float:
-    return sum(weight * len(pattern.findall(text)) for pattern, weight in kinds)
-
-
-def texts_of(turn: Turn) -> tuple[list[str], float]:
-    """The texts of a turn, and the tokens of what is no text."""
+def turn_parts(turn: Turn) -> PromptParts:
+    """Return the texts of a turn and the tokens of the rest."""
     if isinstance(turn, AssistantTurn):
         thoughts = [str(block.get("thinking", "")) for block in turn.thinking if isinstance(block, dict)]
-        calls = [f"{call.name} {_compact(call.arguments)}" for call in turn.calls]
-        return [turn.text, *thoughts, *calls], _PER_TURN + _PER_CALL * len(calls)
+        calls = [f"{call.name} {_json(call.arguments)}" for call in turn.calls]
+        return PromptParts((turn.text, *thoughts, *calls), _PER_TURN + _PER_CALL * len(calls))
     results = [result.content for result in turn.results]
     pictures = sum(image_tokens(image) for image in turn.images)
-    return [turn.text, *results], _PER_TURN + _PER_RESULT * len(results) + pictures
+    return PromptParts((turn.text, *results), _PER_TURN + _PER_RESULT * len(results) + pictures)
 
 
-def head_texts(system: str, tools: tuple[ToolSpec, ...]) -> tuple[list[str], float]:
-    """The same of what stands before the turns."""
-    specs = [f"{tool.name} {tool.description} {_compact(tool.parameters)}" for tool in tools]
-    return [system, *specs], _PER_TURN + _PER_TOOL * len(specs)
+def prompt_parts(system: str, tools: tuple[ToolSpec, ...]) -> PromptParts:
+    """Return the same for what stands before the turns."""
+    specs = [f"{tool.name} {tool.description} {_json(tool.parameters)}" for tool in tools]
+    return PromptParts((system, *specs), _PER_TURN + _PER_TOOL * len(specs))
 
 
-def _bytes(texts: Iterable[str]) -> int:
-    """No fewer than they have in UTF-8."""
-    return sum(len(text) if text.isascii() else 4 * len(text) for text in texts)
+def _json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _compact(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+# ------------------------------------------------------------------ the counter of one model
 
 
-def _sum(texts: Iterable[str], fixed: float) -> Size:
-    return sum(map(text_size, texts), Size(fixed=fixed))
+class ExactCount(Protocol):
+    """A way to count the tokens of a request exactly."""
 
+    @property
+    def method(self) -> str:
+        """Description for people; "" while it does not work."""
 
-# ------------------------------------------------------------------ what is learnt
+    async def count(self, request: ModelRequest, known: int, new: Sequence[PromptParts]) -> int | None:
+        """Return the tokens of the request; None if they cannot be counted now. Never raises; takes at most 5 seconds.
+
+        known, new: the request as known tokens and the parts that they do not cover, for a way that only counts text.
+        """
 
 
 @attrs.frozen(eq=False)
-class _Seen:
-    """A prompt that the provider has counted. turns: how many; last: the last of them, None if that is also the first."""
+class _CountedPrompt:
+    """Prompt of a conversation that the provider has counted."""
 
     turns: int
     tokens: int
     last: Turn | None
+    """Its last turn, None if that is also the first. The next request may have a longer one in its place."""
+    last_tokens: float
+    """Estimate of the last turn, which is subtracted if it was replaced."""
 
 
-class _Observation(NamedTuple):
-    """These turns made the prompt so much longer, says the provider."""
+_FIRST_CEILING: Final = 1.5
+"""Factor of an upper estimate before anything was learned."""
+_MARGIN, _DECAY = 1.1, 0.8
+"""An upper estimate stays this much above what was seen, and falls this fast towards it."""
+_LEAST, _MOST = 0.25, 4.0
+"""Bounds of believable factors. Other reports are about something else: a conversation that the provider shortened, say."""
+_INERTIA: Final = 1000.0
+"""Tokens of text that move the factor half of the way to what they say. Short texts say little."""
 
-    turns: Sequence[ref[Turn]]
-    tokens: int
 
+class TokenCounter:
+    """Counter for the prompts of one model. Everything it learns is in memory only.
 
-class Gauge:
-    """What is known of one model's tokenizer, and of the conversations it has counted. In memory only.
+    Conversations are recognised by their first turn, which compares by identity; they are forgotten when that turn is.
 
-    What the text of a turn comes to is only looked at when an estimate is wanted: most calls are far from every limit.
+        counter = TokenCounter()
+        counter.estimate(request)  # 1,234: whole request estimated
+        counter.learn(request, response.usage)
+        counter.estimate(next_request)  # what the provider counted, and the estimate of the turns since
     """
 
-    def __init__(self) -> None:
-        self._sizes: WeakKeyDictionary[Turn, Size] = WeakKeyDictionary()
-        self._seen: WeakKeyDictionary[Turn, _Seen] = WeakKeyDictionary()
-        self._heads: tuple[object, Size] = (None, NOTHING)
-        self._lessons: deque[_Observation] = deque(maxlen=_LESSONS)
-        self._factors = (1.0, 1.0)
-        self._xx, self._xz, self._zz = _PRIOR, 0.0, _PRIOR
-        self._xy, self._zy = _PRIOR, _PRIOR
+    def __init__(self, exact: ExactCount | None = None) -> None:
+        self._exact = exact
+        self._counted: WeakKeyDictionary[Turn, _CountedPrompt] = WeakKeyDictionary()
+        self._factor = 1.0
+        """Tokens of this model for one token of the estimate."""
+        self._ceiling = _FIRST_CEILING
+        """The same for upper estimates."""
 
     @property
-    def factors(self) -> tuple[float, float]:
-        """By how much this tokenizer differs from the weights, for narrow and for wide text."""
-        while self._lessons:
-            turns, tokens = self._lessons.popleft()
-            size = NOTHING
-            for turn in (reference() for reference in turns):
-                if turn is None or (isinstance(turn, UserTurn) and turn.images):
-                    break
-                size += self.size(turn)
-            else:
-                self._fit(size.narrow, size.wide, tokens - size.fixed)
-        return self._factors
+    def method(self) -> str:
+        """How tokens are counted near a limit, for people."""
+        return (self._exact.method if self._exact is not None else "") or "estimated from the length of the text"
+
+    @property
+    def factor(self) -> float:
+        """Learned factor of this model's tokenizer against the estimate."""
+        return self._factor
+
+    def estimate(self, request: ModelRequest) -> int:
+        """Return the approximate tokens of the request. Immediate."""
+        known, new = self._split(request)
+        return round(known + self._factor * sum(part.tokens for part in new))
 
     def at_most(self, request: ModelRequest) -> int:
-        """No fewer tokens than the request has, by its length alone: a token is a byte or more."""
-        seen, begin = self._standing(request)
-        parts = [texts_of(turn) for turn in request.turns[begin:]]
-        if seen is None:
-            parts.append(head_texts(request.system, request.tools))
-        return (seen.tokens if seen else 0) + sum(_bytes(texts) + math.ceil(fixed) for texts, fixed in parts)
-
-    def estimate(self, known: int, new: Iterable[Turn]) -> int:
-        """`known` tokens and the estimate of the turns."""
-        return round(known + sum(self._tokens(self.size(turn)) for turn in new))
-
-    def whole(self, request: ModelRequest) -> int:
-        """Tokens of a request: from the last count of this conversation if there is one, else estimated whole."""
-        known, new = self.since(request)
-        if known is not None:
-            return max(0, self.estimate(known, new))
-        return self.estimate(round(self._tokens(self._head(request))), new)
-
-    def since(self, request: ModelRequest) -> tuple[int | None, tuple[Turn, ...]]:
-        """Tokens known of this conversation (None: nothing is), and the turns that they do not cover."""
-        seen, begin = self._standing(request)
-        if seen is None:
-            return None, request.turns
-        known = seen.tokens
-        if begin < seen.turns and seen.last is not None:
-            known = round(known - self._tokens(self.size(seen.last)))
-        return known, request.turns[begin:]
-
-    def learn(self, request: ModelRequest, usage: Usage) -> None:
-        """The provider has counted this request."""
-        if usage.prompt_tokens <= 0 or not request.turns:
-            return
-        seen, begin = self._standing(request)
-        if seen is not None and seen.turns == begin < len(request.turns):
-            new = [ref(turn) for turn in request.turns[begin:]]
-            self._lessons.append(_Observation(new, usage.prompt_tokens - seen.tokens))
-        first, last = request.turns[0], request.turns[-1]
-        self._seen[first] = _Seen(len(request.turns), usage.prompt_tokens, last if last is not first else None)
-
-    def _standing(self, request: ModelRequest) -> tuple[_Seen | None, int]:
-        """What was counted of this conversation, if anything, and the first turn that is new.
-
-        The last turn may have been replaced by a longer one, which is then counted anew.
-        """
-        seen = self._seen.get(request.turns[0]) if request.turns else None
-        if seen is None or seen.turns > len(request.turns):
-            return None, 0
-        if seen.last is None or seen.last is request.turns[seen.turns - 1]:
-            return seen, seen.turns
-        return seen, seen.turns - 1
-
-    def size(self, turn: Turn) -> Size:
-        """Size of a turn, measured once in its life."""
-        size = self._sizes.get(turn)
-        if size is None:
-            size = self._sizes[turn] = _sum(*texts_of(turn))
-        return size
-
-    def _head(self, request: ModelRequest) -> Size:
-        key = (request.system, request.tools)
-        if self._heads[0] != key:
-            self._heads = (key, _sum(*head_texts(*key)))
-        return self._heads[1]
-
-    def _tokens(self, size: Size) -> float:
-        narrow, wide = self.factors
-        return size.narrow * narrow + size.wide * wide + size.fixed
-
-    def _fit(self, x: float, z: float, y: float) -> None:
-        """One more observation for the least squares that give the factors; long and short ones count by their length."""
-        if x + z < 1.0 or not (x + z) * _LEAST <= y <= (x + z) * _MOST:
-            return  # not this conversation, or one that the provider has shortened
-        share = 1.0 / (x + z)
-        rest = (1 - _FORGET) * _PRIOR  # what is forgotten gives way to the prior
-        self._xx, self._zz = (_FORGET * old + new * new * share + rest for old, new in ((self._xx, x), (self._zz, z)))
-        self._xz = _FORGET * self._xz + x * z * share
-        self._xy, self._zy = (_FORGET * old + new * y * share + rest for old, new in ((self._xy, x), (self._zy, z)))
-        determinant = self._xx * self._zz - self._xz * self._xz
-        narrow = (self._xy * self._zz - self._zy * self._xz) / determinant
-        wide = (self._zy * self._xx - self._xy * self._xz) / determinant
-        self._factors = (min(max(narrow, _LEAST), _MOST), min(max(wide, _LEAST), _MOST))
-
-
-# ------------------------------------------------------------------ counting
-
-Exact = Callable[[ModelRequest, Gauge], Awaitable[int | None]]
-"""Counts exactly, or gives None: it cannot now. Never raises."""
-
-
-class Counter:
-    """A TokenCounter. exact: the provider's own way to count, if it has one."""
-
-    def __init__(self, gauge: Gauge, exact: Exact | None = None) -> None:
-        self._gauge = gauge
-        self._exact = exact
+        """Return an upper estimate of what the provider will count. Immediate."""
+        known, new = self._split(request)
+        return math.ceil(known + self._ceiling * sum(part.tokens for part in new)) + 1
 
     async def count(self, request: ModelRequest) -> int:
-        """Tokens of the whole request, counted if that is possible, else estimated."""
-        counted = await self._exact(request, self._gauge) if self._exact is not None else None
-        return counted if counted is not None else self._gauge.whole(request)
-
-    def learn(self, request: ModelRequest, usage: Usage) -> None:
-        """The provider has counted this request: the model itself says so after every answer."""
-        self._gauge.learn(request, usage)
-
-    def estimate(self, known: int, new: Sequence[Turn]) -> int:
-        """`known` tokens and what the new turns come to."""
-        return self._gauge.estimate(known, new)
+        """Return the tokens of the request as exactly as possible. Never raises; takes at most 5 seconds."""
+        if self._exact is None:
+            return self.estimate(request)
+        counted = await self._exact.count(request, *self._split(request))
+        return self.estimate(request) if counted is None else counted
 
     async def compare(self, request: ModelRequest, limit: int) -> int:
-        """Tokens of the request, exact where it matters: within a tenth of the limit."""
-        bound = self._gauge.at_most(request)
-        if 2 * bound < limit:
-            return bound
-        guess = self._gauge.whole(request)
-        return await self.count(request) if 0.9 * limit <= guess <= 1.1 * limit else guess
+        """Return the tokens of the request: estimated, but counted where the estimate is within a tenth of the limit."""
+        estimate = self.estimate(request)
+        return await self.count(request) if 0.9 * limit <= estimate <= 1.1 * limit else estimate
+
+    def learn(self, request: ModelRequest, usage: Usage) -> None:
+        """Take note of the provider's count after an answer.
+
+        A provider that does not count teaches nothing. Then the estimate itself is kept as the count, so that the next estimate has
+        only the new turns to look at all the same.
+        """
+        if not request.turns:
+            return
+        known, new = self._split(request)
+        estimated = sum(part.tokens for part in new)
+        tokens = usage.prompt_tokens or round(known + self._factor * estimated)
+        if usage.prompt_tokens > 0 and estimated > 0 and not _has_new_pictures(request, len(new)):
+            self._adjust((usage.prompt_tokens - known) / estimated, estimated)
+        first, last = request.turns[0], request.turns[-1]
+        is_longer = last is not first
+        self._counted[first] = _CountedPrompt(
+            len(request.turns),
+            tokens,
+            last if is_longer else None,
+            self._factor * turn_parts(last).tokens if is_longer else 0.0,
+        )
+
+    def _adjust(self, ratio: float, weight: float) -> None:
+        if not _LEAST <= ratio <= _MOST:
+            return
+        self._factor += (ratio - self._factor) * weight / (weight + _INERTIA)
+        self._ceiling = max(ratio * _MARGIN, self._ceiling * _DECAY)
+
+    def _split(self, request: ModelRequest) -> tuple[int, list[PromptParts]]:
+        """Return the tokens that are known of this conversation (0 if none are), and the parts that they do not cover."""
+        counted = self._counted.get(request.turns[0]) if request.turns else None
+        if counted is None or counted.turns > len(request.turns):
+            return 0, [prompt_parts(request.system, request.tools), *map(turn_parts, request.turns)]
+        if counted.last is None or counted.last is request.turns[counted.turns - 1]:
+            return counted.tokens, list(map(turn_parts, request.turns[counted.turns :]))
+        known = max(0, round(counted.tokens - counted.last_tokens))
+        return known, list(map(turn_parts, request.turns[counted.turns - 1 :]))
+
+
+def _has_new_pictures(request: ModelRequest, new: int) -> bool:
+    """Return True if a picture is among the new turns: its tokens say nothing about text."""
+    return any(isinstance(turn, UserTurn) and turn.images for turn in request.turns[-new:])
+
+
+# ------------------------------------------------------------------ exact ways of counting
+
+_PATIENCE: Final = 5.0
+"""Seconds for one count."""
+_PAUSE: Final = 300.0
+"""Seconds without another try after a count by the provider failed."""
+
+
+class CountByProvider:
+    """`ExactCount` that asks the provider, free of charge (https://platform.claude.com/docs/en/build-with-claude/token-counting).
+
+    A server that does not have this endpoint is not asked again; one that fails is not asked for five minutes.
+    """
+
+    def __init__(self, sdk: SdkClient, path: str, body: Callable[[ModelRequest], bytes]) -> None:
+        self._sdk = sdk
+        self._path = path
+        self._body = body
+        self._not_before = -math.inf
+
+    @property
+    def method(self) -> str:
+        """Description for people."""
+        return "counted by the provider" if self._not_before < math.inf else ""
+
+    async def count(self, request: ModelRequest, known: int, new: Sequence[PromptParts]) -> int | None:
+        """Return the provider's count, None if it gives none."""
+        if trio.current_time() < self._not_before:
+            return None
+        pause = _PAUSE
+        with trio.move_on_after(_PATIENCE):
+            try:
+                client = await self._sdk.get()
+                return await self._ask(client, request)
+            except ModelError as error:
+                reason = str(error)
+            except Exception as error:  # of the SDK, or a senseless answer
+                status = getattr(error, "status_code", 0)
+                pause = math.inf if status in (404, 405, 501) else _PAUSE
+                reason = f"{type(error).__name__} {status or ''}"
+            _log.warning("the provider does not count tokens; they are estimated", reason=reason)
+        self._not_before = trio.current_time() + pause
+        return None
+
+    async def _ask(self, client: HttpClient, request: ModelRequest) -> int:
+        response = await client.post(self._path, self._body(request))
+        try:
+            count = json.loads(await response.aread())["input_tokens"]
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                await response.aclose()
+        if not isinstance(count, int) or count <= 0:
+            raise ValueError("no count")
+        return count
+
+
+_FETCHING: Final = 60.0
+"""Seconds for fetching a table."""
+_BLOCK: Final = 20_000
+"""Characters that are encoded at a time: tiktoken takes more than linear time for some long texts."""
+
+
+class CountByTable:
+    """`ExactCount` by OpenAI's own tokenizer, for OpenAI's own models.
+
+    Until `load` has succeeded it gives no counts. It only counts text: what came before is known from the provider.
+    """
+
+    def __init__(self, model: str) -> None:
+        is_old = model in ("gpt-4", "gpt-4-turbo") or model.startswith(("gpt-4-", "gpt-3.5", "gpt-35"))
+        self.encoding_name = "cl100k_base" if is_old else "o200k_base"
+        self._encoding: Any = None
+
+    @property
+    def method(self) -> str:
+        """Description for people."""
+        return f"counted by tiktoken ({self.encoding_name})" if self._encoding is not None else ""
+
+    async def load(self) -> None:
+        """Load the table, from tiktoken's cache or else from the network; give up after a minute. Never raises.
+
+        The download has no timeout of its own, so its thread may outlive this call; a table that comes too late is used next time.
+        """
+        if self._encoding is not None:
+            return
+        with trio.move_on_after(_FETCHING) as scope:
+            try:
+                self._encoding = await trio.to_thread.run_sync(
+                    _load_encoding, self.encoding_name, abandon_on_cancel=True
+                )
+            except Exception as error:  # no network, no disk space, another version of the package
+                _log.info("no table for tiktoken; tokens are estimated", encoding=self.encoding_name, reason=str(error))
+        if scope.cancelled_caught:
+            _log.info(
+                "fetching the table for tiktoken takes too long; tokens are estimated", encoding=self.encoding_name
+            )
+
+    async def count(self, request: ModelRequest, known: int, new: Sequence[PromptParts]) -> int | None:
+        """Return the known tokens and the count of the new text, None without a table."""
+        if self._encoding is None:
+            return None
+        with trio.move_on_after(_PATIENCE):
+            return known + await trio.to_thread.run_sync(self._count, new, abandon_on_cancel=True)
+        return None
+
+    def _count(self, parts: Sequence[PromptParts]) -> int:
+        texts = sum(self._length(text) for part in parts for text in part.texts)
+        return texts + round(sum(part.fixed for part in parts))
+
+    def _length(self, text: str) -> int:
+        encode = self._encoding.encode_ordinary
+        return sum(len(encode(text[start : start + _BLOCK])) for start in range(0, len(text), _BLOCK))
+
+
+def _load_encoding(name: str) -> Any:
+    """Return a tiktoken encoding. Blocking: half a second from the cache, else a download of about 4 MB."""
+    import tiktoken
+
+    return tiktoken.get_encoding(name)

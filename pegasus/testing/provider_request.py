@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from pegasus.models import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn, refused
+from pegasus.models import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn, picture_problem
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -151,7 +151,7 @@ def words(value: Any, where: str) -> str:
 def picture(mime: Any, data: Any, where: str) -> Image:
     """A picture that both APIs take."""
     need(isinstance(mime, str) and isinstance(data, str), f"{where}: Input should be a valid string")
-    why = refused(mime, data)
+    why = picture_problem(mime, data)
     need(why is None, f"{where}: could not process image: {why}")
     return Image(mime, data)
 

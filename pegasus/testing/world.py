@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from pegasus.intake import Intake
 from pegasus.main_agent import AgentStatus, EndedWork, GetStatus, Stop
 from pegasus.memory import Memory
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
-from pegasus.models import Counter, Gauge, LanguageModel
+from pegasus.models import LanguageModel, TokenCounter
 from pegasus.settings import Settings
 from pegasus.storage import FLUSH_AFTER, Accepted, Connected, JournalMessage, Overloaded, Waiting
 from pegasus.testing.disk_archives import DiskArchives
@@ -133,7 +133,7 @@ async def open_world(
         talker_for=model_for,
         context_window=lambda role: window,
         random=Random(0),  # noqa: S311
-        counter=cache(partial(Counter, Gauge())),
+        counter=cache(TokenCounter),
         skills=tuple(skills),
         archives=lambda: DiskArchives(disk),
     )

@@ -17,7 +17,7 @@ import trio
 
 from benchmarks.report import Result
 from benchmarks.workplace import Workplace
-from pegasus.models import AssistantTurn, ModelRequest, Models, Turn, Usage, UserTurn
+from pegasus.models import AssistantTurn, ModelRequest, ModelService, TokenCounter, Turn, Usage, UserTurn
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import open_provider
 from pegasus.testing.provider_answer import Answer
@@ -73,24 +73,23 @@ async def _converse(form: str, encoding: str, rounds: int) -> Sequence[Estimate]
     async with open_provider(script, keep=1) as server:
         url = server.url if form == "anthropic" else server.openai_url
         settings = {form: ProviderSettings(type=form, api_key="key", base_url=url)}
-        models = Models(ModelSettings(default=f"{form}/m"), settings, rng=random.Random(1))
+        models = ModelService(ModelSettings(default=f"{form}/m"), settings, rng=random.Random(1))
         try:
             return await _talk(models, texts[0]["text"], [entry["text"] for entry in texts[2::2]])
         finally:
             await models.aclose()
 
 
-async def _talk(models: Models, system: str, questions: Sequence[str]) -> Sequence[Estimate]:
-    model, counter = models.get(), models.counter()
+async def _talk(models: ModelService, system: str, questions: Sequence[str]) -> Sequence[Estimate]:
+    model, counter = models.client(), models.token_counter()
     turns: list[Turn] = []
-    known, since, seen = 0, 0, []
+    seen = []
     for question in questions:
         turns.append(UserTurn(text=question))
         request = ModelRequest(system, tuple(turns))
-        estimated = counter.estimate(known, turns[since:])
-        cold = counter.estimate(0, [UserTurn(text=system), *turns])
+        estimated = counter.estimate(request)
+        cold = TokenCounter().estimate(request)
         response = await model.generate(request)
-        known, since = response.usage.prompt_tokens, len(turns)
         turns.append(AssistantTurn(response.text))
-        seen.append(Estimate(known, estimated, cold))
+        seen.append(Estimate(response.usage.prompt_tokens, estimated, cold))
     return seen

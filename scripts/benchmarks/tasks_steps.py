@@ -75,7 +75,7 @@ async def _sample(place: Workplace, server: Provider, wire: Wire) -> Samples:
     samples = Samples()
     bodies = await _bodies(place, wire)
     models = remote(server, wire)
-    model = Timed(models.get())
+    model = Timed(models.client())
     data = place.folder / f"steps-{wire.name}"
     data.mkdir()
     with appender(data) as floor:
@@ -135,7 +135,7 @@ async def _bodies(place: Workplace, wire: Wire) -> list[bytes]:
     data.mkdir()
     async with open_provider(steps) as server:
         models = remote(Provider(server.url), wire)
-        async with task_system(data, models.get, settings()) as system:
+        async with task_system(data, models.client, settings()) as system:
             await system.run()
             thoughts = [request.raw for request in server.requests if "step" in request.tools]
         await models.aclose()

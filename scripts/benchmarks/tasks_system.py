@@ -29,7 +29,7 @@ from pegasus.models import (
     LanguageModel,
     ModelRequest,
     ModelResponse,
-    Models,
+    ModelService,
     ToolCall,
     ToolSpec,
     Usage,
@@ -156,11 +156,11 @@ class Prompt:
         return ModelResponse("I take the next step.", calls, _USAGE, "tool_calls")
 
 
-def remote(server: Provider, wire: Wire) -> Models:
+def remote(server: Provider, wire: Wire) -> ModelService:
     """The real models room, with a provider on loopback."""
     known = sections.ModelSettings(default="bench/steps", max_concurrent_calls=5)
     bench = sections.ProviderSettings(type=wire.name, api_key="no-key", base_url=server.base_url(wire))
-    return Models(known, {"bench": bench}, rng=Random(0))
+    return ModelService(known, {"bench": bench}, rng=Random(0))
 
 
 @asynccontextmanager

@@ -34,7 +34,7 @@ async def _sample(place: Workplace, server: Provider, rounds: int) -> tuple[list
     models = remote(server, WIRES["openai"])
     data = place.folder / "together"
     data.mkdir()
-    async with task_system(data, models.get, settings()) as system:
+    async with task_system(data, models.client, settings()) as system:
         await _many(system, TASKS)
         for _ in range(rounds):
             await system.rest()

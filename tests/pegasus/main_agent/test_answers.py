@@ -222,9 +222,9 @@ async def test_help_lists_commands_and_skills(autojump_clock):
 async def test_usage_and_model_are_answered_where_nobody_keeps_count(autojump_clock):
     async with open_world(ScriptedModel([])) as world:
         await world.say("/usage")
-        assert "Nobody keeps count" in (await world.next_reply()).text
+        assert "Usage is not counted." in (await world.next_reply()).text
         await world.say("/model")
-        assert (await world.next_reply()).text == "I think with scripted/test."
+        assert (await world.next_reply()).text == "I use scripted/test."
 
 
 async def test_persona_is_shown_to_the_owner_alone(autojump_clock):

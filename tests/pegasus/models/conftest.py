@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import attrs
 import pytest
 from trio.testing import MockClock
 
-from pegasus.models import AssistantTurn, LanguageModel, ModelRequest, ModelResponse, Models, ToolSpec, Turn, UserTurn
+from pegasus.models import (
+    AssistantTurn,
+    Lane,
+    LanguageModel,
+    ModelClient,
+    ModelRequest,
+    ModelResponse,
+    ModelService,
+    TokenCounter,
+    ToolSpec,
+    Turn,
+    Usage,
+    UserTurn,
+)
+from pegasus.models.client import Middleware, ModelTarget
+from pegasus.models.usage_ledger import UsageRecord
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
 
@@ -30,16 +46,44 @@ def provider_of(form: str, server: ProviderServer) -> ProviderSettings:
 @asynccontextmanager
 async def opened(form: str, server: ProviderServer, **settings: object) -> AsyncIterator[LanguageModel]:
     """A model of one wire format on this server."""
-    models = Models(
+    models = ModelService(
         ModelSettings(default=f"{form}/test-model", **{"timeout": 3000.0, **settings}),
         {form: provider_of(form, server)},
         rng=random.Random(1),
     )
     await models.warm_up()
     try:
-        yield models.get()
+        yield models.client("default", "conversation")
     finally:
         await models.aclose()
+
+
+@attrs.frozen
+class FixedSource:
+    """A `ClientSource` of one model."""
+
+    only: ModelTarget
+    middleware: Sequence[Middleware]
+
+    def target(self, role: str) -> ModelTarget:
+        return self.only
+
+
+def target(model: LanguageModel) -> ModelTarget:
+    return ModelTarget(model.name, model, TokenCounter())
+
+
+def client(model: LanguageModel, *middleware: Middleware, role: str = "default", lane: Lane = "work") -> ModelClient:
+    """A client of this model, whose calls pass the middleware."""
+    return ModelClient(FixedSource(target(model), middleware), role, lane)
+
+
+def usage_record(
+    id: str, ts: int, model: str, usage: Usage, cost: float | None, role: str = "default", **fields: object
+) -> UsageRecord:
+    tokens = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
+    cached = {"cache_read_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
+    return UsageRecord(id=id, ts=ts, model=model, cost=cost, role=role, **tokens, **cached, **fields)
 
 
 Ask = Callable[..., Awaitable[ModelResponse]]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, ToolSpec, Turn, UserTurn
 from pegasus.models.anthropic import AnthropicWire
-from pegasus.models.encoding import wire_id, wire_name
 from pegasus.models.openai import ChatWire
+from pegasus.models.wire_format import wire_id, wire_name
 from pegasus.testing.provider_request import ProviderRequest, parse
 from tests.pegasus.models.pictures import KINDS, image
 
@@ -70,7 +70,7 @@ def test_openai_takes_it(request: ModelRequest, kind: str) -> None:
 @MANY
 @given(requests())
 def test_a_payload_made_again_is_the_same(request: ModelRequest) -> None:
-    """From kept fragments as from nothing."""
+    """Also when its turns are other objects."""
     fresh = attrs.evolve(request, turns=tuple(attrs.evolve(turn) for turn in request.turns))
     for wire in (AnthropicWire("m"), ChatWire("m")):
         assert wire.body(request) == wire.body(request) == wire.body(fresh)

@@ -12,21 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pegasus.messages import ChannelInfo
-from pegasus.models import ModelError, ModelResponse, Usage
-from pegasus.models.base import Label
-from pegasus.models.books import Books
-from pegasus.models.budget import Amount, Limit, dollars, refusal
-from pegasus.models.ledger import Record
-from pegasus.models.metering import MeteredModel
-from pegasus.models.prices import Prices
-from pegasus.settings import BudgetSettings, PriceSettings
+from pegasus.models import Label, LanguageModel, ModelError, ModelResponse, PriceList, TokenCounter, Usage, UsageTracker
+from pegasus.models.budget import Amount, BudgetLimit, format_dollars, refusal
+from pegasus.models.usage_ledger import UsageRecord
+from pegasus.settings import BudgetSettings, PriceSettings, ProviderSettings
 from pegasus.testing.scripted import After, ScriptedModel, down
-from tests.pegasus.models.conftest import request
+from tests.pegasus.models.conftest import client, request, usage_record
 
 NOON = 1_795_348_800_000  # 2026-11-22 12:00 UTC
 HOUR = 3_600_000
 A, B = ChannelInfo("slack", "A"), ChannelInfo("slack", "B")
-PRICES = Prices({"lab/m": PriceSettings(input=1000.0, output=1000.0)}, {"lab": "openai", "box": "ollama"})
+PRICES = PriceList(
+    {"lab/m": PriceSettings(input=1000.0, output=1000.0)},
+    {"lab": ProviderSettings("openai"), "box": ProviderSettings("ollama")},
+)
 """A dollar for a thousand tokens."""
 
 
@@ -38,20 +37,20 @@ class Clock:
         return self.now
 
 
-def books(clock=lambda: NOON, *records: Record, **budget: float) -> Books:
-    made = Books(clock, Random(1), BudgetSettings(**budget), PRICES)
+def tracker(clock=lambda: NOON, *records: UsageRecord, **budget: float) -> UsageTracker:
+    made = UsageTracker(clock, Random(1), BudgetSettings(**budget), PRICES)
     made.load(records)
     return made
 
 
-def spent(tokens: int, ts: int = NOON, **fields: object) -> Record:
-    return Record(f"r{ts}", ts, "lab/m", Usage(tokens, 0), tokens / 1000, **fields)
+def spent(tokens: int, ts: int = NOON, **fields: object) -> UsageRecord:
+    return usage_record(f"r{ts}", ts, "lab/m", Usage(tokens, 0), tokens / 1000, **fields)
 
 
-def model(kept: Books, prompt: int = 100, completion: int = 100, *, seconds: float = 0.0, name: str = "lab/m"):
+def model(kept: UsageTracker, prompt: int = 100, completion: int = 100, *, seconds: float = 0.0, name: str = "lab/m"):
     answer = ModelResponse("hello", (), Usage(prompt, completion), "end")
     scripted = ScriptedModel(lambda request: After(seconds, answer), name=name)
-    return MeteredModel(scripted, lambda: kept), scripted
+    return client(scripted, kept), scripted
 
 
 def small(**fields: object):
@@ -59,7 +58,7 @@ def small(**fields: object):
     return request(**{"text": "word " * 40, "max_tokens": 100, **fields})
 
 
-async def refused(asked: MeteredModel, **fields: object) -> str:
+async def refused(asked: LanguageModel, **fields: object) -> str:
     with pytest.raises(ModelError) as caught:
         await asked.generate(small(**fields))
     assert caught.value.kind == "budget"
@@ -83,7 +82,7 @@ async def refused(asked: MeteredModel, **fields: object) -> str:
     ],
 )
 async def test_a_call_that_may_exceed_a_budget_is_not_made(autojump_clock, budget, key, says) -> None:
-    kept = books(lambda: NOON, spent(4990, channel=A.address, task_id="t"), **budget)
+    kept = tracker(lambda: NOON, spent(4990, channel=A.address, task_id="t"), **budget)
     asked, scripted = model(kept)
     why = await refused(asked, label=Label("subagent", A, None, "t"))
     assert key in why
@@ -93,7 +92,7 @@ async def test_a_call_that_may_exceed_a_budget_is_not_made(autojump_clock, budge
 
 @pytest.mark.parametrize("budget", ["task_tokens", "channel_daily_tokens"])
 async def test_other_tasks_and_chats_go_on(autojump_clock, budget) -> None:
-    kept = books(lambda: NOON, spent(4990, channel=A.address, task_id="t"), **{budget: 5000})
+    kept = tracker(lambda: NOON, spent(4990, channel=A.address, task_id="t"), **{budget: 5000})
     asked, scripted = model(kept)
     await asked.generate(small(label=Label("subagent", B, None, "u")))
     await asked.generate(small())
@@ -102,22 +101,22 @@ async def test_other_tasks_and_chats_go_on(autojump_clock, budget) -> None:
 
 async def test_the_answer_counts_with_all_it_may_have(autojump_clock) -> None:
     """An upper estimate: the prompt and max_tokens."""
-    asked, scripted = model(books(daily_tokens=1000))
+    asked, scripted = model(tracker(daily_tokens=1000))
     await refused(asked, max_tokens=1000)
     await asked.generate(small(max_tokens=500))
     assert len(scripted.requests) == 1
 
 
 async def test_after_the_answer_only_what_was_used_counts(autojump_clock) -> None:
-    asked, scripted = model(books(daily_tokens=1000), 50, 10)
+    asked, scripted = model(tracker(daily_tokens=1000), 50, 10)
     for _ in range(10):
         await asked.generate(small(max_tokens=200))
     assert len(scripted.requests) == 10
 
 
 async def test_a_failed_call_gives_back_what_was_set_aside(autojump_clock) -> None:
-    kept = books(daily_tokens=1000)
-    failing = MeteredModel(ScriptedModel(lambda request: down(), name="lab/m"), lambda: kept)
+    kept = tracker(daily_tokens=1000)
+    failing = client(ScriptedModel(lambda request: down(), name="lab/m"), kept)
     for _ in range(10):
         with pytest.raises(ModelError) as caught:
             await failing.generate(small())
@@ -125,7 +124,7 @@ async def test_a_failed_call_gives_back_what_was_set_aside(autojump_clock) -> No
 
 
 async def test_what_is_free_may_be_asked_when_the_money_is_spent(autojump_clock) -> None:
-    kept = books(lambda: NOON, spent(6000), daily_cost=5.0)
+    kept = tracker(lambda: NOON, spent(6000), daily_cost=5.0)
     asked, scripted = model(kept, name="box/local")
     await asked.generate(small())
     assert len(scripted.requests) == 1
@@ -133,14 +132,14 @@ async def test_what_is_free_may_be_asked_when_the_money_is_spent(autojump_clock)
 
 
 async def test_without_a_budget_nothing_waits_for_the_files(autojump_clock) -> None:
-    kept = Books(lambda: NOON, Random(1), BudgetSettings(), PRICES)
+    kept = UsageTracker(lambda: NOON, Random(1), BudgetSettings(), PRICES)
     asked, scripted = model(kept)
     await asked.generate(small())
     assert len(scripted.requests) == 1
 
 
 async def test_with_a_budget_the_first_call_waits_until_the_files_are_read(autojump_clock) -> None:
-    kept = Books(lambda: NOON, Random(1), BudgetSettings(daily_cost=5.0), PRICES)
+    kept = UsageTracker(lambda: NOON, Random(1), BudgetSettings(daily_cost=5.0), PRICES)
     asked, scripted = model(kept)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(refused, asked)
@@ -155,7 +154,7 @@ async def test_with_a_budget_the_first_call_waits_until_the_files_are_read(autoj
 
 async def test_calls_at_the_same_time_do_not_exceed_it_together(autojump_clock) -> None:
     """Each sets aside what it may use; who would exceed it with the others waits until they are done, and is then refused."""
-    kept = books(daily_tokens=1000)
+    kept = tracker(daily_tokens=1000)
     asked, scripted = model(kept, 200, 100, seconds=5)
     outcomes: list[str] = []
 
@@ -175,7 +174,7 @@ async def test_calls_at_the_same_time_do_not_exceed_it_together(autojump_clock) 
 
 
 async def test_who_waits_for_others_can_be_cancelled(autojump_clock) -> None:
-    kept = books(daily_tokens=600)
+    kept = tracker(daily_tokens=600)
     asked, scripted = model(kept, 10, 10, seconds=5)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(asked.generate, small(max_tokens=300))
@@ -191,14 +190,14 @@ async def test_who_waits_for_others_can_be_cancelled(autojump_clock) -> None:
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(1, 400), st.booleans()), max_size=20), st.integers(1, 3000))
 def test_whatever_happens_no_budget_is_exceeded(calls, budget) -> None:
     """As long as providers count no more than the upper estimate."""
-    kept = books(daily_tokens=budget)
+    kept = tracker(daily_tokens=budget)
 
     async def one(prompt: int, completion: int, fails: bool) -> None:
         asked_for = request(text="word " * prompt, max_tokens=completion)
-        usage = Usage(min(prompt, kept.sizer.size(asked_for)), completion)
+        usage = Usage(min(prompt, TokenCounter().estimate(asked_for)), completion)
         step = down() if fails else After(prompt / 10, ModelResponse("x", (), usage, "end"))
         with suppress(ModelError):
-            await MeteredModel(ScriptedModel([step], name="lab/m"), lambda: kept).generate(asked_for)
+            await client(ScriptedModel([step], name="lab/m"), kept).generate(asked_for)
 
     async def all_of_them() -> None:
         async with trio.open_nursery() as nursery:
@@ -214,7 +213,7 @@ def test_whatever_happens_no_budget_is_exceeded(calls, budget) -> None:
 
 async def test_the_next_day_is_a_fresh_budget_and_so_it_says(autojump_clock) -> None:
     clock = Clock()
-    asked, scripted = model(books(clock, spent(4990), daily_tokens=5000))
+    asked, scripted = model(tracker(clock, spent(4990), daily_tokens=5000))
     assert "it is fresh from 2026-11-23 00:00 UTC" in await refused(asked)
     clock.now = NOON + 12 * HOUR - 1
     await refused(asked)
@@ -229,13 +228,13 @@ async def test_the_next_day_is_a_fresh_budget_and_so_it_says(autojump_clock) -> 
 async def test_the_next_month_is_a_fresh_budget(autojump_clock, now, fresh) -> None:
     at = int(datetime.fromisoformat(now).replace(tzinfo=UTC).timestamp() * 1000)
     assert f"fresh from {fresh} 00:00 UTC" in await refused(
-        model(books(lambda: at, spent(4990, at), monthly_tokens=5000))[0]
+        model(tracker(lambda: at, spent(4990, at), monthly_tokens=5000))[0]
     )
 
 
 async def test_a_clock_that_is_set_back_gives_no_second_budget(autojump_clock) -> None:
     clock = Clock()
-    asked, _ = model(books(clock, spent(4990), daily_tokens=5000))
+    asked, _ = model(tracker(clock, spent(4990), daily_tokens=5000))
     clock.now = NOON + 24 * HOUR
     await asked.generate(small())
     clock.now = NOON - 2 * HOUR
@@ -243,10 +242,10 @@ async def test_a_clock_that_is_set_back_gives_no_second_budget(autojump_clock) -
 
 
 async def test_other_settings_hold_from_the_next_call_on(autojump_clock) -> None:
-    kept = books(lambda: NOON, spent(4990), daily_tokens=5000)
+    kept = tracker(lambda: NOON, spent(4990), daily_tokens=5000)
     asked, _ = model(kept)
     await refused(asked)
-    kept.budget = BudgetSettings(daily_tokens=9000)
+    kept.configure(BudgetSettings(daily_tokens=9000), PRICES)
     await asked.generate(small())
 
 
@@ -254,7 +253,7 @@ async def test_other_settings_hold_from_the_next_call_on(autojump_clock) -> None
 
 
 def test_a_limit_of_tokens_holds_without_a_price() -> None:
-    limit = Limit("today", "budget.daily", 5.0, 100, Amount(0.0, 50))
+    limit = BudgetLimit("today", "budget.daily", 5.0, 100, Amount(0.0, 50))
     assert refusal([limit], Amount(0.0, 51), count_reserved=False)
     assert not refusal([limit], Amount(0.0, 50), count_reserved=False)
 
@@ -264,4 +263,4 @@ def test_a_limit_of_tokens_holds_without_a_price() -> None:
     [(0, "$0.00"), (1234.5, "$1,234.50"), (0.123, "$0.12"), (0.0123, "$0.0123"), (1e-7, "less than $0.0001")],
 )
 def test_amounts_for_people(cost, text) -> None:
-    assert dollars(cost) == text
+    assert format_dollars(cost) == text

@@ -14,7 +14,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from pegasus.models import LanguageModel, ModelError, ToolCall, ToolResult, Usage, UserTurn
-from pegasus.models.remote import _chunks
+from pegasus.models.http_model import _chunks
 from pegasus.testing.provider import ProviderServer, open_provider
 from pegasus.testing.provider_answer import Answer, Call, cut, failing, hang, page, refuse, reset
 from pegasus.testing.provider_scripts import sequence, silent

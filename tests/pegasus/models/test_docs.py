@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from pegasus.conversation.media import _LONGEST_TEXT, _LONGEST_TEXTS, MOST_BYTES, MOST_SHOWN
-from pegasus.models.breaker import LONGEST
-from pegasus.models.fallback import PATIENCE
-from pegasus.models.ledger import read_record
+from pegasus.models import OFFLINE, problems
+from pegasus.models.catalog import READ_ON, known_price
+from pegasus.models.fallback import LONGEST_PAUSE, PATIENCE
+from pegasus.models.http_model import ATTEMPTS
 from pegasus.models.openai import BASE_URLS
 from pegasus.models.pictures import MOST_BASE64, MOST_PIXELS
-from pegasus.models.prices import READ_ON, known_price
-from pegasus.models.remote import MAX_RETRIES
-from pegasus.models.roles import DEFAULTS, OFFLINE, problems
-from pegasus.models.stops import _WORDS
+from pegasus.models.roles import DEFAULTS
+from pegasus.models.stop_reasons import WORDS
+from pegasus.models.usage_ledger import parse_record
 from pegasus.settings import PROVIDER_TYPES, ModelSettings, SettingsSource, load_settings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def test_the_examples_are_good_settings(example: str, tmp_path: Path) -> None:
 
 
 def test_the_line_of_a_call_is_one() -> None:
-    record = read_record(re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)[0].encode())
+    record = parse_record(re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)[0].encode())
     price = known_price(record.model.partition("/")[2])
     assert record.cost == pytest.approx(price.cost(record.usage), abs=1e-5)
     assert f"as their pages showed them on {READ_ON}" in PAGE
@@ -43,7 +43,7 @@ def test_the_numbers_of_breakers_are_the_real_ones() -> None:
     assert f"`models.breaker_failures` ({ModelSettings().breaker_failures})" in PAGE
     assert f"`models.breaker_pause` ({ModelSettings().breaker_pause:g} s)" in PAGE
     assert f"longer than {PATIENCE:g} seconds" in PAGE
-    assert LONGEST == 600
+    assert LONGEST_PAUSE == 600
 
 
 def test_defaults_types_addresses_and_numbers_are_the_real_ones() -> None:
@@ -52,7 +52,7 @@ def test_defaults_types_addresses_and_numbers_are_the_real_ones() -> None:
     assert f"`{OFFLINE}`" in PAGE
     assert all(f"| `{kind}` |" in PAGE for kind in PROVIDER_TYPES)
     assert all(f"`{url}`" in PAGE for url in BASE_URLS.values())
-    assert f"up to {MAX_RETRIES + 1} attempts" in PAGE
+    assert f"up to {ATTEMPTS} attempts" in PAGE
     assert f"`models.timeout` ({ModelSettings().timeout:g} s)" in PAGE
     assert f"`models.max_concurrent_calls` ({ModelSettings().max_concurrent_calls})" in PAGE
 
@@ -65,4 +65,4 @@ def test_the_bounds_of_pictures_and_files_are_the_real_ones() -> None:
 
 def test_every_word_for_how_answers_end_is_explained() -> None:
     table = PAGE.partition("## How answers end")[2].partition("##")[0]
-    assert set(_WORDS) == set(re.findall(r"`(\w+)`", table)) - {"stopReason"}
+    assert set(WORDS) == set(re.findall(r"`(\w+)`", table)) - {"stopReason"}

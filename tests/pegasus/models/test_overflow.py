@@ -9,9 +9,8 @@ import pytest
 
 from pegasus.models import ModelRequest, UserTurn
 from pegasus.models.anthropic import AnthropicWire
-from pegasus.models.errors import status_error
+from pegasus.models.errors import is_overflow, output_limit, status_error
 from pegasus.models.openai import ChatWire
-from pegasus.models.overflow import is_overflow, output_limit
 
 TOO_LONG = {
     "anthropic": (400, "prompt is too long: 213462 tokens > 200000 maximum"),

@@ -13,7 +13,7 @@ from pegasus.models import Image, ModelError, ModelRequest, ToolCall, ToolResult
 from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.base import AssistantTurn
 from pegasus.models.openai import ChatWire
-from pegasus.models.pictures import image_tokens, refused, size_of
+from pegasus.models.pictures import image_tokens, picture_problem, size_of
 from pegasus.testing.provider import ProviderServer
 from pegasus.testing.provider_answer import Answer, refuse
 from pegasus.testing.provider_request import parse
@@ -45,12 +45,12 @@ def test_a_picture_cut_off_anywhere_harms_nobody(data: bytes) -> None:
     for end in range(len(data)):
         size_of(data[:end])
         for mime in KINDS:
-            refused(mime, base64(data[:end]))
+            picture_problem(mime, base64(data[:end]))
 
 
 @pytest.mark.parametrize("mime", KINDS)
 def test_pictures_that_models_take_are_taken(mime: str) -> None:
-    assert refused(mime, base64(KINDS[mime])) is None
+    assert picture_problem(mime, base64(KINDS[mime])) is None
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_pictures_that_models_take_are_taken(mime: str) -> None:
     ],
 )
 def test_what_no_model_takes_is_known_before_it_is_sent(mime: str, data: bytes, why: str) -> None:
-    assert why in str(refused(mime, base64(data)))
+    assert why in str(picture_problem(mime, base64(data)))
 
 
 def test_what_is_not_base64_is_damaged() -> None:
-    assert refused("image/png", "%%%%") == refused("image/png", "é" * 8) == "it is damaged"
+    assert picture_problem("image/png", "%%%%") == picture_problem("image/png", "é" * 8) == "it is damaged"
 
 
 def test_large_pictures_cost_more_tokens_up_to_a_limit() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.models.limits import context_window
-from pegasus.models.roles import ModelConfigError, default_spec, find_providers, problems, role_spec, split_spec
+from pegasus.models.catalog import context_window
+from pegasus.models.roles import ModelConfigError, find_providers, problems, role_spec, split_spec
 from pegasus.settings import ModelSettings, ProviderSettings, SettingsSource, load_settings
 
 
 def test_without_any_key_it_is_the_stand_in() -> None:
-    assert default_spec(find_providers({})) == "offline/stand-in"
+    assert role_spec("default", ModelSettings(), find_providers({})) == "offline/stand-in"
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,14 @@ def test_without_any_key_it_is_the_stand_in() -> None:
     ],
 )
 def test_the_default_is_the_first_provider_with_a_key(env: dict[str, str], provider: str) -> None:
-    assert default_spec(find_providers(load_settings(SettingsSource(), env).providers)).startswith(provider + "/")
+    assert role_spec(
+        "default", ModelSettings(), find_providers(load_settings(SettingsSource(), env).providers)
+    ).startswith(provider + "/")
 
 
 def test_a_key_in_the_settings_counts_as_one() -> None:
     providers = find_providers({"anthropic": ProviderSettings("anthropic", api_key="k")})
-    assert default_spec(providers).startswith("anthropic/")
+    assert role_spec("default", ModelSettings(), providers).startswith("anthropic/")
 
 
 def test_roles_that_are_not_named_fall_back_to_default() -> None:

@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from pegasus.models import LanguageModel, ModelError
-from pegasus.models.offline import StandIn
-from pegasus.models.telling import Teller
+from pegasus.models.client import TextRelay
+from pegasus.models.stand_in import StandIn
 from pegasus.testing.provider import ProviderServer
 from pegasus.testing.provider_answer import Answer, Call, cut, failing, hang
 from pegasus.testing.provider_scripts import sequence
@@ -138,18 +138,17 @@ async def test_a_scripted_model_tells_and_takes_back_as_the_script_says(
     assert listener.all == ["a", None, "al", "l"]
 
 
-def test_halves_of_a_character_are_told_as_one(listener: Listener) -> None:
-    teller = Teller(listener)
+def test_halves_of_a_character_are_sent_as_one(listener: Listener) -> None:
+    relay = TextRelay(listener)
     for piece in ("a\ud83d", "\ude00", "", "b\ud83d"):
-        teller.piece(piece)
-    teller.end()
+        relay(piece)
+    relay.finish()
     assert listener.all == ["a", "😀", "b", "\N{REPLACEMENT CHARACTER}"]
 
 
 def test_half_a_character_of_a_broken_answer_is_forgotten(listener: Listener) -> None:
-    teller = Teller(listener)
-    teller.piece("a\ud83d")
-    teller.void()
-    teller.piece("b")
-    teller.end()
+    relay = TextRelay(listener)
+    for piece in ("a\ud83d", None, None, "b"):
+        relay(piece)
+    relay.finish()
     assert listener.all == ["a", None, "b"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import gc
-import hashlib
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,19 @@ import trio
 from pegasus.models import (
     AssistantTurn,
     Image,
+    ModelClient,
     ModelRequest,
-    Models,
+    ModelService,
+    TokenCounter,
     ToolCall,
     ToolResult,
     Turn,
     Usage,
     UserTurn,
 )
-from pegasus.models import counting as exact
-from pegasus.models import tokens as estimates
 from pegasus.models.anthropic import AnthropicWire
-from pegasus.models.counting import ByProvider, ByTable, encoding_name, load_encoding, table_file
-from pegasus.models.tokens import Counter, Gauge, Size, text_size
-from pegasus.settings import ModelSettings
+from pegasus.models.tokens import CountByProvider, CountByTable, text_tokens
+from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer
 from pegasus.testing.provider_answer import Answer
 from tests.pegasus.models.conftest import opened, provider_of, request
@@ -53,91 +52,112 @@ def conversation(kinds: list[str], turns: int) -> list[Turn]:
 @pytest.mark.parametrize("kind", ["english", "code", "chinese"])
 def test_the_estimate_is_near_before_anything_is_known(kind: str) -> None:
     texts = [entry for entry in COUNTED if entry["kind"] == kind]
-    sizes = [text_size(entry["text"]) for entry in texts]
-    guess = sum(size.narrow + size.wide for size in sizes)
+    guess = sum(text_tokens(entry["text"]) for entry in texts)
     assert guess == pytest.approx(sum(entry["o200k_base"] for entry in texts), rel=0.12)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_long_mixed_conversation_is_estimated_within_five_percent_all_the_way(encoding: str) -> None:
     turns = conversation(["english", "code", "chinese"], 400)
-    gauge, counter = Gauge(), Counter(Gauge())
+    counter = TokenCounter()
     worst = 0.0
     for n in range(1, 400, 2):
         asked = ModelRequest("", tuple(turns[:n]))
         true = truth(asked.turns, encoding)
         if n > 10:  # the first few are a matter of a hundred tokens
-            worst = max(worst, abs(gauge.whole(asked) - true) / true)
-            assert counter.estimate(true, []) == true
-        gauge.learn(asked, Usage(true))
+            worst = max(worst, abs(counter.estimate(asked) - true) / true)
+        counter.learn(asked, Usage(true))
+        assert counter.estimate(asked) == true
     assert worst < 0.05
 
 
-def test_the_tokenizer_of_the_model_is_learnt_for_each_kind_of_script() -> None:
-    """cl100k_base needs half as much again for Chinese as o200k_base does, and the same for English."""
-    gauge = Gauge()
-    turns = conversation(["english", "chinese"], 120)
+def test_the_tokenizer_of_the_model_is_learnt() -> None:
+    """cl100k_base needs half as much again for Chinese as o200k_base does."""
+    counter = TokenCounter()
+    turns = conversation(["chinese"], 120)
     for n in range(1, 120, 2):
         asked = ModelRequest("", tuple(turns[:n]))
-        gauge.learn(asked, Usage(truth(asked.turns, "cl100k_base")))
-    for kind in ("english", "chinese"):
-        new = [UserTurn(text=entry["text"]) for entry in COUNTED if entry["kind"] == kind]
-        assert gauge.estimate(0, new) == pytest.approx(truth(tuple(new), "cl100k_base") - 50, rel=0.1)
-    assert gauge.factors[1] > 1.25 * gauge.factors[0]
+        counter.learn(asked, Usage(truth(asked.turns, "cl100k_base")))
+    new = tuple(UserTurn(text=entry["text"]) for entry in COUNTED if entry["kind"] == "chinese")
+    assert counter.estimate(ModelRequest("", new)) == pytest.approx(truth(new, "cl100k_base") - 50, rel=0.1)
+    assert counter.factor > 1.25
+
+
+def test_the_upper_estimate_learns_from_what_is_reported() -> None:
+    counter = TokenCounter()
+    new = ModelRequest("", (UserTurn(text="word " * 1000),))
+    plain = counter.estimate(new)
+    assert counter.at_most(new) > 1.4 * plain
+    for _ in range(20):
+        counter.learn(ModelRequest("", (UserTurn(text="word " * 1000),)), Usage(round(0.8 * plain)))
+    assert 0.87 * plain <= counter.at_most(new) <= 0.9 * plain
+    counter.learn(ModelRequest("", (UserTurn(text="word " * 1000),)), Usage(2 * plain))
+    assert counter.at_most(new) >= 2.2 * plain
+
+
+def test_a_server_that_does_not_count_teaches_nothing_and_only_new_turns_are_looked_at() -> None:
+    counter = TokenCounter()
+    first = UserTurn(text="hello " * 50)
+    asked = ModelRequest("", (first,))
+    before = counter.estimate(asked)
+    counter.learn(asked, Usage())
+    assert (counter.factor, counter.estimate(asked)) == (1.0, before)
+    longer = ModelRequest("", (first, AssistantTurn("well " * 50), UserTurn(text="so " * 50)))
+    assert counter.estimate(longer) == pytest.approx(TokenCounter().estimate(longer), abs=2)
+    assert len(counter._split(longer)[1]) == 2
 
 
 def test_a_last_turn_that_was_merged_with_more_is_counted_anew() -> None:
-    gauge = Gauge()
+    counter = TokenCounter()
     first, answer = UserTurn(text="hello " * 50), AssistantTurn("well " * 50)
     short = UserTurn(text="one " * 100)
-    gauge.learn(ModelRequest("", (first, answer, short)), Usage(1000))
+    counter.learn(ModelRequest("", (first, answer, short)), Usage(250))
     merged = UserTurn(text="one " * 100 + "two " * 100)
-    assert 1080 < gauge.whole(ModelRequest("", (first, answer, merged))) < 1120
+    assert 340 < counter.estimate(ModelRequest("", (first, answer, merged))) < 360
 
 
 def test_usage_that_makes_no_sense_teaches_nothing() -> None:
-    gauge = Gauge()
+    counter = TokenCounter()
     turns: list[Turn] = [UserTurn(text="hello " * 50)]
     for tokens in (0, 1000, 900, 10_000_000, 1):
-        gauge.learn(ModelRequest("", tuple(turns)), Usage(tokens))
+        counter.learn(ModelRequest("", tuple(turns)), Usage(tokens))
         turns += [AssistantTurn("x " * 50), UserTurn(text="y " * 50)]
-    assert gauge.factors == (1.0, 1.0)
+    assert counter.factor == 1.0
 
 
 def test_tools_calls_results_and_pictures_count() -> None:
-    gauge = Gauge()
+    counter = TokenCounter()
     bare = ModelRequest("", (UserTurn(text="hi"),))
     calls = (ToolCall("1", "reply", {"text": "some words"}),)
     rich = ModelRequest(
         "", (UserTurn(text="hi"), AssistantTurn("", calls), UserTurn((ToolResult("1", "reply", "ok"),)))
     )
     picture = ModelRequest("", (UserTurn(text="hi", images=(Image("image/png", "AAAA"),)),))
-    sizes = [gauge.whole(asked) for asked in (bare, request(), rich, picture)]
+    sizes = [counter.estimate(asked) for asked in (bare, request(), rich, picture)]
     assert sizes[0] < sizes[1]
     assert sizes[0] < sizes[2]
     assert sizes[3] - sizes[0] > 500
 
 
-def test_a_message_of_five_megabytes_is_estimated_by_samples() -> None:
-    text = "".join(entry["text"] for entry in COUNTED) * 60
-    whole = sum(text_size(text[n : n + 60_000]).narrow for n in range(0, len(text), 60_000))
-    assert text_size(text).narrow == pytest.approx(whole, rel=0.1)
-
-
 def test_conversations_that_are_gone_are_forgotten() -> None:
-    gauge = Gauge()
-    gauge.learn(ModelRequest("", (UserTurn(text="a"), AssistantTurn("b"), UserTurn(text="c"))), Usage(10))
+    counter = TokenCounter()
+    counter.learn(ModelRequest("", (UserTurn(text="a"), AssistantTurn("b"), UserTurn(text="c"))), Usage(10))
     gc.collect()
-    assert len(gauge._seen) == len(gauge._sizes) == 0
+    assert len(counter._counted) == 0
 
 
 # ------------------------------------------------------------------ asking Anthropic
 
 
+def counter_of(model: ModelClient) -> TokenCounter:
+    return model._source.token_counter()
+
+
 async def test_anthropic_is_asked_for_the_number(server: ProviderServer) -> None:
     server.tokens = lambda asked: 1000 + len(asked.turns)
     async with opened("anthropic", server) as model:
-        assert await model.counter.count(request()) == 1001
+        assert await counter_of(model).count(request()) == 1001
+        assert counter_of(model).method == "counted by the provider"
     assert server.invalid == []
 
 
@@ -148,9 +168,9 @@ async def test_where_nobody_can_be_asked_it_is_an_estimate_and_not_asked_again(
     if answer == "no number":
         server.tokens = lambda _: -1
     async with opened("anthropic", server) as model:
-        assert 0 < await model.counter.count(request()) < 200
+        assert 0 < await counter_of(model).count(request()) < 200
         asked = server.counted
-        assert 0 < await model.counter.count(request()) < 200
+        assert 0 < await counter_of(model).count(request()) < 200
         assert server.counted == asked
 
 
@@ -159,7 +179,7 @@ async def test_a_provider_that_does_not_answer_is_waited_for_once(autojump_clock
         async def get(self) -> None:
             await trio.sleep_forever()
 
-    counter = Counter(Gauge(), ByProvider(Silent(), "/count", lambda _: b""))
+    counter = TokenCounter(CountByProvider(Silent(), "/count", lambda _: b""))
     began = trio.current_time()
     for _ in range(3):
         assert 0 < await counter.count(request()) < 200
@@ -168,41 +188,12 @@ async def test_a_provider_that_does_not_answer_is_waited_for_once(autojump_clock
 
 async def test_counting_is_for_when_it_matters(server: ProviderServer) -> None:
     server.tokens = lambda _: 12345
-    guess = Gauge().whole(request())
+    guess = TokenCounter().estimate(request())
     async with opened("anthropic", server) as model:
         for limit in (100_000, 2 * guess):
-            assert guess <= await model.counter.compare(request(), limit) < limit / 2 + 1
+            assert await counter_of(model).compare(request(), limit) == guess
         assert server.counted == 0
-        assert await model.counter.compare(request(), guess) == 12345
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_no_request_has_more_tokens_than_it_can_have_at_most(encoding: str) -> None:
-    """Neither one of which nothing is known, nor one that the provider has counted in part."""
-    turns = conversation(["english", "code", "chinese"], 60)
-    gauge = Gauge()
-    for n in range(1, 60):
-        asked = ModelRequest("A system prompt that is as long as what stands before the turns.", tuple(turns[:n]))
-        assert truth(asked.turns, encoding) <= gauge.at_most(asked)
-        if n % 3 == 0:
-            gauge.learn(asked, Usage(truth(asked.turns, encoding)))
-    assert gauge.at_most(asked) < 2 * truth(asked.turns, encoding)
-
-
-async def test_far_from_the_limit_no_text_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most calls are; neither before the call nor when its usage is known."""
-    looked = []
-    monkeypatch.setattr(estimates, "text_size", lambda text: looked.append(text) or Size(len(text) / 4))
-    gauge = Gauge()
-    counter = Counter(gauge)
-    turns = conversation(["english"], 40)
-    for n in range(1, 40, 2):
-        asked = ModelRequest("", tuple(turns[:n]))
-        assert await counter.compare(asked, 1_000_000) < 500_000
-        counter.learn(asked, Usage(truth(asked.turns, "o200k_base")))
-    assert looked == []
-    await counter.compare(ModelRequest("", tuple(turns)), 10)
-    assert len(looked) == 40 - 1  # the first turn taught nothing: the prompt was in it
+        assert await counter_of(model).compare(request(), guess) == 12345
 
 
 async def test_a_model_learns_from_every_answer(server: ProviderServer, form: str) -> None:
@@ -211,7 +202,7 @@ async def test_a_model_learns_from_every_answer(server: ProviderServer, form: st
     async with opened(form, server) as model:
         await model.generate(asked)
         longer = (*asked.turns, AssistantTurn("x"), UserTurn(text="and?"))
-        assert 777 < await model.counter.count(request(*longer)) < 800
+        assert 777 < await counter_of(model).count(request(*longer)) < 800
 
 
 def test_a_count_body_has_what_counts_and_nothing_else() -> None:
@@ -222,58 +213,83 @@ def test_a_count_body_has_what_counts_and_nothing_else() -> None:
 # ------------------------------------------------------------------ tables
 
 
-def table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of single bytes in the place of OpenAI's."""
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """tiktoken's cache folder, and no network: a table that is not there cannot be fetched."""
+
+    def read_file(path: str) -> bytes:
+        raise OSError("no network")
+
+    monkeypatch.setattr("tiktoken.load.read_file", read_file)
+    monkeypatch.setattr("tiktoken.registry.ENCODINGS", {})
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def put_table(monkeypatch: pytest.MonkeyPatch, delay: float = 0.0) -> None:
+    """A table of single bytes in the place of OpenAI's, as the network gives it."""
     data = b"".join(b"%s %d\n" % (base64.b64encode(bytes([n])), n) for n in range(256))
-    name = hashlib.sha1(b"https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken").hexdigest()
-    (folder / name).write_bytes(data)
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
-    monkeypatch.setitem(exact._HASHES, "o200k_base", hashlib.sha256(data).hexdigest())
+
+    def read_file(path: str) -> bytes:
+        time.sleep(delay)
+        return data
+
+    monkeypatch.setattr("tiktoken.load.read_file", read_file)
+    monkeypatch.setattr("tiktoken.load.check_hash", lambda data, expected: True)
 
 
-async def test_a_table_on_this_machine_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table(tmp_path, monkeypatch)
-    counter = Counter(Gauge(), ByTable("gpt-6"))
+async def test_a_table_is_fetched_once_and_then_counts(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_table(monkeypatch)
+    by_table = CountByTable("gpt-6")
+    counter = TokenCounter(by_table)
+    assert counter.method == "estimated from the length of the text"
+    await by_table.load()
+    assert counter.method == "counted by tiktoken (o200k_base)"
     short, long = ModelRequest("", (UserTurn(text="a" * 100),)), ModelRequest("", (UserTurn(text="a" * 50_100),))
     assert await counter.count(long) - await counter.count(short) == 50_000
+    assert len(list(tables.iterdir())) == 1  # noqa: ASYNC240
 
 
-@pytest.mark.parametrize("damage", ["absent", "changed", "switched off"])
-async def test_without_a_whole_table_nothing_is_downloaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+async def test_without_a_network_it_is_an_estimate(tables: Path) -> None:
+    by_table = CountByTable("gpt-6")
+    await by_table.load()
+    assert by_table.method == ""
+    assert 0 < await TokenCounter(by_table).count(request()) < 200
+
+
+async def test_fetching_a_table_has_a_deadline(
+    tables: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: object
 ) -> None:
-    def download(*_: object) -> bytes:
-        raise AssertionError("a download in the middle of a conversation")
-
-    monkeypatch.setattr("tiktoken.load.read_file", download)
-    table(tmp_path, monkeypatch)
-    [file] = tmp_path.iterdir()  # noqa: ASYNC240
-    if damage == "absent":
-        file.unlink()
-    elif damage == "changed":
-        file.write_bytes(b"YQ== 0\n")
-    else:
-        monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
-    assert table_file("o200k_base") is None
-    assert load_encoding("o200k_base") is None
-    assert 0 < await Counter(Gauge(), ByTable("gpt-6")).count(request()) < 200
-    assert damage != "changed" or file.exists()
+    put_table(monkeypatch, delay=0.2)
+    by_table = CountByTable("gpt-6")
+    await by_table.load()
+    assert trio.current_time() == pytest.approx(60)
+    assert by_table.method == ""
 
 
 def test_each_model_has_its_encoding() -> None:
-    assert [encoding_name(name) for name in ("gpt-4", "gpt-4-0613", "gpt-3.5-turbo")] == ["cl100k_base"] * 3
-    assert [encoding_name(name) for name in ("gpt-4o", "gpt-4.1", "o3", "gpt-6.1-terra")] == ["o200k_base"] * 4
+    old, new = ("gpt-4", "gpt-4-0613", "gpt-3.5-turbo"), ("gpt-4o", "gpt-4.1", "o3", "gpt-6.1-terra")
+    assert {CountByTable(name).encoding_name for name in old} == {"cl100k_base"}
+    assert {CountByTable(name).encoding_name for name in new} == {"o200k_base"}
 
 
-async def test_counting_does_not_block_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table(tmp_path, monkeypatch)
-    counter = Counter(Gauge(), ByTable("gpt-6"))
+async def test_counting_does_not_block_the_agent(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_table(monkeypatch)
+    by_table = CountByTable("gpt-6")
+    await by_table.load()
     ticked = trio.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(counter.count, ModelRequest("", (UserTurn(text="a b " * 100_000),)))
+        nursery.start_soon(TokenCounter(by_table).count, ModelRequest("", (UserTurn(text="a b " * 100_000),)))
         await trio.lowlevel.checkpoint()
         ticked.set()
     assert ticked.is_set()
+
+
+async def test_only_openais_own_models_have_a_table(server: ProviderServer) -> None:
+    accounts = {"openai": ProviderSettings(api_key="k"), "lab": provider_of("openai", server)}
+    models = ModelService(ModelSettings(default="openai/gpt-6"), accounts, rng=random.Random(1))
+    models.client("lab/x")
+    assert list(models._setup.tables) == ["openai/gpt-6"]
 
 
 # ------------------------------------------------------------------ by role
@@ -281,16 +297,16 @@ async def test_counting_does_not_block_the_agent(tmp_path: Path, monkeypatch: py
 
 async def test_each_role_has_its_counter_and_both_lanes_share_it(server: ProviderServer) -> None:
     server.script = lambda _: Answer("x", usage=Usage(777, 5))
-    models = Models(
+    models = ModelService(
         ModelSettings(default="openai/m", compact="offline/stand-in"),
         {"openai": provider_of("openai", server)},
         rng=random.Random(1),
     )
-    before = models.counter()
+    before = models.token_counter()
     asked = request()
-    await models.get("default", "main").generate(asked)
+    await models.client("default", "conversation").generate(asked)
     longer = (*asked.turns, AssistantTurn("x"), UserTurn(text="and?"))
-    assert 777 < await models.counter().count(request(*longer)) < 800
-    assert models.counter() is before
-    assert await models.counter("compact").count(asked) < 200
+    assert 777 < await models.token_counter().count(request(*longer)) < 800
+    assert models.token_counter() is before
+    assert await models.token_counter("compact").count(asked) < 200
     await models.aclose()

@@ -6,24 +6,24 @@ import attrs
 import pytest
 import trio
 
-from pegasus.models import ModelError, Models
-from pegasus.models.breaker import LONGEST, Breaker
-from pegasus.models.fallback import PATIENCE, FallbackModel
-from pegasus.settings import ModelSettings
+from pegasus.models import LanguageModel, ModelClient, ModelError, TokenCounter
+from pegasus.models.client import ModelTarget
+from pegasus.models.fallback import LONGEST_PAUSE, PATIENCE, CircuitBreaker, Fallback
 from pegasus.testing.scripted import After, Hang, ScriptedModel, down, say
-from tests.pegasus.models.conftest import request
+from tests.pegasus.models.conftest import FixedSource, request
 
 
-def chain(first: ScriptedModel, *others: ScriptedModel, after: int = 2, pause: float = 30.0) -> FallbackModel:
-    models = (first, *others)
-    return FallbackModel(models, [Breaker(after, pause) for _ in models])
+def chain(*models: LanguageModel, after: int = 2, pause: float = 30.0) -> ModelClient:
+    """A client of the first model, with the others as its fallbacks."""
+    first, *others = (ModelTarget(f"lab/{n}", model, TokenCounter()) for n, model in enumerate(models))
+    return ModelClient(FixedSource(first, [Fallback(others, after=after, pause=pause)]), "default")
 
 
-def first_breaker(model: FallbackModel) -> Breaker:
-    return model._links[0].breaker
+def first_breaker(model: ModelClient) -> CircuitBreaker:
+    return model._source.middleware[0].breaker("lab/0")
 
 
-async def ask(model: FallbackModel, **fields: object) -> str:
+async def ask(model: ModelClient, **fields: object) -> str:
     return (await model.generate(request(**fields))).text
 
 
@@ -35,7 +35,7 @@ def forever(step: object) -> ScriptedModel:
 
 
 async def test_it_opens_after_failures_in_a_row(autojump_clock) -> None:
-    breaker = Breaker(after=3, pause=30)
+    breaker = CircuitBreaker(after=3, pause=30)
     for _ in range(2):
         breaker.failed("down")
     breaker.succeeded()
@@ -43,12 +43,12 @@ async def test_it_opens_after_failures_in_a_row(autojump_clock) -> None:
         breaker.failed("down")
     assert breaker.state == "closed"
     breaker.failed("down for good")
-    assert breaker.status == ("open", 3, 30.0, "down for good")
+    assert attrs.astuple(breaker.status) == ("open", 3, 30.0, "down for good")
     assert not breaker.lets_through
 
 
 async def test_it_is_half_open_after_the_pause_and_lets_one_call_through(autojump_clock) -> None:
-    breaker = Breaker(after=1, pause=30)
+    breaker = CircuitBreaker(after=1, pause=30)
     breaker.failed("down")
     await trio.sleep(29.9)
     assert not breaker.begin_probe()
@@ -62,39 +62,39 @@ async def test_it_is_half_open_after_the_pause_and_lets_one_call_through(autojum
 
 
 async def test_a_probe_that_fails_doubles_the_pause_up_to_a_limit(autojump_clock) -> None:
-    breaker = Breaker(after=1, pause=100)
+    breaker = CircuitBreaker(after=1, pause=100)
     breaker.failed("down")
     pauses = []
     for _ in range(5):
         pauses.append(breaker.status.seconds)
         await trio.sleep(breaker.status.seconds)
         assert breaker.begin_probe()
-        breaker.failed("still down", probe=True)
-    assert pauses == [100, 200, 400, LONGEST, LONGEST]
+        breaker.failed("still down", is_probe=True)
+    assert pauses == [100, 200, 400, LONGEST_PAUSE, LONGEST_PAUSE]
 
 
 async def test_after_a_success_the_pause_is_short_again(autojump_clock) -> None:
-    breaker = Breaker(after=1, pause=100)
+    breaker = CircuitBreaker(after=1, pause=100)
     breaker.failed("down")
     await trio.sleep(100)
     breaker.begin_probe()
-    breaker.failed("down", probe=True)
+    breaker.failed("down", is_probe=True)
     breaker.succeeded()
     breaker.failed("down")
     assert breaker.status.seconds == 100
 
 
 async def test_a_probe_that_is_given_up_lets_the_next_call_find_out(autojump_clock) -> None:
-    breaker = Breaker(after=1, pause=10)
+    breaker = CircuitBreaker(after=1, pause=10)
     breaker.failed("down")
     await trio.sleep(10)
     assert breaker.begin_probe()
-    breaker.give_up_probe()
+    breaker.abandon_probe()
     assert breaker.begin_probe()
 
 
 async def test_failures_of_calls_begun_before_do_not_lengthen_the_pause(autojump_clock) -> None:
-    breaker = Breaker(after=1, pause=10)
+    breaker = CircuitBreaker(after=1, pause=10)
     breaker.failed("down")
     await trio.sleep(5)
     breaker.failed("down, too")
@@ -102,6 +102,28 @@ async def test_failures_of_calls_begun_before_do_not_lengthen_the_pause(autojump
 
 
 # ------------------------------------------------------------------ in a chain
+
+
+@pytest.mark.parametrize("kind", ["overloaded", "server", "network", "timeout"])
+async def test_the_chain_is_tried_in_order_while_providers_fail(kind: str) -> None:
+    models = tuple(ScriptedModel([step]) for step in (down(kind), down("network"), say("third"), say("never")))
+    assert await ask(chain(*models)) == "third"
+    assert [len(model.requests) for model in models] == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("kind", ["auth", "request", "protocol"])
+async def test_what_is_wrong_with_the_request_or_the_key_is_told_at_once(kind: str) -> None:
+    models = (ScriptedModel([down(kind, "the reason")]), ScriptedModel([say("never")]))
+    with pytest.raises(ModelError, match="the reason") as caught:
+        await ask(chain(*models))
+    assert caught.value.kind == kind
+
+
+async def test_when_all_fail_the_error_is_the_first_ones_with_what_the_others_said() -> None:
+    models = (ScriptedModel([down("overloaded", "one is busy")]), ScriptedModel([down("auth", "two has no key")]))
+    with pytest.raises(ModelError, match="one is busy; then two has no key") as caught:
+        await ask(chain(*models))
+    assert caught.value.kind == "overloaded"
 
 
 async def test_a_dead_first_model_is_not_asked_any_more(autojump_clock) -> None:
@@ -126,7 +148,7 @@ async def test_a_probe_that_hangs_costs_nobody_more_than_a_moment(autojump_clock
     began = trio.current_time()
     assert await ask(model) == "the other"
     assert trio.current_time() - began == PATIENCE
-    assert first_breaker(model).status[:3] == ("open", 2, 60.0)
+    assert attrs.astuple(first_breaker(model).status)[:3] == ("open", 2, 60.0)
     began = trio.current_time()
     assert await ask(model) == "the other"
     assert trio.current_time() == began
@@ -230,14 +252,14 @@ class Talker:
 
 async def test_text_of_a_model_that_failed_is_taken_back(autojump_clock) -> None:
     heard: list[str | None] = []
-    model = FallbackModel([Talker(("half a",), forever(down())), Talker(("whole",), forever("whole"))])
+    model = chain(Talker(("half a",), forever(down())), Talker(("whole",), forever("whole")))
     await ask(model, on_text=heard.append)
     assert heard == ["half a", None, "whole"]
 
 
 async def test_text_of_one_model_alone_is_not_taken_back(autojump_clock) -> None:
     heard: list[str | None] = []
-    await ask(FallbackModel([Talker(("a", "b"), forever("ab")), forever("never")]), on_text=heard.append)
+    await ask(chain(Talker(("a", "b"), forever("ab")), forever("never")), on_text=heard.append)
     assert heard == ["a", "b"]
 
 
@@ -245,26 +267,19 @@ async def test_the_text_of_a_slow_probe_takes_the_place_of_the_others(autojump_c
     heard: list[str | None] = []
     probe = Talker(("b",), ScriptedModel([down(), After(PATIENCE + 2, say("back"))]))
     other = Talker(("other",), ScriptedModel(["other", After(10.0, say("too late"))]))
-    model = FallbackModel([probe, other], [Breaker(1, 30.0), Breaker(1, 30.0)])
+    model = chain(probe, other, after=1)
     await ask(model)
     await trio.sleep(30)
     await ask(model, on_text=heard.append)
     assert heard == ["other", None, "back"]
 
 
-# ------------------------------------------------------------------ in the registry
+# ------------------------------------------------------------------ reports
 
 
-async def test_chains_share_the_breaker_of_a_model_and_tell_of_it(rng) -> None:
-    made = Models(ModelSettings(default="ollama/a", fallback=("ollama/b",), breaker_failures=1), {}, rng=rng)
-    assert dict(made.breakers()) == {}
-    first_breaker(made.get()).failed("down")
-    assert first_breaker(made.get("subagent", "conversation")).state == "open"
-    assert made.breakers()["ollama/a"].why == "down"
-
-
-@pytest.fixture
-def rng():
-    import random
-
-    return random.Random(1)
+async def test_chains_share_the_breaker_of_a_model_and_report_it(autojump_clock) -> None:
+    fallback = Fallback([])
+    assert fallback.failing() == {}
+    fallback.breaker("lab/a").failed("down")
+    assert fallback.breaker("lab/a") is fallback.breaker("lab/a")
+    assert fallback.failing()["lab/a"].why == "down"

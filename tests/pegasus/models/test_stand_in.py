@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.models import AssistantTurn, ModelRequest, ModelResponse, ToolCall, ToolResult, ToolSpec, Turn, UserTurn
-from pegasus.models.offline import StandIn
-from pegasus.models.offline_rules import decide
+from pegasus.models.stand_in import StandIn, decide
 from tests.pegasus.models.conftest import REPLY
 
 CLOCK = ToolSpec("current_time", "The time.", {"type": "object"})

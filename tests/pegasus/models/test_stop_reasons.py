@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from pegasus.models import ModelError, ModelResponse, ToolCall, Usage
-from pegasus.models.stops import explanation, stop_reason, unfinished
+from pegasus.models.stop_reasons import refusal_note, stop_reason, unfinished
 from pegasus.testing.provider import ProviderServer
 from pegasus.testing.provider_answer import Answer, Call
 from pegasus.testing.provider_scripts import sequence
@@ -79,9 +79,9 @@ async def test_what_came_before_the_provider_gave_up_is_kept(ask: Ask, server: P
 
 
 def test_calls_make_an_end_a_call_for_tools_and_no_calls_the_reverse() -> None:
-    assert stop_reason("stop", calls=True) == stop_reason("", calls=True) == "tool_calls"
-    assert stop_reason("tool_use", calls=False) == stop_reason("", calls=False) == "end"
-    assert stop_reason("max_tokens", calls=True) == "length"
+    assert stop_reason("stop", has_calls=True) == stop_reason("", has_calls=True) == "tool_calls"
+    assert stop_reason("tool_use", has_calls=False) == stop_reason("", has_calls=False) == "end"
+    assert stop_reason("max_tokens", has_calls=True) == "length"
 
 
 def test_the_model_is_told_to_go_on_only_where_nothing_else_makes_it() -> None:
@@ -93,6 +93,6 @@ def test_the_model_is_told_to_go_on_only_where_nothing_else_makes_it() -> None:
 
 
 def test_a_refusal_is_explained_where_the_provider_explains_it() -> None:
-    assert "because" in explanation({"type": "refusal", "category": "bio", "explanation": "because"})
-    assert "bio" in explanation({"category": "bio", "explanation": None})
-    assert explanation(None) == explanation({}) == explanation("x") == ""
+    assert "because" in refusal_note({"type": "refusal", "category": "bio", "explanation": "because"})
+    assert "bio" in refusal_note({"category": "bio", "explanation": None})
+    assert refusal_note(None) == refusal_note({}) == refusal_note("x") == ""

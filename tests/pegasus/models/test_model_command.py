@@ -14,20 +14,18 @@ import trio
 import trio.testing
 
 from actors import Child, open_supervisor
-from pegasus.app.economy import Economy
 from pegasus.app.reload import CHOICE, Reloader
 from pegasus.host import Home
-from pegasus.models import ModelConfigError, Models
-from pegasus.models.choosing import model_command
-from pegasus.settings import ModelSettings, ProviderSettings, RouteSettings, Settings
+from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker, model_command
+from pegasus.settings import ModelSettings, ProviderSettings, RouteSettings, Settings, SettingsSource
 from pegasus.storage import FileDisk, StorageError
 from pegasus.storage.journal import journal
 
 PROVIDERS = {"lab": ProviderSettings(type="openai", base_url="http://127.0.0.1:1/v1")}
 
 
-def models(settings: ModelSettings | None = None, **more: ProviderSettings) -> Models:
-    return Models(settings or ModelSettings(default="lab/a"), {**PROVIDERS, **more}, rng=random.Random(1))
+def models(settings: ModelSettings | None = None, **more: ProviderSettings) -> ModelService:
+    return ModelService(settings or ModelSettings(default="lab/a"), {**PROVIDERS, **more}, rng=random.Random(1))
 
 
 # ------------------------------------------------------------------ what can be chosen
@@ -36,9 +34,9 @@ def models(settings: ModelSettings | None = None, **more: ProviderSettings) -> M
 def test_a_choice_takes_the_place_of_the_default_of_the_settings() -> None:
     made = models(ModelSettings(default="lab/a", compact="lab/c"))
     assert made.choose("lab/b") == "lab/b"
-    assert [made.get(role).name for role in ("default", "subagent", "compact")] == ["lab/b", "lab/b", "lab/c"]
+    assert [made.client(role).name for role in ("default", "subagent", "compact")] == ["lab/b", "lab/b", "lab/c"]
     assert made.choose("") == "lab/a"
-    assert made.get().name == "lab/a"
+    assert made.client().name == "lab/a"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +58,7 @@ def test_what_cannot_work_is_refused_with_what_is_allowed(spec: str, says: str) 
     with pytest.raises(ModelConfigError) as caught:
         made.choose(spec)
     assert says in str(caught.value)
-    assert made.get().name == "lab/a"
+    assert made.client().name == "lab/a"
 
 
 def test_a_server_of_ones_own_may_call_its_models_what_it_likes() -> None:
@@ -76,7 +74,9 @@ def test_only_choices_of_the_settings_if_there_are_some() -> None:
 
 
 def test_the_list_has_the_models_of_the_settings_first_and_known_ones_of_usable_providers() -> None:
-    settings = ModelSettings(default="lab/a", fallback=("lab/f", "openai/x"), routes={"r": RouteSettings("lab/r")})
+    settings = ModelSettings(
+        default="lab/a", compact="openai/x", fallback=("lab/f",), routes={"r": RouteSettings("lab/r")}
+    )
     listed = models(settings, anthropic=ProviderSettings(api_key="k")).choices()
     assert listed[:3] == ("lab/a", "lab/f", "lab/r")
     assert "anthropic/claude-sonnet-5-5" in listed
@@ -90,12 +90,12 @@ def test_the_list_has_the_models_of_the_settings_first_and_known_ones_of_usable_
 class Switch:
     """A ModelSwitch without a disk."""
 
-    models: Models
+    models: ModelService
     chosen: str = ""
 
     @property
     def current(self) -> str:
-        return self.models.get().name
+        return self.models.client().name
 
     def choices(self):
         return self.models.choices()
@@ -109,17 +109,17 @@ class Switch:
 async def test_the_command_shows_the_model_and_what_can_be_chosen() -> None:
     switch = Switch(models(ModelSettings(default="lab/a", fallback=("lab/f",))))
     text = await model_command("", switch, owner=False)
-    assert text.splitlines()[0] == "I think with lab/a (as in the settings)."
+    assert text.splitlines()[0] == "I use lab/a (as in the settings)."
     assert text.splitlines()[-2:] == ["- lab/a", "- lab/f"]
 
 
 async def test_the_owner_changes_the_model_and_goes_back() -> None:
     switch = Switch(models())
     said = await model_command(" lab/b ", switch, owner=True)
-    assert said.startswith("From now on I think with lab/b (before: lab/a). /model default goes back")
+    assert said.startswith("Now using lab/b (before: lab/a). /model default goes back")
     assert "chosen with /model" in await model_command("", switch, owner=True)
-    assert await model_command("Default", switch, owner=True) == "From now on I think with lab/a (before: lab/b)."
-    assert await model_command("default", switch, owner=True) == "I think with lab/a, as before."
+    assert await model_command("Default", switch, owner=True) == "Now using lab/a (before: lab/b)."
+    assert await model_command("default", switch, owner=True) == "Still using lab/a."
 
 
 async def test_nobody_else_may() -> None:
@@ -132,7 +132,7 @@ async def test_a_mistake_changes_nothing_and_names_what_is_allowed() -> None:
     said = await model_command("nobody/x", Switch(models()), owner=True)
     assert 'there is no provider "nobody"' in said
     assert "- lab/a" in said
-    assert said.endswith("Nothing has changed: I think with lab/a.")
+    assert said.endswith("Still using lab/a.")
 
 
 # ------------------------------------------------------------------ in the daemon
@@ -144,8 +144,9 @@ SETTINGS = Settings(models=ModelSettings(default="lab/a"), providers=PROVIDERS)
 def reloader(folder: Path, settings: Settings = SETTINGS) -> Reloader:
     home = Home(folder)
     home.log.parent.mkdir(parents=True, exist_ok=True)
-    economy = Economy(settings, lambda: 0, random.Random(1))
-    return Reloader(home, settings, "token", economy)
+    usage = UsageTracker(lambda: 0, random.Random(1), settings.budget, PriceList(settings.prices, settings.providers))
+    service = ModelService(settings.models, settings.providers, rng=random.Random(1), usage=usage)
+    return Reloader(home, settings, "token", service, quiet_stderr=True)
 
 
 @asynccontextmanager
@@ -162,19 +163,32 @@ async def running(folder: Path, settings: Settings = SETTINGS) -> AsyncIterator[
 async def test_a_choice_is_kept_over_restarts_until_it_is_taken_back(tmp_path: Path) -> None:
     async with running(tmp_path) as made:
         await made.choose("lab/b")
-        assert (made.model.name, made.chosen) == ("lab/b", "lab/b")
+        assert (made.current, made.chosen) == ("lab/b", "lab/b")
     async with running(tmp_path) as made:
-        assert (made.current, made.models.get("subagent").name) == ("lab/b", "lab/b")
+        assert (made.current, made.models.client("subagent").name) == ("lab/b", "lab/b")
         await made.choose("")
-    assert reloader(tmp_path).model.name == "lab/a"
+    assert reloader(tmp_path).current == "lab/a"
+
+
+@pytest.mark.parametrize("override", ["models.default=lab/a", " models . default = lab/a"])
+async def test_the_command_line_wins_over_a_choice_of_an_earlier_day(tmp_path: Path, override: str) -> None:
+    async with running(tmp_path) as made:
+        await made.choose("lab/b")
+    settings = attrs.evolve(SETTINGS, source=SettingsSource(overrides=(override,)))
+    async with running(tmp_path, settings) as made:
+        assert (made.current, made.chosen) == ("lab/a", "")
+        await made.choose("lab/c")
+        assert made.current == "lab/c"
+    other = attrs.evolve(SETTINGS, source=SettingsSource(overrides=("models.compact=lab/a",)))
+    assert reloader(tmp_path, other).current == "lab/c"
 
 
 async def test_a_choice_that_cannot_work_any_more_is_left_out(tmp_path: Path) -> None:
     async with running(tmp_path) as made:
         await made.choose("lab/b")
     settings = attrs.evolve(SETTINGS, models=ModelSettings(default="lab/a", choices=("lab/a",)))
-    assert reloader(tmp_path, settings).model.name == "lab/a"
-    assert reloader(tmp_path).model.name == "lab/b"
+    assert reloader(tmp_path, settings).current == "lab/a"
+    assert reloader(tmp_path).current == "lab/b"
 
 
 async def test_a_mistake_is_not_kept(tmp_path: Path) -> None:
@@ -204,7 +218,7 @@ def test_a_file_that_makes_no_sense_is_left_out(tmp_path: Path, content: bytes) 
     file = tmp_path / "data" / CHOICE
     file.parent.mkdir(parents=True)
     file.write_bytes(content)
-    assert reloader(tmp_path).model.name == "lab/a"
+    assert reloader(tmp_path).current == "lab/a"
 
 
 async def test_a_reload_that_is_asked_for_along_with_a_choice_is_not_forgotten(tmp_path: Path) -> None:

@@ -7,20 +7,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models.base import ToolSpec
-from pegasus.models.encoding import WireNames, encode, mend, read_arguments, wire_id, wire_name
-from pegasus.models.ids import CallIds
+from pegasus.models import AssistantTurn, ToolCall, ToolSpec, UserTurn
+from pegasus.models.wire_format import (
+    CallIds,
+    encode_json,
+    join_surrogates,
+    original_names,
+    parse_arguments,
+    wire_id,
+    wire_name,
+)
 
 ANY_TEXT = st.text(st.characters())
 
 
 @given(ANY_TEXT)
 def test_any_text_becomes_valid_utf8_json(text: str) -> None:
-    assert json.loads(encode({"text": text}).decode()) == {"text": text.encode("utf-8", "replace").decode()}
+    assert json.loads(encode_json({"text": text}).decode()) == {"text": text.encode("utf-8", "replace").decode()}
 
 
 def test_numbers_that_json_does_not_know_become_null() -> None:
-    assert encode({"a": [float("nan"), float("inf"), 1.5]}) == b'{"a":[null,null,1.5]}'
+    assert encode_json({"a": [float("nan"), float("inf"), 1.5]}) == b'{"a":[null,null,1.5]}'
 
 
 @given(ANY_TEXT)
@@ -37,9 +44,7 @@ def test_what_fits_is_left_alone_and_what_does_not_stays_distinct() -> None:
 
 
 def test_tools_are_known_by_the_names_that_they_have_on_the_wire() -> None:
-    names, first, second = WireNames(), *((ToolSpec(name, "", {}),) for name in ("a b", "c"))
-    for tools in (first, first, second, first):
-        assert names.of(tools) == {wire_name(tools[0].name): tools[0].name}
+    assert original_names((ToolSpec("a b", "", {}), ToolSpec("c", "", {}))) == {wire_name("a b"): "a b", "c": "c"}
 
 
 @pytest.mark.parametrize(
@@ -60,33 +65,33 @@ def test_tools_are_known_by_the_names_that_they_have_on_the_wire() -> None:
     ],
 )
 def test_arguments_are_an_object_or_an_explanation(raw: object, arguments: object, error: str | None) -> None:
-    found, why = read_arguments(raw)
+    found, why = parse_arguments(raw)
     assert found == arguments
     assert (error or "") in (why or "")
     assert (error is None) == (why is None)
 
 
 def test_arguments_cut_at_the_token_limit_say_so() -> None:
-    assert "cut off at the token limit" in str(read_arguments('{"text":"lo', cut="cut off at the token limit")[1])
+    assert "cut off at the token limit" in str(parse_arguments('{"text":"lo', cut="cut off at the token limit")[1])
 
 
 def test_half_characters_in_arguments_are_mended() -> None:
-    assert read_arguments('{"a":"\\ud83d\\ude00 \\ud83d"}')[0] == {"a": "😀 \N{REPLACEMENT CHARACTER}"}
+    assert parse_arguments('{"a":"\\ud83d\\ude00 \\ud83d"}')[0] == {"a": "😀 \N{REPLACEMENT CHARACTER}"}
 
 
 def test_surrogates_from_two_pieces_of_a_stream_meet() -> None:
-    assert mend("a\ud83d" + "\ude00b") == "a😀b"
-    assert mend("a\ud83db") == "a\N{REPLACEMENT CHARACTER}b"
-    assert mend("äß😀") == "äß😀"
+    assert join_surrogates("a\ud83d" + "\ude00b") == "a😀b"
+    assert join_surrogates("a\ud83db") == "a\N{REPLACEMENT CHARACTER}b"
+    assert join_surrogates("äß😀") == "äß😀"
 
 
 def test_call_ids_that_are_missing_or_used_are_made_unique_always_in_the_same_way() -> None:
-    body = b'{"messages":[{"id":"call_0"}]}'
+    turns = (UserTurn(text="a"), AssistantTurn("", (ToolCall("call_0", "reply", {}),)), UserTurn(text="b"))
     given_ids = ["call_9", "call_0", "call_9", "", ""]
-    first, second = CallIds(body), CallIds(body)
+    first, second = CallIds(turns), CallIds(turns)
     ids = [first.unique(call_id) for call_id in given_ids]
     assert ids[0] == "call_9"
     assert len(set(ids)) == 5
     assert "call_0" not in ids
     assert [second.unique(call_id) for call_id in given_ids] == ids
-    assert CallIds(body + b" ").unique("") != CallIds(body).unique("")
+    assert CallIds((*turns[:2], UserTurn(text="c"))).unique("") != CallIds(turns).unique("")

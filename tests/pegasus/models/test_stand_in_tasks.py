@@ -5,8 +5,8 @@ import json
 import pytest
 
 from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, ToolSpec, UserTurn
-from pegasus.models.offline import StandIn
-from pegasus.models.offline_tasks import job_in
+from pegasus.models.stand_in import StandIn
+from pegasus.models.stand_in_tasks import find_job
 from tests.pegasus.models.conftest import REPLY
 
 HERE = "[channel: web | id: c1]"
@@ -45,14 +45,14 @@ async def after(name, content, *, is_error=False):
     ],
 )
 def test_small_jobs_are_understood_and_their_line_is_understood_again(text, tool, arguments):
-    job = job_in(text)
+    job = find_job(text)
     assert (job.tool, job.arguments) == (tool, arguments)
-    assert (job_in(job.line).tool, job_in(job.line).arguments) == (tool, arguments)
+    assert (find_job(job.line).tool, find_job(job.line).arguments) == (tool, arguments)
 
 
 @pytest.mark.parametrize("text", ["hello", "read my mind", "listen", "running late", "what is a file?", "researching"])
 def test_other_words_are_no_job(text):
-    assert job_in(text) is None
+    assert find_job(text) is None
 
 
 async def test_a_job_is_delegated_with_a_word_to_the_user():

@@ -1,0 +1,217 @@
+"""One model call, from the request to the answer: the client, its middleware, and the relay for streamed text.
+
+A `ModelClient` is what the rest of Pegasus calls. It belongs to a role ("default", "compact", …) or to a model by name. It stays valid
+when settings are reloaded or another model is chosen: each call asks the service which model that is at this moment.
+
+The call then passes a list of middleware, outermost first, and ends at a provider:
+
+    ModelClient → Routing → Fallback → UsageTracker → CallLimit → HttpModel or StandIn
+
+* `Routing` sends a call to another model where a rule of the settings says so.
+* `Fallback` tries the models of `models.fallback` when the first is down. It calls the rest of the list once for each model.
+* `UsageTracker` refuses calls that would exceed a budget, and records what was used.
+* `CallLimit` holds back calls above `models.max_concurrent_calls`.
+
+A middleware is an async function of a call and the next step. It may change the call (`attrs.evolve`), call `next` zero or more
+times, and handle the ModelError that comes back. To add one, write it and name it in `service.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Literal, Protocol, TypeAlias
+
+import attrs
+import trio
+
+from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse, OnText
+from pegasus.models.roles import ModelConfigError
+from pegasus.models.tokens import TokenCounter
+from pegasus.models.wire_format import join_surrogates
+from pegasus.observe import get_logger
+
+_log = get_logger("models")
+
+Lane: TypeAlias = Literal["work", "conversation"]
+"""Priority of a call: one that a person waits for is in the lane "conversation", background work in "work"."""
+
+
+# ------------------------------------------------------------------ streamed text
+
+
+class TextRelay:
+    """Relay of streamed text from a provider to the listener of a request. There is one for each call, whatever it takes.
+
+    Every attempt of a call, and every model of a fallback chain, sends its text here: pieces of text, or None to retract what this
+    attempt has sent. The relay makes of that what `ModelRequest.on_text` promises:
+
+    * None is only forwarded if there is something to retract.
+    * A character outside the basic plane that a provider cut into two surrogates is forwarded as one.
+    * A listener that raises is logged and gets nothing more; the call goes on.
+
+    It also counts characters, retracted ones too: an answer that broke off has to be paid all the same.
+
+        relay = TextRelay(print)
+        relay("Hel"); relay(None); relay("Hello"); relay.finish()
+    """
+
+    def __init__(self, listener: OnText | None = None) -> None:
+        self._listener = listener
+        self._half = ""
+        """First surrogate of a character whose second one is still to come."""
+        self._has_sent = False
+        self.characters = 0
+        """Characters received so far, over all attempts."""
+
+    def __call__(self, piece: str | None) -> None:
+        """Take a piece of text, or None: the text so far will not be part of the answer."""
+        if piece is None:
+            self._half = ""
+            if self._has_sent:
+                self._has_sent = False
+                self._send(None)
+            return
+        self.characters += len(piece)
+        text = self._half + piece
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        text = text[: len(text) - len(self._half)]
+        if text:
+            self._has_sent = True
+            self._send(join_surrogates(text))
+
+    def finish(self) -> None:
+        """Note that the answer is complete. Half a character that is left over is forwarded as U+FFFD."""
+        if self._half:
+            self._half = ""
+            self._send("\N{REPLACEMENT CHARACTER}")
+
+    def _send(self, piece: str | None) -> None:
+        if self._listener is None:
+            return
+        try:
+            self._listener(piece)
+        except Exception as error:
+            self._listener = None
+            _log.exception("a listener of streamed text failed; streaming to it has ended", error=error)
+
+
+# ------------------------------------------------------------------ a call and its middleware
+
+
+@attrs.frozen(eq=False)
+class ModelTarget:
+    """A model of a provider, with what is kept about it while settings do not change."""
+
+    name: str
+    """`<provider>/<model>` as in the settings."""
+    model: LanguageModel
+    """Makes the call. Its `generate` gets the relay as `on_text`."""
+    counter: TokenCounter
+    is_offline: bool = False
+    """True for the stand-in: it costs nothing and is not counted."""
+
+
+@attrs.frozen(eq=False)
+class ModelCall:
+    """A call on its way through the middleware."""
+
+    target: ModelTarget
+    """The model to ask; a middleware may replace it."""
+    role: str
+    """Role or model name of the client."""
+    lane: Lane
+    request: ModelRequest
+    relay: TextRelay = attrs.field(factory=TextRelay)
+
+
+Next: TypeAlias = Callable[[ModelCall], Awaitable[ModelResponse]]
+"""The rest of the way. Raises ModelError."""
+
+
+class Middleware(Protocol):
+    """A step on the way of a call."""
+
+    async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
+        """Return the response for the call, usually that of `next(call)`. Raises ModelError."""
+
+
+async def run_call(call: ModelCall, middleware: Sequence[Middleware]) -> ModelResponse:
+    """Pass the call through the middleware and then ask its target. Raises ModelError."""
+    if middleware:
+        return await middleware[0](call, partial(run_call, middleware=middleware[1:]))
+    try:
+        response = await call.target.model.generate(attrs.evolve(call.request, on_text=call.relay))
+    except BaseException:  # also on cancellation
+        call.relay(None)
+        raise
+    call.target.counter.learn(call.request, response.usage)
+    return response
+
+
+class CallLimit:
+    """Middleware that bounds the calls running at the same time (`models.max_concurrent_calls`).
+
+    One place is kept for conversations, so that a person never waits behind background work: of three places, tasks use at most two.
+    A single place is shared; then a conversation waits for at most the one call of a task that is running, because all others wait
+    outside. Within a lane, places are given in the order in which calls asked for them.
+
+    The wait does not count for `models.timeout`. A cancelled call gives its place back.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._all = trio.Semaphore(places)
+        self._work = trio.Semaphore(max(1, places - 1))
+        """Places of `_all` that background work may hold, or wait for, at the same time."""
+
+    async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
+        """Wait for a place, then go on."""
+        if call.lane == "work":
+            async with self._work, self._all:
+                return await next(call)
+        async with self._all:
+            return await next(call)
+
+
+# ------------------------------------------------------------------ the client
+
+
+class ClientSource(Protocol):
+    """Source of a client's model and middleware, asked anew for each call."""
+
+    @property
+    def middleware(self) -> Sequence[Middleware]: ...
+
+    def target(self, role: str) -> ModelTarget:
+        """Return the model of a role or name. Raises ModelConfigError."""
+
+
+class ModelClient:
+    """`LanguageModel` of a role. It follows reloads of the settings and `/model` by itself, so it can be kept for good.
+
+    A call that is under way when the settings change ends with the model it began with.
+    """
+
+    def __init__(self, source: ClientSource, role: str, lane: Lane = "work") -> None:
+        self._source = source
+        self._role = role
+        self._lane: Lane = lane
+
+    @property
+    def name(self) -> str:
+        """`<provider>/<model>` that would be asked now, before routing rules and fallbacks. Raises ModelConfigError."""
+        return self._source.target(self._role).name
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Return the model's answer. Raises ModelError.
+
+        On cancellation the connection is closed and streamed text is retracted.
+        """
+        try:
+            target = self._source.target(self._role)
+        except ModelConfigError as error:  # after a reload of the settings
+            raise ModelError(str(error), kind="request") from error
+        relay = TextRelay(request.on_text)
+        response = await run_call(ModelCall(target, self._role, self._lane, request, relay), self._source.middleware)
+        relay.finish()
+        return response

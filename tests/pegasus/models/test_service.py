@@ -1,0 +1,252 @@
+"""The models of a process: lazily made, sharing clients, with fallbacks."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+import trio
+
+from pegasus.models import Label, LanguageModel, ModelConfigError, ModelError, ModelResponse, ModelService
+from pegasus.models.client import CallLimit
+from pegasus.settings import ModelSettings, ProviderSettings
+from pegasus.testing.provider import ProviderServer, open_provider
+from pegasus.testing.provider_answer import Answer, refuse
+from pegasus.testing.scripted import say
+from tests.pegasus.models.conftest import client, provider_of, request
+
+ANTHROPIC = {"anthropic": ProviderSettings(api_key="k")}
+
+
+def models(settings: ModelSettings, providers: dict[str, ProviderSettings] | None = None) -> ModelService:
+    return ModelService(settings, providers or {}, rng=random.Random(1))
+
+
+async def ask(model: LanguageModel) -> ModelResponse:
+    return await model.generate(request())
+
+
+async def test_without_a_key_it_answers_offline() -> None:
+    model = models(ModelSettings()).client()
+    assert model.name == "offline/stand-in"
+    assert "stand-in" in (await ask(model)).text
+
+
+async def test_a_role_gives_the_same_client_again() -> None:
+    made = models(ModelSettings(default="anthropic/a", subagent="anthropic/b"), ANTHROPIC)
+    assert made.client() is made.client("default")
+    assert made.client("compact").name == "anthropic/a"
+    assert made.client("subagent").name == "anthropic/b"
+    assert made.client("anthropic/c").name == "anthropic/c"
+
+
+async def test_models_of_one_provider_share_its_connections(server: ProviderServer) -> None:
+    made = models(ModelSettings(default="openai/a", compact="openai/b"), {"openai": provider_of("openai", server)})
+    assert (await ask(made.client())).text
+    assert (await ask(made.client("compact"))).text
+    assert [seen.model for seen in server.requests] == ["a", "b"]
+    assert server.connections == 1
+    await made.aclose()
+
+
+async def test_a_call_during_the_import_waits_for_it(server: ProviderServer) -> None:
+    made = models(ModelSettings(default="anthropic/a"), {"anthropic": provider_of("anthropic", server)})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.warm_up)
+        nursery.start_soon(ask, made.client())
+    assert server.count == 1
+    await made.aclose()
+
+
+async def test_after_closing_a_call_opens_a_new_connection(server: ProviderServer) -> None:
+    made = models(ModelSettings(default="openai/a"), {"openai": provider_of("openai", server)})
+    await ask(made.client())
+    await made.aclose()
+    await ask(made.client())
+    assert server.connections == 2
+    await made.aclose()
+
+
+async def test_another_provider_answers_when_the_first_is_overloaded(server: ProviderServer) -> None:
+    server.script = lambda _: refuse(529, retry_after=3600)
+    async with open_provider(lambda _: Answer("from the second")) as second:
+        made = models(
+            ModelSettings(default="anthropic/a", fallback=("openai/b",)),
+            {"anthropic": provider_of("anthropic", server), "openai": provider_of("openai", second)},
+        )
+        assert (await ask(made.client())).text == "from the second"
+        assert made.client().name == "anthropic/a"
+        await made.aclose()
+
+
+async def test_the_context_window_is_the_setting_or_what_is_known() -> None:
+    assert (
+        models(ModelSettings(default="openai/gpt-4o"), {"openai": ProviderSettings(api_key="k")}).context_window()
+        == 128_000
+    )
+    assert models(ModelSettings(context_window=5)).context_window("compact") == 5
+
+
+async def test_an_sdk_that_cannot_be_imported_is_a_model_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    made = models(ModelSettings(default="ollama/x"))
+    await made.warm_up()
+    with pytest.raises(ModelError, match="the package openai cannot be used"):
+        await ask(made.client())
+
+
+def test_nothing_heavy_is_imported_before_a_provider_is_used() -> None:
+    """Start-up must not pay for an SDK."""
+    code = (
+        "import sys, random, os; from pegasus.models import ModelService; from pegasus.settings import Models as S\n"
+        "ModelService(S(), {}, rng=random.Random(1)).client()\n"
+        "heavy = {'anthropic', 'openai', 'httpx', 'httpx2', 'pydantic', 'asyncio', 'tiktoken'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_only_the_sdk_of_the_configured_provider_is_imported() -> None:
+    code = (
+        "import sys, random, trio; from pegasus.models import ModelService; from pegasus.settings import Models as S, Provider\n"
+        "accounts = {'anthropic': ProviderSettings(api_key='k')}\n"
+        "made = ModelService(S(default='ollama/x', fallback=('anthropic/y',)), accounts, rng=random.Random(1))\n"
+        "made.client(); trio.run(made.warm_up); print(sorted({'anthropic', 'openai'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['openai']"
+
+
+# ------------------------------------------------------------------ calls at the same time
+
+
+class Counting:
+    """A model whose calls end when `gate` is set. running, most: how many are under way, and were at most."""
+
+    name = "lab/counting"
+
+    def __init__(self) -> None:
+        self.gate = trio.Event()
+        self.running: list[str] = []
+        self.most = 0
+
+    async def generate(self, request):
+        self.running.append(request.label.role)
+        self.most = max(self.most, len(self.running))
+        await self.gate.wait()
+        self.running.remove(request.label.role)
+        return say("x")
+
+
+@pytest.mark.parametrize("places", [1, 2, 3])
+async def test_calls_of_both_lanes_share_one_limit(autojump_clock, places: int) -> None:
+    model, limit = Counting(), CallLimit(places)
+    async with trio.open_nursery() as nursery:
+        for lane in ("work", "conversation") * 5:
+            nursery.start_soon(client(model, limit, lane=lane).generate, request())
+        await trio.sleep(1)
+        assert len(model.running) == places
+        model.gate.set()
+    assert model.most == places
+
+
+async def test_a_place_is_kept_for_conversations(autojump_clock) -> None:
+    model, limit = Counting(), CallLimit(3)
+    work, talk = client(model, limit), client(model, limit, lane="conversation")
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(work.generate, request(label=Label("subagent")))
+        await trio.sleep(1)
+        assert model.running == ["subagent"] * 2
+        nursery.start_soon(talk.generate, request(label=Label("default")))
+        await trio.sleep(1)
+        assert model.running == ["subagent", "subagent", "default"]
+        model.gate.set()
+
+
+async def test_with_one_place_a_conversation_waits_for_one_call_of_work_at_most(autojump_clock) -> None:
+    order: list[str] = []
+
+    class Slow:
+        name = "lab/slow"
+
+        async def generate(self, request):
+            await trio.sleep(1)
+            order.append(request.label.role)
+            return say("x")
+
+    limit = CallLimit(1)
+    work, talk = client(Slow(), limit), client(Slow(), limit, lane="conversation")
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(work.generate, request(label=Label("subagent")))
+        await trio.sleep(0.5)
+        nursery.start_soon(talk.generate, request(label=Label("default")))
+    assert order == ["subagent", "default", "subagent", "subagent"]
+
+
+async def test_a_call_that_is_cancelled_gives_its_place_back(autojump_clock) -> None:
+    model, limit = Counting(), CallLimit(1)
+    with trio.move_on_after(1):
+        await client(model, limit).generate(request())
+    model.gate.set()
+    assert (await client(model, limit).generate(request())).text == "x"
+
+
+# ------------------------------------------------------------------ reloads
+
+
+async def test_a_client_follows_reloads_and_choices() -> None:
+    made = models(ModelSettings(default="ollama/a"))
+    client = made.client("default", "conversation")
+    made.reload(ModelSettings(default="ollama/b"), {})
+    assert client.name == "ollama/b"
+    made.choose("ollama/c")
+    assert client.name == "ollama/c"
+    made.reload(ModelSettings(default="ollama/b", choices=("ollama/b",)), {})
+    assert client.name == "ollama/b"
+
+
+async def test_settings_that_cannot_work_change_nothing() -> None:
+    made = models(ModelSettings(default="ollama/a"))
+    for wrong in (ModelSettings(default="openai/x"), ModelSettings(default="ollama/a", fallback=("openai/x",))):
+        with pytest.raises(ModelConfigError):
+            made.reload(wrong, {})
+    assert made.client().name == "ollama/a"
+
+
+async def test_a_named_model_that_a_reload_made_impossible_is_an_error_of_the_call() -> None:
+    made = models(
+        ModelSettings(default="ollama/a"), {"lab": ProviderSettings(type="openai", base_url="http://127.0.0.1:1")}
+    )
+    client = made.client("lab/x")
+    made.reload(ModelSettings(default="ollama/a"), {})
+    with pytest.raises(ModelError, match='there is no provider "lab"'):
+        await ask(client)
+
+
+async def test_a_call_that_is_under_way_ends_with_the_model_it_began_with(server: ProviderServer) -> None:
+    gate = trio.Event()
+
+    async def held(_: object) -> Answer:
+        await gate.wait()
+        return Answer("from the old one")
+
+    server.script = held
+    made = models(ModelSettings(default="openai/a"), {"openai": provider_of("openai", server)})
+    answers: list[str] = []
+
+    async def call() -> None:
+        answers.append((await ask(made.client())).text)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await server.until(lambda it: it.count == 1)
+        old = made._setup
+        made.reload(ModelSettings(), {})
+        gate.set()
+    await old.aclose()
+    assert answers == ["from the old one"]
