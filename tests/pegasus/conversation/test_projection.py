@@ -108,7 +108,7 @@ def test_any_byte_prefix_gives_requests_that_both_providers_accept(entries, data
     projection.append(Entry(0, "user", "the next message"))
     request = ModelRequest("system", tuple(projection.turns), (REPLY,))
     messages = parse("/v1/messages", JSON_BODY, AnthropicWire("claude-x").body(request))
-    chat = parse("/v1/chat/completions", JSON_BODY, ChatWire("gpt-x", "openai", own=True).body(request))
+    chat = parse("/v1/chat/completions", JSON_BODY, ChatWire("gpt-x", "openai", is_own=True).body(request))
     for seen in (messages, chat):
         assert [type(turn) for turn in seen.turns] == [type(turn) for turn in request.turns]
         assert seen.last.text.endswith("the next message")

@@ -146,7 +146,7 @@ def reloader(folder: Path, settings: Settings = SETTINGS) -> Reloader:
     home.log.parent.mkdir(parents=True, exist_ok=True)
     usage = UsageTracker(lambda: 0, random.Random(1), settings.budget, PriceList(settings.prices, settings.providers))
     service = ModelService(settings.models, settings.providers, rng=random.Random(1), usage=usage)
-    return Reloader(home, settings, "token", service, quiet_stderr=True)
+    return Reloader(home, settings, "token", service)
 
 
 @asynccontextmanager

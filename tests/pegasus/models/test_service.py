@@ -100,7 +100,7 @@ async def test_an_sdk_that_cannot_be_imported_is_a_model_error(monkeypatch: pyte
 def test_nothing_heavy_is_imported_before_a_provider_is_used() -> None:
     """Start-up must not pay for an SDK."""
     code = (
-        "import sys, random, os; from pegasus.models import ModelService; from pegasus.settings import Models as S\n"
+        "import sys, random, os; from pegasus.models import ModelService; from pegasus.settings import ModelSettings as S\n"
         "ModelService(S(), {}, rng=random.Random(1)).client()\n"
         "heavy = {'anthropic', 'openai', 'httpx', 'httpx2', 'pydantic', 'asyncio', 'tiktoken'}\n"
         "print(sorted(heavy & set(sys.modules)))"
@@ -111,8 +111,9 @@ def test_nothing_heavy_is_imported_before_a_provider_is_used() -> None:
 
 def test_only_the_sdk_of_the_configured_provider_is_imported() -> None:
     code = (
-        "import sys, random, trio; from pegasus.models import ModelService; from pegasus.settings import Models as S, Provider\n"
-        "accounts = {'anthropic': ProviderSettings(api_key='k')}\n"
+        "import sys, random, trio; from pegasus.models import ModelService\n"
+        "from pegasus.settings import ModelSettings as S, ProviderSettings as P\n"
+        "accounts = {'anthropic': P(api_key='k')}\n"
         "made = ModelService(S(default='ollama/x', fallback=('anthropic/y',)), accounts, rng=random.Random(1))\n"
         "made.client(); trio.run(made.warm_up); print(sorted({'anthropic', 'openai'} & set(sys.modules)))"
     )
