@@ -34,7 +34,7 @@ from pegasus.models.base import (
 from pegasus.models.catalog import PriceList
 from pegasus.models.client import Lane, ModelClient
 from pegasus.models.fallback import BreakerStatus
-from pegasus.models.model_command import ModelSwitch, model_command
+from pegasus.models.model_switch import ModelSwitch, model_command
 from pegasus.models.pictures import EXTENSIONS, MOST_PICTURES, picture_problem
 from pegasus.models.roles import OFFLINE, ModelConfigError, find_providers, problems, role_spec, split_spec
 from pegasus.models.service import ModelService
