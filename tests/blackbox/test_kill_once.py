@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tests.blackbox.support import SILENCE, Book, Call, Daemon, Exited, Thought, open_calls, reply, say, serving, until
-from tests.blackbox.support.files import lines, session, session_path
+from tests.blackbox.support.files import session
 
 
 async def assert_answered_once(daemon, *texts, last=0):
@@ -73,41 +73,6 @@ async def test_between_two_thoughts_about_one_message(stage, name):
         await assert_answered_once(daemon, "working", "done")
         assert [view.thoughts for view in book.about("go")] == [0, 1, 1]
         assert len(book.about("go")[2].results) == 2
-
-
-async def test_after_the_reply_when_the_power_had_failed(stage, name):
-    """A reply is on disk a moment before its session is: what the machine forgets of that is in the outbox."""
-    async with stage.play(book := Book(), name) as daemon:
-        path = session_path(daemon.home)
-        for n in range(1, 20):
-            async with daemon.client(lastSeq=2 * n - 2) as client:
-                await client.ask(f"first {n}")  # in this process, so it is synced
-                await client.ask(f"hello {n}")
-                daemon.kill()
-            unsynced = _carried(daemon.home)
-            if unsynced and f"hello {n}".encode() not in path.read_bytes()[: unsynced[0]["offset"]]:
-                break  # else the machine was slow, and it has been synced
-            await daemon.start()
-        os.truncate(path, unsynced[0]["offset"])
-        assert f"hello {n}" not in path.read_text()
-        await daemon.start()
-        assert f"hello {n}" in path.read_text()
-        await assert_answered_once(daemon, last=2 * n)
-        assert len(book.about(f"hello {n}")) == 1
-        await until(lambda: open_calls(session(daemon.home)) == [], "a well-formed session")
-
-
-def _carried(home):
-    """What the outbox carries of the session, if the session may not have it on disk: the last run (docs/storage.md)."""
-    carried, end = [], None
-    for line in lines(home / "data" / "outbox" / "outbox.jsonl"):
-        if line["type"] == "settled":
-            carried = []
-        elif redo := line.get("redo"):
-            goes_on = redo["offset"] == end
-            carried = [*(carried if goes_on else []), redo]  # else the session was synced in between
-            end = redo["offset"] + len(redo["data"].encode())
-    return carried
 
 
 async def test_in_the_middle_of_several_replies(stage, name):
