@@ -1,16 +1,39 @@
-"""Actors for Trio: mailboxes, asks and supervision trees with the semantics of Erlang/OTP.
+"""Actors for Trio: mailboxes, questions with answers, and supervision trees with the semantics of Erlang/OTP.
 
-It knows nothing of Pegasus. Everything public is exported here; modules with an underscore are private.
+The package knows nothing of Pegasus and depends on nothing but trio, attrs and outcome. Everything public is exported
+here, except for two parts that a program may do without: `actors.text` shows trees and events to people, and
+`actors.testing` is the test kit. docs/actors.md is the guide.
+
+Layers, from the bottom: values (`_events`, `_policies`, `_table`), messages (`_reply`, `_cell`, `_ref`), one run of an
+actor (`_incarnation`, `_spec`), supervision (`_children`, `_loop`, `_tree`, `_supervisor`).
 """
 
-from actors._ask import Answer
-from actors._errors import ActorDied, ActorError, AskCycle, AskTimeout, GaveUp, MailboxFull
-from actors._events import DeadLetter, Event, Events, Exited, Overflowed, Restarting, Started, Stuck
-from actors._exits import Crashed, Down, Exit, Killed, Normal, Stopped
-from actors._inbox import Inbox
-from actors._ref import Ref, watch
+from actors._events import (
+    ActorDied,
+    ActorError,
+    AskCycle,
+    AskTimeout,
+    Crashed,
+    DeadLetter,
+    Event,
+    Events,
+    Exit,
+    Exited,
+    GaveUp,
+    Killed,
+    MailboxFull,
+    Normal,
+    Overflowed,
+    Restarting,
+    Started,
+    Stopped,
+    Stuck,
+)
+from actors._incarnation import Inbox
+from actors._policies import AutoShutdown, Backoff, Intensity, Mailbox, Overflow, Restart, Strategy
+from actors._ref import Answer, Down, Ref, watch
 from actors._reply import Reply
-from actors._spec import AutoShutdown, Backoff, Child, Intensity, Mailbox, Overflow, Restart, Strategy
+from actors._spec import Child
 from actors._supervisor import Supervisor, open_pool, open_supervisor, supervisor
 from actors._tree import ActorInfo
 

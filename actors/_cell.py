@@ -1,178 +1,185 @@
-"""What stays of an actor when it is restarted: its address, its mailbox, its counts.
+"""The permanent half of an actor: its address, its mailbox and its counters, which survive restarts (`ActorCell`).
 
-A message ends in exactly one way: handled, dropped by the mailbox's policy, or as a dead letter. So, always,
-sent = handled + queued + dropped + dead. (A refused message was never sent; one in hand counts as handled, and is
-moved to the dead if the actor dies with it.)
+The other half, one run of the actor's function, is an `Incarnation`. A cell has one incarnation after another.
+
+**Every message ends in exactly one way**: it is handled, dropped by the policy of its mailbox, or becomes a dead letter.
+So at any moment, for every cell::
+
+    sent = handled + queued + dropped + dead
+
+A message that was refused with MailboxFull was never sent. The message in hand counts as handled; if the actor dies with
+it, it is counted as dead instead. A sender that waits for room has not sent yet, so a cancel there loses nothing.
+
+**Waits of a start or stop.** While a supervisor waits for a child to come up or to end, it restarts nobody. If that
+child then waits for a sibling that is down, neither goes on. Such a message is not kept for the sibling's next run but
+becomes a dead letter (`is_unreachable`, `fail_waiters`), so that the child is told and can finish.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
+from contextvars import ContextVar
 from random import Random
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
+import attrs
 import trio
 from trio.lowlevel import Abort, Task, TrioToken, current_task, reschedule, wait_task_rescheduled
 
-from actors._circle import busy_actor, check_line, check_moved
-from actors._errors import ActorDied, MailboxFull
-from actors._events import DeadLetter, Hub, Overflowed
-from actors._reply import Exchange, Reply
-from actors._spec import Mailbox, Overflow
+from actors._events import ActorDied, DeadLetter, EventHub, Exit, MailboxFull, Overflowed
+from actors._policies import Mailbox, Overflow
+from actors._reply import Exchange, break_cycle_of_asker, break_cycle_of_sender, exchange_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from actors._children import Children
-    from actors._exits import Exit
-    from actors._life import Life
+    from actors._incarnation import Incarnation, Siblings
 
-_NO_MAILBOX = Mailbox()
-HOPELESS = "the actor is down, and does not come back as long as its supervisor waits for the sender to start or end"
-_FIRST_FIELD: dict[type, str] = {}
+_NO_MAILBOX: Final = Mailbox()
+UNREACHABLE: Final = (
+    "the actor is down and cannot be restarted while its supervisor waits for the sender to start or end"
+)
 
-
-def exchange_of(message: object) -> Exchange | None:
-    """What the message asks, if its first field is a Reply."""
-    try:
-        name = _FIRST_FIELD[type(message)]
-    except KeyError:
-        name = first_field(message)
-    if not name:
-        return None
-    first = getattr(message, name, None)
-    return first._exchange if type(first) is Reply else None
+CURRENT: ContextVar[Incarnation | None] = ContextVar("actors.current", default=None)
+"""The run of an actor that the current task belongs to. Tasks that the actor starts inherit it."""
+HANDLING: ContextVar[Exchange | None] = ContextVar("actors.handling", default=None)
+"""The question that the current task works on. Questions that it asks inherit the deadline."""
 
 
-def first_field(message: object) -> str:
-    """Name of the first positional field of an attrs class, dataclass or named tuple; "" for anything else."""
-    fields = getattr(type(message), "__match_args__", ())
-    _FIRST_FIELD[type(message)] = name = fields[0] if fields else ""
-    return name
-
-
-class System:
-    """What the actors of one tree share: addresses, events, Trio's thread, and the seed of its random sources."""
+class ActorSystem:
+    """State that all actors of one tree share."""
 
     def __init__(self, token: TrioToken, random: Random | None) -> None:
-        self.cells: WeakValueDictionary[str, Cell] = WeakValueDictionary()
-        self.hub = Hub()
+        self.cells: WeakValueDictionary[str, ActorCell] = WeakValueDictionary()
+        """By path. A cell lives as long as a supervisor, a Ref or a running actor holds it."""
+        self.hub = EventHub()
         self.token = token
         self.thread = get_ident()
-        self.now = trio.lowlevel.current_clock().current_time  # trio.current_time() without looking for the clock
+        """Trio's thread, and its token to reach it from others."""
         self._seed = 0 if random is None else random.getrandbits(64)
 
     def random_for(self, path: str) -> Random:
-        """A source that depends on nothing but the tree's seed and the path of the supervisor it is for."""
+        """Return a random source that depends on nothing but the tree's seed and the path of a supervisor."""
         return Random(f"{self._seed}/{path}")  # noqa: S311
 
-    def cell(self, path: str) -> Cell:
-        """The one cell of this path; it is made at first mention and lives as long as somebody holds it."""
+    def cell(self, path: str) -> ActorCell:
+        """Return the only cell of this path. It is made when it is mentioned for the first time."""
         cell = self.cells.get(path)
         if cell is None:
-            cell = self.cells[path] = Cell(self, path)
+            cell = self.cells[path] = ActorCell(self, path)
         return cell
 
 
-class Cell:
-    """One address. expected: it runs or will run again. open: it takes messages. life: the present or the last run.
+@attrs.define(eq=False, repr=False)
+class ActorCell:
+    """One address with its mailbox."""
 
-    waits_for: the question that the actor's own task waits for. stands_at: in whose mailbox it waits for room.
-    """
+    system: ActorSystem
+    path: str
+    """Names from the root's child down, joined by "/"."""
+    mailbox: Mailbox = attrs.field(init=False, default=_NO_MAILBOX)
+    queue: deque[object] = attrs.field(init=False, factory=deque)
+    """Messages that wait to be received, oldest first."""
+    senders: deque[tuple[Task, object]] = attrs.field(init=False, factory=deque)
+    """Tasks that wait for room, each with its message, in the order in which they came."""
+    receiver: Task | None = attrs.field(init=False, default=None)
+    """The task of the actor that waits for a message."""
 
-    __slots__ = (
-        "__weakref__",
-        "_gone",
-        "attempt",
-        "dead",
-        "dropped",
-        "exit",
-        "expected",
-        "handled",
-        "high_water",
-        "life",
-        "mailbox",
-        "open",
-        "path",
-        "queue",
-        "receiver",
-        "senders",
-        "sent",
-        "stands_at",
-        "system",
-        "waits_for",
-    )
+    open: bool = attrs.field(init=False, default=False)
+    """Whether it takes messages. A cell that is down and waits for a restart does."""
+    expected: bool = attrs.field(init=False, default=False)
+    """Whether the actor runs or will run again."""
+    incarnation: Incarnation | None = attrs.field(init=False, default=None)
+    """The present run or the last one; None before the first."""
+    exit: Exit | None = attrs.field(init=False, default=None)
+    """End of the last run that has ended."""
+    attempt: int = attrs.field(init=False, default=0)
+    """Number of the present or last run, from 1."""
 
-    def __init__(self, system: System, path: str) -> None:
-        self.system = system
-        self.path = path
-        self.mailbox = _NO_MAILBOX
-        self.queue: deque[object] = deque()
-        self.open = self.expected = False
-        self.life: Life | None = None
-        self.exit: Exit | None = None
-        self.attempt = 0
-        self.receiver: Task | None = None
-        self.waits_for: Exchange | None = None
-        self.stands_at: Cell | None = None
-        self.sent = self.handled = self.dropped = self.dead = self.high_water = 0
-        self.senders: deque[tuple[Task, object]] | None = None  # those that wait for room
-        self._gone: trio.Event | None = None
+    waits_for: Exchange | None = attrs.field(init=False, default=None)
+    """The question whose answer the actor's own task waits for."""
+    waits_for_room_in: ActorCell | None = attrs.field(init=False, default=None)
+    """The actor in whose full mailbox the actor's own task wants to put a message."""
+
+    sent: int = attrs.field(init=False, default=0)
+    handled: int = attrs.field(init=False, default=0)
+    dropped: int = attrs.field(init=False, default=0)
+    dead: int = attrs.field(init=False, default=0)
+    high_water: int = attrs.field(init=False, default=0)
+    """Largest number of messages that have waited at the same time."""
+    _gone: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    def run_in_trio(self, action: Callable[[Exchange], None], exchange: Exchange) -> None:
+        """Call `action(exchange)` in Trio's thread, from a finaliser.
+
+        Python may run a finaliser in any thread, and also after the Trio run has ended, when there is nobody to wake.
+        """
+        if get_ident() == self.system.thread:
+            if trio.lowlevel.in_trio_run():
+                action(exchange)
+            return
+        with suppress(trio.RunFinishedError):
+            self.system.token.run_sync_soon(action, exchange)
 
     # ------------------------------------------------------------ messages in
 
     def offer(self, message: object) -> bool:
-        """Take the message, or end it by policy or as a dead letter. False: the sender has to wait for room."""
+        """Put the message into the mailbox, or end it by the mailbox's policy or as a dead letter.
+
+        Return False if the sender has to wait for room; then nothing has changed. Raises MailboxFull, and ActorDied
+        after the end of the whole tree, when nobody would see a dead letter.
+        """
         exchange = exchange_of(message)
         if exchange is None:
-            return self.put(message)
-        target, holder, taken = exchange.target, exchange.holder, False
+            return self._accept(message)
+        target, holder = exchange.target, exchange.holder
         exchange.move_to(self)
+        accepted = False
         try:
-            taken = self.put(message)
+            accepted = self._accept(message)
         finally:
-            if not taken:
+            if not accepted:
                 exchange.move_back(target, holder)
-        if taken:
-            check_moved(exchange)
-        return taken
+        if accepted:
+            break_cycle_of_asker(exchange)
+        return accepted
 
-    def put(self, message: object) -> bool:
-        """As `offer`, for a message that is known to have been nowhere else."""
+    def _accept(self, message: object) -> bool:
         if not self.open:
-            return self._put_nowhere(message)
-        queue = self.queue
-        size = len(queue)
-        if size >= self.mailbox.capacity and not self._make_room(message):
+            self._refuse(message)
+            return True
+        if len(self.queue) >= self.mailbox.capacity and not self._make_room(message):
             return self.mailbox.overflow is not Overflow.BLOCK
-        self.sent += 1
-        queue.append(message)
-        if size >= self.high_water:
-            self.high_water = len(queue)
-        if self.receiver is not None:
-            task, self.receiver = self.receiver, None
-            reschedule(task)
+        self._append(message)
+        self.wake_receiver()
         return True
 
-    def _put_nowhere(self, message: object) -> bool:
-        why = "the actor is not running"
-        if self.system.hub.closed:  # nobody would hear of a dead letter
-            kind = type(message).__name__
-            raise ActorDied(f"{why}, its tree has ended", target=self.path, message_type=kind, time=self.system.now())
+    def _append(self, message: object) -> None:
         self.sent += 1
-        self.bury(message, why)
-        return True
+        self.queue.append(message)
+        self.high_water = max(self.high_water, len(self.queue))
+
+    def _refuse(self, message: object) -> None:
+        why = "the actor is not running"
+        if self.system.hub.closed:
+            message_type = type(message).__name__
+            raise ActorDied(
+                f"{why}, its tree has ended", target=self.path, message_type=message_type, time=trio.current_time()
+            )
+        self.sent += 1
+        self.dead_letter(message, why)
 
     def _make_room(self, message: object) -> bool:
-        """What a full mailbox does. True: the message fits now."""
+        """Apply the policy of a full mailbox. Return whether the message fits now."""
         overflow = self.mailbox.overflow
         if overflow is Overflow.BLOCK:
             return False
         if overflow is Overflow.REJECT:
-            self._overflowed(message)
-            raise self.full(message)
+            self._publish_overflow(message)
+            raise self.full_error(message)
         if overflow is Overflow.DROP_OLDEST:
             self._drop(self.queue.popleft())
             return True
@@ -180,7 +187,8 @@ class Cell:
         self._drop(message)
         return False
 
-    def full(self, message: object) -> MailboxFull:
+    def full_error(self, message: object) -> MailboxFull:
+        """Return the error for a message that does not fit."""
         why = f"its mailbox is full ({self.mailbox.capacity} messages)"
         return MailboxFull(why, target=self.path, message_type=type(message).__name__, time=trio.current_time())
 
@@ -188,152 +196,176 @@ class Cell:
         self.dropped += 1
         exchange = exchange_of(message)
         if exchange is not None and exchange.open:
-            exchange.settle(None, self.full(message))
-        self._overflowed(message)
+            exchange.settle(None, self.full_error(message))
+        self._publish_overflow(message)
 
-    def _overflowed(self, message: object) -> None:
+    def _publish_overflow(self, message: object) -> None:
         self.system.hub.publish(Overflowed(message, path=self.path, time=trio.current_time(), attempt=self.attempt))
 
     async def wait_for_room(self, message: object) -> None:
-        """Stand in line with a message until it is in the mailbox, or the mailbox closes. On cancel it was not sent."""
-        if self.is_hopeless():
-            self._strand_in_line(message)
-            return
-        senders = self.senders
-        if senders is None:
-            senders = self.senders = deque()
-        place = (current_task(), message)
-        senders.append(place)
-        exchange = exchange_of(message)
-        before = self if exchange is None else exchange.target
-        if exchange is not None and before is not self:
-            exchange.target = self
-            check_moved(exchange)
+        """Wait until the message is in the mailbox, or has become a dead letter because the mailbox was closed.
 
-        def leave(_: Callable[[], object]) -> Abort:
-            senders.remove(place)
+        On cancel it was not sent.
+        """
+        if self.is_unreachable():
+            self._dead_letter_unsent(message)
+            return
+        place = (current_task(), message)
+        self.senders.append(place)
+        exchange = exchange_of(message)
+        former_target = self if exchange is None else exchange.target
+        if exchange is not None and former_target is not self:
+            exchange.target = self
+            break_cycle_of_asker(exchange)
+
+        def give_up(_: Callable[[], object]) -> Abort:
+            self.senders.remove(place)
             if exchange is not None:
-                exchange.target = before
+                exchange.target = former_target
             return Abort.SUCCEEDED
 
-        me = busy_actor()
-        if me is None or me.waits_for is not None:  # an ask waits for its answer, whatever it takes
-            await wait_task_rescheduled(leave)
+        sender = current_actor()
+        if sender is None or sender.waits_for is not None:
+            # An actor that asks is recorded as waiting for the answer, for which it waits after the room.
+            await wait_task_rescheduled(give_up)
             return
-        me.stands_at = self
-        check_line(me)
+        sender.waits_for_room_in = self
+        break_cycle_of_sender(sender)
         try:
-            await wait_task_rescheduled(leave)
+            await wait_task_rescheduled(give_up)
         finally:
-            me.stands_at = None
+            sender.waits_for_room_in = None
 
     # ------------------------------------------------------------ messages out
 
     def take(self) -> object:
-        """The oldest message; whoever waits for room may move up."""
+        """Remove the oldest message from the mailbox, and let the first sender that waits for room move up."""
         message = self.queue.popleft()
         if self.senders:
-            self._move_up(self.senders)
+            self._move_up()
         return message
 
-    def _move_up(self, senders: deque[tuple[Task, object]]) -> None:
-        task, message = senders.popleft()
-        self.sent += 1
-        self.queue.append(message)
+    def _move_up(self) -> None:
+        task, message = self.senders.popleft()
+        self._append(message)
         if (exchange := exchange_of(message)) is not None:
             exchange.move_to(self)
-            check_moved(exchange)
+            break_cycle_of_asker(exchange)
         reschedule(task)
 
-    def start_receiving(self) -> None:
-        """The current task will be woken when there is a message, or a reason not to wait for one."""
+    async def wait_for_message(self) -> None:
+        """Wait until the actor has a message, or has to stop. For one task at a time."""
         if self.receiver is not None:
             raise trio.BusyResourceError("another task of this actor is receiving already")
         self.receiver = current_task()
+        await wait_task_rescheduled(self._stop_receiving)
 
-    def stop_receiving(self, _: Callable[[], object]) -> Abort:
+    def _stop_receiving(self, _: Callable[[], object]) -> Abort:
         self.receiver = None
         return Abort.SUCCEEDED
 
-    def bury(self, message: object, why: str, *, by: Life | None = None, cause: BaseException | None = None) -> None:
-        """The message becomes a dead letter; its asker hears of it, unless its Reply has been handed on.
+    def wake_receiver(self) -> None:
+        """Let the task in `wait_for_message` go on, if there is one."""
+        if self.receiver is not None:
+            task, self.receiver = self.receiver, None
+            reschedule(task)
 
-        by: the run that had it in hand.
+    def dead_letter(
+        self, message: object, why: str, *, holder: Incarnation | None = None, cause: BaseException | None = None
+    ) -> None:
+        """Count and publish the message as a dead letter, and fail its asker.
+
+        holder: the run that had the message in hand. A question that has been handed on since then is in other hands,
+        and its asker still waits.
         """
         self.dead += 1
         exchange = exchange_of(message)
-        if exchange is not None and exchange.target is self and exchange.holder is by:
+        if exchange is not None and exchange.target is self and exchange.holder is holder:
             exchange.fail(ActorDied, why, cause)
         self.system.hub.publish(
             DeadLetter(message, why, path=self.path, time=trio.current_time(), attempt=self.attempt)
         )
 
-    # ------------------------------------------------------------ down, for somebody who must not wait
+    # ------------------------------------------------------------ senders that must not wait
 
-    def is_hopeless(self) -> bool:
-        """Whether it is down, and the current task must not wait for it, since it is itself waited for."""
-        life = self.life
-        return life is not None and life.done and life.siblings.held_up_by(current_task())
+    def is_unreachable(self) -> bool:
+        """Return whether the actor is down and the current task must not wait for its restart (see the module)."""
+        incarnation = self.incarnation
+        return incarnation is not None and incarnation.done and incarnation.siblings.blocked_by(current_task())
 
-    def strand(self, siblings: Children, only: Exchange | None = None) -> None:
-        """It is down, and one of its siblings is waited for: what that one waits for here becomes dead letters.
+    def fail_if_unreachable(self, exchange: Exchange) -> None:
+        """Fail this question, which the current task is about to wait for, if the actor is unreachable for it."""
+        if self.incarnation is not None and self.is_unreachable():
+            self.fail_waiters(self.incarnation.siblings, exchange)
 
-        only: of the current task, which is about to wait.
+    def fail_waiters(self, siblings: Siblings, current: Exchange | None = None) -> None:
+        """Turn messages into dead letters whose senders must not wait for this actor, which is down.
+
+        current: the question that the current task is about to wait for. It has no `waiting_task` yet.
         """
         kept = deque[object]()
         while self.queue:
             message = self.queue.popleft()
             exchange = exchange_of(message)
-            if exchange is None or not exchange.open:
-                kept.append(message)
-            elif exchange is only or siblings.held_up_by(exchange.task):
-                self.bury(message, HOPELESS)
+            if (
+                exchange is not None
+                and exchange.open
+                and (exchange is current or siblings.blocked_by(exchange.waiting_task))
+            ):
+                self.dead_letter(message, UNREACHABLE)
             else:
                 kept.append(message)
         self.queue = kept
-        senders = self.senders or deque()
-        for place in tuple(senders):
+        for place in tuple(self.senders):
             task, message = place
-            if siblings.held_up_by(task):
-                senders.remove(place)
-                self._strand_in_line(message)
+            if siblings.blocked_by(task):
+                self.senders.remove(place)
+                self._dead_letter_unsent(message)
                 reschedule(task)
 
-    def _strand_in_line(self, message: object) -> None:
-        """A message that stood in line, or was about to."""
+    def _dead_letter_unsent(self, message: object) -> None:
+        """Turn a message into a dead letter that has waited for room, or was about to."""
         self.sent += 1
         if (exchange := exchange_of(message)) is not None:
             exchange.move_to(self)
-        self.bury(message, HOPELESS)
+        self.dead_letter(message, UNREACHABLE)
 
     # ------------------------------------------------------------ open and closed
 
     def expect(self, mailbox: Mailbox) -> None:
-        """It is being started: take messages."""
+        """Take messages from now on, because the actor is being started."""
         self.mailbox = mailbox
         self.open = self.expected = True
+        if self._gone.is_set():
+            self._gone = trio.Event()
 
     def close(self, why: str) -> None:
-        """It will not run again: take no more messages; what is queued or stands in line becomes dead letters."""
+        """Note that the actor will not run again, and turn all messages that wait into dead letters."""
         self.expected = False
-        self.refuse(why)
+        self.close_mailbox(why)
         self.check_gone()
 
-    def refuse(self, why: str) -> None:
-        """Take no more messages."""
+    def close_mailbox(self, why: str) -> None:
+        """Take no more messages, and turn all that wait, in the mailbox or before it, into dead letters."""
         self.open = False
         while self.queue:
-            self.bury(self.take(), why)
+            self.dead_letter(self.take(), why)
 
     async def wait_gone(self) -> None:
-        """Until the actor neither runs nor will run again."""
-        if self._gone is None:
-            self._gone = trio.Event()
-        gone = self._gone
+        """Wait until the actor neither runs nor will run again. Always a checkpoint."""
         self.check_gone()
-        await gone.wait()
+        await self._gone.wait()
 
     def check_gone(self) -> None:
-        if self._gone is not None and not self.expected and (self.life is None or self.life.done):
-            gone, self._gone = self._gone, None
-            gone.set()
+        """Wake the tasks in `wait_gone` if the actor neither runs nor will run again."""
+        if not self.expected and (self.incarnation is None or self.incarnation.done):
+            self._gone.set()
+
+
+def current_actor() -> ActorCell | None:
+    """Return the actor whose own task is running, so that it handles nothing while this task waits.
+
+    None for other tasks, also for those that an actor has started: while they wait, the actor goes on.
+    """
+    incarnation = CURRENT.get()
+    return incarnation.cell if incarnation is not None and incarnation.task is current_task() else None

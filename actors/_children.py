@@ -1,64 +1,76 @@
-"""The children of a supervisor: their addresses and runs; how they are started, waited for, stopped and put down.
+"""Effects of a supervisor on its children: starting, waiting for, stopping and forgetting them.
 
-What becomes of each is entered in the table. What an end means is not decided here: it is reported to the supervisor's
-task, which does what the table answers (actors/_core.py).
+The table (_table.py) decides, this file acts, and the supervisor's task (_loop.py) connects the two. Each effect enters
+the new state into the table, so the table and the tasks agree whenever the supervisor's task awaits something.
 
-While the supervisor waits for a child to be up or to end, it brings back nobody who is down. So whoever that child would
-wait for in vain refuses it: its messages there become dead letters (`held_up_by`, `Cell.strand`).
+**The stop ladder.** A child that is to stop climbs these rungs, one after the other, until it has ended:
+
+1. its mailbox takes no more messages, and those that wait become dead letters (unless it is to be restarted);
+2. its inbox ends, so that it can finish the message in hand and tidy up (see _incarnation.py);
+3. after `shutdown` seconds it is cancelled. With shutdown=0 this is the first rung;
+4. `UNWIND` seconds later a `Stuck` event says where it still waits. A supervisor that stops goes on to the next child and
+   waits for the stuck one at the very end, when its nursery closes. A supervisor that wants to start a successor waits
+   here, because two runs of one actor must never be at work side by side.
+
+**Blocked children.** While the supervisor waits for a child, it restarts nobody. So if that child waits for a sibling
+that is down, neither would go on. `blocked_by` finds that out, and the cell of the sibling turns such messages into dead
+letters (see _cell.py).
 """
 
 from __future__ import annotations
 
 import math
-from contextvars import copy_context
-from functools import partial
-from typing import TYPE_CHECKING, Never
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Never
 
-from actors._context import CURRENT
-from actors._ladder import longest_stop, see_end, tell_to_stop
-from actors._life import Life
-from actors._spec import Restart
-from actors._table import State
+import trio
+from trio.lowlevel import Task
+
+from actors._cell import CURRENT, ActorCell, ActorSystem
+from actors._events import Stuck
+from actors._incarnation import Incarnation, stack_of
+from actors._policies import Restart
+from actors._table import State, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import trio
-    from trio.lowlevel import Task
-
-    from actors._cell import Cell, System
     from actors._spec import Child
-    from actors._table import Table
+
+UNWIND: Final = 1.0
+"""Seconds that a cancelled actor has to unwind before it is reported as Stuck."""
+START_CANCELLED: Final = "its start was cancelled"
 
 
 class Children:
-    """The children of one supervisor.
+    """Children of one supervisor, with their addresses and runs."""
 
-    path: of the supervisor. parallel: a pool. cells: by name, of those in the table. nursery: where they run; it is
-    there before the first start. report: takes each end that the supervisor's task has to hear of.
-    """
+    nursery: trio.Nursery
+    """In which the children run. It is set before the first start."""
 
     def __init__(
-        self, system: System, path: str, table: Table, report: Callable[[Life], None], *, parallel: bool
+        self, system: ActorSystem, path: str, table: Table, report: Callable[[Incarnation], None], *, parallel: bool
     ) -> None:
         self.parallel = parallel
-        self.cells: dict[str, Cell] = {}
-        self.nursery: trio.Nursery
+        """Whether this is a pool, whose children are started independently of each other and stopped together."""
+        self.cells: dict[str, ActorCell] = {}
+        """By name, of the children in the table."""
         self._system = system
         self._path = path
         self._table = table
         self._report = report
-        self._awaited: list[Life] = []  # whose start or end is waited for
-        self._down_now: dict[Cell, None] = {}  # children whose run has ended, and that may come back
-        self._aborted: dict[Life, bool] = {}  # starts whose caller left, and whether to forget the child
-        self._context = copy_context()
+        """Called with each run that has ended, unless whoever waits for its start sees the end anyway."""
+        self._awaited: list[Incarnation] = []
+        """Runs whose start or end is waited for."""
+        self._down: dict[ActorCell, None] = {}
+        """Children whose run has ended and who may be restarted."""
+        self._aborted: dict[Incarnation, bool] = {}
+        """Starts whose caller was cancelled, and that are being undone; and whether to forget the child after that."""
 
-    def cell_of(self, name: str) -> Cell:
-        """The address of a child, whether there is one or not."""
+    def cell_of(self, name: str) -> ActorCell:
+        """Return the address of a child, whether there is one of that name or not."""
         return self._system.cell(f"{self._path}/{name}" if self._path else name)
 
-    def add(self, child: Child[Never]) -> Cell:
-        """Put a new child at the end of the list; it is not started."""
+    def add(self, child: Child[Never]) -> ActorCell:
+        """Append a child to the list, without starting it. Raises ValueError if another supervisor has its address."""
         cell = self.cell_of(child.name)
         if cell.expected:
             raise ValueError(f"there is an actor {cell.path!r} already, under another supervisor")
@@ -66,184 +78,224 @@ class Children:
         self.cells[child.name] = cell
         return cell
 
-    def is_last(self, life: Life) -> bool:
-        """Whether it is the present or the last run of a child, so that nothing has taken its place."""
-        cell = self.cells.get(life.child.name)
-        return cell is not None and cell.life is life
+    def is_latest(self, incarnation: Incarnation) -> bool:
+        """Return whether this is the present or the last run of a child, so that nothing has taken its place."""
+        cell = self.cells.get(incarnation.child.name)
+        return cell is not None and cell.incarnation is incarnation
 
     # ------------------------------------------------------------ starts
 
-    def spawn(self, name: str) -> Life:
+    def spawn(self, name: str) -> Incarnation:
         """Start a child, without waiting until it is up."""
         cell = self.cells[name]
-        self._down_now.pop(cell, None)
+        self._down.pop(cell, None)
         child = self._table.entries[name].child
         cell.attempt = self._table.starting(name)
         cell.expect(child.mailbox)
-        cell.life = life = Life(cell, child, cell.attempt, self)
-        life.take_arguments()
-        if self.parallel:
-            self.nursery.start_soon(life.run, name=cell.path)
-        else:  # whoever's task this is, the child inherits from its supervisor
-            self._context.run(partial(self.nursery.start_soon, life.run, name=cell.path))
-        return life
+        cell.incarnation = incarnation = Incarnation(cell, child, cell.attempt, self)
+        incarnation.take_arguments()
+        self.nursery.start_soon(incarnation.run, name=cell.path)
+        return incarnation
 
-    async def start(self, name: str) -> Life:
-        """Start a child and wait until it is up, or has ended before that."""
-        life = self.spawn(name)
-        await self.see_settled(life)
-        return life
+    async def start(self, name: str) -> Incarnation:
+        """Start a child, and wait until it is up or has ended before that."""
+        incarnation = self.spawn(name)
+        await self.wait_settled(incarnation)
+        return incarnation
 
-    async def see_settled(self, life: Life) -> None:
-        """Wait until it is up, or has ended before that. For the supervisor's task, or one that holds it."""
-        self._awaited.append(life)
+    async def wait_settled(self, incarnation: Incarnation) -> None:
+        """Wait until the run is up or has ended before that. For the supervisor's task, which does nothing else meanwhile."""
+        self._awaited.append(incarnation)
         try:
-            await life.wait_settled()
+            await incarnation.wait_settled()
         finally:
-            self._awaited.remove(life)
+            self._awaited.remove(incarnation)
 
-    def wait_no_more(self) -> None:
-        """Let whoever waits in `see_settled` go on."""
-        for life in self._awaited:
-            life.settle()
+    def can_abort(self, incarnation: Incarnation) -> bool:
+        """Return whether a start can be undone by `abort`.
 
-    def may_abort(self, life: Life) -> bool:
-        """Whether it is starting, or has come up and ended since and will be heard of."""
-        if not self.is_last(life):
-            return False
-        state = self._table.entries[life.child.name].state
-        return state is State.STARTING or (state is State.UP and life.done)
-
-    def abort(self, life: Life, *, forget: bool) -> None:
-        """Nobody waits for this start any more."""
-        self._aborted[life] = forget
-        self._table.stopping(life.child.name)
-        life.stop()
-        life.kill("its start was cancelled")
-
-    def put_down_aborted(self, life: Life) -> bool:
-        """Put a child down whose start was aborted, now that it has ended; False if this one's was not."""
-        forget = self._aborted.pop(life, None)
-        if forget is not None and self.is_last(life):  # else it was stopped as well, and forgotten
-            self.put_down(life.child.name, forget=forget)
-        return forget is not None
-
-    # ------------------------------------------------------------ what their runs say, and ask
-
-    def is_up(self, life: Life, now: float) -> None:
-        if not life.stopping:
-            self._table.up(life.child.name, now)
-
-    def is_over(self, life: Life) -> None:
-        if life.cell.open:
-            self._down_now[life.cell] = None
-            if self._awaited:
-                life.cell.strand(self)
-        if life.fatal is not None or life.up or life in self._aborted:
-            self._report(life)  # of any other one, whoever waits for the start sees for himself that it failed
-
-    def held_up_by(self, task: Task | None) -> bool:
-        """Whether a child is waited for that waits for this task: that must not wait for another child.
-
-        A start waits for the actor's own task only, an end for all of them.
+        The child must be starting, or have come up and ended since, so that its end will be reported.
         """
-        life = None if task is None or not self._awaited else task.context.get(CURRENT)
-        return life is not None and any(
-            (life is awaited or life.cell.path.startswith(f"{awaited.cell.path}/"))
-            and (awaited.stopping or (life.task is task and not life.up))
+        if not self.is_latest(incarnation):
+            return False
+        state = self._table.entries[incarnation.child.name].state
+        return state is State.STARTING or (state is State.UP and incarnation.done)
+
+    def abort(self, incarnation: Incarnation, *, forget: bool) -> None:
+        """Cancel a start that nobody waits for any more. Its end will be reported."""
+        self._aborted[incarnation] = forget
+        self._table.stopping(incarnation.child.name)
+        incarnation.stop()
+        incarnation.kill(START_CANCELLED)
+
+    def mark_aborted_down(self, incarnation: Incarnation) -> bool:
+        """Mark the child as down whose aborted start has ended now. Return whether this start was aborted."""
+        forget = self._aborted.pop(incarnation, None)
+        if forget is None:
+            return False
+        if self.is_latest(incarnation):  # else it was stopped as well, and forgotten
+            self.mark_down(incarnation.child.name, forget=forget)
+        return True
+
+    # ------------------------------------------------------------ reports of the runs
+
+    def child_is_up(self, incarnation: Incarnation, now: float) -> None:
+        """Enter that a run is up. One that is being stopped stays so."""
+        if not incarnation.stopping:
+            self._table.up(incarnation.child.name, now)
+
+    def child_ended(self, incarnation: Incarnation) -> None:
+        """Report the end of a run to the supervisor's task, unless somebody waits for its start and sees the failure."""
+        if incarnation.cell.open:
+            self._down[incarnation.cell] = None
+            if self._awaited:
+                incarnation.cell.fail_waiters(self)
+        if incarnation.fatal is not None or incarnation.up or incarnation in self._aborted:
+            self._report(incarnation)
+
+    def blocked_by(self, task: Task | None) -> bool:
+        """Return whether the supervisor waits for a child that waits for this task.
+
+        A start waits for the child's own task only, an end for all tasks of the child and of everybody below it.
+        """
+        incarnation = None if task is None or not self._awaited else task.context.get(CURRENT)
+        return incarnation is not None and any(
+            (incarnation is awaited or incarnation.cell.path.startswith(f"{awaited.cell.path}/"))
+            and (awaited.stopping or (incarnation.task is task and not incarnation.up))
             for awaited in self._awaited
         )
 
     # ------------------------------------------------------------ ends
 
-    async def stop(self, names: Sequence[str], *, patient: bool) -> None:
-        """Stop children together, for good: they take no more messages from now on."""
-        lives = [life for name in names if (life := self.cells[name].life) is not None]
-        for life in lives:
-            self._tell_to_stop(life)
-            life.cell.refuse("the actor is stopping")
-        for life in sorted(lives, key=lambda life: life.stop_deadline):
-            await self._see_end(life, patient=patient)
-            if life.done:
-                self.put_down(life.child.name)
+    async def stop(self, names: Sequence[str], *, wait_until_dead: bool) -> None:
+        """Stop children together, for good. They take no more messages from now on.
+
+        wait_until_dead: wait for those that are stuck, too. Otherwise they stay in the table as stopping.
+        """
+        incarnations = [run for name in names if (run := self.cells[name].incarnation) is not None]
+        for incarnation in incarnations:
+            self._begin_stop(incarnation)
+            incarnation.cell.close_mailbox("the actor is stopping")
+        for incarnation in sorted(incarnations, key=lambda run: run.stop_deadline):
+            await self._wait_stopped(incarnation, wait_until_dead=wait_until_dead)
+            if incarnation.done:
+                self.mark_down(incarnation.child.name)
 
     async def stop_all(self) -> None:
-        """Stop them in reverse start order, or in a pool together; none will run again."""
+        """Stop all children in reverse start order, or in a pool together. None will run again."""
         names = self._table.running()
-        for some in [names] if self.parallel else [(name,) for name in names]:
-            await self.stop(some, patient=False)
+        for group in [names] if self.parallel else [(name,) for name in names]:
+            await self.stop(group, wait_until_dead=False)
         for cell in self.cells.values():
             cell.close("its supervisor has stopped")
 
-    async def stop_to_restart(self, name: str) -> None:
-        """Stop a child that will be started again: its messages wait, unless it is TEMPORARY and so forgotten."""
-        life = self.cells[name].life
-        if life is None or life.child.restart is Restart.TEMPORARY:
-            await self.stop((name,), patient=True)
+    async def stop_for_restart(self, name: str) -> None:
+        """Stop a child that will be started again: its messages wait. A TEMPORARY one is forgotten instead."""
+        incarnation = self.cells[name].incarnation
+        if incarnation is None or self._table.entries[name].child.restart is Restart.TEMPORARY:
+            await self.stop((name,), wait_until_dead=True)
             return
-        self._tell_to_stop(life)
-        await self._see_end(life, patient=True)
-        if not self.put_down_aborted(life):
+        self._begin_stop(incarnation)
+        await self._wait_stopped(incarnation, wait_until_dead=True)
+        if not self.mark_aborted_down(incarnation):
             self._table.down(name)
 
     def kill(self, reason: str) -> None:
-        """Cancel every child at once."""
+        """Cancel all children at once."""
         for cell in self.cells.values():
-            if cell.life is not None:
-                cell.life.kill(reason)
+            if cell.incarnation is not None:
+                cell.incarnation.kill(reason)
 
-    def _tell_to_stop(self, life: Life) -> None:
-        name = life.child.name
+    def _begin_stop(self, incarnation: Incarnation) -> None:
+        name = incarnation.child.name
         if self._table.entries[name].state is not State.STOPPING:
             self._table.stopping(name)
-        tell_to_stop(life)
+        if incarnation.child.shutdown > 0:
+            incarnation.stop()
+        elif not incarnation.stopping:
+            incarnation.stopping = True
+            incarnation.stop_deadline = trio.current_time()
+            incarnation.kill("shutdown=0")
 
-    async def _see_end(self, life: Life, *, patient: bool) -> None:
-        self._awaited.append(life)
+    async def _wait_stopped(self, incarnation: Incarnation, *, wait_until_dead: bool) -> None:
+        self._awaited.append(incarnation)
         try:
-            for cell in self._down_now:
-                cell.strand(self)
-            await see_end(life, patient=patient)
+            for cell in self._down:
+                cell.fail_waiters(self)
+            await self._climb_ladder(incarnation, wait_until_dead=wait_until_dead)
         finally:
-            self._awaited.remove(life)
+            self._awaited.remove(incarnation)
+
+    async def _climb_ladder(self, incarnation: Incarnation, *, wait_until_dead: bool) -> None:
+        """Wait until the run has ended, with rungs 3 and 4 of the stop ladder."""
+        if await incarnation.ends_by(incarnation.stop_deadline):
+            return
+        incarnation.kill(f"did not stop within {incarnation.child.shutdown:g} s")
+        if await incarnation.ends_by(incarnation.stop_deadline + UNWIND):
+            return
+        if not incarnation.stuck:
+            incarnation.stuck = True
+            path, attempt = incarnation.cell.path, incarnation.attempt
+            incarnation.publish(Stuck(stack_of(incarnation.task), path=path, time=trio.current_time(), attempt=attempt))
+        if wait_until_dead:
+            await incarnation.wait_ended()
 
     # ------------------------------------------------------------ down for good
 
-    def put_down(self, name: str, *, forget: bool = False) -> None:
-        """A child has ended because it was told to, or shall not be started after all."""
+    def mark_down(self, name: str, *, forget: bool = False) -> None:
+        """Enter that a child is down because it was stopped, or will not be started after all.
+
+        forget: also remove it from the table.
+        """
         self._table.down(name)
         if forget and name in self._table.entries:
             self._table.remove(name)
         self.close(name, "the actor was stopped")
 
-    def put_all_down(self) -> None:
+    def mark_all_down(self) -> None:
+        """Enter that all children are down, for the end of the supervisor."""
         for name in tuple(self._table.entries):
-            self.put_down(name)
+            self.mark_down(name)
 
-    def call_off(self, name: str) -> None:
-        """A child that waits for its restart shall not come back; and so nobody does who would come back with it only."""
-        self.put_down(name)
+    def call_off_restart(self, name: str) -> None:
+        """Mark a child as down that waits for its restart, and those as closed that would have come back only with it."""
+        self.mark_down(name)
         for other in self._table.entries:
             if self.cells[other].expected and not self._table.comes_back(other):
                 self.close(other, f"its restart was called off, as {name!r} was stopped")
 
     def close(self, name: str, why: str) -> None:
-        """A child is down and will not come back by itself."""
+        """Close the address of a child that is down and will not be restarted by itself."""
         self.cells[name].close(why)
-        self._down_now.pop(self.cells[name], None)
+        self._down.pop(self.cells[name], None)
         if name not in self._table.entries:
             del self.cells[name]
 
-    # ------------------------------------------------------------ how long it takes
+    # ------------------------------------------------------------ shutdown budget
 
-    def longest_stop(self) -> float:
-        """The longest that stopping them all can take, in seconds."""
-        each = [self.longest_stop_of(entry.child) for entry in self._table.entries.values()]
-        return max(each, default=0.0) if self.parallel else math.fsum(each)
+    def shutdown_budget(self) -> float:
+        """Return the longest that stopping all children can take, in seconds."""
+        budgets = [self.shutdown_budget_of(entry.child) for entry in self._table.entries.values()]
+        return max(budgets, default=0.0) if self.parallel else math.fsum(budgets)
 
-    def longest_stop_of(self, child: Child[Never]) -> float:
-        """The longest that stopping this one can take, in seconds."""
-        life = self.cells[child.name].life
-        if life is not None and not life.done and life.is_supervisor and child.shutdown == math.inf:
-            return math.fsum(core.children.longest_stop() for core in life.nested)
-        return longest_stop(child)
+    def shutdown_budget_of(self, child: Child[Never]) -> float:
+        """Return the longest that stopping one child can take, in seconds.
+
+        Of a nested supervisor that runs and waits for its children (shutdown=math.inf), that is what it says itself.
+        """
+        incarnation = self.cells[child.name].incarnation
+        if (
+            child.subtree is not None
+            and child.shutdown == math.inf
+            and incarnation is not None
+            and not incarnation.done
+        ):
+            return math.fsum(supervisor.shutdown_budget() for supervisor in incarnation.nested)
+        return _planned_budget(child)
+
+
+def _planned_budget(child: Child[Never]) -> float:
+    """Return the longest that stopping a child can take by its specification, in seconds."""
+    if child.subtree is not None and child.shutdown == math.inf:
+        return math.fsum(_planned_budget(below) for below in child.subtree.children)
+    return child.shutdown + UNWIND

@@ -1,83 +1,273 @@
-"""What happens in a tree, as one stream of values: for logs, for the tree view, for tests."""
+"""Values that say what happened: errors, exits of actors, and the stream of events of a tree.
+
+Three kinds of values, from the narrowest audience to the widest:
+
+* an **error** is raised in the one task that did something with an actor: asked it, sent to it, started it;
+* an **exit** is the reason why one run of an actor ended, for its supervisor and for whoever watches it;
+* an **event** is published to everybody who subscribed to the tree: logs, the tree view, tests.
+
+Nothing in this file knows actors, supervisors or mailboxes. All other files of the package import it.
+"""
 
 from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TypeAlias
 
 import attrs
 import trio
 
-from actors._errors import GaveUp
-from actors._exits import Exit
+# ------------------------------------------------------------ errors
+
+
+class ActorError(Exception):
+    """Base class of the errors that the library raises.
+
+    `str(error)` reads like `Add to 'counter': its mailbox is full (64 messages) (t=12.500)`.
+    """
+
+    brief: str
+    """The text without the time. Equal for equal failures, so it suits logs that count them."""
+    why: str
+    """The reason alone, without the target and the message."""
+    target: str
+    """Path of the actor concerned, for example "lines/first"."""
+    message_type: str
+    """Name of the message's class; "" if no message is concerned."""
+    time: float
+    """trio.current_time() of the failure, in seconds."""
+
+    def __init__(self, why: str, *, target: str, message_type: str = "", time: float) -> None:
+        subject = f"{message_type} to {target!r}" if message_type else repr(target)
+        self.brief = f"{subject}: {why}"
+        super().__init__(f"{self.brief} (t={time:.3f})")
+        self.why = why
+        self.target = target
+        self.message_type = message_type
+        self.time = time
+
+
+class ActorDied(ActorError):
+    """The callee does not exist, has ended, or ended before it answered. If it crashed, the crash is the `__cause__`."""
+
+
+class MailboxFull(ActorError):
+    """The mailbox has no room and its policy does not let the sender wait."""
+
+
+class AskTimeout(ActorError):
+    """The deadline of the ask has passed, its own or an inherited one. The callee may still do what was asked."""
+
+
+class AskCycle(ActorError):
+    """The wait would never end, because the callee waits for the asker, directly or through others."""
+
+    path: tuple[str, ...]
+    """Paths of the actors that would wait for each other. The first and the last are the same."""
+
+    def __init__(self, path: tuple[str, ...], *, message_type: str, time: float) -> None:
+        super().__init__(
+            f"would wait for itself: {' → '.join(path)}", target=path[1], message_type=message_type, time=time
+        )
+        self.path = path
+
+
+class GaveUp(ActorError):
+    """A supervisor ended because children failed more often than its intensity allows, or could not start.
+
+    The last failure is the `__cause__`. `open_supervisor` raises this error from its block. The same object is also
+    the event of that moment, and therefore has `path` and `attempt` like every other event.
+    """
+
+    path: str
+    """Path of the supervisor; "" for the root."""
+    attempt: int
+    """Number of the supervisor's run, from 1."""
+
+    def __init__(self, why: str, *, name: str, path: str, time: float, attempt: int) -> None:
+        super().__init__(why, target=path or name, time=time)
+        self.path = path
+        self.attempt = attempt
+
+
+# ------------------------------------------------------------ exits
+
+
+@attrs.frozen
+class Normal:
+    """The actor returned by itself."""
+
+
+@attrs.frozen
+class Stopped:
+    """The actor was asked to stop and ended within its time."""
+
+
+@attrs.frozen
+class Crashed:
+    """The actor raised an error."""
+
+    error: BaseException
+    """The error with its traceback. Of an exception group with a single leaf, that leaf."""
+
+
+@attrs.frozen
+class Killed:
+    """The actor was cancelled, because it did not stop within its time or was not given any."""
+
+    reason: str
+    """The time that was exceeded, in words: "did not stop within 5 s"."""
+
+
+Exit: TypeAlias = Normal | Stopped | Crashed | Killed
+
+
+def describe_exit(exit: Exit) -> str:
+    """Return the exit in words, as a part of a sentence: "crashed with ValueError: bad line"."""
+    match exit:
+        case Crashed(error):
+            text = error.brief if isinstance(error, ActorError) else error
+            return f"crashed with {type(error).__name__}: {text}"
+        case Killed(reason):
+            return f"killed, {reason}"
+        case Normal():
+            return "returned"
+        case Stopped():
+            return "stopped"
+
+
+# An actor's function may raise anything, and trio wraps what its nurseries raise into exception groups. The following
+# functions sort out what a supervisor must do with it.
+
+
+def passes_through(error: BaseException) -> bool:
+    """Return whether the error belongs to Trio, so that no supervisor may swallow it.
+
+    Cancelled must reach the cancel scope it is for, GeneratorExit means that the task is being torn down, and after a
+    TrioInternalError nothing can be relied on.
+    """
+    own = trio.Cancelled | GeneratorExit | trio.TrioInternalError
+    return any(isinstance(leaf, own) for leaf in leaf_errors(error))
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return the part of an error that a reader wants to see.
+
+    Of a group that is the leaf that ends the program, if there is one; else its only leaf; else the whole group.
+    """
+    leaves = leaf_errors(error)
+    return next((leaf for leaf in leaves if ends_program(leaf)), leaves[0] if len(leaves) == 1 else error)
+
+
+def ends_program(error: BaseException) -> bool:
+    """Return whether the whole tree has to end: Ctrl-C or sys.exit is no crash that a restart could repair."""
+    return isinstance(error, KeyboardInterrupt | SystemExit)
+
+
+def is_end_of_inbox(error: BaseException) -> bool:
+    """Return whether the error is only what `inbox.receive` raises when the actor is to stop."""
+    return all(isinstance(leaf, trio.EndOfChannel) for leaf in leaf_errors(error))
+
+
+def leaf_errors(error: BaseException) -> tuple[BaseException, ...]:
+    """Return the errors of a group, however nested, in order; of any other error, itself."""
+    return tuple(_iterate_leaves(error))
+
+
+def _iterate_leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _iterate_leaves(part)
+    else:
+        yield error
+
+
+# ------------------------------------------------------------ events
 
 
 @attrs.frozen(eq=False, kw_only=True)
 class _Event:
-    """path: the actor. time: trio.current_time() in seconds. attempt: how many times it had been started."""
+    """Fields that all events share."""
 
     path: str
+    """Path of the actor; "" for the root supervisor."""
     time: float
+    """trio.current_time() in seconds."""
     attempt: int
+    """Number of the actor's run, from 1; 0 for an actor that was never started."""
 
 
 @attrs.frozen(eq=False)
 class Started(_Event):
-    """The actor is up: it receives, or has said so by inbox.started()."""
+    """The actor is up: it received for the first time, or called `inbox.started()`."""
 
 
 @attrs.frozen(eq=False)
 class Exited(_Event):
-    """The actor has ended. A crash keeps its error with the traceback."""
+    """A run of the actor has ended."""
 
     exit: Exit
 
 
 @attrs.frozen(eq=False)
 class Restarting(_Event):
-    """The actor will be started again in `delay` seconds."""
+    """The actor will be started again."""
 
     delay: float
+    """Seconds until then."""
 
 
 @attrs.frozen(eq=False)
 class DeadLetter(_Event):
-    """A message that nobody will handle, and why."""
+    """A message that no actor will handle."""
 
     message: object
     why: str
+    """The reason in words: "the actor is not running"."""
 
 
 @attrs.frozen(eq=False)
 class Overflowed(_Event):
-    """A full mailbox dropped or refused this message."""
+    """A full mailbox dropped or refused a message."""
 
     message: object
 
 
 @attrs.frozen(eq=False)
 class Stuck(_Event):
-    """The actor was cancelled and still runs; `stack` is where it waits, outermost first, "file:line in function"."""
+    """The actor was cancelled and still runs, so something in it is shielded or does not await."""
 
     stack: tuple[str, ...]
+    """The awaits it stands in, outermost first, each as "file:line in function"."""
 
 
 Event: TypeAlias = Started | Exited | Restarting | GaveUp | DeadLetter | Overflowed | Stuck
 
 
 class Events:
-    """The events of a tree from now on: an async iterator that ends after the tree has ended.
+    """Stream of the events of a tree, from the moment of `supervisor.events()` until after the tree has ended.
 
-    A reader that is more than `capacity` events behind loses the oldest; `missed` counts them. For one reading task.
+    ::
+
+        events = supervisor.events()
+        async for event in events:
+            log(event)
+
+    Publishing an event never waits, so a slow reader cannot hold up a supervisor. A reader that is more than
+    `capacity` events behind loses the oldest ones. One task may iterate at a time.
     """
+
+    missed: int
+    """Number of events that were lost because the reader was too slow."""
 
     def __init__(self, capacity: int) -> None:
         self.missed = 0
         self._queue: deque[Event] = deque(maxlen=capacity)
-        self._news = trio.Event()
-        self._ended = False
+        self._wakeup = trio.Event()
+        self._closed = False
 
     def __aiter__(self) -> Events:
         return self
@@ -85,10 +275,10 @@ class Events:
     async def __anext__(self) -> Event:
         await trio.lowlevel.checkpoint()
         while not self._queue:
-            if self._ended:
+            if self._closed:
                 raise StopAsyncIteration
-            self._news = trio.Event()
-            await self._news.wait()
+            self._wakeup = trio.Event()
+            await self._wakeup.wait()
         return self._queue.popleft()
 
     def __enter__(self) -> Events:
@@ -98,53 +288,55 @@ class Events:
         self.close()
 
     def receive_nowait(self) -> Event:
-        """The next event that has already happened; trio.WouldBlock when there is none."""
+        """Return the next event that has already happened. Raises trio.WouldBlock when there is none."""
         if not self._queue:
             raise trio.WouldBlock
         return self._queue.popleft()
 
     def close(self) -> None:
-        """Take no more events; what is there can still be read."""
-        self._ended = True
-        self._news.set()
+        """Take no more events. Those already in the stream can still be read; then the iteration ends."""
+        self._closed = True
+        self._wakeup.set()
 
-    def _put(self, event: Event) -> None:
-        if self._ended:
+    def _publish(self, event: Event) -> None:
+        if self._closed:
             return
         self.missed += len(self._queue) == self._queue.maxlen
         self._queue.append(event)
-        self._news.set()
+        self._wakeup.set()
 
 
-class Hub:
-    """Hands every event to every stream that somebody still holds."""
+class EventHub:
+    """Distributor of the events of one tree to its streams.
+
+    Streams are held weakly: one that its reader has dropped costs nothing and needs no `close`.
+    """
+
+    closed: bool
+    """Whether the tree has ended. Dead letters could not be published any more."""
 
     def __init__(self) -> None:
-        self._streams: list[weakref.ref[Events]] = []
         self.closed = False
+        self._streams: list[weakref.ref[Events]] = []
 
-    def subscribe(self, capacity: int) -> Events:
-        stream = Events(capacity)
+    def subscribe(self, stream: Events) -> Events:
+        """Give the stream all events from now on. A stream of a tree that has ended is closed at once."""
         if self.closed:
             stream.close()
         self._streams = [ref for ref in self._streams if ref() is not None]
         self._streams.append(weakref.ref(stream))
         return stream
 
-    @property
-    def heard(self) -> bool:
-        """Whether anybody has ever listened; else the frequent events need not even be made."""
-        return bool(self._streams)
-
     def publish(self, event: Event) -> None:
-        for ref in self._streams:
-            stream = ref()
-            if stream is not None:
-                stream._put(event)
+        """Append the event to every stream."""
+        for stream in self._open_streams():
+            stream._publish(event)
 
     def close(self) -> None:
+        """End all streams. For the end of the tree."""
         self.closed = True
-        for ref in self._streams:
-            stream = ref()
-            if stream is not None:
-                stream.close()
+        for stream in self._open_streams():
+            stream.close()
+
+    def _open_streams(self) -> list[Events]:
+        return [stream for ref in self._streams if (stream := ref()) is not None]

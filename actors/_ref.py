@@ -1,36 +1,54 @@
-"""An actor's address, for others."""
+"""Addresses of actors (`Ref`), and what others do with them: send, ask, watch.
+
+**Deadlines.** The deadline of a question is the smaller of its own timeout and the deadline of the question that the
+asking task works on, as long as that one is open. So a chain of questions ends when its first asker gives up, and nobody
+works for longer than somebody waits.
+
+**Leaving.** However a wait for an answer ends, `ask` leaves the question behind it closed: answered, or left. The callee
+then skips it if it has not begun, and stops work inside `reply.scope()` if it has. `request` returns an Answer instead,
+which may be waited for several times; dropping it is how its holder leaves.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Generic, Never, TypeVar, TypeVarTuple, cast
 
+import attrs
 import trio
-from trio.lowlevel import checkpoint
+from trio.lowlevel import checkpoint, checkpoint_if_cancelled
 
-from actors._ask import Answer, ask, request
-from actors._exits import Down, Killed
-from actors._reply import Reply
+from actors._cell import HANDLING, UNREACHABLE, current_actor
+from actors._events import ActorDied, AskCycle, AskTimeout, Exit, Killed
+from actors._reply import Exchange, Party, Reply, exchange_of, find_cycle, paths_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from actors._cell import Cell
-    from actors._exits import Exit
+    from actors._cell import ActorCell
 
 M = TypeVar("M", contravariant=True)
 R = TypeVar("R")
+AnswerT = TypeVar("AnswerT", covariant=True)
 Args = TypeVarTuple("Args")
 
 
 class Ref(Generic[M]):
-    """A logical address: it stays the same over restarts, and may be taken before the actor exists.
+    """Logical address of an actor that takes messages of type M.
 
-    Two refs are equal when they are the same address of the same tree.
+    ::
+
+        ref: Ref[Add | Total] = supervisor.ref("counter")
+        await ref.tell(Add(2))
+        total = await ref.ask(Total, timeout=1)
+
+    It stays the same over restarts, and may be taken before the actor exists. Two refs are equal when they are the same
+    address of the same tree.
     """
 
     __slots__ = ("_cell",)
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: ActorCell) -> None:
         self._cell = cell
 
     def __repr__(self) -> str:
@@ -49,52 +67,176 @@ class Ref(Generic[M]):
 
     @property
     def alive(self) -> bool:
-        """It is up and was not told to stop."""
-        life = self._cell.life
-        return life is not None and life.up and not life.done and not life.stopping
+        """Whether the actor is up and was not asked to stop."""
+        incarnation = self._cell.incarnation
+        return incarnation is not None and incarnation.up and not incarnation.done and not incarnation.stopping
 
     async def tell(self, message: M) -> None:
-        """Send. Waits for room if the mailbox says so, else raises MailboxFull. On cancel nothing was sent.
+        """Send a message. If the mailbox is full, wait for room, or raise MailboxFull, as its policy says.
 
-        Nobody there is no error: the message becomes a DeadLetter event. Only after the whole tree has ended, when
-        nobody could hear of that, it is ActorDied.
+        Sending to an actor that is down is not an error; a DeadLetter event is published. Only after the whole tree has
+        ended, when nobody could see that event, ActorDied is raised. On cancel nothing was sent.
         """
         await checkpoint()
         if not self._cell.offer(message):
             await self._cell.wait_for_room(message)
 
     def tell_nowait(self, message: M) -> None:
-        """Send without waiting; MailboxFull when there is no room. Otherwise as `tell`."""
+        """Send a message without waiting. Raises MailboxFull when there is no room. Otherwise as `tell`."""
         if not self._cell.offer(message):
-            raise self._cell.full(message)
+            raise self._cell.full_error(message)
 
     async def ask(self, make: Callable[[Reply[R], *Args], M], *args: *Args, timeout: float | None = None) -> R:
-        """Send `make(reply, *args)` and wait for the answer, at most `timeout` seconds.
+        """Send the question `make(reply, *args)` and return its answer, waiting for at most `timeout` seconds.
 
-        Raises AskTimeout, at the own or an inherited deadline; ActorDied, as soon as no answer can come; AskCycle;
-        MailboxFull; or what Reply.fail was given. After an error or a cancel the asker has left.
+        Raises AskTimeout at the deadline, its own or an inherited one; ActorDied as soon as no answer can come; AskCycle
+        if the callee waits for the asker; MailboxFull; or the error that the callee gave to `reply.fail`. After an error
+        or a cancel, the asker has left.
         """
-        return cast("R", await ask(self._cell, make, args, timeout))
+        await checkpoint_if_cancelled()
+        cell = self._cell
+        exchange, message = _make_question(cell, make, args, timeout)
+        if cell.is_unreachable():
+            exchange.leave()
+            raise exchange.make_error(ActorDied, UNREACHABLE)
+        asker = current_actor()
+        if asker is not None:
+            _check_cycle(asker, exchange)
+            asker.waits_for, exchange.asker = exchange, asker
+        try:
+            with trio.move_on_at(exchange.deadline):
+                if not cell.offer(message):
+                    await cell.wait_for_room(message)
+                del (
+                    message
+                )  # this frame must not keep the Reply alive, or nobody would notice that the callee dropped it
+                return cast("R", await exchange.wait())
+            raise _timeout_error(exchange)
+        finally:
+            exchange.leave()
+            if asker is not None:
+                asker.waits_for = exchange.asker = None
 
     async def request(self, make: Callable[[Reply[R], *Args], M], *args: *Args) -> Answer[R]:
-        """Send `make(reply, *args)` without waiting for the answer; `get` it later, or drop it to leave."""
-        return Answer(await request(self._cell, make, args))
+        """Send the question `make(reply, *args)` without waiting for its answer.
+
+        Waits for room in the mailbox at most until the inherited deadline, then raises AskTimeout. Otherwise as `tell`.
+        On cancel nothing was sent.
+        """
+        await checkpoint()
+        cell = self._cell
+        exchange, message = _make_question(cell, make, args, None)
+        if not cell.offer(message):
+            asker = current_actor()
+            if asker is not None:
+                _check_cycle(asker, exchange)
+            with trio.move_on_at(exchange.deadline) as scope:
+                await cell.wait_for_room(message)
+            if scope.cancelled_caught:
+                raise _timeout_error(exchange)
+        return Answer(exchange)
 
     async def wait_stopped(self) -> Exit | None:
-        """Wait until the actor neither runs nor will run again; how its last run ended, None if it never ran."""
-        await trio.lowlevel.checkpoint()
+        """Wait until the actor neither runs nor will run again. Return the end of its last run, None if it never ran."""
         await self._cell.wait_gone()
         return self._cell.exit
 
 
-async def watch(ref: Ref[M]) -> Down:
-    """Wait until the actor's present run ends, however and whatever comes after it; at once if it is down already.
+class Answer(Generic[AnswerT]):
+    """The asker's half of a question that was sent with `request`. Dropping it means leaving.
 
-    An actor that never ran is Killed("it never ran").
+    ::
+
+        answers = [await ref.request(Price, item) for item in items]
+        prices = [await answer.get(timeout=1) for answer in answers]
     """
-    await trio.lowlevel.checkpoint()
-    life = ref._cell.life
-    if life is not None:
-        await life.wait_ended()
-    exit = None if life is None else life.exit
+
+    __slots__ = ("_exchange",)
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    async def get(self, timeout: float | None = None) -> AnswerT:
+        """Return the answer, waiting for at most `timeout` seconds, and not beyond a deadline inherited when asking.
+
+        Raises what the callee gave to `reply.fail`, ActorDied, AskCycle, or AskTimeout, after which the asker has left.
+        On cancel it has not: `get` may be called again. So it may after an answer, which is given again.
+        """
+        exchange = self._exchange
+        asker = current_actor()
+        if exchange.open:
+            exchange.target.fail_if_unreachable(exchange)
+        if timeout is not None:
+            exchange.deadline = min(exchange.deadline, _deadline_after(timeout))
+        if asker is not None and exchange.open:
+            _check_cycle(asker, exchange)
+            asker.waits_for, exchange.asker = exchange, asker
+        try:
+            with trio.move_on_at(exchange.deadline):
+                return cast("AnswerT", await exchange.wait())
+        finally:
+            if asker is not None:
+                asker.waits_for = exchange.asker = None
+        exchange.leave()
+        raise _timeout_error(exchange)
+
+    def __del__(self) -> None:
+        if self._exchange.open:
+            self._exchange.target.run_in_trio(Exchange.leave, self._exchange)
+
+
+@attrs.frozen(eq=False)
+class Down:
+    """Result of `watch`: the actor's run has ended."""
+
+    ref: Ref[Never]
+    exit: Exit
+
+
+async def watch(ref: Ref[M]) -> Down:
+    """Wait until the actor's present run ends, however it ends and whatever comes after it.
+
+    Returns at once if the actor is down. An actor that never ran counts as Killed("it never ran").
+    """
+    await checkpoint()
+    incarnation = ref._cell.incarnation
+    if incarnation is not None:
+        await incarnation.wait_ended()
+    exit = None if incarnation is None else incarnation.exit
     return Down(cast("Ref[Never]", ref), Killed("it never ran") if exit is None else exit)
+
+
+# ------------------------------------------------------------ questions
+
+
+def _make_question(
+    cell: ActorCell, make: Callable[..., object], args: tuple[object, ...], timeout: float | None
+) -> tuple[Exchange, object]:
+    deadline = math.inf if timeout is None else _deadline_after(timeout)
+    handled = HANDLING.get()
+    if handled is not None and handled.open:
+        deadline = min(deadline, handled.deadline)
+    exchange = Exchange(cell, deadline)
+    message = make(Reply(exchange), *args)
+    exchange.message_type = type(message)
+    if exchange_of(message) is not exchange:
+        raise TypeError(f"{type(message).__name__}: a message that is asked must have its Reply as its first field")
+    if deadline <= trio.current_time():
+        raise _timeout_error(exchange)
+    return exchange, message
+
+
+def _deadline_after(timeout: float) -> float:
+    if math.isnan(timeout):
+        raise ValueError("timeout is nan; it must be a number of seconds, or None")
+    return trio.current_time() + timeout
+
+
+def _timeout_error(exchange: Exchange) -> AskTimeout:
+    return cast("AskTimeout", exchange.make_error(AskTimeout, "no answer before the deadline"))
+
+
+def _check_cycle(asker: Party, exchange: Exchange) -> None:
+    cycle = find_cycle(asker, exchange.target)
+    if cycle is not None:
+        raise AskCycle(paths_of(cycle), message_type=exchange.message_type.__name__, time=trio.current_time())

@@ -1,33 +1,80 @@
-"""What joins asker and callee (`Exchange`), and the callee's half of it (`Reply`)."""
+"""Questions: the state that asker and callee share (`Exchange`), and the callee's handle of it (`Reply`).
+
+A question is a message whose first field is a Reply. Its exchange is **open** until the first of three things happens:
+
+* it is *settled*: there is an answer, a value or an error, and the asker is woken with it;
+* its asker *leaves*: the deadline has passed, the asker was cancelled, or it dropped its Answer. A later answer is
+  ignored, and scopes from `reply.scope()` are cancelled;
+* it is *refused*: waiting on would close a cycle. The asker gets AskCycle, and for the callee it is as if it had left.
+
+No asker waits for an answer that cannot come. At any moment an open exchange is in one place that is responsible for it:
+
+* in a mailbox (or in the line before a full one), which settles it when the message is dropped or becomes a dead letter;
+* in the hands of a run of an actor (`holder`), which settles it when the run ends;
+* nowhere else than in a Reply that some code still references, for example in a task outside the tree. When the last
+  reference to that Reply is gone, nobody can answer any more, and the finaliser of the Reply settles the exchange.
+
+The last rule also covers an actor that forgets to answer. Its asker is woken as soon as the interpreter has released
+the Reply: when the variables that hold the message are assigned again, or at the end of the run at the latest.
+
+**Waits that would never end.** An actor whose own task waits for an answer, or for room in a mailbox, handles nothing
+meanwhile. If such waits form a cycle, none of them ends, unless one is an ask that is broken off. Each wait is recorded
+before it begins (`waits_for` and `waits_for_room_in` of a cell), and each event that can close a cycle is followed
+by a search along these records:
+
+* an ask, or a request that has to wait for room, is refused with AskCycle before it begins;
+* a question that is handed on may reach an actor that waits for the asker: the asker gets AskCycle;
+* a message that has to wait for room: the ask in the cycle that is nearest to the sender is broken off.
+
+A cycle of nothing but full mailboxes is not broken, since there is no question that could fail. Actors that let each
+other wait for room are a mistake of the program; its tree view shows them.
+"""
 
 from __future__ import annotations
 
-from threading import get_ident
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
+import outcome
 import trio
 from trio.lowlevel import Abort, Task, checkpoint, current_task, reschedule, wait_task_rescheduled
 
-from actors._errors import ActorError, AskCycle
+from actors._events import ActorError, AskCycle
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+R = TypeVar("R", contravariant=True)
 
-    import outcome
 
-    from actors._cell import Cell
-    from actors._life import Life
+class Holder(Protocol):
+    """Part of an Incarnation that a question needs."""
 
-Q = TypeVar("Q", contravariant=True)
+    @property
+    def held(self) -> dict[Exchange, None]:
+        """Open questions that this run has to answer."""
+
+
+class Party(Protocol):
+    """Part of an ActorCell that a question needs: of the actor that it is for, or of the actor that asks."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def waits_for(self) -> Exchange | None:
+        """The question whose answer the actor's own task waits for."""
+
+    @property
+    def waits_for_room_in(self) -> Party | None:
+        """The actor in whose full mailbox the actor's own task wants to put a message."""
+
+    def fail_if_unreachable(self, exchange: Exchange) -> None:
+        """Fail this question, which the current task is about to wait for, if the wait could not end."""
+
+    def run_in_trio(self, action: Callable[[Exchange], None], exchange: Exchange) -> None:
+        """Call `action(exchange)` in Trio's thread."""
 
 
 class Exchange:
-    """What happens between one asker and whoever holds the Reply. Settled or left at most once, whichever is first.
-
-    deadline: trio time after which nobody waits. holder: the run of an actor that has taken the question. open:
-    somebody waits, and there is no answer yet. left: nobody waits any more, so it need not be answered. asker: the
-    actor whose own task waits for the answer. task: waits now.
-    """
+    """State of one question."""
 
     __slots__ = (
         "_error",
@@ -36,138 +83,145 @@ class Exchange:
         "asker",
         "deadline",
         "holder",
-        "kind",
         "left",
+        "message_type",
         "open",
         "target",
-        "task",
+        "waiting_task",
     )
 
-    def __init__(self, target: Cell, deadline: float) -> None:
+    def __init__(self, target: Party, deadline: float) -> None:
         self.target = target
-        self.kind: type = object  # of the message
+        """The actor in whose mailbox the question was put last. Named in errors, and awaited in the search for cycles."""
         self.deadline = deadline
-        self.holder: Life | None = None
-        self.asker: Cell | None = None
+        """Trio time after which the asker does not wait any more. Questions that this one leads to inherit it."""
+        self.message_type: type = object
+        """Class of the message, for errors."""
+        self.holder: Holder | None = None
+        """The run of an actor that has taken the question and must answer it before it ends."""
+        self.asker: Party | None = None
+        """The actor whose own task waits for the answer. None if the asker is no actor, or does not wait now."""
+        self.waiting_task: Task | None = None
+        """The task that is suspended in `wait`."""
         self.open = True
+        """Whether there is neither an answer nor a reason why none is needed."""
         self.left = False
+        """Whether the asker does not wait any more."""
         self._value: object = None
         self._error: BaseException | None = None
-        self.task: Task | None = None
-        self._scopes: list[trio.CancelScope] | None = None
+        self._scopes: list[trio.CancelScope] = []
 
-    # ------------------------------------------------------------ the callee's half
+    # ------------------------------------------------------------ the way of the question
 
-    def move_to(self, target: Cell) -> None:
-        """The question goes into this mailbox: whoever held it has no part in it any more."""
+    def move_to(self, target: Party) -> None:
+        """Note that the question goes into this mailbox. Its former holder is not responsible for it any more."""
         self.target = target
-        self._let_go()
+        self._release()
 
-    def move_back(self, target: Cell, holder: Life | None) -> None:
-        """There was no room: it stays where it was."""
+    def move_back(self, target: Party, holder: Holder | None) -> None:
+        """Undo `move_to`, because there was no room in the mailbox."""
         self.target = target
         if holder is not None:
             self.take(holder)
 
-    def take(self, holder: Life) -> None:
+    def take(self, holder: Holder) -> None:
+        """Make a run of an actor responsible for the question, if it is still open."""
         if self.open:
             self.holder = holder
             holder.held[self] = None
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self.holder is not None:
             self.holder.held.pop(self, None)
             self.holder = None
 
+    # ------------------------------------------------------------ the callee's half
+
     def settle(self, value: object, error: BaseException | None = None) -> None:
-        """This is the answer. For one that is open."""
+        """Answer with a value, or with an error if one is given. The exchange must be open."""
         self.open = False
         self._value = value
         self._error = error
-        holder = self.holder
-        if holder is not None:
-            self.holder = None
-            holder.held.pop(self, None)
-        if self.task is not None:
-            task, self.task = self.task, None
-            reschedule(task, cast("outcome.Outcome[object]", self))
+        self._release()
+        if self.waiting_task is not None:
+            task, self.waiting_task = self.waiting_task, None
+            reschedule(task, self._outcome())
 
     def fail(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> None:
-        """The answer will never come: tell the asker, if it still waits."""
+        """Settle with an error of this class. Without effect if the exchange is not open."""
         if self.open:
-            self.settle(None, self.error(kind, why, cause))
+            self.settle(None, self.make_error(kind, why, cause))
 
-    def error(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> ActorError:
-        error = kind(why, target=self.target.path, message_type=self.kind.__name__, time=trio.current_time())
+    def refuse(self, cycle: tuple[str, ...]) -> None:
+        """Settle with AskCycle and let the callee's work for the question stop. The exchange must be open."""
+        self.settle(None, AskCycle(cycle, message_type=self.message_type.__name__, time=trio.current_time()))
+        self._abandon()
+
+    def make_error(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> ActorError:
+        """Return an error that names the target, the message and the time."""
+        error = kind(why, target=self.target.path, message_type=self.message_type.__name__, time=trio.current_time())
         error.__cause__ = cause
         return error
 
-    def refuse(self, path: tuple[str, ...]) -> None:
-        """Whoever waits for it would wait for itself: it waits no more. For one that is open."""
-        self.settle(None, AskCycle(path, message_type=self.kind.__name__, time=trio.current_time()))
-        self._abandon()
-
-    def scope(self) -> trio.CancelScope:
+    def open_scope(self) -> trio.CancelScope:
+        """Return a new cancel scope that is cancelled when the asker leaves; at once if it has left already."""
         scope = trio.CancelScope()
         if self.left:
             scope.cancel(reason="the asker has left")
-        elif self._scopes is None:
-            self._scopes = [scope]
         else:
             self._scopes.append(scope)
         return scope
 
     # ------------------------------------------------------------ the asker's half
 
-    @property
-    def settled(self) -> bool:
-        """There is an answer, or it is known that none will come."""
-        return not self.open and (self._error is not None or not self.left)
-
     async def wait(self) -> object:
-        """The answer. On cancel, the asker has not left."""
-        if self.settled:
+        """Return the answer or raise the error, now and at every later call. On cancel, the asker has not left."""
+        if not self.open and (self._error is not None or not self.left):
             await checkpoint()
-            return self.unwrap()
-        if self.task is not None:
+            return self._outcome().unwrap()
+        if self.waiting_task is not None:
             raise trio.BusyResourceError("another task waits for this answer already")
-        self.task = current_task()
+        self.waiting_task = current_task()
         return await wait_task_rescheduled(self._stop_waiting)
 
-    def unwrap(self) -> object:
-        """The answer. Trio calls this when it wakes the asker: an Exchange is all that it wants of an Outcome."""
-        if self._error is None:
-            return self._value
-        try:
-            raise self._error
-        finally:
-            del self  # or the error's traceback would keep what keeps the error
-
     def _stop_waiting(self, _: Callable[[], object]) -> Abort:
-        self.task = None
+        self.waiting_task = None
         return Abort.SUCCEEDED
 
+    def _outcome(self) -> outcome.Outcome[object]:
+        return outcome.Value(self._value) if self._error is None else outcome.Error(self._error)
+
     def leave(self) -> None:
-        """Nobody waits any more: work for it may stop."""
-        if not self.open:
-            return
-        self.open = False
-        self._let_go()
-        self._abandon()
+        """Note that the asker does not wait any more. Without effect if the exchange is not open."""
+        if self.open:
+            self.open = False
+            self._release()
+            self._abandon()
 
     def _abandon(self) -> None:
         self.left = True
-        for scope in self._scopes or ():
+        for scope in self._scopes:
             scope.cancel(reason="the asker has left")
 
 
-class Reply(Generic[Q]):
-    """The callee's half of a question: answer now, keep it and answer later, or hand it on.
+class Reply(Generic[R]):
+    """The callee's handle of a question: answer now, keep it and answer later, or hand it on.
 
-    It is handed on by a message that has it as its first field, or to a new Child among whose `args` it or such a
-    message is.
+    ::
 
-    A Reply that can no longer be answered, since nobody holds it or its actor has ended, fails the asker at once.
+        @attrs.frozen
+        class Total:
+            reply: Reply[int]
+
+        async def counter(inbox: Inbox[Total]) -> None:
+            async for message in inbox:
+                message.reply.send(42)
+
+    To hand it on, send a message that has it as its first field to another actor, or start a Child among whose `args`
+    it, or such a message, is. From then on the other one is responsible for the answer.
+
+    A Reply that can no longer be answered fails the asker: because nothing references it any more, or because the actor
+    that holds it has ended.
     """
 
     __slots__ = ("_exchange",)
@@ -175,50 +229,92 @@ class Reply(Generic[Q]):
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 
-    def send(self, value: Q) -> None:
-        """Answer. Without effect when the asker has left; ActorError when it was answered before."""
-        exchange = self._exchange
-        if exchange.open:
-            exchange.settle(value)
-        elif not exchange.left:
-            raise exchange.error(ActorError, "was answered already")
+    def send(self, value: R) -> None:
+        """Answer. Without effect when the asker has left. Raises ActorError when the question was answered before."""
+        self._settle(value, None)
 
     def fail(self, error: Exception) -> None:
         """Answer with an error, which is raised where the asker waits. Otherwise as `send`."""
         if not isinstance(error, BaseException):
             raise TypeError(f"Reply.fail got {error!r}; it must be an exception")
+        self._settle(None, error)
+
+    def _settle(self, value: object, error: Exception | None) -> None:
         exchange = self._exchange
         if exchange.open:
-            exchange.settle(None, error)
+            exchange.settle(value, error)
         elif not exchange.left:
-            raise exchange.error(ActorError, "was answered already")
+            raise exchange.make_error(ActorError, "was answered already")
 
     @property
     def abandoned(self) -> bool:
-        """The asker has left: it timed out, was cancelled, or dropped its Answer."""
+        """Whether the asker has left: it timed out, was cancelled, or dropped its Answer."""
         return self._exchange.left
 
     def scope(self) -> trio.CancelScope:
-        """A new cancel scope that is cancelled when the asker leaves, for work that is of use to it alone."""
-        return self._exchange.scope()
+        """Return a new cancel scope that is cancelled when the asker leaves, for work that is of use to it alone."""
+        return self._exchange.open_scope()
 
     def __del__(self) -> None:
         if self._exchange.open:
-            in_trio(self._exchange, _dropped)
+            self._exchange.target.run_in_trio(_fail_dropped, self._exchange)
 
 
-def _dropped(exchange: Exchange) -> None:
+def _fail_dropped(exchange: Exchange) -> None:
     exchange.fail(ActorError, "the question was dropped without an answer")
 
 
-def in_trio(exchange: Exchange, what: Callable[[Exchange], None]) -> None:
-    """Call `what` in Trio's thread: the garbage collector may run in any."""
-    system = exchange.target.system
-    if get_ident() == system.thread:
-        if trio.lowlevel.in_trio_run():
-            what(exchange)
+# ------------------------------------------------------------ messages
+
+
+def exchange_of(message: object) -> Exchange | None:
+    """Return the exchange of a message whose first field is a Reply; None for any other message."""
+    fields = getattr(type(message), "__match_args__", ())  # attrs classes, dataclasses and named tuples have them
+    if not fields:
+        return None
+    first = getattr(message, fields[0], None)
+    return first._exchange if type(first) is Reply else None
+
+
+# ------------------------------------------------------------ cycles of waits
+
+
+def find_cycle(start: Party, target: Party) -> tuple[Party, ...] | None:
+    """Return the cycle of waits that there would be if `start` waited for `target`; None if there would be none."""
+    path = [start, target]
+    while path[-1] is not start:
+        following = _awaited_by(path[-1])
+        if following is None or following in path[1:]:  # `start` leads into a cycle of full mailboxes, but is not in it
+            return None
+        path.append(following)
+    return tuple(path)
+
+
+def _awaited_by(cell: Party) -> Party | None:
+    """Return the actor that this one waits for. One whose answer is there waits no more, even if it has not run yet."""
+    question = cell.waits_for
+    return question.target if question is not None and question.open else cell.waits_for_room_in
+
+
+def break_cycle_of_asker(exchange: Exchange) -> None:
+    """End the wait of the asker with AskCycle if the question has got to an actor that waits for the asker."""
+    cycle = None if exchange.asker is None or not exchange.open else find_cycle(exchange.asker, exchange.target)
+    if cycle is not None:
+        exchange.refuse(paths_of(cycle))
+
+
+def break_cycle_of_sender(sender: Party) -> None:
+    """End one ask with AskCycle if an actor that has begun to wait for room closes a cycle: the ask nearest to it."""
+    if sender.waits_for_room_in is None:
         return
-    try:
-        system.token.run_sync_soon(what, exchange)
-    except trio.RunFinishedError:
-        return
+    cycle = find_cycle(sender, sender.waits_for_room_in) or ()
+    for index in reversed(range(len(cycle))):
+        question = cycle[index].waits_for
+        if question is not None and question.open:
+            question.refuse(paths_of((*cycle[index:-1], *cycle[: index + 1])))
+            return
+
+
+def paths_of(cells: tuple[Party, ...]) -> tuple[str, ...]:
+    """Return the paths of these actors."""
+    return tuple(cell.path for cell in cells)

@@ -1,97 +1,117 @@
-"""Supervision trees: how to open one, how to nest one, and what can be done with one that runs."""
+"""Public face of supervision: open a tree, nest supervisors, and use one that runs.
+
+A supervisor's task runs in one of two places:
+
+* `open_supervisor` and `open_pool` run it in a nursery of their own, beside the block. The block is cancelled when the
+  supervisor ends by itself, and the supervisor is stopped when the block is left, for whatever reason;
+* `supervisor(...)` is the function of an actor and runs it in the actor's own task.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from random import Random
 from typing import TYPE_CHECKING, Never, TypeVar, cast
 
 import trio
 
-from actors._cell import System
-from actors._context import CURRENT
-from actors._core import Core
-from actors._exits import cause_of, ends_program, passes_through
+from actors._cell import CURRENT, ActorSystem
+from actors._events import Events, cause_of, ends_program, passes_through
+from actors._loop import SupervisorLoop
+from actors._policies import AutoShutdown, Intensity, Strategy
 from actors._ref import Ref
-from actors._requests import delete_child, restart_child, start_child, stop_child
-from actors._spec import AutoShutdown, Child, Intensity, Strategy, Subtree
-from actors._tree import ActorInfo, children_of, info_of_core
+from actors._spec import Child, Subtree
+from actors._tree import ActorInfo, describe_children, describe_supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
-    from random import Random
-
-    from actors._events import Events
-    from actors._inbox import Inbox
-    from actors._life import Life
+    from actors._incarnation import Inbox, Incarnation
 
 M = TypeVar("M")
 
 
 class Supervisor:
-    """A running supervisor. Names are those of its own children; paths may go further down ("channels/cli")."""
+    """A running supervisor.
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    ::
+
+        async with open_supervisor([Child("counter", counter)]) as supervisor:
+            await supervisor.ref("counter").tell(Add(2))
+            await supervisor.start_child(Child("logger", logger))
+
+    Names are those of its own children. Paths may go further down ("lines/first"). Requests are carried out one after the
+    other, in the order in which they came, and between them the exits of children.
+    """
+
+    def __init__(self, loop: SupervisorLoop) -> None:
+        self._loop = loop
 
     @property
     def name(self) -> str:
-        return self._core.name
+        return self._loop.name
 
     @property
     def path(self) -> str:
-        """Where it stands in its tree; "" for the root."""
-        return self._core.path
+        """Names from the root's child down, joined by "/"; "" for the root."""
+        return self._loop.path
 
     def ref(self, path: str) -> Ref[M]:
-        """The address of an actor below, whether it exists yet or not."""
-        return Ref(self._core.children.cell_of(path))
+        """Return the address of an actor below, whether it exists yet or not."""
+        return Ref(self._loop.children.cell_of(path))
 
     async def start_child(self, child: Child[M]) -> Ref[M]:
-        """Start one more child, the last in start order, and wait until it is up.
+        """Start one more child, as the last in start order. Wait until it is up, and return its address.
 
-        Raises ActorDied if it does not come up (it is then forgotten), ActorError if its name is taken or the
-        supervisor is stopping, ValueError if it does not fit here. On cancel the child is not there.
+        Raises ActorDied if it does not come up (it is then forgotten), ActorError if its name is taken or the supervisor
+        is stopping, ValueError if it does not fit under this supervisor. On cancel the child is not there.
         """
-        return Ref(await start_child(self._core, cast("Child[Never]", child)))
+        return Ref(await self._loop.start_child(cast("Child[Never]", child)))
 
     async def stop_child(self, name: str) -> None:
-        """Stop a child and keep its spec, but for a TEMPORARY one, which is forgotten. No effect if it is down."""
-        await stop_child(self._core, name)
+        """Stop a child and keep its spec; a TEMPORARY one is forgotten. Without effect if it is down.
+
+        Raises ActorError if there is no such child. On cancel, a stop that has begun goes on.
+        """
+        await self._loop.stop_child(name)
 
     async def restart_child(self, name: str) -> None:
-        """Start a child that is down again. ActorError if it is not down; ActorDied if it does not come up."""
-        await restart_child(self._core, name)
+        """Start a child that is down. Raises ActorError if it is not down, ActorDied if it does not come up."""
+        await self._loop.restart_child(name)
 
     async def delete_child(self, name: str) -> None:
-        """Forget the spec of a child that is down. ActorError if it is not down."""
-        await delete_child(self._core, name)
+        """Forget the spec of a child that is down. Raises ActorError if it is not down."""
+        await self._loop.delete_child(name)
 
     def children(self) -> tuple[ActorInfo, ...]:
-        """Its children in start order, as they are now."""
-        return children_of(self._core)
+        """Return the present states of its children, in start order."""
+        return describe_children(self._loop)
 
     def tree(self) -> ActorInfo:
-        """Everything below, as it is now, without any actor's help."""
-        return info_of_core(self._core)
+        """Return the present state of everything below, without the help of any actor."""
+        return describe_supervisor(self._loop)
 
     def events(self, capacity: int = 1000) -> Events:
-        """What happens from now on in the whole tree that this supervisor belongs to."""
-        return self._core.system.hub.subscribe(capacity)
+        """Return a stream of what happens from now on in the whole tree that this supervisor belongs to.
+
+        capacity: events that the stream keeps for a slow reader.
+        """
+        return self._loop.system.hub.subscribe(Events(capacity))
 
     def shutdown_budget(self) -> float:
-        """The longest that `stop` can take, in seconds, as long as nobody resists being cancelled for good."""
-        return self._core.children.longest_stop()
+        """Return the longest that `stop` can take, in seconds, unless somebody resists being cancelled."""
+        return self._loop.shutdown_budget()
 
     async def stop(self) -> None:
-        """Stop all children, the last started first, and wait for it; called from below, only ask for it.
+        """Stop all children, the last started first, and wait until they have ended.
 
-        On cancel they are stopped all the same.
+        A task of an actor below only asks for it and does not wait, since it is waited for itself. On cancel the children
+        are stopped all the same.
         """
-        self._core.stop()
-        if self._is_below():
+        self._loop.stop()
+        if self._is_called_from_below():
             await trio.lowlevel.checkpoint()
         else:
-            await self._core.finished.wait()
+            await self._loop.finished.wait()
 
     def kill(self, reason: str) -> None:
         """Cancel all children at once, whatever is left of their shutdown times, and end. OTP: `exit(Pid, kill)`.
@@ -102,14 +122,14 @@ class Supervisor:
         self._core.kill(reason)
 
     async def wait_stopped(self) -> None:
-        """Wait until all has been stopped, for whatever reason."""
-        await self._core.finished.wait()
+        """Wait until everything has been stopped, for whatever reason."""
+        await self._loop.finished.wait()
 
-    def _is_below(self) -> bool:
-        life = CURRENT.get()
-        if life is None or life.cell.system is not self._core.system:
+    def _is_called_from_below(self) -> bool:
+        caller = CURRENT.get()
+        if caller is None or caller.cell.system is not self._loop.system:
             return False
-        return not self._core.path or life.cell.path.startswith(f"{self._core.path}/")
+        return not self.path or caller.cell.path.startswith(f"{self.path}/")
 
 
 def open_supervisor(
@@ -121,12 +141,16 @@ def open_supervisor(
     name: str | None = None,
     random: Random | None = None,
 ) -> AbstractAsyncContextManager[Supervisor]:
-    """Start the children in order, each when the one before is up; stop them in reverse when the block is left.
+    """Start the children in order, each when the one before is up; stop them in reverse order when the block is left.
 
-    Inside an actor the children stand below that actor in its tree (below `name`, if given). random: for the jitter of
-    backoffs; the same one always, if none is given. GaveUp, also when a first start fails: the block is cancelled, and
-    the last failure is the cause. When significant children end the supervisor, the block is cancelled and left. On
-    cancel, too, the children are stopped in order, within shutdown_budget() seconds.
+    Inside an actor the children stand below that actor in its tree (below `name`, if one is given); elsewhere this is the
+    root of a new tree.
+
+    random: source of the jitter of backoffs. If none is given, the same sequence is used in every run.
+
+    Raises GaveUp when children fail too often or a first start fails: the block is cancelled, and the last failure is
+    the cause. When significant children end the supervisor, the block is cancelled and left without an error. When the
+    block is cancelled from outside, the children are still stopped in order, within `shutdown_budget()` seconds.
     """
     return _host(Subtree(children, strategy, intensity, auto_shutdown), name, random, parallel=False)
 
@@ -138,66 +162,77 @@ def open_pool(
     name: str | None = None,
     random: Random | None = None,
 ) -> AbstractAsyncContextManager[Supervisor]:
-    """A supervisor (one for one) whose children are started on demand, independently, and are stopped all at once."""
+    """Open a supervisor (one for one) whose children are started on demand, independently, and stopped all at once.
+
+    For many children that have nothing to do with each other, such as one for each connection or task. Otherwise as
+    `open_supervisor`.
+    """
     return _host(Subtree((), Strategy.ONE_FOR_ONE, intensity, auto_shutdown), name, random, parallel=True)
 
 
 @asynccontextmanager
 async def _host(
-    shape: Subtree, name: str | None, random: Random | None, *, parallel: bool
+    spec: Subtree, name: str | None, random: Random | None, *, parallel: bool
 ) -> AsyncGenerator[Supervisor, None]:
-    """Run a supervisor in a task beside the block."""
+    """Run a supervisor's task beside the block."""
     if name is not None and (not isinstance(name, str) or not name or "/" in name):
         raise ValueError(f'name is {name!r}; it must be a non-empty string without "/", or None')
-    above = CURRENT.get()
-    if above is not None and above.done:  # a task that has outlived the actor it came from
-        above = None
-    core = _make_core(shape, above, name, random, parallel)
+    parent = CURRENT.get()
+    if parent is not None and parent.done:  # this task has outlived the actor that started it
+        parent = None
+    loop = _make_loop(spec, parent, name, random, parallel)
     block = trio.CancelScope()
-    core.on_own_end = lambda: block.cancel(reason="the supervisor has ended")
+    loop.on_own_end = lambda: block.cancel(reason="the supervisor has ended")
     error: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_run, core, name=f"supervisor {core.path or core.name}")
+        nursery.start_soon(supervisor_task, loop, name=f"supervisor {loop.path or loop.name}")
         try:
-            await core.settled.wait()
-            if core.failure is None:
+            await loop.settled.wait()
+            if loop.failure is None:
                 with block:
-                    yield Supervisor(core)
+                    yield Supervisor(loop)
         except BaseException as raised:
             error = raised
-        core.stop()
-        with trio.CancelScope(shield=True):
-            await core.finished.wait()
-    if above is None:
-        core.system.hub.close()
+        loop.stop()
+        with trio.CancelScope(shield=True):  # its time is limited by the shutdown of each child
+            await loop.finished.wait()
+    if parent is None:
+        loop.system.hub.close()
     else:
-        above.nested = tuple(other for other in above.nested if other is not core)
-    _raise(core.failure, error)
+        parent.nested = tuple(other for other in parent.nested if other is not loop)
+    _raise_failure(loop.failure, error)
 
 
-def _make_core(shape: Subtree, above: Life | None, name: str | None, random: Random | None, parallel: bool) -> Core:
-    if above is None:
-        system = System(trio.lowlevel.current_trio_token(), random)
-        return Core(system, "", name or "root", shape, random or system.random_for(""), 1, parallel=parallel)
-    system, path = above.cell.system, f"{above.cell.path}/{name}" if name else above.cell.path
+def _make_loop(
+    spec: Subtree, parent: Incarnation | None, name: str | None, random: Random | None, parallel: bool
+) -> SupervisorLoop:
+    if parent is None:
+        system = ActorSystem(trio.lowlevel.current_trio_token(), random)
+        return SupervisorLoop(system, "", name or "root", spec, random or system.random_for(""), 1, parallel=parallel)
+    system, path = parent.cell.system, f"{parent.cell.path}/{name}" if name else parent.cell.path
     random = random or system.random_for(path)
-    core = Core(system, path, name or above.child.name, shape, random, above.attempt, parallel=parallel)
-    above.nested += (core,)
-    return core
+    loop = SupervisorLoop(system, path, name or parent.child.name, spec, random, parent.attempt, parallel=parallel)
+    parent.nested += (loop,)
+    return loop
 
 
-async def _run(core: Core) -> None:
+async def supervisor_task(loop: SupervisorLoop) -> None:
+    """Run a supervisor, and keep its failure for `_host` to raise. The body of the task beside the block."""
     try:
-        await core.run(up=lambda: None)
+        await loop.run(up=lambda: None)
     except BaseException as error:
         if passes_through(error):
             raise
-        core.failure = cause_of(error)
-        core.on_own_end()
+        loop.failure = cause_of(error)
+        loop.on_own_end()
 
 
-def _raise(failure: BaseException | None, error: BaseException | None) -> None:
-    """Raise what matters more: the supervisor's own failure says more than what the block made of it."""
+def _raise_failure(failure: BaseException | None, error: BaseException | None) -> None:
+    """Raise the supervisor's failure or the error of the block, if there is any.
+
+    Of both, the supervisor's is raised, since the block's is a consequence as a rule; but not if the block was ended by
+    Ctrl-C or sys.exit.
+    """
     if error is not None and (failure is None or ends_program(cause_of(error))):
         raise error
     if failure is None:
@@ -208,10 +243,12 @@ def _raise(failure: BaseException | None, error: BaseException | None) -> None:
 
 
 class supervisor(Subtree):
-    """A supervisor as the `run` of a Child, so that trees nest: `Child("channels", supervisor([...]))`.
+    """A supervisor as the `run` of a Child, so that trees nest: `Child("lines", supervisor([...]))`.
 
-    It is up when its children are. If it gives up, it crashes with GaveUp, and its own supervisor decides. random: as
-    in open_supervisor; if none is given, one that depends on the tree's and on the path only.
+    It is up when its children are. If it gives up, it ends with GaveUp, and its own supervisor decides: a PERMANENT one
+    is restarted, a TRANSIENT or TEMPORARY one stays down.
+
+    random: as in `open_supervisor`; if none is given, one that depends only on the tree's and on the path.
     """
 
     def __init__(
@@ -227,12 +264,12 @@ class supervisor(Subtree):
         self._random = random
 
     async def __call__(self, inbox: Inbox[Never]) -> None:
-        life = inbox._life
-        cell = life.cell
+        incarnation = inbox._incarnation
+        cell = incarnation.cell
         random = self._random or cell.system.random_for(cell.path)
-        core = Core(cell.system, cell.path, life.child.name, self, random, life.attempt)
-        cell.refuse("a supervisor takes no messages")
-        life.nested += (core,)
-        if life.stopping:
-            core.stop()
-        await core.run(up=inbox.started)
+        loop = SupervisorLoop(cell.system, cell.path, incarnation.child.name, self, random, incarnation.attempt)
+        cell.close_mailbox("a supervisor takes no messages")
+        incarnation.nested += (loop,)
+        if incarnation.stopping:
+            loop.stop()
+        await loop.run(up=inbox.started)

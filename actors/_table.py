@@ -1,14 +1,18 @@
-"""The pure half of a supervisor: which children there are, in which state, and what an exit means for them.
+"""Pure half of a supervisor: the list of its children, their states, and what an exit means for them.
 
-No Trio here, no clock and no effects: the supervisor's task tells the table what happened (`exited`, `start_failed`,
-`due` …) and does what the table answers. The rules are OTP's (supervisor.erl), odd corners included:
+There is no Trio here, no clock and no effect. The supervisor's task reports what happened (`exited`, `start_failed`,
+`up` …) and carries out the decision that it gets back. So the rules can be read in one piece, and tested against a second
+implementation and against Erlang itself. They are those of OTP's supervisor.erl, odd corners included:
 
 * a temporary child is forgotten as soon as it is down, however that came about;
 * a transient child that ended normally stays in the list, and comes back when its group is restarted;
 * every restart costs one credit, and so does every repeated attempt after a start that failed;
-* such an attempt stands behind what has happened meanwhile: until its turn, those of the group that have been started
-  stay up, the others are down, and without the one that failed the attempt is off;
-* an exit is about one attempt: that of an earlier one (which was absorbed while its group was stopped) says nothing.
+* such an attempt is queued behind what has happened meanwhile: until its turn, those of the group that have been started
+  stay up, the others are down, and if the one that failed is stopped, the attempt is called off;
+* an exit belongs to one attempt: that of an earlier attempt (which was absorbed while its group was stopped) is ignored.
+
+One thing is not OTP's: a restart may be delayed by a Backoff. Its group is stopped at once, and a `Pending` entry says
+when it is started again. OTP measures the period of the intensity in whole seconds, the table exactly.
 """
 
 from __future__ import annotations
@@ -20,17 +24,20 @@ from typing import Never, TypeAlias
 
 import attrs
 
-from actors._spec import AutoShutdown, Child, Intensity, Restart, Strategy
+from actors._policies import AutoShutdown, Intensity, Restart, Strategy
+from actors._spec import Child
 
 
 class State(Enum):
-    """Where a child is in its life."""
+    """State of a child."""
 
-    DOWN = "down"  # not running, and waiting for nothing of its own
+    DOWN = "down"
+    """Not running, and with no restart of its own to come."""
     STARTING = "starting"
     UP = "up"
     STOPPING = "stopping"
-    WAITING = "waiting"  # not running, will be restarted
+    WAITING = "waiting"
+    """Not running, but to be restarted: at the time of a Pending entry, or at once if its start has failed."""
 
 
 TRANSITIONS: dict[State, frozenset[State]] = {
@@ -40,42 +47,55 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.STOPPING: frozenset({State.DOWN}),
     State.WAITING: frozenset({State.STARTING, State.DOWN, State.WAITING}),
 }
+"""By state: the states that may follow. Anything else is a mistake of this package, and raises RuntimeError."""
 RUNNING = frozenset({State.STARTING, State.UP, State.STOPPING})
+"""States in which there is a task."""
 
 
 @attrs.define(eq=False, repr=False)
 class Entry:
-    """A child and its state. attempt: how many times it was started. failures: how many failed in a row."""
+    """A child and its state."""
 
     child: Child[Never]
     state: State = State.DOWN
     attempt: int = 0
+    """Number of times it was started."""
     failures: int = 0
+    """Number of ends in a row that count for its backoff."""
     up_since: float = math.inf
+    """Time at which it came up; infinity if it has not since its last start."""
 
-    def go(self, state: State) -> None:
+    def change_to(self, state: State) -> None:
         if state not in TRANSITIONS[self.state]:
             raise RuntimeError(f"child {self.child.name!r} cannot go from {self.state.value} to {state.value}")
         self.state = state
 
 
 class Verdict(Enum):
-    """What an end means, if it is not a restart."""
+    """Decision about an end that needs no stopping and starting of children at once."""
 
-    ABSORBED = "absorbed"  # nothing: it belongs to something that has been dealt with
-    LET_GO = "let go"  # the child stays down
-    TRY_AGAIN = "try again"  # its start, in its turn: see `try_again`
-    SHUT_DOWN = "shut down"  # a significant child: stop everything and end normally
-    GIVE_UP = "give up"  # one restart too many: stop everything and fail
+    ABSORBED = "absorbed"
+    """Do nothing: the end belongs to something that has been dealt with."""
+    LET_GO = "let go"
+    """Leave the child down."""
+    TRY_AGAIN = "try again"
+    """Queue another attempt of its start; call `try_again` in its turn."""
+    SHUT_DOWN = "shut down"
+    """Stop everything and end normally: a significant child has ended."""
+    GIVE_UP = "give up"
+    """Stop everything and fail: one restart too many."""
 
 
 @attrs.frozen
 class Replace:
-    """Stop these children in this order and, `delay` seconds after the end, start the group of `leader`."""
+    """Decision to restart a group of children."""
 
     leader: str
+    """The child whose end is the reason. Its group is restarted, see `Table.group`."""
     stop: tuple[str, ...]
+    """Children of the group that run, in the order in which they are to be stopped first."""
     delay: float
+    """Seconds from the leader's end to the start of the group."""
 
 
 Decision: TypeAlias = Verdict | Replace
@@ -83,61 +103,71 @@ Decision: TypeAlias = Verdict | Replace
 
 @attrs.define(eq=False, repr=False)
 class Pending:
-    """A restart that waits for its time. members: in start order, those that are to come back."""
+    """A restart that waits for its time."""
 
     due: float
     members: tuple[str, ...]
+    """Children to start, in start order."""
 
 
 class Table:
-    """The children of one supervisor in start order."""
+    """The children of one supervisor.
+
+    Times are arguments, in seconds on any clock that does not go back.
+    """
 
     def __init__(self, strategy: Strategy, intensity: Intensity, auto_shutdown: AutoShutdown, random: Random) -> None:
         self.entries: dict[str, Entry] = {}
+        """By name, in start order."""
         self.pending: list[Pending] = []
+        """Restarts that wait for their time, in no order."""
         self._strategy = strategy
         self._intensity = intensity
         self._auto_shutdown = auto_shutdown
         self._random = random
         self._incidents: list[float] = []
+        """Times of the restarts that count against the intensity, oldest first."""
 
     # ------------------------------------------------------------ the list
 
     def add(self, child: Child[Never]) -> None:
-        """Put a new child at the end; the caller has made sure that the name is free."""
+        """Append a new child. The caller has made sure that the name is free."""
         self.entries[child.name] = Entry(child)
 
     def remove(self, name: str) -> None:
+        """Forget a child, and the restart that it waits for."""
         self._withdraw(name)
         del self.entries[name]
 
     def running(self) -> tuple[str, ...]:
-        """Who has to be stopped, in that order: the last started first."""
+        """Return the children that have to be stopped, in that order: the last started first."""
         return tuple(name for name in reversed(self.entries) if self.entries[name].state in RUNNING)
 
-    # ------------------------------------------------------------ one child's life
+    # ------------------------------------------------------------ states of one child
 
     def starting(self, name: str) -> int:
-        """It is being started; returns the number of this attempt."""
+        """Note that the child is being started. Return the number of this attempt."""
         entry = self.entries[name]
-        entry.go(State.STARTING)
+        entry.change_to(State.STARTING)
         entry.attempt += 1
         entry.up_since = math.inf
         return entry.attempt
 
     def up(self, name: str, now: float) -> None:
+        """Note that the child is up."""
         entry = self.entries[name]
-        entry.go(State.UP)
+        entry.change_to(State.UP)
         entry.up_since = now
 
     def stopping(self, name: str) -> None:
-        self.entries[name].go(State.STOPPING)
+        """Note that the child is being stopped. Its exit will be absorbed."""
+        self.entries[name].change_to(State.STOPPING)
 
     def down(self, name: str) -> None:
-        """It has ended because it was told to, or will not be started after all."""
+        """Note that the child has ended because it was stopped, or will not be started after all."""
         entry = self.entries[name]
         if entry.state is not State.DOWN:
-            entry.go(State.DOWN)
+            entry.change_to(State.DOWN)
         self._withdraw(name)
         if entry.child.restart is Restart.TEMPORARY:
             del self.entries[name]
@@ -145,44 +175,50 @@ class Table:
     # ------------------------------------------------------------ what an end means
 
     def exited(self, name: str, attempt: int, abnormal: bool, now: float) -> Decision:
-        """A child that was up has ended by itself (or, if `attempt` is an old one, while it was being stopped)."""
+        """Decide about a child that was up and has ended by itself.
+
+        attempt: the one that has ended. An old one has ended while it was being stopped, and its place has been taken.
+        """
         entry = self.entries.get(name)
         if entry is None or entry.attempt != attempt or entry.state is not State.UP:
             return Verdict.ABSORBED
-        entry.go(State.DOWN)
+        entry.change_to(State.DOWN)
         restart = entry.child.restart
         if restart is Restart.PERMANENT or (restart is Restart.TRANSIENT and abnormal):
-            return self._restart(entry, now, self._delay(entry, now))
+            return self._restart(entry, now, self._next_delay(entry, now))
         if restart is Restart.TEMPORARY:
             del self.entries[name]
         return self._after_end(entry)
 
     def start_failed(self, name: str, now: float) -> Decision:
-        """A start that belongs to a restart has failed. OTP knows no backoff; with one, it is as if it had crashed."""
+        """Decide about a failed start that belongs to a restart.
+
+        OTP has no backoff. With one, a failed start counts as a crash, and the group is stopped until the time has come.
+        """
         entry = self.entries[name]
         if entry.child.backoff is not None:
-            entry.go(State.DOWN)
-            return self._restart(entry, now, self._delay(entry, now))
-        for member in self.group(name):  # those whose turn would have come after it
-            if self._is_to_be_tried(member):
-                self.entries[member].go(State.DOWN)
-        entry.go(State.WAITING)
+            entry.change_to(State.DOWN)
+            return self._restart(entry, now, self._next_delay(entry, now))
+        for member in self.group(name):  # those that would have been started after it
+            if self._awaits_retry(member):
+                self.entries[member].change_to(State.DOWN)
+        entry.change_to(State.WAITING)
         return Verdict.TRY_AGAIN
 
     def try_again(self, name: str, now: float) -> Decision:
-        """It is the turn of a child whose start has failed, unless something else has been done to it meanwhile."""
-        if not self._is_to_be_tried(name):
+        """Decide about a child whose start has failed, in its turn. Absorbed if something was done to it meanwhile."""
+        if not self._awaits_retry(name):
             return Verdict.ABSORBED
         return self._restart(self.entries[name], now, 0.0)
 
     def comes_back(self, name: str) -> bool:
-        """Whether it runs, or will without being asked for."""
+        """Return whether the child runs, or will run again without being asked for."""
         if self.entries[name].state is not State.DOWN:
             return True
-        return any(name in self.group(other) for other in self.entries if self._is_to_be_tried(other))
+        return any(name in self.group(other) for other in self.entries if self._awaits_retry(other))
 
-    def _is_to_be_tried(self, name: str) -> bool:
-        """It waits, but for no time."""
+    def _awaits_retry(self, name: str) -> bool:
+        """Return whether the child waits to be retried immediately: its start failed and no backoff timer is pending."""
         entry = self.entries.get(name)
         return entry is not None and entry.state is State.WAITING and not any(name in p.members for p in self.pending)
 
@@ -202,13 +238,17 @@ class Table:
         return Replace(name, stop, delay)
 
     def _spend(self, now: float) -> bool:
-        """Take one credit; False if there was none. A restart exactly `period` seconds ago still counts, as in OTP."""
-        since = now - self._intensity.period
-        self._incidents = [time for time in self._incidents if time >= since]
+        """Count a restart against the intensity. Return whether it is allowed.
+
+        A restart exactly `period` seconds ago still counts, as in OTP. The sum is compared, not the difference: who waits
+        for `period` seconds from `time` wakes at the very number `time + period`, while `now - period` may be rounded.
+        """
+        period = self._intensity.period
+        self._incidents = [time for time in self._incidents if time + period >= now]
         self._incidents.append(now)
         return len(self._incidents) <= self._intensity.restarts
 
-    def _delay(self, entry: Entry, now: float) -> float:
+    def _next_delay(self, entry: Entry, now: float) -> float:
         backoff = entry.child.backoff
         if backoff is None:
             return 0.0
@@ -220,30 +260,33 @@ class Table:
     # ------------------------------------------------------------ restarts that wait
 
     def group(self, leader: str) -> tuple[str, ...]:
-        """Who is restarted when this child is, in start order."""
+        """Return the children that are restarted together with this one, itself included, in start order."""
         names = tuple(self.entries)
         if self._strategy is Strategy.ONE_FOR_ONE:
             return (leader,)
         return names if self._strategy is Strategy.ONE_FOR_ALL else names[names.index(leader) :]
 
     def schedule(self, leader: str, due: float) -> None:
-        """The group's running children are down; bring all of it back at `due`, or later if one of them must wait."""
+        """Enter a restart of the whole group, whose children are all down by now.
+
+        It is due at `due`, or later if one of the group already waits for a later restart, which this one replaces.
+        """
         members = self.group(leader)
         for name in members:
             due = max(due, self._withdraw(name))
-            self.entries[name].go(State.WAITING)
+            self.entries[name].change_to(State.WAITING)
         self.pending.append(Pending(due, members))
 
     def next_due(self) -> float:
-        """When the next waiting restart is due; infinity if none waits."""
+        """Return the time at which the next restart is due; infinity if none waits."""
         return min((pending.due for pending in self.pending), default=math.inf)
 
     def take_due(self, now: float) -> tuple[str, ...]:
-        """Whom to start now, in order: the group whose time has come first, or nobody."""
+        """Take out the restart that is due first. Return the children to start, in order; none if none is due."""
         return self._take(self.pending, now)
 
     def take(self, leader: str, now: float) -> tuple[str, ...]:
-        """The same, of the group that has been put in line for this child, should another one wait as well."""
+        """As `take_due`, but only restarts that this child takes part in."""
         return self._take([pending for pending in self.pending if leader in pending.members], now)
 
     def _take(self, pending: list[Pending], now: float) -> tuple[str, ...]:
@@ -254,7 +297,10 @@ class Table:
         return first.members
 
     def _withdraw(self, name: str) -> float:
-        """Take a child out of the restart it waits for (the rest of its group still comes); returns when that was due."""
+        """Take a child out of the restart that it waits for. The others of its group are still restarted.
+
+        Return when that restart was due; -infinity if the child waits for none.
+        """
         for pending in self.pending:
             if name in pending.members:
                 pending.members = tuple(member for member in pending.members if member != name)

@@ -15,11 +15,22 @@ from typing import TYPE_CHECKING, TextIO
 import attrs
 import trio
 
-from actors._errors import GaveUp
-from actors._events import DeadLetter, Event, Events, Exited, Overflowed, Restarting, Started, Stuck
-from actors._exits import Crashed, Killed, describe
+from actors._events import (
+    Crashed,
+    DeadLetter,
+    Event,
+    Events,
+    Exited,
+    GaveUp,
+    Killed,
+    Overflowed,
+    Restarting,
+    Started,
+    Stuck,
+    describe_exit,
+)
+from actors._incarnation import MACHINERY
 from actors._layout import DIM, Line, Span, printable, seconds, tree_lines
-from actors._stack import MACHINERY
 from actors._tree import ActorInfo
 
 if TYPE_CHECKING:
@@ -102,9 +113,9 @@ def _told(event: Event) -> Span:
         case Started():
             return "up", "green"
         case Exited(exit=Crashed() | Killed() as exit):
-            return describe(exit), "red"
+            return describe_exit(exit), "red"
         case Exited(exit=exit):
-            return describe(exit), ""
+            return describe_exit(exit), ""
         case Restarting(delay=delay):
             return f"restarts in {seconds(delay)}" if delay else "restarts", "yellow"
         case GaveUp(why=why):

@@ -9,8 +9,8 @@ from typing import Protocol
 import attrs
 from trio.lowlevel import Task
 
-from actors._context import CURRENT
-from actors._supervisor import _run as supervisor_task
+from actors._cell import CURRENT
+from actors._supervisor import supervisor_task
 from actors.testing._plan import AFTER, Kind, Perturbation
 
 MOODS = ((0.6, 0.0), (0.5, 0.1), (0.3, 0.3), (0.1, 0.5))

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import attrs
 
-from actors._cell import Cell, System
-from actors._core import Core
+from actors._cell import ActorCell, ActorSystem
 from actors._events import Event
-from actors._inbox import NOTHING
+from actors._incarnation import NOTHING
+from actors._loop import SupervisorLoop
 from actors._supervisor import Supervisor
 from actors._table import RUNNING, State
 from actors.testing._errors import BrokenTree
@@ -25,10 +25,10 @@ def check_tree(supervisor: Supervisor) -> None:
     runs, or its exit is on its way to the supervisor; one that is down does not run, takes no messages, and holds none.
     Questions: an actor that has ended holds none that is still open.
     """
-    _refuse([problem for core in _below(supervisor._core) for problem in problems_of(core)])
+    _refuse([problem for core in _below(supervisor._loop) for problem in problems_of(core)])
 
 
-def problems_of(core: Core) -> list[str]:
+def problems_of(core: SupervisorLoop) -> list[str]:
     """What is wrong with one supervisor and its children; nested ones are left out."""
     if list(core.table.entries) != list(core.children.cells):
         return [f"{_name(core)} has children {list(core.table.entries)} and addresses {list(core.children.cells)}"]
@@ -39,7 +39,7 @@ def problems_of(core: Core) -> list[str]:
     ]
 
 
-def _messages(cell: Cell) -> Iterator[str]:
+def _messages(cell: ActorCell) -> Iterator[str]:
     queued = len(cell.queue)
     if cell.sent != cell.handled + queued + cell.dropped + cell.dead:
         yield (
@@ -50,12 +50,12 @@ def _messages(cell: Cell) -> Iterator[str]:
         yield f"{queued} messages in a mailbox for {cell.mailbox.capacity}"
 
 
-def _life(core: Core, name: str, cell: Cell) -> Iterator[str]:
-    life, state = cell.life, core.table.entries[name].state
+def _life(core: SupervisorLoop, name: str, cell: ActorCell) -> Iterator[str]:
+    life, state = cell.incarnation, core.table.entries[name].state
     runs = life is not None and not life.done
     if runs and state not in RUNNING:
         yield f"it is {state.value}, and still runs"
-    if state is State.UP and not runs and not core.ending and life not in core._inputs:
+    if state is State.UP and not runs and not core.ending and life not in core.queue:
         yield "it counts as up, but its run has ended, and its supervisor will not hear of it"
     if life is not None and life.done and (life.held or life.current is not NOTHING):
         yield "its run has ended, and still holds a question or a message"
@@ -65,7 +65,7 @@ def _life(core: Core, name: str, cell: Cell) -> Iterator[str]:
         yield "its supervisor has ended, and it still runs"
 
 
-def _closed(core: Core, name: str, cell: Cell) -> Iterator[str]:
+def _closed(core: SupervisorLoop, name: str, cell: ActorCell) -> Iterator[str]:
     if cell.open and not cell.expected:
         yield "it is not expected to run again, and takes messages"
     if not cell.open and cell.queue:
@@ -76,15 +76,16 @@ def _closed(core: Core, name: str, cell: Cell) -> Iterator[str]:
         yield "its supervisor has ended, and it is expected to run again"
 
 
-def _below(core: Core) -> Iterator[Core]:
+def _below(core: SupervisorLoop) -> Iterator[SupervisorLoop]:
     yield core
     for cell in core.children.cells.values():
-        if cell.life is not None:
-            for nested in cell.life.nested:
-                yield from _below(nested)
+        if cell.incarnation is not None:
+            for nested in cell.incarnation.nested:
+                if isinstance(nested, SupervisorLoop):
+                    yield from _below(nested)
 
 
-def _name(core: Core) -> str:
+def _name(core: SupervisorLoop) -> str:
     return core.path or core.name
 
 
@@ -101,7 +102,7 @@ class Trees:
     """Watches all trees of a run without being asked: whenever all tasks wait, and at the end of each supervisor."""
 
     problems: list[str] = attrs.Factory(list)
-    _cores: dict[Core, None] = attrs.Factory(dict)
+    _cores: dict[SupervisorLoop, None] = attrs.Factory(dict)
     _note: Callable[[str], None] | None = None
     _listeners: list[Listener] = attrs.Factory(list)
 
@@ -123,10 +124,10 @@ class Trees:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """While this lasts, a supervisor's end is seen by us, and a tree's beginning."""
-        run, init = Core.run, System.__init__
+        run, init = SupervisorLoop.run, ActorSystem.__init__
         trees = self
 
-        async def watched_run(core: Core, up: Callable[[], object]) -> None:
+        async def watched_run(core: SupervisorLoop, up: Callable[[], object]) -> None:
             trees._cores[core] = None
             try:
                 await run(core, up)
@@ -134,19 +135,19 @@ class Trees:
                 trees._cores.pop(core, None)
                 trees.problems += problems_of(core)
 
-        def watched_init(system: System, *args: object) -> None:
+        def watched_init(system: ActorSystem, *args: object) -> None:
             init(system, *args)  # type: ignore[arg-type]
             trees._listen(system)
 
-        Core.run = watched_run  # type: ignore[method-assign, assignment]
-        System.__init__ = watched_init  # type: ignore[method-assign, assignment]
+        SupervisorLoop.run = watched_run  # type: ignore[method-assign, assignment]
+        ActorSystem.__init__ = watched_init  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
-            Core.run = run  # type: ignore[method-assign]
-            System.__init__ = init  # type: ignore[method-assign]
+            SupervisorLoop.run = run  # type: ignore[method-assign]
+            ActorSystem.__init__ = init  # type: ignore[method-assign]
 
-    def _listen(self, system: System) -> None:
+    def _listen(self, system: ActorSystem) -> None:
         if self._note is not None:
             self._listeners.append(listen(system, self._hear))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 
-from actors._cell import System
+from actors._cell import ActorSystem
 from actors._events import Event, Events
 
 
@@ -16,11 +16,11 @@ class Listener(Events):
         super().__init__(1)
         self._hear = hear
 
-    def _put(self, event: Event) -> None:
+    def _publish(self, event: Event) -> None:
         self._hear(event)
 
 
-def listen(system: System, hear: Callable[[Event], object]) -> Listener:
+def listen(system: ActorSystem, hear: Callable[[Event], object]) -> Listener:
     """Call `hear` with each event from now on."""
     listener = Listener(hear)
     system.hub._streams.append(weakref.ref(listener))

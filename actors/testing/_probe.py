@@ -6,12 +6,13 @@ import copy
 import math
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TypeAlias
 
 import attrs
 import trio
 
-from actors._inbox import Inbox
+from actors._incarnation import Inbox
 from actors._reply import Reply
 
 
@@ -84,11 +85,15 @@ class Probe:
     async def run(self, inbox: Inbox[object]) -> None:
         """The actor."""
         self.runs += 1
-        async for message in inbox:
-            self.got.append(_without_reply(message))
-            self._news.set()
-            self._news = trio.Event()
-            await self._do(self._script.popleft() if self._script else self._then, message)
+        with suppress(trio.EndOfChannel):
+            while True:  # no variable holds the message when the next one is asked for, so a dropped Reply is noticed
+                await self._handle(await inbox.receive())
+
+    async def _handle(self, message: object) -> None:
+        self.got.append(_without_reply(message))
+        self._news.set()
+        self._news = trio.Event()
+        await self._do(self._script.popleft() if self._script else self._then, message)
 
     async def wait_for(self, count: int) -> None:
         """Wait until it has received so many messages, all runs together."""

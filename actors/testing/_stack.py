@@ -6,7 +6,7 @@ import contextlib
 
 from trio.lowlevel import Task
 
-from actors._stack import MACHINERY
+from actors._incarnation import MACHINERY
 
 OTHERS = (*MACHINERY, contextlib.__file__)
 """Files of code that nobody looks for a fault in."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import trio
 from trio.lowlevel import Task
 
-from actors._context import CURRENT
+from actors._cell import CURRENT
 from actors.testing import _trio
 from actors.testing._errors import InjectedCrash
 from actors.testing._plan import Kind, Perturbation

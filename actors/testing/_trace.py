@@ -29,7 +29,7 @@ class Trace:
         The first starts of its children have happened already when a supervisor is open; to see them, open it without
         children and use start_child.
         """
-        self._listeners.append(listen(supervisor._core.system, self._hear))
+        self._listeners.append(listen(supervisor._loop.system, self._hear))
 
     def note(self, text: str) -> None:
         """Add a line, with the time if there is one."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-from actors._errors import GaveUp
-from actors._events import DeadLetter, Event, Exited, Overflowed, Restarting, Started, Stuck
-from actors._exits import describe
+from actors._events import DeadLetter, Event, Exited, GaveUp, Overflowed, Restarting, Started, Stuck, describe_exit
 
 ADDRESS = re.compile(r" ?(object )?at 0x[0-9a-f]+|0x[0-9a-f]{6,}")
 
@@ -23,7 +21,7 @@ def say(event: Event) -> str:
         case Started():
             text = f"{who} is up"
         case Exited():
-            text = f"{who} ended: {describe(event.exit)}"
+            text = f"{who} ended: {describe_exit(event.exit)}"
         case Restarting():
             text = f"{who} will be started again in {event.delay:.3f} s"
         case DeadLetter():

@@ -1,4 +1,8 @@
-"""Every test of this folder runs in virtual time."""
+"""Every test of this folder runs in virtual time, and within a limit of it.
+
+Without the limit, a test of something that never happens would wait for ever on the real clock: virtual time only moves
+when there is a deadline to move to.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,16 @@ import trio
 import trio.testing
 
 
+LIMIT = 1e7
+"""Seconds of virtual time; longer than any backoff or timeout that a test waits for."""
+
+
 def in_virtual_time(main: Callable[[], Any], *, clock: None, instruments: Any) -> Any:
-    return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0), instruments=instruments)
+    async def limited() -> Any:
+        with trio.fail_after(LIMIT):
+            return await main()
+
+    return trio.run(limited, clock=trio.testing.MockClock(autojump_threshold=0), instruments=instruments)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -262,11 +263,32 @@ async def catches_its_error(inbox: Inbox[Total]) -> None:
             pass
 
 
-@pytest.mark.parametrize("run", [ignores, matches_and_ignores, hands_to_a_function, catches_its_error])
-async def test_a_question_that_was_finished_without_an_answer_fails_at_once(run: Any) -> None:
+FORGETFUL = [ignores, matches_and_ignores, hands_to_a_function, catches_its_error]
+
+
+@pytest.mark.parametrize("run", FORGETFUL)
+async def test_a_forgotten_question_fails_when_the_next_message_takes_its_place(run: Any) -> None:
     async with actor(run) as ref:
-        with trio.fail_after(0.1), pytest.raises(ActorError, match="finished it without an answer"):
-            await ref.ask(Total)
+        forgotten, _next = await ref.request(Total), await ref.request(Total)
+        with trio.fail_after(0.1), pytest.raises(ActorError, match="dropped without an answer"):
+            await forgotten.get()
+
+
+@pytest.mark.parametrize("run", FORGETFUL)
+async def test_a_forgotten_question_fails_at_its_deadline(run: Any) -> None:
+    async with actor(run) as ref:
+        with pytest.raises(AskTimeout):
+            await ref.ask(Total, timeout=3)
+
+
+@pytest.mark.parametrize("run", FORGETFUL)
+async def test_a_forgotten_question_fails_when_the_actor_ends(run: Any) -> None:
+    async with tree(Child("forgetful", run)) as (supervisor, _):
+        forgotten = await supervisor.ref("forgetful").request(Total)
+        await settle()
+        await supervisor.stop_child("forgetful")
+        with trio.fail_after(0.1), pytest.raises(ActorError):
+            await forgotten.get()
 
 
 async def drops(inbox: Inbox[Total | Add]) -> None:
@@ -279,7 +301,9 @@ async def drops(inbox: Inbox[Total | Add]) -> None:
 async def drops_in_a_thread(inbox: Inbox[Total | Add]) -> None:
     kept = [(await inbox.receive()).reply]
     await inbox.receive()
-    await trio.to_thread.run_sync(kept.clear)
+    thread = threading.Thread(target=kept.clear)
+    thread.start()
+    thread.join()
     await trio.sleep(10)
 
 

@@ -32,7 +32,7 @@ from actors import (
     Restart,
     Strategy,
     Supervisor,
-    _ask,
+    _ref,
     open_pool,
     open_supervisor,
     supervisor,
@@ -422,7 +422,7 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[Exchange]:
             super().__init__(*args)
             found.append(self)
 
-    monkeypatch.setattr(_ask, "Exchange", Recorded)
+    monkeypatch.setattr(_ref, "Exchange", Recorded)
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from actors import ActorDied, Backoff, Child, Inbox, Intensity, Mailbox, Ref, Strategy, open_supervisor, supervisor
-from actors._cell import HOPELESS
+from actors._cell import UNREACHABLE
 from actors.testing import check_tree
 from tests.actors.kit import Add, Crash, Total, Work, counter, settle, tree
 
@@ -52,7 +52,7 @@ async def test_a_child_that_starts_hears_at_once_that_its_sibling_is_down(how: s
         asker = Asker(supervisor.ref("counter"), how)
         supervisor.ref("counter").tell_nowait(Crash())
         await supervisor.start_child(Child("asker", asker.in_start))
-        assert asker.heard == [HOPELESS]
+        assert asker.heard == [UNREACHABLE]
         assert await supervisor.ref("counter").ask(Total) == 0
         check_tree(supervisor)
 
@@ -66,7 +66,7 @@ async def test_a_child_that_starts_hears_when_the_sibling_that_it_asks_goes_down
             await settle()
             ref.tell_nowait(Crash())
             await supervisor.start_child(Child("asker", asker.in_start))
-        assert asker.heard == [HOPELESS]
+        assert asker.heard == [UNREACHABLE]
         assert await ref.ask(Total) == 0
         check_tree(supervisor)
 
@@ -76,7 +76,7 @@ async def test_a_grandchild_that_starts_hears_it_too() -> None:
         asker = Asker(root.ref("counter"))
         root.ref("counter").tell_nowait(Crash())
         await root.start_child(Child("sub", supervisor([Child("idle", counter), Child("asker", asker.in_start)])))
-        assert asker.heard == [HOPELESS]
+        assert asker.heard == [UNREACHABLE]
 
 
 async def test_a_child_that_has_started_may_wait_for_a_restart_while_another_one_starts() -> None:
@@ -139,7 +139,7 @@ async def test_a_child_that_is_stopped_with_one_that_crashed_does_not_wait_for_i
             ref.tell_nowait(Crash())
             await root.start_child(Child("asker", asker.shielded, wait))
         await trio.sleep(3)
-        assert asker.heard == [HOPELESS]
+        assert asker.heard == [UNREACHABLE]
         assert await ref.ask(Total) == 0
         check_tree(root)
 
@@ -154,7 +154,7 @@ async def test_a_child_that_is_stopped_while_its_sibling_waits_for_its_restart_h
         await trio.sleep(1)
         assert asker.heard == []
         await root.stop_child("asker")
-        assert asker.heard == [HOPELESS]
+        assert asker.heard == [UNREACHABLE]
         check_tree(root)
 
 

@@ -256,7 +256,7 @@ async def test_a_forgotten_stream_costs_nothing() -> None:
             root.events()
         gc.collect()
         root.events()
-        assert len(root._core.system.hub._streams) == 1
+        assert len(root._loop.system.hub._streams) == 1
 
 
 async def test_refs_that_nobody_holds_cost_nothing() -> None:
@@ -264,7 +264,7 @@ async def test_refs_that_nobody_holds_cost_nothing() -> None:
         for n in range(100):
             await root.ref(f"nobody-{n}").tell(1)
         gc.collect()
-        assert len(root._core.system.cells) == 0
+        assert len(root._loop.system.cells) == 0
 
 
 @pytest.mark.parametrize("how", ["crash", "ask"])

@@ -30,11 +30,11 @@ ALLOWED = {(before, after) for before, afters in TRANSITIONS.items() for after i
 def test_only_the_steps_of_the_table_are_possible(before: State, after: State) -> None:
     entry = Entry(Child("a", idle), before)
     if (before, after) in ALLOWED:
-        entry.go(after)
+        entry.change_to(after)
         assert entry.state is after
     else:
         with pytest.raises(RuntimeError, match=f"child 'a' cannot go from {before.value} to {after.value}"):
-            entry.go(after)
+            entry.change_to(after)
 
 
 def test_nothing_starts_that_runs() -> None:

@@ -8,14 +8,14 @@ import pytest
 import trio
 
 from actors import Child, Supervisor, open_supervisor, supervisor
-from actors._cell import Cell
+from actors._cell import ActorCell
 from actors._table import State
 from actors.testing import BrokenTree, SimulationFailed, check_tree, simulate
 from tests.actors.kit import Add, Crash, Work, counter, idle
 
 
-def cell_of(root: Supervisor, path: str) -> Cell:
-    return root._core.system.cell(path)
+def cell_of(root: Supervisor, path: str) -> ActorCell:
+    return root._loop.system.cell(path)
 
 
 async def test_a_sound_tree_passes_at_every_moment() -> None:
@@ -50,11 +50,11 @@ def overfills(root: Supervisor) -> None:
 
 
 def thinks_it_is_down(root: Supervisor) -> None:
-    root._core.table.entries["counter"].state = State.DOWN
+    root._loop.table.entries["counter"].state = State.DOWN
 
 
 def misses_an_exit(root: Supervisor) -> None:
-    cell_of(root, "counter").life.done = True
+    cell_of(root, "counter").incarnation.done = True
 
 
 def takes_messages_while_down(root: Supervisor) -> None:
@@ -62,7 +62,7 @@ def takes_messages_while_down(root: Supervisor) -> None:
 
 
 def forgets_an_address(root: Supervisor) -> None:
-    del root._core.children.cells["counter"]
+    del root._loop.children.cells["counter"]
 
 
 BREAKS = {
@@ -99,12 +99,12 @@ def snapshot(root: Supervisor) -> Callable[[], None]:
     counter, inner = cell_of(root, "counter"), cell_of(root, "below/inner")
 
     def undo() -> None:
-        root._core.children.cells = {"counter": counter, "below": root._core.children.cells["below"]}
-        root._core.table.entries["counter"].state = State.UP
+        root._loop.children.cells = {"counter": counter, "below": root._loop.children.cells["below"]}
+        root._loop.table.entries["counter"].state = State.UP
         counter.sent = inner.handled = 0
         counter.queue.clear()
         counter.expected = True
-        counter.life.done = False
+        counter.incarnation.done = False
 
     return undo
 

@@ -1,0 +1,429 @@
+"""One run of an actor's function (`Incarnation`), and what the function sees of it (`Inbox`).
+
+A run goes through these stages::
+
+    created → running → up → (asked to stop → (cancelled)) → done
+
+It is **up** when it first asks for a message, calls `inbox.started()`, or returns without an error. Until then whoever
+starts it waits. It is **done** when its function has returned or raised; everything that has to happen then happens in
+one piece without an await (`_finish`), so nobody ever sees a run that has ended halfway.
+
+The task of a run never raises into the nursery that it lives in. Its end is a value, its `exit`, that its supervisor is
+given. Only Trio's own errors pass through, because Trio relies on that.
+
+An actor is asked to stop by ending its inbox, so that it can finish the message in hand and tidy up. One that has never
+asked for a message would not notice; it is cancelled at once. A nested supervisor has no inbox either, and is asked in
+its own way. Which time an actor has, and what comes after it, is in _children.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final, Generic, Protocol, TypeVar
+
+import attrs
+import trio
+from trio.lowlevel import Task, current_task
+
+from actors._cell import CURRENT, HANDLING, ActorCell
+from actors._events import (
+    ActorDied,
+    ActorError,
+    Crashed,
+    Event,
+    Exit,
+    Exited,
+    Killed,
+    Normal,
+    Started,
+    Stopped,
+    cause_of,
+    describe_exit,
+    ends_program,
+    is_end_of_inbox,
+    passes_through,
+)
+from actors._ref import Ref
+from actors._reply import Exchange, Reply, exchange_of
+
+M = TypeVar("M", covariant=True)
+
+NOTHING: Final = object()
+"""Value of `Incarnation.current` when no message is in hand. None could be a message."""
+
+
+# The next three classes say what a run needs of the layers above it, which import this file.
+
+
+class RunSpec(Protocol):
+    """Part of a Child that a run needs."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def run(self) -> Callable[..., Awaitable[object]]: ...
+    @property
+    def args(self) -> tuple[object, ...]: ...
+    @property
+    def shutdown(self) -> float: ...
+    @property
+    def subtree(self) -> object | None: ...
+
+
+class Siblings(Protocol):
+    """All children of the supervisor that has started a run, the run's own actor included."""
+
+    def child_is_up(self, incarnation: Incarnation, now: float) -> None:
+        """Note that this run is up."""
+
+    def child_ended(self, incarnation: Incarnation) -> None:
+        """Note that this run is done."""
+
+    def blocked_by(self, task: Task | None) -> bool:
+        """Return whether the supervisor waits for this task, so that it would not restart anybody meanwhile."""
+
+
+class NestedSupervisor(Protocol):
+    """A supervisor that a run has opened."""
+
+    @property
+    def path(self) -> str: ...
+
+    def stop(self) -> None:
+        """Ask it to stop its children in order."""
+
+    def kill(self, reason: str) -> None:
+        """Cancel its children at once."""
+
+    def shutdown_budget(self) -> float:
+        """Return the longest that `stop` takes, in seconds."""
+
+
+@attrs.define(eq=False, repr=False)
+class Incarnation:
+    """One run of an actor, from its start to its end."""
+
+    cell: ActorCell
+    child: RunSpec
+    attempt: int
+    """Number of the run, from 1."""
+    siblings: Siblings
+
+    scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
+    """Around the actor's function."""
+    task: Task | None = attrs.field(init=False, default=None)
+    """The actor's own task; None until it has run for the first time."""
+    nested: tuple[NestedSupervisor, ...] = attrs.field(init=False, default=())
+    """Supervisors that this run has opened and not left yet."""
+
+    current: object = attrs.field(init=False, default=NOTHING)
+    """The message in hand: received, and the next one not asked for yet."""
+    current_since: float = attrs.field(init=False, default=0.0)
+    """Trio time at which it was received."""
+    held: dict[Exchange, None] = attrs.field(init=False, factory=dict)
+    """Open questions that this run has to answer before it ends, in the order in which it got them."""
+
+    has_received: bool = attrs.field(init=False, default=False)
+    """Whether it has ever asked for a message."""
+    up: bool = attrs.field(init=False, default=False)
+    stopping: bool = attrs.field(init=False, default=False)
+    """Whether it was asked to stop."""
+    stop_deadline: float = attrs.field(init=False, default=math.inf)
+    """Trio time at which it is cancelled, once it was asked to stop."""
+    kill_reason: str | None = attrs.field(init=False, default=None)
+    """Why it was cancelled; None if it was not."""
+    stuck: bool = attrs.field(init=False, default=False)
+    """Whether a Stuck event has been published."""
+
+    done: bool = attrs.field(init=False, default=False)
+    """Whether it has ended."""
+    exit: Exit | None = attrs.field(init=False, default=None)
+    fatal: BaseException | None = attrs.field(init=False, default=None)
+    """An error of this run that has to end the whole tree: KeyboardInterrupt or SystemExit."""
+    _settled: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _ended: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    @property
+    def is_supervisor(self) -> bool:
+        """Whether the actor is a supervisor and nothing else."""
+        return self.child.subtree is not None
+
+    # ------------------------------------------------------------ the task
+
+    def take_arguments(self) -> None:
+        """Make this run responsible for the questions among its arguments: they end with it."""
+        for argument in self.child.args:
+            exchange = argument._exchange if isinstance(argument, Reply) else exchange_of(argument)
+            if exchange is not None and exchange.open:
+                exchange.move_to(self.cell)
+                exchange.take(self)
+
+    async def run(self) -> None:
+        """Run the actor's function. The body of the actor's task. Raises only what is Trio's own."""
+        CURRENT.set(self)
+        HANDLING.set(None)
+        self.task = current_task()
+        error: BaseException | None = None
+        try:
+            with self.scope:
+                await self.child.run(Inbox(self), *self.child.args)
+        except BaseException as raised:
+            if passes_through(raised):
+                raise
+            error = cause_of(raised)
+        self._finish(self._exit_of(error))
+
+    def _exit_of(self, error: BaseException | None) -> Exit:
+        if error is None or (self.stopping and is_end_of_inbox(error)):
+            if self.kill_reason is not None:
+                return Killed(self.kill_reason)
+            return Stopped() if self.stopping else Normal()
+        if ends_program(error):
+            self.fatal = error
+        return Crashed(error)
+
+    def _finish(self, exit: Exit) -> None:
+        """End the run. There is no await in it, so that every step is seen together with all others."""
+        if not self.up and isinstance(exit, Normal):
+            self.come_up()
+        self.exit = self.cell.exit = exit
+        self.done = True
+        self._release_messages(exit)
+        self.cell.receiver = None
+        self.publish(Exited(exit, path=self.cell.path, time=trio.current_time(), attempt=self.attempt))
+        self._settled.set()
+        self._ended.set()
+        self.cell.check_gone()
+        self.siblings.child_ended(self)
+
+    def _release_messages(self, exit: Exit) -> None:
+        """Fail the open questions, and turn the message in hand into a dead letter unless the actor ended in peace."""
+        error = exit.error if isinstance(exit, Crashed) else None
+        message, self.current = self.current, NOTHING
+        if message is not NOTHING and isinstance(exit, Crashed | Killed):
+            self.cell.handled -= 1
+            why = f"the actor ended while it handled this: {describe_exit(exit)}"
+            self.cell.dead_letter(message, why, holder=self, cause=error)
+        for exchange in tuple(self.held):
+            exchange.fail(ActorDied, f"the actor ended before it answered: {describe_exit(exit)}", error)
+        self.held.clear()
+
+    # ------------------------------------------------------------ for the supervisor
+
+    def stop(self) -> None:
+        """Ask the actor to stop: it receives nothing more. Without effect when it was asked before, or has ended."""
+        if self.stopping or self.done:
+            return
+        self.stopping = True
+        self.stop_deadline = trio.current_time() + self.child.shutdown
+        if self.is_supervisor:
+            for supervisor in self.nested:
+                supervisor.stop()
+        elif not self.has_received:
+            self.scope.cancel(reason="asked to stop")
+        else:
+            self.cell.wake_receiver()
+
+    def kill(self, reason: str) -> None:
+        """Cancel the actor, and everything below it at once. Of several reasons the first is kept."""
+        if self.done:
+            return
+        if self.kill_reason is None:
+            self.kill_reason = reason
+        self.scope.cancel(reason=reason)
+        for supervisor in self.nested:
+            supervisor.kill(reason)
+
+    async def wait_settled(self) -> None:
+        """Wait until the actor is up, or has ended before that."""
+        await self._settled.wait()
+
+    async def wait_ended(self) -> None:
+        """Wait until the run has ended. Always a checkpoint."""
+        await self._ended.wait()
+
+    async def ends_by(self, deadline: float) -> bool:
+        """Wait until the run has ended, at most until this Trio time. Return whether it has ended."""
+        if not self.done:
+            with trio.move_on_at(deadline):
+                await self.wait_ended()
+        return self.done
+
+    def describe_end(self) -> str:
+        """Return how the run ended, in words."""
+        return "it still runs" if self.exit is None else describe_exit(self.exit)
+
+    @property
+    def crash(self) -> BaseException | None:
+        """The error that the run crashed with; None if it did not crash."""
+        return self.exit.error if isinstance(self.exit, Crashed) else None
+
+    # ------------------------------------------------------------ for the inbox
+
+    def come_up(self) -> None:
+        """Note that the actor is up, unless that is known. Whoever starts it need not wait any longer."""
+        if self.up or self.done:
+            return
+        self.up = True
+        now = trio.current_time()
+        self.publish(Started(path=self.cell.path, time=now, attempt=self.attempt))
+        self.siblings.child_is_up(self, now)
+        self._settled.set()
+
+    def begin_receiving(self) -> None:
+        """Note that the actor asks for messages, which also says that it is up."""
+        if not self.has_received:
+            self.has_received = True
+            self.come_up()
+
+    def take_message(self) -> object:
+        """Take the oldest message in hand. Return NOTHING if its asker has left already, so that it can be skipped."""
+        cell = self.cell
+        message = cell.take()
+        exchange = exchange_of(message)
+        if exchange is not None:
+            if exchange.left:
+                cell.dead_letter(message, "its asker has left")
+                return NOTHING
+            exchange.take(self)
+        HANDLING.set(exchange)
+        cell.handled += 1
+        self.current = message
+        self.current_since = trio.current_time()
+        return message
+
+    def publish(self, event: Event) -> None:
+        """Publish an event of this actor."""
+        self.cell.system.hub.publish(event)
+
+
+class Inbox(Generic[M]):
+    """The actor's view of its mailbox: an async iterator of messages, one at a time.
+
+    ::
+
+        async def counter(inbox: Inbox[Add | Total]) -> None:
+            async for message in inbox:
+                ...
+
+    Asking for the next message says that the one before is finished. When the actor is asked to stop, the iteration
+    ends; messages that are still queued are not given out. One task of the actor may receive at a time.
+
+    Every receive is a checkpoint. It takes a message only after that, so on cancel no message was taken.
+    """
+
+    __slots__ = ("_incarnation",)
+
+    def __init__(self, incarnation: Incarnation) -> None:
+        self._incarnation = incarnation
+
+    def __aiter__(self) -> Inbox[M]:
+        return self
+
+    async def __anext__(self) -> M:
+        incarnation = self._incarnation
+        cell = incarnation.cell
+        incarnation.current = NOTHING
+        incarnation.begin_receiving()
+        if cell.queue:
+            await trio.lowlevel.checkpoint()
+        while not incarnation.stopping:
+            if cell.queue:
+                message = incarnation.take_message()
+                if message is not NOTHING:
+                    return message  # type: ignore[return-value]
+            else:
+                await cell.wait_for_message()
+        raise StopAsyncIteration
+
+    async def receive(self) -> M:
+        """Return the next message. Raises trio.EndOfChannel when the actor is to stop. On cancel no message was taken."""
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            raise trio.EndOfChannel from None
+
+    def receive_nowait(self) -> M:
+        """Return the next message. Raises trio.WouldBlock if there is none, trio.EndOfChannel when the actor is to stop.
+
+        An actor that takes several messages at once may still answer the earlier ones: their questions stay open until
+        they are answered, their Replies are dropped, or the actor ends.
+        """
+        incarnation = self._incarnation
+        if incarnation.stopping:
+            raise trio.EndOfChannel
+        cell = incarnation.cell
+        while cell.queue:
+            incarnation.begin_receiving()
+            incarnation.current = NOTHING
+            message = incarnation.take_message()
+            if message is not NOTHING:
+                return message  # type: ignore[return-value]
+        raise trio.WouldBlock
+
+    def reject(self, message: object, why: str = "the actor does not know this message") -> None:
+        """Turn the message in hand into a dead letter; its asker gets ActorError. For the `case _:` of a match.
+
+        Raises ValueError if the message is not in hand. A message is in hand from when it is received until the next one
+        is asked for.
+        """
+        incarnation = self._incarnation
+        cell = incarnation.cell
+        if message is not incarnation.current:
+            raise ValueError(f"{cell.path!r} rejects {message!r}, which it has not in hand")
+        incarnation.current = NOTHING
+        exchange = exchange_of(message)
+        if exchange is not None and exchange.holder is incarnation:
+            exchange.fail(ActorError, why)
+        cell.handled -= 1
+        cell.dead_letter(message, why, holder=incarnation)
+
+    def started(self) -> None:
+        """Say that the actor is up, before it first receives. Whoever starts it need not wait any longer."""
+        self._incarnation.come_up()
+
+    @property
+    def attempt(self) -> int:
+        """Number of this run of the actor: 1 for the first, 2 after the first restart, and so on."""
+        return self._incarnation.attempt
+
+    @property
+    def ref(self) -> Ref[M]:
+        """The actor's own address."""
+        return Ref(self._incarnation.cell)
+
+
+# ------------------------------------------------------------ the place where a task waits
+
+MACHINERY: Final = (str(Path(__file__).parent), str(Path(trio.__file__).parent))
+"""Folders of code that nobody looks for a fault in: this package and Trio."""
+
+
+def stack_of(task: Task | None) -> tuple[str, ...]:
+    """Return "file:line in function" for each await that the task stands in, outermost first.
+
+    Those of the tasks in its nurseries follow. This needs no help of the task, so it also works for one that is stuck.
+    """
+    return tuple(_describe_frame(frame, line) for frame, line in _await_frames(task))
+
+
+def location_of(task: Task | None) -> str | None:
+    """Return the innermost await that is neither Trio's nor this package's, as "file:line in function"."""
+    own = [place for place in _await_frames(task) if not place[0].f_code.co_filename.startswith(MACHINERY)]
+    return _describe_frame(*own[-1]) if own else None
+
+
+def _await_frames(task: Task | None) -> Iterator[tuple[FrameType, int]]:
+    if task is None:
+        return
+    yield from task.iter_await_frames()
+    for nursery in task.child_nurseries:
+        for child in sorted(nursery.child_tasks, key=lambda child: child.name):
+            yield from _await_frames(child)
+
+
+def _describe_frame(frame: FrameType, line: int) -> str:
+    return f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}"
