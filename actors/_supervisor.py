@@ -114,12 +114,14 @@ class Supervisor:
             await self._loop.finished.wait()
 
     def kill(self, reason: str) -> None:
-        """Cancel all children at once, whatever is left of their shutdown times, and end. OTP: `exit(Pid, kill)`.
+        """Cancel all children at once, whatever is left of their shutdown times, and end.
 
         Returns immediately; `wait_stopped` and the end of the block wait until everything below has unwound. Use it when
-        a deadline of the whole program is near. No effect on children that have ended. reason: a part of their exits.
+        a deadline of the whole program is near. Without effect on children that have ended.
+
+        reason: in words; it is a part of their exits.
         """
-        self._core.kill(reason)
+        self._loop.kill(reason)
 
     async def wait_stopped(self) -> None:
         """Wait until everything has been stopped, for whatever reason."""

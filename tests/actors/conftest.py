@@ -15,7 +15,6 @@ import pytest
 import trio
 import trio.testing
 
-
 LIMIT = 1e7
 """Seconds of virtual time; longer than any backoff or timeout that a test waits for."""
 

@@ -1,6 +1,6 @@
 """The pure table of children under any sequence of events: a supervisor without tasks, clock or effects.
 
-The machine does what the supervisor's task does (actors/_core.py), and keeps its own, simpler books to compare with.
+The machine does what the supervisor's task does (actors/_loop.py), and keeps its own, simpler books to compare with.
 A child's process may end at any moment; the table hears of it later, or when something else has been done to the child.
 """
 

@@ -216,7 +216,7 @@ class Life(Worlds):
                     self.offset += int(disaster.amount)
                 case "crash":
                     with suppress(ActorError):
-                        self.world.root.ref(disaster.what)._cell.life.kill("the story")
+                        self.world.root.ref(disaster.what)._cell.incarnation.kill("the story")
                 case "errors":
                     self.disk.fail(int(disaster.amount), errno.EIO, int(disaster.amount))
                 case "full":
