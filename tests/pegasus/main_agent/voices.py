@@ -59,7 +59,7 @@ async def tasks_of(world):
 
 def crash(world, path):
     """End an actor as a defect would; its supervisor starts it again."""
-    world.root.ref(path)._cell.life.kill("a test")
+    world.root.ref(path)._cell.incarnation.kill("a test")
 
 
 def notices(session):

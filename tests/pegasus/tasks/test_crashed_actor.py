@@ -40,7 +40,7 @@ async def test_what_it_has_said_is_told_and_that_it_has_failed(at, pause, autoju
     model = ScriptedModel([say("", call("notify", "n", message="half way")), Hang()])
     async with open_desk(model, shelf=shelf) as desk:
         task_id = await desk.submit()
-        shelf.crash = lambda: desk.root.ref(f"agent/tasks/task:{task_id}")._cell.life.kill("a test")
+        shelf.crash = lambda: desk.root.ref(f"agent/tasks/task:{task_id}")._cell.incarnation.kill("a test")
         await trio.sleep(100)
         assert [(told.type, told.n) for told in desk.listener.heard] == [("notify", 1), ("failed", 2)]
         assert shelf.forgotten == [task_id]
