@@ -1,14 +1,15 @@
-"""`python -m pegasus` and the console script `pegasus`."""
+"""Entry of `python -m pegasus` and of the console script `pegasus`."""
 
 from __future__ import annotations
 
-import gc
 import sys
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
-    gc.disable()  # nothing becomes garbage while modules are imported, and looking for it costs a sixth of the start
+    """Run the command line and exit with its code.
+
+    The command line is imported inside the `try`, so that Ctrl-C during the imports ends without a traceback.
+    """
     try:
         from pegasus.cli import main as run
 

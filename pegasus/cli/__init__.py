@@ -1,7 +1,7 @@
 """The command line: thin commands over the composition root and the gateway's client.
 
-`program.py` turns what goes wrong into one line and an exit code; `commands.py` and `owned.py` say what commands and options
-there are.
+`main` runs a command line and returns its exit code. `commands` is the table of commands; each topic has a module, which
+declares its commands with `options.CommandGroup`. `control` asks the running daemon, or reads the files while none runs.
 """
 
 from pegasus.cli.program import main

@@ -21,10 +21,12 @@ from functools import partial
 from random import Random
 from typing import Final, cast
 
+import click
 import trio
 
-from pegasus.cli.asking import ask_daemon
-from pegasus.cli.dial import find_daemon
+from pegasus.cli.control import ask_daemon, find_daemon
+from pegasus.cli.options import CommandGroup
+from pegasus.cli.send import check_channel
 from pegasus.client import ClientError
 from pegasus.formatting import plural
 from pegasus.host import Home, print_error, read_daemon
@@ -40,17 +42,23 @@ STATUS_SECONDS: Final = 2.0
 KILL_AFTER: Final = 5.0
 """Seconds beyond the grace of the daemon after which it is killed."""
 
+COMMANDS = CommandGroup()
+
 _BUSY: Final = 75
 """Exit code of a daemon that finds its home owned by another one."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+@COMMANDS.declare(
+    "chat", click.Option(["--channel"], default="main", metavar="ID", show_default=True, help="Conversation.")
+)
 def run_chat_command(home: Home, settings: Settings, *, channel: str) -> int:
-    """Chat with the running daemon as `cli:<channel>` until the user leaves or stdin ends; return the exit code.
+    """Chat in the terminal with the running agent.
 
-    1 with a line on stderr when no daemon runs, it refuses, or it goes away for good; 128 + n after signal n. A reader of
-    stdout that has left is no error.
+    Without a terminal each line of stdin is a message, and each reply is printed. The exit code is 1 when no daemon
+    runs, it refuses, or it goes away for good, and 128 + n after signal n.
     """
+    check_channel(channel)
     return trio.run(_Chat(home, settings, channel).join)
 
 

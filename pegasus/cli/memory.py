@@ -1,15 +1,15 @@
-"""`pegasus memory …`: what the agent remembers, who changed it, and the way back; with the running daemon, or from the files."""
+"""`pegasus memory …`: the agent's memory, its changes, and undo; from the running daemon, or from the files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import click
 import trio
 
 from actors import Ref
-from pegasus.cli.alone import Clock, with_journal
-from pegasus.cli.asking import Node, json_line, show
-from pegasus.cli.rows import fitted
+from pegasus.cli.control import Answer, Clock, change_files, fit_terminal, json_line, show
+from pegasus.cli.options import JSON, CommandGroup
 from pegasus.formatting import format_time
 from pegasus.host import Home
 from pegasus.memory import (
@@ -18,6 +18,7 @@ from pegasus.memory import (
     Author,
     FolderShelf,
     MemoryRefused,
+    Searcher,
     changes_in,
     files_view,
     listed,
@@ -30,22 +31,27 @@ from pegasus.settings import Settings
 from pegasus.storage import JournalMessage, StorageError
 from pegasus.tools import found_json
 
+COMMANDS = CommandGroup()
+MEMORY = COMMANDS.subgroup("memory", "Show what the agent remembers, and undo changes.")
+
 _BY = {"main-agent": "the agent", "hand": "hand", "user": "you"}
 
 
+@MEMORY.declare("list", JSON)
 def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
-    """A line for each file."""
+    """List the files of memory."""
 
-    def down() -> Node:
+    def offline() -> Answer:
         return files_view(map(listed, _shelf(home).look_now()))
 
-    return show(home, settings, "memory.list", {}, json_line if as_json else list_text, down)
+    return show(home, settings, "memory.list", {}, json_line if as_json else list_text, offline)
 
 
+@MEMORY.declare("show", click.Argument(["path"]))
 def run_show(home: Home, settings: Settings, *, path: str) -> int:
-    """One file as it is."""
+    """Show one file of memory, such as facts/user.md."""
 
-    async def read() -> Node:
+    async def read() -> Answer:
         shelf = _shelf(home)
         content = await whole(path, shelf, await shelf.look())
         return {"path": path, "content": content.decode("utf-8-sig", "replace")}
@@ -61,44 +67,59 @@ def run_show(home: Home, settings: Settings, *, path: str) -> int:
     )
 
 
+@MEMORY.declare(
+    "log",
+    click.Argument(["path"], required=False),
+    click.Option(["--limit"], default=20, type=click.IntRange(1, 200), metavar="N", show_default=True),
+    JSON,
+)
 def run_log(home: Home, settings: Settings, *, path: str | None, limit: int, as_json: bool) -> int:
-    """The last changes, the newest first. Without a daemon, edits that nobody has looked at since are not among them."""
+    """Show the last changes and who made them, newest first.
 
-    def down() -> Node:
+    Of one file, with PATH. Without a daemon, edits by hand since its end are not among them.
+    """
+
+    def offline() -> Answer:
         try:
             data = (home.data / FOLDER / LOG).read_bytes()
         except FileNotFoundError:
             data = b""
-        made = [one for one in reversed(changes_in(data)) if path in (None, one.path)]
-        return {"changes": [view_of(one) for one in made[:limit]]}
+        made = [change for change in reversed(changes_in(data)) if path in (None, change.path)]
+        return {"changes": [view_of(change) for change in made[:limit]]}
 
     params: dict[str, Json] = {"limit": limit, **({"path": path} if path else {})}
-    return show(home, settings, "memory.log", params, json_line if as_json else log_text, down)
+    return show(home, settings, "memory.log", params, json_line if as_json else log_text, offline)
 
 
+@MEMORY.declare("undo", click.Argument(["n"], type=click.IntRange(1), metavar="N"))
 def run_undo(home: Home, settings: Settings, *, n: int) -> int:
-    """Take a change back. Without a daemon the home is held meanwhile, so that none begins."""
+    """Take change N back; later changes of the file stay."""
 
-    async def undo(journal: Ref[JournalMessage], clock: Clock) -> Node:
+    async def undo(journal: Ref[JournalMessage], clock: Clock) -> Answer:
         memory = memory_in(home.data, journal, clock)
         return {"change": view_of(await memory.undo(n, Author("user", channel="cli:memory")))}
 
-    def down() -> Node:
-        return with_journal(home, undo)
+    def offline() -> Answer:
+        return change_files(home, undo)
 
-    def text(answer: Node) -> str:
+    def text(answer: Answer) -> str:
         change = answer["change"]
         return f"Change {change['undoes']} of {change['path']} is taken back, by change {change['n']}."
 
-    return show(home, settings, "memory.undo", {"n": n}, text, down, MemoryRefused, StorageError)
+    return show(home, settings, "memory.undo", {"n": n}, text, offline, MemoryRefused, StorageError)
 
 
+@MEMORY.declare(
+    "search",
+    click.Argument(["query"]),
+    click.Option(["--limit"], default=8, type=click.IntRange(1, 30), metavar="N", show_default=True),
+    click.Option(["--in", "where"], type=click.Choice(["facts", "episodes", "sessions"]), help="Only there."),
+    JSON,
+)
 def run_search(home: Home, settings: Settings, *, query: str, limit: int, where: str | None, as_json: bool) -> int:
-    """What was remembered or said that has these words."""
+    """Search memory and archived conversations, best first."""
 
-    async def search() -> Node:
-        from pegasus.memory import Searcher
-
+    async def search() -> Answer:
         searcher = Searcher.of(home.data)
         try:
             answer = found_json(await searcher.search(query, limit, where or ""))
@@ -118,23 +139,25 @@ def _shelf(home: Home) -> FolderShelf:
 # ------------------------------------------------------------------ for people
 
 
-def list_text(answer: Node) -> str:
-    """A line for each file, as wide as the terminal."""
+def list_text(answer: Answer) -> str:
+    """Return a line for each file, as wide as the terminal."""
     files = answer["files"]
     if not files:
         return "Nothing is remembered yet."
-    wide = max(len(one["path"]) for one in files)
-    return "\n".join(fitted(f"{one['path']:<{wide}}  {one['size']:>7,} B  {one['summary']}") for one in files)
+    width = max(len(file["path"]) for file in files)
+    return "\n".join(
+        fit_terminal(f"{file['path']:<{width}}  {file['size']:>7,} B  {file['summary']}") for file in files
+    )
 
 
-def log_text(answer: Node) -> str:
-    """Each change: number, when, where, who, why, then what went and what came."""
+def log_text(answer: Answer) -> str:
+    """Return each change: number, time, file, author, reason, then the lines removed and added."""
     return (
         "\n".join(line for change in answer["changes"] for line in _change_lines(change)) or "Nothing was changed yet."
     )
 
 
-def _change_lines(change: Node) -> list[str]:
+def _change_lines(change: Answer) -> list[str]:
     by, what = change["by"], f"undo of {change['undoes']}" if change.get("undoes") else change["how"]
     who = " ".join(filter(None, (_BY.get(by["kind"], by["kind"]), by.get("task"), by.get("user"))))
     about = [
@@ -151,8 +174,8 @@ def _change_lines(change: Node) -> list[str]:
     return lines + [f"    + {line}" for line in change["added"].splitlines()]
 
 
-def found_text(answer: Node) -> str:
-    """Each passage: where it is, then what it says."""
+def found_text(answer: Answer) -> str:
+    """Return each passage: its place, then its text."""
     lines = []
     for hit in answer["results"]:
         about = hit.get("title") or hit.get("role") or ""

@@ -1,11 +1,25 @@
-"""The global options. They may stand before the command or after it."""
+"""Declaration of commands: the global options, and groups of commands that all take them.
+
+A command is declared once, above the function that carries it out::
+
+    COMMANDS = CommandGroup()
+
+    @COMMANDS.declare("send", click.Argument(["text"]), click.Option(["--wait"], default=60.0))
+    def run_send(home: Home, settings: Settings, *, text: str, wait: float) -> int:
+        '''Send TEXT to the running agent, and print its replies.'''
+
+The docstring is the help, its first sentence the line in the list of commands. The function stays an ordinary function,
+which tests and other commands call. Global options may stand before the command or after it; the last one counts, and
+`--set` adds up.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -13,9 +27,19 @@ from pegasus import __version__
 from pegasus.host import Home, resolve_home
 from pegasus.settings import Settings, SettingsSource, load_settings
 
+F = TypeVar("F", bound=Callable[..., int])
+
+JSON: Final = click.Option(["--json", "as_json"], is_flag=True, help="One JSON object.")
+"""Option of the commands that programs may call."""
+
+_HELP: Final = {"help_option_names": ["-h", "--help"]}
+
+
+# ------------------------------------------------------------------ global options
+
 
 class Options:
-    """What the global options said; nothing is read before it is asked for."""
+    """Values of the global options. Nothing is read from disk before `load`."""
 
     def __init__(self) -> None:
         self.home_name: str | None = None
@@ -25,17 +49,17 @@ class Options:
         self.log_level: str | None = None
 
     def home(self) -> Home:
-        """The home directory that is meant. Raises HomeError."""
+        """Return the home directory that is meant. Raises HomeError."""
         return resolve_home(self.home_name, self.profile)
 
     def source(self, home: Home) -> SettingsSource:
-        """Where the settings are to be read from."""
+        """Return the places that the settings are to be read from."""
         named = self.config or os.environ.get("PEGASUS_CONFIG")
         overrides = self.overrides + ((f"log.level={self.log_level}",) if self.log_level else ())
         return SettingsSource(Path(named).expanduser().absolute() if named else home.config, bool(named), overrides)
 
     def load(self) -> tuple[Home, Settings]:
-        """Home and settings. Raises HomeError, SettingsError."""
+        """Return home and settings. Raises HomeError, SettingsError."""
         home = self.home()
         return home, load_settings(self.source(home))
 
@@ -55,6 +79,11 @@ class Options:
         if self.profile is not None:
             return f" --profile {self.profile}"
         return "" if self.home_name is None else f" --home {shlex.quote(self.home_name)}"
+
+
+def program_name() -> str:
+    """Return the command that starts Pegasus here, for hints: ./scripts/run passes its own name in PEGASUS_PROGRAM."""
+    return os.environ.get("PEGASUS_PROGRAM") or "pegasus"
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
@@ -84,20 +113,83 @@ def _option(*names: str, **attributes: Any) -> click.Option:
     return click.Option(names, expose_value=False, callback=_remember, **attributes)
 
 
-GLOBAL_OPTIONS: list[click.Parameter] = [
-    _option("--home", "home_name", metavar="DIR", help="The home directory. Default: $PEGASUS_HOME, else ~/.pegasus."),
-    _option("--profile", metavar="NAME", help="Short for --home ~/.pegasus-NAME."),
-    _option("--config", metavar="FILE", help="Settings. Default: $PEGASUS_CONFIG, else pegasus.toml in the home."),
-    _option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Change one setting; repeatable."),
-    _option(
-        "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Short for --set log.level=…"
-    ),
-    click.Option(
-        ["--version"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_show_version,
-        help="Show the version and exit.",
-    ),
-]
+def _global_options(*, hidden: bool) -> list[click.Parameter]:
+    """Return the options. hidden: not in the help, since those of the main command show them."""
+    levels = click.Choice(["debug", "info", "warning", "error"])
+    return [
+        _option(
+            "--home", "home_name", metavar="DIR", help="Home directory [$PEGASUS_HOME or ~/.pegasus].", hidden=hidden
+        ),
+        _option("--profile", metavar="NAME", help="Short for --home ~/.pegasus-NAME.", hidden=hidden),
+        _option("--config", metavar="FILE", help="Settings [$PEGASUS_CONFIG or pegasus.toml].", hidden=hidden),
+        _option(
+            "--set",
+            "overrides",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="Change a setting; repeatable.",
+            hidden=hidden,
+        ),
+        _option("--log-level", type=levels, metavar="LEVEL", help="debug, info, warning or error.", hidden=hidden),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            help="Show the version and exit.",
+            hidden=hidden,
+        ),
+    ]
+
+
+# ------------------------------------------------------------------ commands
+
+
+class CommandGroup(click.Group):
+    """Commands under one name, in the order of their declaration; the global options apply to all of them."""
+
+    def __init__(self, name: str | None = None, *, help: str = "", root: bool = False, **attributes: Any) -> None:
+        epilog = None if root else "Global options (pegasus --help) may stand here too."
+        super().__init__(name, help=help, epilog=epilog, context_settings=_HELP, **attributes)
+        self.params += _global_options(hidden=not root)
+
+    def declare(self, name: str, *params: click.Parameter, options_only: bool = False) -> Callable[[F], F]:
+        """Declare a command that the decorated function carries out; its return value is the exit code.
+
+        The function gets home and settings, which are loaded first, and the values of `params` by name. options_only:
+        it gets the `Options` instead, for commands that must work when the settings are wrong.
+        """
+
+        def add(function: F) -> F:
+            @click.pass_obj
+            def callback(options: Options, /, **values: Any) -> int:
+                return function(options, **values) if options_only else function(*options.load(), **values)
+
+            command = click.Command(
+                name,
+                callback=callback,
+                params=[*params, *_global_options(hidden=True)],
+                help=function.__doc__,
+                epilog="Global options (pegasus --help) may stand here too.",
+                context_settings=_HELP,
+            )
+            self.add_command(command)
+            return function
+
+        return add
+
+    def subgroup(self, name: str, help: str) -> CommandGroup:
+        """Declare a group of commands."""
+        group = CommandGroup(name, help=help)
+        self.add_command(group)
+        return group
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of declaration."""
+        return list(self.commands)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands before the options, so that they are on the first screen."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)

@@ -1,10 +1,12 @@
-"""`pegasus persona …`: who the agent is and what it proposes to become; with the running daemon, or from its files."""
+"""`pegasus persona …`: the agent's persona and proposed changes of it; from the running daemon, or from the files."""
 
 from __future__ import annotations
 
+import click
+
 from actors import Ref
-from pegasus.cli.alone import Clock, with_journal
-from pegasus.cli.asking import Node, json_line, show
+from pegasus.cli.control import Answer, Clock, change_files, json_line, show
+from pegasus.cli.options import JSON, CommandGroup, program_name
 from pegasus.host import Home
 from pegasus.identity import (
     BUILT_IN,
@@ -22,34 +24,48 @@ from pegasus.identity import (
 from pegasus.settings import Settings
 from pegasus.storage import JournalMessage, StorageError
 
-COMMAND = "pegasus persona"
+COMMANDS = CommandGroup()
+PERSONA = COMMANDS.subgroup("persona", "Show the persona, and decide about its proposals.")
+
+_NUMBER = click.Argument(["n"], type=click.IntRange(min=1), metavar="N")
 
 
+@PERSONA.declare("list", JSON)
 def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
-    """The persona, what was proposed, what was decided."""
+    """Show the persona, open proposals, and the last decisions."""
 
-    def text(view: Node) -> str:
-        return format_persona(view, COMMAND)
+    def text(view: Answer) -> str:
+        return format_persona(view, f"{program_name()} persona")
 
-    def down() -> Node:
+    def offline() -> Answer:
         return persona_view(read_persona_state(_base(home, settings), home.data))
 
-    return show(home, settings, "persona.list", {}, json_line if as_json else text, down, PersonaError)
+    return show(home, settings, "persona.list", {}, json_line if as_json else text, offline, PersonaError)
 
 
-def run_decide(home: Home, settings: Settings, *, n: int, accept: bool) -> int:
-    """Accept or reject a proposal. Without a daemon the home is held meanwhile, so that none begins."""
+@PERSONA.declare("accept", _NUMBER)
+def run_accept(home: Home, settings: Settings, *, n: int) -> int:
+    """Accept proposal N, from the next start on."""
+    return _decide(home, settings, n=n, accept=True)
 
-    async def decide(journal: Ref[JournalMessage], clock: Clock) -> Node:
+
+@PERSONA.declare("reject", _NUMBER)
+def run_reject(home: Home, settings: Settings, *, n: int) -> int:
+    """Reject proposal N; one that was accepted is taken back."""
+    return _decide(home, settings, n=n, accept=False)
+
+
+def _decide(home: Home, settings: Settings, *, n: int, accept: bool) -> int:
+    async def decide(journal: Ref[JournalMessage], clock: Clock) -> Answer:
         evolution = Evolution(journal, _base(home, settings), clock)
         made = await evolution.decide(n, accept=accept, by="the command line")
         return proposal_view(made, (await evolution.read_state()).persona)
 
-    def down() -> Node:
-        return with_journal(home, decide)
+    def offline() -> Answer:
+        return change_files(home, decide)
 
     method = "persona.accept" if accept else "persona.reject"
-    return show(home, settings, method, {"n": n}, format_decision, down, ProposalRefused, PersonaError, StorageError)
+    return show(home, settings, method, {"n": n}, format_decision, offline, ProposalRefused, PersonaError, StorageError)
 
 
 def _base(home: Home, settings: Settings) -> Persona:

@@ -1,4 +1,4 @@
-"""`pegasus send`: one message from a script, and what the agent answers."""
+"""`pegasus send`: one message from a script, and the agent's replies."""
 
 from __future__ import annotations
 
@@ -6,63 +6,82 @@ import sys
 from functools import partial
 from random import Random
 
+import click
 import trio
 
-from pegasus.cli.dial import find_daemon
+from pegasus.cli.control import complain, describe_refusal, find_daemon, print_text
+from pegasus.cli.options import CommandGroup
 from pegasus.client import Conversation, FindEndpoint, NotConnected, Offline, Online, open_conversation
-from pegasus.host import Home
+from pegasus.host import Home, print_error
 from pegasus.messages import ChannelInfo, OutboundMessage
 from pegasus.settings import Settings
-from pegasus.terminal import Turn
+from pegasus.terminal import Turn, neutralise
+
+COMMANDS = CommandGroup()
 
 
+@COMMANDS.declare(
+    "send",
+    click.Argument(["text"]),
+    click.Option(["--channel"], default="send", metavar="ID", show_default=True, help="Conversation."),
+    click.Option(["--wait"], default=60.0, metavar="SECONDS", show_default=True, help="Longest time to wait."),
+)
 def run_send(home: Home, settings: Settings, *, text: str, channel: str, wait: float) -> int:
-    """Send as `cli:<channel>` and print the replies on stdout; gives the exit code, 0 when at least one came.
+    """Send TEXT to the running agent and print its replies.
 
-    Returns when the agent has finished with the message and said something, at the latest after `wait` seconds. Replies to
-    earlier messages of this conversation that nobody has seen yet go to stderr.
+    "-" stands for the text on stdin. The exit code is 0 if there was at least one reply. The command returns when the
+    agent has finished with the message. Replies to earlier messages of this conversation go to stderr.
     """
+    check_channel(channel)
+    if not 0 <= wait <= 86400:
+        raise click.BadParameter(f"found {wait}; allowed: 0 to 86400 seconds", param_hint="--wait")
+    text = sys.stdin.read().strip() if text == "-" else text
+    if not text.strip():
+        raise click.BadParameter("found nothing to send; allowed: a text", param_hint="TEXT")
     try:
-        replies = trio.run(_send, partial(find_daemon, home, settings), ChannelInfo("cli", channel), text, wait)
+        turn = trio.run(_send, partial(find_daemon, home, settings), ChannelInfo("cli", channel), text, wait)
     except NotConnected as error:
-        return _complain(str(error))
-    if replies == 0:
-        return _complain(f"no reply within {wait:g} s; it will wait in the conversation cli:{channel}")
-    return 0
-
-
-async def _send(locate: FindEndpoint, channel: ChannelInfo, text: str, wait: float) -> int:
-    """The number of replies. Raises NotConnected if the daemon cannot be reached or refuses the message."""
-    locate()
-    async with open_conversation(locate, channel, random=Random()) as conversation:  # noqa: S311
-        with trio.move_on_after(wait):
-            return await _exchange(conversation, text)
+        return complain(describe_refusal(error, "send"))
+    if turn.replied:
         return 0
+    if turn.over:
+        return complain("the agent has finished with the message and said nothing")
+    return complain(f"no reply within {wait:g} s; it will wait in the conversation cli:{channel}")
 
 
-async def _exchange(conversation: Conversation, text: str) -> int:
+def check_channel(channel: str) -> None:
+    """Raise BadParameter for a channelId that cannot be one."""
+    if not channel or not channel.isprintable():
+        raise click.BadParameter(f"found {channel!r}; allowed: printable text", param_hint="--channel")
+
+
+async def _send(find: FindEndpoint, channel: ChannelInfo, text: str, wait: float) -> Turn:
+    """Return the turn, over or not. Raises NotConnected if the daemon cannot be reached or refuses the message."""
+    find()
     turn = Turn(text)
-    replies = 0
-    before: int | None = None
+    async with open_conversation(find, channel, random=Random()) as conversation:  # noqa: S311
+        with trio.move_on_after(wait):
+            await _print_turn(conversation, text, turn)
+    return turn
+
+
+async def _print_turn(conversation: Conversation, text: str, turn: Turn) -> None:
+    """Send the text on the first connection, and print replies until the turn is over."""
+    before: int | None = None  # seq of the last reply before the message
     async for event in conversation:
-        turn.handle(event)
         match event:
             case Online(seq=seq) if before is None:
                 before = seq
                 await conversation.send(text)
             case Offline() if before is None or event.retry_in is None:
                 raise NotConnected(event.reason)
-            case OutboundMessage(text=said, seq=seq):
-                late = before is not None and seq <= before
-                print(said, file=sys.stderr if late else sys.stdout, flush=True)
-                replies += not late
+            case OutboundMessage(text=reply, seq=seq) if before is not None and seq <= before:
+                print_error(neutralise(reply))
+                continue
+            case OutboundMessage(text=reply):
+                print_text(reply)
+        turn.handle(event)
         if turn.rejected is not None:
             raise NotConnected(f"the gateway refused the message: {turn.rejected.message}")
-        if turn.over and replies:
+        if turn.over:
             break
-    return replies
-
-
-def _complain(line: str) -> int:
-    print(f"pegasus: {line}", file=sys.stderr)
-    return 1

@@ -1,47 +1,60 @@
-"""`pegasus sessions …`: the session and what was put aside of it, from the files, whether or not a daemon runs."""
+"""`pegasus sessions …`: the session and its archives, from the files, whether or not a daemon runs."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any, BinaryIO
 
-from pegasus.cli.rows import fitted
+import click
+
+from pegasus.cli.control import complain, fit_terminal, print_text
+from pegasus.cli.options import JSON, CommandGroup, program_name
 from pegasus.formatting import format_time, plural
 from pegasus.host import Home
 from pegasus.main_agent import CURRENT, LONGEST, archive_names, is_archive, line_text, open_archive
+from pegasus.settings import Settings
+
+COMMANDS = CommandGroup()
+SESSIONS = COMMANDS.subgroup("sessions", "List and show conversations, also archived ones.")
 
 
-def run_list(home: Home, *, as_json: bool) -> int:
-    """A line for each: when it began and ended, how long it is, how it began."""
+@SESSIONS.declare("list", JSON)
+def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
+    """List the current session and its archives, oldest first."""
     folder = os.fspath(home.data / "main")
     try:
         found = [_look(folder, name) for name in (*archive_names(folder), CURRENT) if _is_there(folder, name)]
     except OSError as error:
-        return _complain(f"{folder}: {error.strerror or error}")
+        return complain(f"{folder}: {error.strerror or error}")
     if as_json:
-        print(json.dumps({"sessions": found}, ensure_ascii=False))
+        print_text(json.dumps({"sessions": found}, ensure_ascii=False), always=False)
     else:
-        print("\n".join(fitted(_row(one)) for one in found) or "No sessions.")
+        print_text("\n".join(fit_terminal(_row(session)) for session in found) or "No sessions.")
     return 0
 
 
-def run_show(home: Home, *, name: str, as_json: bool) -> int:
-    """All of one session, readable or as it is stored."""
+@SESSIONS.declare(
+    "show",
+    click.Argument(["name"], default=CURRENT, metavar="[FILE]"),
+    click.Option(["--json", "as_json"], is_flag=True, help="The lines as they are stored."),
+)
+def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int:
+    """Show all of one session; the current one without FILE."""
     if name != CURRENT and not is_archive(name):
-        return _complain(f"{name!r} is no session; pegasus sessions list shows their names")
+        return complain(f"{name!r} is no session; {program_name()} sessions list shows their names")
     with ExitStack() as stack:
         try:
             file = stack.enter_context(open_archive(os.fspath(home.data / "main"), name))
         except FileNotFoundError:
-            return _complain(f"there is no session {name!r}; pegasus sessions list shows their names")
+            return complain(f"there is no session {name!r}; {program_name()} sessions list shows their names")
         except OSError as error:
-            return _complain(f"{name} cannot be read: {error.strerror or error}")
+            return complain(f"{name} cannot be read: {error.strerror or error}")
         for number, raw in _lines(file):
-            print(raw.decode(errors="replace").removesuffix("\n") if as_json else line_text(number, raw))
+            line = raw.decode(errors="replace").removesuffix("\n") if as_json else line_text(number, raw)
+            print_text(line, always=not as_json)
     return 0
 
 
@@ -50,7 +63,7 @@ def _is_there(folder: str, name: str) -> bool:
 
 
 def _look(folder: str, name: str) -> dict[str, Any]:
-    """What is known of a session at a glance: bad lines count as lines, and tell nothing."""
+    """Return a summary of a session. Lines that cannot be read count as lines."""
     first: dict[str, Any] = {}
     began = ended = None
     lines = 0
@@ -106,8 +119,3 @@ def _row(session: dict[str, Any]) -> str:
     before = f"; goes on from {session['previousSession']}" if session["previousSession"] else ""
     how = f"; begins with a summary{before}" if session["summary"] else before
     return f"{session['file']:<27} {span}  {plural(session['lines'], 'line')}, {session['bytes']:,} bytes{how}"
-
-
-def _complain(message: str) -> int:
-    print(f"pegasus: {message}", file=sys.stderr)
-    return 1

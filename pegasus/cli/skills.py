@@ -6,7 +6,8 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 
-from pegasus.cli.rows import fitted
+from pegasus.cli.control import fit_terminal, print_text
+from pegasus.cli.options import JSON, CommandGroup, program_name
 from pegasus.formatting import plural
 from pegasus.host import Home
 from pegasus.intake import CONTROL_COMMANDS
@@ -17,34 +18,43 @@ from pegasus.skills import BUILT_IN, Skill, SkillCatalog
 from pegasus.tasks import BUILT_IN_TYPES, load_task_types
 from pegasus.tools import ALL_TASK_TOOLS, MAIN_AGENT_TOOLS
 
+COMMANDS = CommandGroup()
+SKILLS = COMMANDS.subgroup("skills", "List and check skills: instructions called by name.")
 
-def run_list(home: Home, *, as_json: bool) -> int:
-    """A line for each skill: its name, where it comes from, who may call it, what it is for."""
+
+@SKILLS.declare("list", JSON)
+def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
+    """List skills: name, origin, who may call it, purpose."""
     skills = skills_of(home)
     rows = [_as_json(skill, home) for skill in sorted(skills.all(), key=lambda skill: skill.name)]
     if as_json:
-        print(json.dumps({"skills": rows, "problems": [str(one) for one in skills.problems]}, ensure_ascii=False))
+        found = {"skills": rows, "problems": [str(problem) for problem in skills.problems]}
+        print_text(json.dumps(found, ensure_ascii=False), always=False)
         return 0
     for row in rows:
-        who = {(True, True): "you, model", (True, False): "you", (False, True): "model"}
-        callers = who.get((bool(row["userInvocable"]), bool(row["modelInvocable"])), "nobody")
+        callers_by_right = {(True, True): "you, model", (True, False): "you", (False, True): "model"}
+        callers = callers_by_right.get((bool(row["userInvocable"]), bool(row["modelInvocable"])), "nobody")
         line = f"{row['name']:<16} {row['source']:<9} {row['context']:<6} {callers:<10} {row['description']}"
-        print(fitted(line))
+        print_text(fit_terminal(line))
     if not rows:
         print("No skills.")
     if skills.problems:
-        print(f"\n{plural(len(skills.problems), 'problem')}: see `pegasus skills check`.")
+        print(f"\n{plural(len(skills.problems), 'problem')}: see `{program_name()} skills check`.")
     return 0
 
 
+@SKILLS.declare("check")
 def run_check(home: Home, settings: Settings) -> int:
-    """Say what is wrong with the files of skills. 1 if one cannot be used as it stands."""
+    """Check the files of skills.
+
+    The exit code is 1 if a skill cannot be used as it stands.
+    """
     skills = skills_of(home)
     for problem in skills.problems:
-        print(problem)
+        print_text(str(problem))
     doubts = [f"{skill.folder}: {doubt}" for skill in skills.all() for doubt in doubts_about(skill, home, settings)]
     for doubt in doubts:
-        print(doubt)
+        print_text(doubt)
     if doubts or any(problem.is_fatal for problem in skills.problems):
         return 1
     print(f"{plural(len(skills.all()), 'skill')}: ok")
@@ -52,12 +62,12 @@ def run_check(home: Home, settings: Settings) -> int:
 
 
 def skills_of(home: Home) -> SkillCatalog:
-    """The skills of a home: the user's win over the built-in ones, and those of the workspace over all."""
+    """Return the skills of a home: the user's win over the built-in ones, and those of the workspace over all."""
     return SkillCatalog(BUILT_IN, home.skills, home.workspace / "skills")
 
 
 def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
-    """What will not work although the file is well-formed."""
+    """Yield what will not work although the file is well-formed."""
     if skill.by_user and f"/{skill.name}" in CONTROL_COMMANDS | {"/new"}:
         yield f"/{skill.name} is a command of Pegasus, so nobody can call the skill by it"
     yield from _doubtful_tools(skill)
@@ -77,13 +87,13 @@ def _doubtful_tools(skill: Skill) -> Iterator[str]:
     for name in skill.tools or ():
         if "__" in name:  # of an MCP server, which only a running daemon knows
             continue
-        if not skill.fork and not _is_one(name, MAIN_AGENT_TOOLS) and _is_one(name, ALL_TASK_TOOLS):
+        if not skill.fork and not _matches(name, MAIN_AGENT_TOOLS) and _matches(name, ALL_TASK_TOOLS):
             yield f"allowed-tools {name}: only background tasks have it; the skill wants `context: fork`"
-        elif not _is_one(name, (*MAIN_AGENT_TOOLS, *ALL_TASK_TOOLS, "ask_user")):
+        elif not _matches(name, (*MAIN_AGENT_TOOLS, *ALL_TASK_TOOLS, "ask_user")):
             yield f"allowed-tools {name}: there is no such tool"
 
 
-def _is_one(pattern: str, names: Iterable[str]) -> bool:
+def _matches(pattern: str, names: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for name in names)
 
 

@@ -1,4 +1,4 @@
-"""`pegasus status` and `pegasus tree`: what the running daemon says about itself over its control plane."""
+"""`pegasus status` and `pegasus tree`: the state of the running daemon, from its control plane."""
 
 from __future__ import annotations
 
@@ -7,43 +7,56 @@ import sys
 from collections.abc import Callable
 
 import attrs
+import click
 import trio
 
 from actors import ActorInfo
 from actors.text import TreeView, render
-from pegasus.cli.asking import Node, answer_of, json_line
-from pegasus.cli.dial import find_daemon
+from pegasus.cli.control import Answer, ask_client, complain, describe_refusal, find_daemon, json_line
+from pegasus.cli.options import JSON, CommandGroup
 from pegasus.client import Client, ClientError, Endpoint, open_client
 from pegasus.formatting import format_duration, plural
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo
+from pegasus.models import amount_text, budget_text
 from pegasus.settings import Settings
+from pegasus.terminal import neutralise
 
-EVERY = 1.0
-"""Seconds between two looks of --watch."""
-PATIENCE = 10.0
-"""Seconds the daemon may take to say how it fares."""
+COMMANDS = CommandGroup()
+
+WATCH_SECONDS = 1.0
+"""Seconds between two pictures of --watch."""
+ANSWER_SECONDS = 10.0
+"""Seconds the daemon may take to answer."""
 
 _CALLER = ChannelInfo("cli", "status")
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
+@COMMANDS.declare("status", JSON)
 def run_status(home: Home, settings: Settings, *, as_json: bool) -> int:
-    """Print what the daemon is doing; exit code 1 with a line on stderr if there is none."""
+    """Show what the running agent is doing."""
     return _show(home, settings, "status", json_line if as_json else status_text, watch=False)
 
 
+@COMMANDS.declare(
+    "tree",
+    click.Option(["--json", "as_json"], is_flag=True, help="One JSON object; with --watch one a line."),
+    click.Option(["--watch"], is_flag=True, help="Show it again every second, until Ctrl-C."),
+)
 def run_tree(home: Home, settings: Settings, *, as_json: bool, watch: bool) -> int:
-    """Print the supervision tree; with `watch` every second until Ctrl-C, which is exit code 0."""
+    """Show the supervision tree of the running agent.
+
+    Ctrl-C ends --watch with exit code 0.
+    """
     return _show(home, settings, "tree", json_line if as_json else tree_text, watch=watch)
 
 
-def _show(home: Home, settings: Settings, method: str, render: Callable[[Node], str], *, watch: bool) -> int:
+def _show(home: Home, settings: Settings, method: str, render: Callable[[Answer], str], *, watch: bool) -> int:
     try:
         trio.run(_print, find_daemon(home, settings), method, render, watch)
     except ClientError as error:
-        print(f"pegasus: {error}", file=sys.stderr)
-        return 1
+        return complain(describe_refusal(error, method))
     except BaseExceptionGroup as group:
         if not watch or group.split(KeyboardInterrupt)[1] is not None:
             raise
@@ -53,21 +66,22 @@ def _show(home: Home, settings: Settings, method: str, render: Callable[[Node], 
     return 0
 
 
-async def _print(daemon: Endpoint, method: str, render: Callable[[Node], str], watch: bool) -> None:
+async def _print(daemon: Endpoint, method: str, render: Callable[[Answer], str], watch: bool) -> None:
     async with open_client(daemon.url, daemon.token, _CALLER) as client:
         screen = watch and render is not json_line and sys.stdout.isatty()
         _write(await _look(client, method, render), screen=screen, first=True)
         while watch:
-            await trio.sleep(EVERY)
+            await trio.sleep(WATCH_SECONDS)
             _write(await _look(client, method, render), screen=screen)
 
 
-async def _look(client: Client, method: str, render: Callable[[Node], str]) -> str:
-    return render(await answer_of(client, method, {}, PATIENCE))
+async def _look(client: Client, method: str, render: Callable[[Answer], str]) -> str:
+    return render(await ask_client(client, method, {}, ANSWER_SECONDS))
 
 
 def _write(text: str, *, screen: bool, first: bool = False) -> None:
-    """Print; on a watched screen in place of what stands there, without flicker, and not more than it holds."""
+    """Print, neutralised; on a watched screen in place of the picture before, without flicker, and not more than fits."""
+    text = neutralise(text)
     if screen:
         rows = shutil.get_terminal_size().lines
         lines = text.split("\n")
@@ -81,8 +95,8 @@ def _write(text: str, *, screen: bool, first: bool = False) -> None:
 # ------------------------------------------------------------------ for people
 
 
-def status_text(status: Node) -> str:
-    """The answer of `status` in a few lines."""
+def status_text(status: Answer) -> str:
+    """Return the answer of `status` in a few lines."""
     thinking = status.get("thinking")
     doing = (
         f"thinking about “{thinking['about']}” for {format_duration(thinking['seconds'])}" if thinking else "nothing"
@@ -100,21 +114,19 @@ def status_text(status: Node) -> str:
     return "\n".join(f"{name:<9}{value}" for name, value in rows.items())
 
 
-def _usage_rows(status: Node) -> dict[str, str]:
-    """What was used today, and the models that fail."""
+def _usage_rows(status: Answer) -> dict[str, str]:
+    """Return the rows about the use of models today, and about models that fail."""
     rows: dict[str, str] = {}
     if usage := status.get("usage"):
-        from pegasus.models import amount_text, budget_text
-
         rows["Today"] = amount_text(usage["today"])
         if usage["budgets"]:
             rows["Budgets"] = "; ".join(map(budget_text, usage["budgets"]))
     if failing := status.get("failingModels"):
-        rows["Failing"] = "; ".join(f"{each['model']} ({each['why']})" for each in failing)
+        rows["Failing"] = "; ".join(f"{model['model']} ({model['why']})" for model in failing)
     return rows
 
 
-def _tasks_text(tasks: Node | None) -> str:
+def _tasks_text(tasks: Answer | None) -> str:
     if tasks is None:
         return "not started yet"
     return ", ".join(f"{tasks[key]} {word}" for key, word in _TASK_WORDS.items() if tasks[key]) or "none"
@@ -123,13 +135,13 @@ def _tasks_text(tasks: Node | None) -> str:
 _TASK_WORDS = {"working": "at work", "waiting": "waiting", "suspended": "waiting for an answer"}
 
 
-def tree_text(root: Node) -> str:
-    """The tree with a line for each actor, as it suits stdout."""
+def tree_text(root: Answer) -> str:
+    """Return the tree with a line for each actor, in the form that suits stdout."""
     return render(TreeView(actor_info(root)))
 
 
-def actor_info(node: Node) -> ActorInfo:
-    """What the daemon says of one actor; a field that it does not know, or that is not known here, is left out."""
+def actor_info(node: Answer) -> ActorInfo:
+    """Return one actor of the answer; fields that only one of the two versions knows are left out."""
     known = {field.name: node.get(_camel(field.name)) for field in attrs.fields(ActorInfo)}
     known["path"] = node.get("path", "")
     known["children"] = tuple(map(actor_info, node.get("children") or ()))

@@ -1,53 +1,71 @@
-"""`pegasus tasks …`: background tasks, of the running daemon or, while none runs, from their logs."""
+"""`pegasus tasks …`: background tasks, from the running daemon or, while none runs, from their logs."""
 
 from __future__ import annotations
 
 import json
 import time
 
-from pegasus.cli.asking import Node, json_line, show
-from pegasus.cli.rows import fitted
+import click
+
+from pegasus.cli.control import Answer, fit_terminal, json_line, show
+from pegasus.cli.options import JSON, CommandGroup
 from pegasus.conversation import to_json
 from pegasus.formatting import format_duration, format_time
 from pegasus.host import Home
 from pegasus.settings import Settings
-from pegasus.tasks import ReplayedTask, read_task, read_tasks_of_day, task_view
+from pegasus.tasks import ReplayedTask, is_date, read_task, read_tasks_of_day, task_view
 from pegasus.wire import to_wire
 
+COMMANDS = CommandGroup()
+TASKS = COMMANDS.subgroup("tasks", "List, show and end background tasks.")
+
+_ID = click.Argument(["task_id"], metavar="ID")
 _STATES = {"idle": "waiting"}
 
 
+@TASKS.declare(
+    "list",
+    click.Option(["--date"], metavar="YYYY-MM-DD", help="Those of a day (UTC) instead of those in memory."),
+    JSON,
+)
 def run_list(home: Home, settings: Settings, *, date: str | None, as_json: bool) -> int:
-    """A line for each task: those in memory, or those of a day; of today, where no daemon runs."""
+    """List background tasks, the newest last.
 
-    def down() -> Node:
+    Those in memory, or those of a day; where no daemon runs, those of today.
+    """
+    if date is not None and not is_date(date):
+        raise click.BadParameter(f"found {date!r}; allowed: YYYY-MM-DD", param_hint="--date")
+
+    def offline() -> Answer:
         day = date or time.strftime("%Y-%m-%d", time.gmtime())
         return {"tasks": [_stored(found) for found in read_tasks_of_day(home.data, day) if found.task is not None]}
 
     params = {} if date is None else {"date": date}
-    return show(home, settings, "tasks.list", params, json_line if as_json else list_text, down, OSError)
+    return show(home, settings, "tasks.list", params, json_line if as_json else list_text, offline, OSError)
 
 
+@TASKS.declare("show", _ID, JSON)
 def run_show(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> int:
-    """One task: what it is about, how it stands, what came of it."""
+    """Show the state of a task and its result."""
 
-    def down() -> Node:
+    def offline() -> Answer:
         return _stored(_found(home, task_id))
 
     render = json_line if as_json else show_text
-    return show(home, settings, "tasks.show", {"taskId": task_id}, render, down, LookupError, OSError)
+    return show(home, settings, "tasks.show", {"taskId": task_id}, render, offline, LookupError, OSError)
 
 
+@TASKS.declare("replay", _ID, JSON)
 def run_replay(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> int:
-    """The whole conversation of a task."""
+    """Show the whole conversation of a task."""
 
-    def down() -> Node:
+    def offline() -> Answer:
         task = _found(home, task_id).task
         messages = [to_json(entry) for entry in task.context.messages] if task is not None else []
         return {"taskId": task_id, "messages": messages}
 
     render = json_line if as_json else replay_text
-    return show(home, settings, "tasks.replay", {"taskId": task_id}, render, down, LookupError, OSError)
+    return show(home, settings, "tasks.replay", {"taskId": task_id}, render, offline, LookupError, OSError)
 
 
 def _found(home: Home, task_id: str) -> ReplayedTask:
@@ -57,23 +75,25 @@ def _found(home: Home, task_id: str) -> ReplayedTask:
     return found
 
 
-def _stored(found: ReplayedTask) -> Node:
+def _stored(found: ReplayedTask) -> Answer:
     task = found.task
     return {} if task is None else {**to_wire(task_view(task)), "state": task.state.value}
 
 
+@TASKS.declare("cancel", _ID)
 def run_cancel(home: Home, settings: Settings, *, task_id: str) -> int:
-    """End a task; needs the daemon."""
+    """End a task and every process it has started."""
 
-    def text(answer: Node) -> str:
+    def text(answer: Answer) -> str:
         doing = f", which was at {answer['doing']}" if answer.get("doing") else ""
         return f"Stopped task {answer['taskId']}{doing}."
 
     return show(home, settings, "tasks.cancel", {"taskId": task_id}, text, None)
 
 
+@TASKS.declare("resume", _ID, click.Argument(["text"], default=""))
 def run_resume(home: Home, settings: Settings, *, task_id: str, text: str) -> int:
-    """Let a task go on; needs the daemon."""
+    """Continue a suspended or finished task, with TEXT as new input."""
     params = {"taskId": task_id, "input": text}
     return show(home, settings, "tasks.resume", params, lambda answer: f"Task {answer['taskId']} goes on.", None)
 
@@ -81,8 +101,8 @@ def run_resume(home: Home, settings: Settings, *, task_id: str, text: str) -> in
 # ------------------------------------------------------------------ for people
 
 
-def list_text(answer: Node) -> str:
-    """A line for each task, the newest last, as wide as the terminal."""
+def list_text(answer: Answer) -> str:
+    """Return a line for each task, the newest last, as wide as the terminal."""
     tasks = sorted(answer["tasks"], key=lambda task: task["createdAt"])
     if not tasks:
         return "No tasks."
@@ -90,11 +110,11 @@ def list_text(answer: Node) -> str:
         f"{task['taskId']}  {_state(task):<10} {task['taskType']:<9} {_when(task['createdAt'])}  {_about(task)}"
         for task in tasks
     ]
-    return "\n".join(map(fitted, rows))
+    return "\n".join(map(fit_terminal, rows))
 
 
-def show_text(task: Node) -> str:
-    """One task in a few lines."""
+def show_text(task: Answer) -> str:
+    """Return one task in a few lines."""
     rows = {
         "Task": f"{task['taskId']} ({task['taskType']})",
         "About": _about(task),
@@ -110,8 +130,8 @@ def show_text(task: Node) -> str:
     return "\n".join(lines)
 
 
-def replay_text(answer: Node) -> str:
-    """The conversation, each message under who said it."""
+def replay_text(answer: Answer) -> str:
+    """Return the conversation, each message under the role that said it."""
     parts = []
     for message in answer["messages"]:
         lines = [f"── {message['role']} · {_when(message.get('ts', 0))}"]
@@ -125,11 +145,11 @@ def replay_text(answer: Node) -> str:
     return "\n\n".join(parts) or "Nothing was said yet."
 
 
-def _state(task: Node) -> str:
+def _state(task: Answer) -> str:
     return _STATES.get(task["state"], str(task["state"]))
 
 
-def _about(task: Node) -> str:
+def _about(task: Answer) -> str:
     return " ".join(str(task.get("description") or task.get("inputText") or "").split())
 
 

@@ -17,7 +17,8 @@ from pegasus.settings.rules import Rule, SectionRule, TableRule
 MASK: Final = "***"
 
 _HEAD: Final = """\
-# Settings of Pegasus. All keys stand here with their defaults; a key or section that is left out keeps its default.
+# Settings of Pegasus. All keys are listed with their defaults, as comments. To change one, remove the "# " before its
+# line and before the [section] above it, or add your own lines at the end.
 # Texts may hold ${VARIABLE}, ${VARIABLE:-default} and ${VARIABLE:?message}.
 # PEGASUS__SECTION__KEY=value in the environment overrides a key of this file, --set section.key=value overrides both.
 # "pegasus config check" finds mistakes, "pegasus config show" prints what is in effect.
@@ -84,50 +85,51 @@ def _without_password(url: str) -> str:
 
 
 def commented_file() -> str:
-    """A settings file with every key at its default, and what it means."""
+    """Return a settings file with every key at its default and its meaning, all of it as comments.
+
+    Nothing in it is in force, so that sections copied from the documentation can be appended: TOML allows each section
+    only once.
+    """
     return "\n".join([_HEAD, *_section(Settings(), "")])
 
 
 def _section(section: Any, path: str) -> Iterator[str]:
-    if keys := _keys(type(section)):
-        yield f"# {type(section).__doc__}"
-        yield f"[{path}]"
-        for name, rule in keys:
-            yield f"# {rule.doc}{_not_yet(f'{path}.{name}')}"
-            yield f"{name} = {as_toml(getattr(section, name))}"
-        yield ""
+    if _keys(type(section)):
+        yield from _commented_table(type(section), path, section)
     for name, inner in rules_of(type(section)).items():
         below = f"{path}.{name}" if path else name
         if below == "providers":
             for provider in ("anthropic", "openai"):
-                yield from _provider_section(provider)
+                yield from _provider_table(provider)
         elif isinstance(inner, SectionRule) and inner.named:
-            yield from _example(inner.cls, below + ('."PROVIDER/MODEL"' if inner.models else ".NAME"))
+            yield from _commented_table(
+                inner.cls, below + ('."PROVIDER/MODEL"' if inner.models else ".NAME"), inner.cls()
+            )
         elif isinstance(inner, SectionRule):
             yield from _section(getattr(section, name), below)
+
+
+def _commented_table(cls: type[attrs.AttrsInstance], path: str, values: object) -> Iterator[str]:
+    yield f"## {cls.__doc__}"
+    yield f"# [{path}]"
+    for name, rule in _keys(cls):
+        yield f"## {rule.doc}{_not_yet(f'{path}.{name}')}"
+        yield f"# {name} = {as_toml(getattr(values, name))}"
+    yield ""
 
 
 def _keys(cls: type[attrs.AttrsInstance]) -> list[tuple[str, Rule]]:
     return [(name, rule) for name, rule in rules_of(cls).items() if isinstance(rule, Rule)]
 
 
-def _provider_section(name: str) -> Iterator[str]:
+def _provider_table(name: str) -> Iterator[str]:
     variables = {key: variable for variable, (provider, key) in PROVIDER_VARIABLES.items() if provider == name}
-    yield f"# {ProviderSettings.__doc__}"
-    yield f"[providers.{name}]"
-    yield f'type = "{name}"'
+    yield f"## {ProviderSettings.__doc__}"
+    yield f"# [providers.{name}]"
+    yield f'# type = "{name}"'
     for key in ("api_key", "base_url"):
-        yield f"# {dict(_keys(ProviderSettings))[key].doc}"
-        yield f'{key} = "${{{variables[key]}:-}}"'
-    yield ""
-
-
-def _example(cls: type[attrs.AttrsInstance], path: str) -> Iterator[str]:
-    defaults = cls()
-    yield f"# {cls.__doc__}"
-    yield f"# [{path}]"
-    for name, rule in _keys(cls):
-        yield f"# {name} = {as_toml(getattr(defaults, name))}  # {rule.doc}{_not_yet(f'{path}.{name}')}"
+        yield f"## {dict(_keys(ProviderSettings))[key].doc}"
+        yield f'# {key} = "${{{variables[key]}:-}}"'
     yield ""
 
 

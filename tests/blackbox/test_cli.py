@@ -182,7 +182,7 @@ async def test_init_makes_a_home_that_runs(tmp_path):
     home = tmp_path / "new" / "home"
     result = await command("--home", str(home), "init", "--yes")
     assert result.code == 0
-    for name in ("pegasus.toml", "token", "workspace/AGENTS.md", "workspace/SOUL.md", "workspace/USER.md"):
+    for name in ("pegasus.toml", "token"):
         assert (home / name).exists(), name
         assert str(home / name) in result.out
     assert stat.S_IMODE((home / "token").stat().st_mode) == 0o600
@@ -207,16 +207,13 @@ async def test_init_never_overwrites_without_asking(tmp_path):
     home = tmp_path / "home"
     await command("--home", str(home), "init", "--yes")
     (home / "pegasus.toml").write_text("[agent]\nmax_thoughts = 3\n")
-    (home / "workspace" / "USER.md").write_text("I am Ann.\n")
     token = (home / "token").read_text()
     assert (await command("--home", str(home), "init", "--yes")).code == 0
-    assert (await command("--home", str(home), "init", stdin=b"n\nn\n")).code == 0
+    assert (await command("--home", str(home), "init", stdin=b"n\n")).code == 0
     assert (home / "pegasus.toml").read_text() == "[agent]\nmax_thoughts = 3\n"
-    assert (home / "workspace" / "USER.md").read_text() == "I am Ann.\n"
-    result = await command("--home", str(home), "init", stdin=b"y\nn\n")
+    result = await command("--home", str(home), "init", stdin=b"y\n")
     assert result.code == 0
     assert "max_thoughts = 3" not in (home / "pegasus.toml").read_text()
-    assert (home / "workspace" / "USER.md").read_text() == "I am Ann.\n"
     assert (home / "token").read_text() == token
 
 

@@ -132,7 +132,7 @@ def test_the_version(pegasus):
 def test_help_lists_the_commands_that_are_there(pegasus):
     code, out, _ = pegasus("--help")
     assert code == 0
-    commands = out.partition("Commands:")[2].split("\n")
+    commands = out.partition("Commands:")[2].partition("Options:")[0].split("\n")
     assert [line.split()[0] for line in commands if line.strip()] == [
         "run",
         "chat",
@@ -147,6 +147,21 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "sessions",
         "persona",
     ]
+
+
+def test_help_fits_a_screen_and_cuts_no_sentence(pegasus):
+    out = pegasus("--help")[1]
+    assert out.partition("Options:")[0].count("\n") <= 20, "the commands are on the first screen"
+    assert "..." not in out.partition("Commands:")[2]
+    for group in ("tasks", "config", "memory", "skills", "sessions", "persona"):
+        assert "..." not in pegasus(group, "--help")[1].partition("Commands:")[2], group
+
+
+def test_hints_name_the_command_that_started_pegasus(pegasus, monkeypatch):
+    """A user of ./scripts/run has no `pegasus` on the path."""
+    monkeypatch.setenv("PEGASUS_PROGRAM", "./scripts/run")
+    assert pegasus("status")[2].endswith("start one with: ./scripts/run run\n")
+    assert "Next: ./scripts/run " in pegasus("init")[1]
 
 
 # ------------------------------------------------------------------ wrong usage

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from pegasus.cli.init import WORKSPACE_FILES
 from pegasus.host import Home
 
 
@@ -29,11 +28,11 @@ def everything(home) -> dict[str, bytes]:
 def test_a_new_home_has_everything(pegasus, home):
     code, out, err = pegasus("init")
     assert (code, err) == (0, "")
-    assert set(everything(home)) == {"pegasus.toml", "token", *(f"workspace/{name}" for name in WORKSPACE_FILES)}
+    assert set(everything(home)) == {"pegasus.toml", "token"}
     assert all(
         path.is_dir() for path in (home.data, home.skills, home.subagents, home.personas, home.workspace / "skills")
     )
-    assert out.count("wrote ") == 7
+    assert out.count("wrote ") == 2
     assert "Next: pegasus " in out
 
 
@@ -50,12 +49,12 @@ def test_the_next_step_leads_to_the_same_home(pegasus, user):
 def test_yes_adds_what_is_missing_and_overwrites_nothing(pegasus, home):
     pegasus("init")
     home.config.write_text("[gateway]\nport = 1\n")
-    (home.workspace / "SOUL.md").unlink()
+    home.token.unlink()
     before = everything(home)
     code, out, _ = pegasus("init", "--yes")
     after = everything(home)
     assert code == 0
-    assert set(after) - set(before) == {"workspace/SOUL.md"}
+    assert set(after) - set(before) == {"token"}
     assert {name: after[name] for name in before} == before
     assert out.count("wrote ") == 1
 
@@ -64,13 +63,27 @@ def test_it_asks_before_it_overwrites(pegasus, home, answer):
     pegasus("init")
     original = home.config.read_bytes()
     home.config.write_text("[gateway]\nport = 1\n")
-    (home.workspace / "SOUL.md").write_text("mine")
-    answer("y\nn\n")
-    code, out, _ = pegasus("init")
-    assert code == 0
-    assert out.count("is there already. Overwrite it?") == 2
+    answer("n\n")
+    assert pegasus("init")[1].count("is there already. Overwrite it?") == 1
+    assert home.config.read_text() == "[gateway]\nport = 1\n"
+    answer("y\n")
+    assert pegasus("init")[0] == 0
     assert home.config.read_bytes() == original
-    assert (home.workspace / "SOUL.md").read_text() == "mine"
+
+
+def test_every_file_it_writes_is_read_by_the_agent(pegasus, home):
+    """A file that nobody reads would look as if it had an effect."""
+    pegasus("init")
+    assert set(everything(home)) == {"pegasus.toml", "token"}
+
+
+def test_a_recipe_can_be_appended_to_the_settings_it_writes(pegasus, home):
+    pegasus("init")
+    with home.config.open("a") as file:
+        file.write(
+            '[models]\ndefault = "lab/x"\n[providers.lab]\ntype = "openai"\nbase_url = "http://127.0.0.1:1/v1"\n'
+        )
+    assert pegasus("config", "check") == (0, f"{home.config}: ok\n", "")
 
 
 def test_no_answer_overwrites_nothing(pegasus, home, answer):

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from pegasus.app.control_methods import MemoryMethods
+from pegasus.cli.control import fit_terminal
 from pegasus.cli.memory import found_text, list_text, log_text, run_list, run_log, run_search, run_show, run_undo
-from pegasus.cli.rows import fitted
 from pegasus.gateway import BadParams, Caller
 from pegasus.host import Home, own_home
 from pegasus.memory import Author, memory_in
@@ -50,8 +50,8 @@ def test_a_row_is_cut_for_a_terminal_only(pegasus, home, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     assert pegasus("memory", "list")[1].endswith("many words end\n")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert fitted("x" * 41) == "x" * 39 + "…"
-    assert fitted("x" * 40) == "x" * 40
+    assert fit_terminal("x" * 41) == "x" * 39 + "…"
+    assert fit_terminal("x" * 40) == "x" * 40
 
 
 def test_without_a_daemon_the_answers_are_those_of_one(pegasus, home):

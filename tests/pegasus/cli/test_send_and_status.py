@@ -104,12 +104,35 @@ async def test_send_prints_all_replies_of_the_turn(home, nursery, capsys):
         await gate.journal.until(lambda: gate.journal.acks and gate.journal.acks[-1] == (SEND.address, 2))
 
 
-async def test_send_waits_for_a_reply_through_a_silent_turn_and_gives_up_in_time(home, nursery, capsys):
+async def test_send_ends_with_a_silent_turn(home, nursery, capsys):
     async with daemon(home) as gate:
         nursery.start_soon(turn, gate)
+        with trio.fail_after(10):
+            assert await run(run_send, home, text="hi", channel="send", wait=3600) == 1
+        out, err = capsys.readouterr()
+        assert (out, err) == ("", "pegasus: the agent has finished with the message and said nothing\n")
+
+
+async def test_send_waits_for_a_reply_and_gives_up_in_time(home, capsys):
+    async with daemon(home):
         assert await run(run_send, home, text="hi", channel="send", wait=0.3) == 1
         out, err = capsys.readouterr()
         assert (out, err) == ("", "pegasus: no reply within 0.3 s; it will wait in the conversation cli:send\n")
+
+
+async def test_escape_sequences_in_replies_are_not_obeyed(home, nursery, capsys):
+    async with daemon(home) as gate:
+        gate.journal.post(SEND, "late \x1b[2J")
+        nursery.start_soon(turn, gate, "red \x1b[31m and \u202e")
+        assert await run(run_send, home, text="hi", channel="send", wait=15) == 0
+        assert capsys.readouterr() == ("red ␛[31m and \n", "late ␛[2J\n")
+
+
+async def test_escape_sequences_in_the_status_are_not_obeyed(home, capsys, monkeypatch):
+    monkeypatch.setitem(STATUS, "thinking", {"about": "\x1b]0;pwned\x07", "seconds": 1})
+    async with daemon(home):
+        assert await run(run_status, home, as_json=False) == 0
+    assert "“␛]0;pwned␇”" in capsys.readouterr().out
 
 
 async def test_send_of_a_command_ends_with_its_answer(home, nursery, capsys):

@@ -9,6 +9,7 @@ import pytest
 from pegasus.cli.sessions import run_show
 from pegasus.conversation.entry import Entry, encode
 from pegasus.host import resolve_home
+from pegasus.settings import Settings
 
 NAME = "2026-02-25-143000.jsonl"
 TS = 1_772_029_800_000
@@ -89,7 +90,7 @@ def test_a_disk_that_is_full_is_not_blamed_on_the_session(folder, monkeypatch, m
     put(folder, NAME, Entry(TS, "user", "x"))
     monkeypatch.setattr("sys.stdout", FullDisk())
     with pytest.raises(OSError, match="No space left"):
-        run_show(resolve_home(), name=NAME, as_json=bool(more))
+        run_show(resolve_home(), Settings(), name=NAME, as_json=bool(more))
 
 
 @pytest.mark.parametrize("name", ["2026-02-25-143001.jsonl", "../../token", "x", ""])

@@ -16,12 +16,25 @@ from pegasus.settings.rules import SectionRule, TableRule
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
 
-def test_the_commented_file_says_exactly_the_defaults(load):
+def uncommented() -> str:
+    """The file of init with all keys in force, but for sections of names that are the user's own."""
+    lines = [line.removeprefix("# ") for line in commented_file().splitlines() if line.startswith("# ")]
+    text = "\n".join(lines[lines.index("[run]") :])
+    sections = text.split("\n[")
+    return "\n[".join(section for section in sections if "NAME]" not in section and "PROVIDER/MODEL" not in section)
+
+
+def test_the_commented_file_changes_nothing(load):
+    assert tomllib.loads(commented_file()) == {}
     assert changed_keys(load(commented_file()), Settings()) == ()
 
 
+def test_the_commented_file_says_exactly_the_defaults(load):
+    assert changed_keys(load(uncommented()), Settings()) == ()
+
+
 def test_the_commented_file_has_every_key():
-    table = tomllib.loads(commented_file())
+    table = tomllib.loads(uncommented())
     for key, value in leaves(Settings()):
         if key.startswith(("providers.gemini", "providers.ollama", "providers.offline")):
             continue
@@ -32,8 +45,14 @@ def test_the_commented_file_has_every_key():
             assert found == (list(value) if isinstance(value, tuple) else value), key
 
 
+def test_a_section_of_the_documentation_can_be_appended(load):
+    text = commented_file() + '[models]\ndefault = "anthropic/x"\n[providers.anthropic]\napi_key = "k"\n'
+    assert load(text).models.default == "anthropic/x"
+
+
 def test_the_commented_file_takes_the_keys_of_the_environment(load):
-    assert load(commented_file(), {"ANTHROPIC_API_KEY": "k"}).providers["anthropic"].api_key == "k"
+    for text in (commented_file(), uncommented()):
+        assert load(text, {"ANTHROPIC_API_KEY": "k"}).providers["anthropic"].api_key == "k"
 
 
 def test_what_is_shown_can_be_read_back(load):

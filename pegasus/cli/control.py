@@ -1,0 +1,161 @@
+"""Access of commands to the agent's data: a call to the running daemon, or the files while none runs.
+
+Most commands about data the user owns work both ways. With a daemon they call a method of its control plane, so that the
+answer includes what is not on disk yet. Without one they read the same files; a change then holds the home's lock, so that
+no daemon starts meanwhile.
+
+Everything that is printed for people has been written by strangers in part: a task's description, a web page that memory
+quotes. So `print_text` neutralises it as the chat does; a terminal obeys nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
+
+import trio
+
+from actors import Child, Ref, open_supervisor
+from pegasus.cli.options import program_name
+from pegasus.client import Client, ClientError, Endpoint, NotConnected, Refused, open_client
+from pegasus.host import Home, HomeError, own_home, print_error, read_daemon, read_token
+from pegasus.messages import ChannelInfo, Json
+from pegasus.settings import Settings
+from pegasus.storage import FileDisk, JournalMessage, journal
+from pegasus.terminal import neutralise
+
+T = TypeVar("T")
+
+Answer: TypeAlias = Mapping[str, Any]
+"""JSON object that a method of the control plane returns."""
+Clock: TypeAlias = Callable[[], int]
+"""Wall clock, ms since the epoch."""
+
+ANSWER_SECONDS: Final = 30.0
+"""Seconds the daemon may take to answer."""
+
+
+# ------------------------------------------------------------------ the running daemon
+
+
+def find_daemon(home: Home, settings: Settings) -> Endpoint:
+    """Return address and token of the daemon of this home. Raises NotConnected, which says how to start one."""
+    daemon = read_daemon(home)
+    if daemon is None:
+        raise NotConnected(f"no daemon is running in {home}; start one with: {program_name()} run")
+    try:
+        return Endpoint(daemon.ws, read_token(home, settings.gateway.token))
+    except HomeError as error:
+        raise NotConnected(str(error)) from None
+
+
+async def ask_daemon(
+    daemon: Endpoint, method: str, params: Mapping[str, Json], timeout: float = ANSWER_SECONDS
+) -> Answer:
+    """Return the daemon's answer to a call, over a connection of its own. Raises ClientError."""
+    caller = ChannelInfo("cli", method.partition(".")[0])
+    async with open_client(daemon.url, daemon.token, caller) as client:
+        return await ask_client(client, method, params, timeout)
+
+
+async def ask_client(client: Client, method: str, params: Mapping[str, Json], timeout: float) -> Answer:
+    """Return the answer to a call over this connection. Raises ClientError."""
+    answer = await client.call(method, params, timeout=timeout)
+    if not isinstance(answer, Mapping):
+        raise ClientError(f"the daemon answered {method} with something that is not an object: {answer!r:.80}")
+    return answer
+
+
+def describe_refusal(error: Exception, method: str) -> str:
+    """Return what went wrong in a call, for a person: without the codes and method names of the protocol."""
+    if not isinstance(error, Refused):
+        return str(error.args[0] if len(error.args) == 1 else error)
+    if error.code == "unknown_method":
+        return "the running daemon is of another version and does not know this command; restart it"
+    return error.message.removeprefix(f"{method}: ") if error.code == "bad_frame" else error.message
+
+
+def show(
+    home: Home,
+    settings: Settings,
+    method: str,
+    params: Mapping[str, Json],
+    render: Callable[[Answer], str],
+    offline: Callable[[], Answer] | None,
+    *refusals: type[Exception],
+) -> int:
+    """Print the answer to a call, or on stderr why there is none; return the exit code.
+
+    render: makes text of the answer, `json_line` for programs. offline: computes the answer where no daemon runs, and may
+    raise `refusals`; None where only a daemon can answer.
+    """
+    expected: tuple[type[Exception], ...] = (ClientError, *refusals)
+    try:
+        try:
+            daemon = find_daemon(home, settings)
+        except NotConnected:
+            if offline is None:
+                raise
+            answer = offline()
+        else:
+            answer = trio.run(ask_daemon, daemon, method, params)
+    except expected as error:
+        return complain(describe_refusal(error, method))
+    print_text(render(answer), always=render is not json_line)
+    return 0
+
+
+# ------------------------------------------------------------------ the files of a home
+
+
+def change_files(home: Home, change: Callable[[Ref[JournalMessage], Clock], Awaitable[T]]) -> T:
+    """Return what `change` returns; it gets a journal of its own while the home is held.
+
+    Raises HomeBusy if a daemon holds it, and what `change` raises.
+    """
+    with own_home(home):
+        return trio.run(_with_journal, home, change)
+
+
+async def _with_journal(home: Home, change: Callable[[Ref[JournalMessage], Clock], Awaitable[T]]) -> T:
+    async def run(inbox: Any) -> None:
+        await journal(inbox, FileDisk(home.data), clock=_clock)
+
+    async with open_supervisor([Child("journal", run)]) as supervisor:
+        return await change(supervisor.ref("journal"), _clock)
+
+
+def _clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+# ------------------------------------------------------------------ output
+
+
+def json_line(answer: Answer) -> str:
+    """Return the answer as one line of JSON."""
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def print_text(text: str, *, always: bool = True) -> None:
+    """Print text that strangers may have written, neutralised.
+
+    always: also where stdout is no terminal. Without it programs get the text as it is.
+    """
+    print(neutralise(text) if always or sys.stdout.isatty() else text, flush=True)
+
+
+def fit_terminal(row: str) -> str:
+    """Return the row, or so much of it as fits the terminal's width; all of it where stdout is no terminal."""
+    width = shutil.get_terminal_size().columns
+    return row if len(row) <= width or not sys.stdout.isatty() else f"{row[: width - 1]}…"
+
+
+def complain(message: str) -> int:
+    """Print why a command failed, on stderr; return exit code 1."""
+    print_error(f"pegasus: {neutralise(message)}")
+    return 1

@@ -1,0 +1,112 @@
+"""`pegasus init` and `pegasus config …`: a home with its settings, and checks of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pegasus.cli.control import print_text
+from pegasus.cli.options import CommandGroup, Options, program_name
+from pegasus.host import Home, ensure_token, write_private
+from pegasus.identity import PersonaError, load_persona
+from pegasus.models import OFFLINE, find_providers, role_spec
+from pegasus.models import problems as model_problems
+from pegasus.settings import Settings, SettingsError, commented_file, effective, load_settings
+
+COMMANDS = CommandGroup()
+CONFIG = COMMANDS.subgroup("config", "Check and show the settings.")
+
+
+# ------------------------------------------------------------------ init
+
+
+@COMMANDS.declare(
+    "init",
+    click.Option(["--yes"], is_flag=True, help="Ask nothing: add what is missing, overwrite nothing."),
+    options_only=True,
+)
+def run_init(options: Options, *, yes: bool) -> int:
+    """Set up a home: folders, a commented settings file, the token.
+
+    Asks about each file that is there already whether to overwrite it. The token is never overwritten: every client that
+    has it would be locked out.
+    """
+    home = options.home()
+    settings_file = options.source(home).file or home.config
+    home.prepare(everything=True)
+    _write(settings_file, commented_file(), ask=not yes)
+    new = not home.token.exists()
+    ensure_token(home)
+    print_text(f"{'wrote' if new else 'kept '}  {home.token}")
+    print_text(_describe_model(load_settings(options.source(home))))
+    start = f"{program_name()}{options.spelled()}"
+    print_text(f"Next: {start}    (starts it and opens a chat; edit {settings_file} for more)")
+    return 0
+
+
+def _write(path: Path, content: str, *, ask: bool) -> None:
+    """Write a file; one that is there only if it differs and the person agrees."""
+    if path.exists() and (path.read_bytes() == content.encode() or not (ask and _confirm(path))):
+        print_text(f"kept   {path}")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_private(path, content)
+    print_text(f"wrote  {path}")
+
+
+def _confirm(path: Path) -> bool:
+    return click.confirm(f"{path} is there already. Overwrite it?", default=False)
+
+
+def _describe_model(settings: Settings) -> str:
+    """Return a sentence about which model will be used, and why."""
+    model = role_spec("default", settings.models, find_providers(settings.providers))
+    if settings.models.default:
+        return f"Model: {model}, as models.default says."
+    if model == OFFLINE:
+        return (
+            "Model: a stand-in, since neither ANTHROPIC_API_KEY nor OPENAI_API_KEY is set. "
+            "Set one of them, or models.default, for a real one."
+        )
+    variable = f"{model.partition('/')[0].upper()}_API_KEY"
+    return f"Model: {model}, since there is a key for it ({variable}). models.default names another."
+
+
+# ------------------------------------------------------------------ config
+
+
+@CONFIG.declare("check", options_only=True)
+def run_check(options: Options) -> int:
+    """Check the settings exactly as the daemon does.
+
+    The exit code is 78 if something is wrong.
+    """
+    home, settings = options.load()
+    check_settings_in_use(home, settings)
+    file = settings.source.file
+    print_text(f"{file}: ok" if file is not None and file.exists() else f"{file}: not there, so all defaults: ok")
+    return 0
+
+
+@CONFIG.declare("show")
+def run_show(home: Home, settings: Settings) -> int:
+    """Print the settings in effect and their origin, secrets masked."""
+    print_text(effective(settings))
+    return 0
+
+
+def check_settings_in_use(home: Home, settings: Settings) -> None:
+    """Check what only other packages can judge: models and their providers, the persona. Raises SettingsError."""
+    found = []
+    for line in model_problems(settings.models, settings.providers):
+        key = line.partition(":")[0].partition("[")[0]
+        found.append(f"{settings.origins.get(key, 'defaults')}: {line}")
+    if settings.agent.persona:
+        try:
+            load_persona(home.resolve(settings.agent.persona))
+        except PersonaError as error:
+            origin = settings.origins["agent.persona"]
+            found += [f"{origin}: agent.persona: {line}" for line in str(error).splitlines()]
+    if found:
+        raise SettingsError(found)
