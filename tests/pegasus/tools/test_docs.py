@@ -9,9 +9,10 @@ import pytest
 
 from pegasus.settings import ToolSettings
 from pegasus.tasks import BUILT_IN_TYPES, load_task_types
-from pegasus.tools import standard
+from pegasus.tools import executor, standard
 from pegasus.tools.base import MAX_RESULT
 from pegasus.tools.files import changing, searching
+from pegasus.tools.http_client import MAX_PARTS
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "tools.md").read_text("utf-8")
@@ -38,9 +39,15 @@ def test_the_numbers_are_the_real_ones():
     assert f"{standard.RESULT_SHARE:.0%}".replace("%", " %") in PAGE
     assert f"{MAX_RESULT:,} characters for 128,000 tokens" in PAGE
     assert int(128_000 * standard.RESULT_SHARE * standard.CHARACTERS_PER_TOKEN) == MAX_RESULT
-    assert f"never less\n   than {standard.MIN_RESULT:,}" in PAGE
+    assert f"never less than {standard.MIN_RESULT:,}" in PAGE
     assert f"Up to {changing.MAX_EDIT >> 20} MiB" in PAGE
     assert all(f"`{name}`" in PAGE for name in searching.NOT_SEARCHED)
+    assert f"at most {MAX_PARTS:,} parts" in PAGE
+
+
+def test_the_first_lines_of_the_executor_name_the_place_of_the_deadline():
+    assert "deadline of a call is enforced here, in `run_tool`" in (executor.__doc__ or "").splitlines()[0]
+    assert "`pegasus/tools/executor.py`, function `run_tool`" in PAGE
 
 
 def test_the_example_runs(tmp_path):
