@@ -1,18 +1,312 @@
-"""The subprotocol's name, and the codes a connection is closed with.
+"""The protocol pegasus.v1 between the gateway and its clients: every frame, declared once for both directions.
 
-They are ours (interfaces sections 3 and 8.4), or those of RFC 6455 section 7.4 and its registry.
+A frame is one JSON object in one WebSocket text message. Its `type` says which of the classes below it is; the other keys
+are the class's fields in camelCase. `encode_frame` writes a frame, `decode_client_frame` reads what a client sends and
+`decode_server_frame` what the gateway sends, all through `pegasus.wire`:
+
+    hello, message, ack, call              client → gateway
+    welcome, accepted, reply, typing,
+    progress, result, error                gateway → client
+
+The module knows the shape of frames and nothing else. Whether a client may name a channel is decided by the gateway, whether
+a name may be used by `pegasus.intake`. The client package imports this module instead of the server.
+
+Two rules hold for reading. First, whatever text comes, it gives a frame or a BadFrame that says what was found and what is
+allowed; no other exception. Second, what a client's frame holds can be written as UTF-8 JSON again: it has no halves of
+surrogate pairs, no numbers beyond 64 bits and no endless nesting. The journal relies on that. Unknown keys are ignored, and
+null is the same as an absent key, so that older and newer programs understand each other.
+
+Example::
+
+    text = encode_frame(CallFrame(id="7", method="status"))       # '{"type":"call","id":"7","method":"status"}'
+    decode_client_frame(text)                                     # CallFrame(id='7', method='status', params={})
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeAlias, TypeVar, cast
+
+import attrs
+
+from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress
+from pegasus.wire import WireError, decode_json, describe, encode_json, from_wire, to_wire
 
 SUBPROTOCOL: Final = "pegasus.v1"
+"""The name that is agreed in the WebSocket handshake."""
+PROTOCOL: Final = 1
+"""The number that `welcome` carries."""
+MAX_DEPTH: Final = 32
+"""Levels of lists and objects that a value in a client's frame may nest: far below what recursive readers can take."""
+MAX_INTEGER: Final = 2**64
+"""Whole numbers of this size and beyond are refused, because most JSON readers change them."""
 
+# Codes that a connection is closed with: our own from 4000 on, the others from RFC 6455 section 7.4 and its registry.
 BAD_HELLO: Final = 4400
+"""The hello has an invalid field."""
 UNAUTHORIZED: Final = 4401
+"""No token, a wrong one, a foreign Origin, or no hello."""
 GOING_AWAY: Final = 1001
+"""The gateway stops."""
 TOO_LARGE: Final = 1009
+"""A frame is larger than the gateway takes."""
 SERVER_ERROR: Final = 1011
+"""The journal could not be read; connecting again will get what is missing."""
 TRY_LATER: Final = 1013
-"""Also for a client that does not read: its replies are kept."""
+"""Too many clients; also sent to a client that does not read, whose replies are kept."""
+
+
+F = TypeVar("F")
+
+
+class BadFrame(Exception):
+    """A text that is not a frame of this protocol, or not one that is allowed at this point."""
+
+    def __init__(self, code: str, message: str, id: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        """One of the codes of ErrorFrame."""
+        self.message = message
+        """Description of what was found and what is allowed, for a person."""
+        self.id = id
+        """The id of the frame, where it had one."""
+
+
+# ------------------------------------------------------------------ from the client
+
+
+@attrs.frozen
+class ClientChannel:
+    """The channel that a client names in its hello: an address, or only a type."""
+
+    type: str
+    channel_id: str | None = None
+    """None for a bridge, which serves all conversations of its type."""
+    user_id: str | None = None
+    reply_to: str | None = None
+
+    @property
+    def info(self) -> ChannelInfo | None:
+        """The channel that the client speaks for; None for a bridge."""
+        if self.channel_id is None:
+            return None
+        return ChannelInfo(self.type, self.channel_id, self.user_id, self.reply_to)
+
+    def __str__(self) -> str:
+        return f"{self.type} bridge" if self.channel_id is None else f"{self.type}:{self.channel_id}"
+
+
+@attrs.frozen
+class HelloFrame:
+    """The first frame of a client: who it is, and which replies it has."""
+
+    channel: ClientChannel
+    token: str | None = attrs.field(default=None, repr=False)
+    """None where the handshake carried `Authorization: Bearer …`."""
+    last_seq: int | None = None
+    """The last reply that the client has; only greater ones are sent. None: everything that nobody acknowledged."""
+    last_seqs: Mapping[str, Json] = attrs.field(factory=dict)
+    """The same for a bridge, by channelId."""
+
+
+@attrs.frozen
+class MessageFrame:
+    """A message for the agent. The answer is AcceptedFrame or ErrorFrame with the same id."""
+
+    id: str
+    """Chosen by the client. The same id on the same address is one message, however often it is sent."""
+    text: str
+    channel: ChannelInfo | None = None
+    """Required from a bridge. Any other client may name a user or a thread of its own address here."""
+    metadata: Metadata = attrs.field(factory=dict)
+    media: tuple[Media, ...] = ()
+
+
+@attrs.frozen
+class AckAddress:
+    """The address whose replies a bridge acknowledges."""
+
+    type: str
+    channel_id: str
+
+
+@attrs.frozen
+class AckFrame:
+    """Acknowledgement of all replies up to and including `seq`. It has no answer."""
+
+    seq: int
+    channel: AckAddress | None = None
+    """Required from a bridge."""
+
+
+@attrs.frozen
+class CallFrame:
+    """A call of the control plane. The answer is ResultFrame or ErrorFrame with the same id."""
+
+    id: str
+    method: str
+    params: Mapping[str, Json] = attrs.field(factory=dict)
+
+
+# ------------------------------------------------------------------ from the gateway
+
+
+@attrs.frozen
+class WelcomeFrame:
+    """The answer to a good hello. Replies follow it, never precede it."""
+
+    protocol: int
+    agent: str
+    """The agent's name, for the screen."""
+    channel: ClientChannel
+    """The channel of the hello."""
+    seq: int
+    """The last reply ever made for this address, 0 if there is none; always 0 for a bridge."""
+
+
+@attrs.frozen
+class AcceptedFrame:
+    """The message with this id is on disk."""
+
+    id: str
+
+
+@attrs.frozen
+class TypingFrame:
+    """The agent begins (`active`) or ends thinking about a message of this channel."""
+
+    channel: ChannelInfo
+    active: bool
+
+
+@attrs.frozen
+class ResultFrame:
+    """The result of a call."""
+
+    id: str
+    result: Mapping[str, Json]
+
+
+@attrs.frozen
+class ErrorFrame:
+    """A refusal.
+
+    code: `bad_frame`, `unauthorized`, `unknown_type`, `unknown_method`, `too_large`, `overloaded` or `internal`. Programs
+    decide by the code; the message is for people and does not repeat it.
+    """
+
+    code: str
+    message: str
+    id: str | None = None
+    """The id of the frame that was refused, where it could be read."""
+
+
+ClientFrame: TypeAlias = HelloFrame | MessageFrame | AckFrame | CallFrame
+ServerFrame: TypeAlias = (
+    WelcomeFrame | AcceptedFrame | OutboundMessage | TypingFrame | Progress | ResultFrame | ErrorFrame
+)
+"""Replies and drafts travel as the values that the rest of the product uses: OutboundMessage is `reply`, Progress `progress`."""
+
+_CLIENT_FRAMES: Final[Mapping[str, type[ClientFrame]]] = {
+    "hello": HelloFrame,
+    "message": MessageFrame,
+    "ack": AckFrame,
+    "call": CallFrame,
+}
+_SERVER_FRAMES: Final[Mapping[str, type[ServerFrame]]] = {
+    "welcome": WelcomeFrame,
+    "accepted": AcceptedFrame,
+    "reply": OutboundMessage,
+    "typing": TypingFrame,
+    "progress": Progress,
+    "result": ResultFrame,
+    "error": ErrorFrame,
+}
+_TYPES: Final = {cls: name for table in (_CLIENT_FRAMES, _SERVER_FRAMES) for name, cls in table.items()}
+_AFTER_HELLO: Final = "message, ack, call"
+
+
+# ------------------------------------------------------------------ writing and reading
+
+
+def encode_frame(frame: ClientFrame | ServerFrame) -> str:
+    """Return the frame as JSON text. Raises ValueError or TypeError if a free-form value in it is not JSON.
+
+    A model may write half a surrogate pair. It is replaced in what the agent says, because many JSON readers refuse it.
+    """
+    if isinstance(frame, OutboundMessage | Progress) and not _is_unicode(frame.text):
+        frame = attrs.evolve(frame, text=frame.text.encode("utf-8", "replace").decode())
+    return encode_json({"type": _TYPES[type(frame)], **to_wire(frame)})
+
+
+def decode_client_frame(text: str) -> ClientFrame:
+    """Return the frame that a client has sent. Raises BadFrame `bad_frame` or `unknown_type`."""
+    fields = _decode_object(text)
+    id = fields.get("id")
+    try:
+        return _structure_client_frame(fields)
+    except BadFrame as error:
+        error.id = id if isinstance(id, str) and _is_unicode(id) else None
+        raise
+
+
+def decode_server_frame(text: str | bytes) -> ServerFrame | None:
+    """Return the frame that the gateway has sent, or None for a type that only a later version knows. Raises BadFrame."""
+    fields = _decode_object(text)
+    name = fields.get("type")
+    cls = _SERVER_FRAMES.get(name) if isinstance(name, str) else None
+    return None if cls is None else _structure(fields, cls, str(name))
+
+
+def _structure_client_frame(fields: dict[str, Json]) -> ClientFrame:
+    name = fields.get("type")
+    if not isinstance(name, str):
+        raise BadFrame("bad_frame", f"type: found {describe(name)}, allowed: {_AFTER_HELLO}")
+    if name not in _CLIENT_FRAMES:
+        raise BadFrame("unknown_type", f"type: found {describe(name)}, allowed: {_AFTER_HELLO}")
+    frame = _structure(fields, _CLIENT_FRAMES[name], name)
+    for key, value in to_wire(frame).items():
+        _check_content(f"{name}.{key}", value, MAX_DEPTH)
+    return frame
+
+
+def _decode_object(text: str | bytes) -> dict[str, Json]:
+    try:
+        value = decode_json(text)
+    except ValueError as error:  # not JSON, nested too deep, or a number with more digits than Python reads
+        raise BadFrame("bad_frame", f"found no JSON ({error}), allowed: one JSON object per text frame") from None
+    if not isinstance(value, dict):
+        raise BadFrame("bad_frame", f"found {describe(value)}, allowed: one JSON object per text frame")
+    return cast("dict[str, Json]", {key: field for key, field in value.items() if field is not None})
+
+
+def _structure(fields: dict[str, Json], cls: type[F], name: str) -> F:
+    try:
+        return from_wire(fields, cls)
+    except WireError as error:
+        raise BadFrame("bad_frame", f"{name}.{error}") from None
+
+
+def _check_content(path: str, value: Json, levels: int) -> None:
+    """Raise BadFrame if the value could not be written as UTF-8 JSON again, or only in a form that other readers change."""
+    match value:
+        case str() if not _is_unicode(value):
+            raise BadFrame("bad_frame", f"{path}: found half a surrogate pair in {describe(value)}, allowed: Unicode")
+        case int() if abs(value) >= MAX_INTEGER:
+            raise BadFrame(
+                "bad_frame", f"{path}: found {describe(value)}, which is beyond 64 bits; send it as a string"
+            )
+        case Mapping() | list():
+            if not levels:
+                raise BadFrame("bad_frame", f"{path}: found JSON nested too deep, allowed: {MAX_DEPTH} levels")
+            for item in value if isinstance(value, list) else [*value.keys(), *value.values()]:
+                _check_content(path, item, levels - 1)
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether the text can be written as UTF-8: no half of a surrogate pair stands in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

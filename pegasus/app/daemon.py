@@ -22,7 +22,7 @@ from pegasus.app.parts import Parts, Workshop
 from pegasus.app.reload import Reloader
 from pegasus.app.tree import ROOT, Grown, grow, open_channels
 from pegasus.formatting import first_cause
-from pegasus.gateway import GatewayConfig, local_origins, open_listeners, run_gateway
+from pegasus.gateway import GatewayConfig, connections_within, open_listeners, run_gateway
 from pegasus.host import (
     Home,
     HomeError,
@@ -34,9 +34,10 @@ from pegasus.host import (
     handle_signals,
     own_home,
     print_error,
+    raise_descriptor_limit,
 )
 from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, persona_at_start
-from pegasus.intake import Access
+from pegasus.intake import Access, Intake
 from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker
 from pegasus.observe import get_logger, start_logging, stop_logging
 from pegasus.settings import Settings, secrets_of
@@ -172,8 +173,13 @@ async def _daemon(world: _World) -> int:
                     persona=PersonaMethods(grown.evolution(), world.persona, settings.agent.owners),
                 )
                 reloader.journal = grown.journal
+                intake = Intake(
+                    grown.journal,
+                    Access({"cli": settings.channels.cli.allow_from}),
+                    settings.agent.owners,
+                )
                 methods = {**control.methods(), "config.reload": reloader.call}
-                door = Child("gateway", run_gateway, _config(world), grown.journal, listeners, methods, backoff=RETRY)
+                door = Child("gateway", run_gateway, _config(world), intake, listeners, methods, backoff=RETRY)
                 await open_channels(grown, door, {})
                 with announced(home, notifier, ws=url):
                     nursery.start_soon(_after_ready, reloader, notifier, grown, workshop)
@@ -231,10 +237,9 @@ def _config(world: _World) -> GatewayConfig:
     return GatewayConfig(
         token=world.token,
         agent=world.persona.name,
-        origins=local_origins(world.settings.http.port) | frozenset(settings.allowed_origins),
-        access=Access({"cli": world.settings.channels.cli.allow_from}),
-        owners=world.settings.agent.owners,
+        origins=frozenset(settings.allowed_origins),
         max_frame_bytes=settings.max_frame_bytes,
+        max_connections=connections_within(raise_descriptor_limit()),
     )
 
 

@@ -1,12 +1,15 @@
-"""The client of the gateway: the terminal chat, `pegasus send`, `status` and the like are made of it.
+"""The client of the gateway, which the terminal chat, `pegasus send`, `status` and the like are made of.
 
-`open_client` is one connection. `open_conversation` is a conversation that outlives connections: it dials again, sends again
-what was not accepted, and yields each reply once. Nothing of the server is imported.
+* `open_client` makes one connection. It ends when the connection ends.
+* `open_conversation` makes a conversation that outlives connections: it connects again, sends again what was not accepted, and
+  yields each reply once.
+
+Nothing of the server is imported, so a command starts quickly and may run on another machine than the daemon.
 """
 
 from __future__ import annotations
 
-from pegasus.client.client import Client, ClientError, ClientEvent, MessageAccepted, NotConnected, Refused, Welcome
+from pegasus.client.client import Client, ClientError, ClientEvent, MessageAccepted, NotConnected, Refused
 from pegasus.client.connect import open_client
 from pegasus.client.conversation import (
     Conversation,
@@ -33,7 +36,6 @@ __all__ = [
     "Offline",
     "Online",
     "Refused",
-    "Welcome",
     "open_client",
     "open_conversation",
 ]

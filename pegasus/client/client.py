@@ -1,25 +1,43 @@
-"""One connection to a gateway, seen from the client: typed frames out of the wire, calls and messages with an answer."""
+"""`Client`: one open connection to a gateway, with calls and messages that wait for their answer.
+
+One task (`pump`, started by `open_client`) reads frames. An answer is given to the call that waits for it, found by its id;
+everything else becomes an event for whoever iterates over the client. If nobody iterates, EVENT_BUFFER events are kept, and
+then the connection is no longer read: neither are answers.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress, Typing
-from pegasus.protocol import SUBPROTOCOL
-from pegasus.wire import from_wire, to_wire
+from pegasus.protocol import (
+    SUBPROTOCOL,
+    AcceptedFrame,
+    AckAddress,
+    AckFrame,
+    BadFrame,
+    CallFrame,
+    ErrorFrame,
+    MessageFrame,
+    ResultFrame,
+    ServerFrame,
+    TypingFrame,
+    WelcomeFrame,
+    decode_server_frame,
+    encode_frame,
+)
 
 EVENT_BUFFER = 1000
-"""Frames one client may be behind with reading them; then its connection is no longer read."""
+"""Events that are kept for whoever iterates over a client."""
 
 
 class ClientError(Exception):
-    """What a gateway client can fail with."""
+    """The reason why something could not be done over the gateway. str() is one line for a person."""
 
 
 class NotConnected(ClientError):
@@ -27,22 +45,15 @@ class NotConnected(ClientError):
 
 
 class Refused(ClientError):
-    """The gateway answered with an error frame; `code` is one of interfaces section 3."""
+    """The gateway answered with an error frame. str() is its message alone, without code."""
 
     def __init__(self, code: str, message: str, id: str | None = None) -> None:
-        super().__init__(f"{code}: {message}")
+        super().__init__(message)
         self.code = code
+        """`bad_frame`, `unauthorized`, `unknown_type`, `unknown_method`, `too_large`, `overloaded` or `internal`."""
         self.message = message
         self.id = id
-
-
-@attrs.frozen
-class Welcome:
-    """The gateway's greeting. seq: the last one assigned to this address (0 for a bridge)."""
-
-    agent: str
-    seq: int
-    protocol: int
+        """The id of the message or call that was refused, where the gateway could read it."""
 
 
 @attrs.frozen
@@ -53,18 +64,30 @@ class MessageAccepted:
 
 
 ClientEvent: TypeAlias = OutboundMessage | Typing | Progress | MessageAccepted | Refused
-"""What iterating over a Client gives. MessageAccepted and Refused only for ids nobody waits for (see `Client.post`)."""
+"""Iteration over a Client yields these; MessageAccepted and Refused only for ids that no call waits for (see `post`)."""
 
 
 class Client:
-    """One open connection; made by `open_client`. Iterate over it for what the agent says; it ends with the connection."""
+    """One open connection, made by `open_client`. Iterating over it yields events and ends with the connection.
 
-    def __init__(self, socket: WebSocketConnection, welcome: Welcome) -> None:
+    Example::
+
+        async with open_client(url, token, ChannelInfo("web", "me")) as client:
+            await client.send("hello", id="m-1")
+            async for event in client:
+                print(event)
+    """
+
+    def __init__(self, socket: WebSocketConnection, welcome: WelcomeFrame) -> None:
         self.welcome = welcome
+        """The gateway's greeting: the agent's name, and the last reply made for this address."""
         self.closed: str | None = None
+        """Why the connection has ended; None while it is open."""
         self._socket = socket
         self._calls = 0
+        """Calls so far; ids are made from it."""
         self._waiting: dict[tuple[str, str], _Waiter] = {}
+        """The answers that are waited for, by kind ("message", "call") and id."""
         self._events_in, self._events = trio.open_memory_channel[ClientEvent](EVENT_BUFFER)
 
     async def send(
@@ -80,10 +103,11 @@ class Client:
         """Send a message and wait until it is accepted, that is, on the daemon's disk.
 
         channel: only for a bridge, or to name a thread or user of this conversation. timeout: seconds.
-        Raises Refused for an error frame, NotConnected when the connection ends or nothing comes in time: then
-        send again with the same id. Cancelled while waiting, it may have been accepted.
+        Raises Refused for an error frame. Raises NotConnected if the connection ends or nothing comes in time; then send
+        again with the same id. Cancelled, the message may have been accepted.
         """
-        await self._exchange(("message", id), _message(text, id, channel, metadata or {}, media), timeout)
+        frame = MessageFrame(id, text, channel, metadata or {}, tuple(media))
+        await self._exchange(("message", id), frame, timeout)
 
     async def post(
         self,
@@ -94,23 +118,21 @@ class Client:
         metadata: Metadata | None = None,
         media: Sequence[Media] = (),
     ) -> None:
-        """Send a message without waiting; MessageAccepted or Refused with its id comes among the events."""
-        await self._write(_message(text, id, channel, metadata or {}, media))
+        """Send a message without waiting; MessageAccepted or Refused with its id comes among the events. Raises NotConnected."""
+        await self._write(MessageFrame(id, text, channel, metadata or {}, tuple(media)))
 
     async def ack(self, seq: int, channel: ChannelInfo | None = None) -> None:
-        """Tell that everything up to `seq` arrived; a bridge names the channel. Raises NotConnected."""
-        frame: dict[str, Json] = {"type": "ack", "seq": seq}
-        if channel is not None:
-            frame["channel"] = {"type": channel.type, "channelId": channel.channel_id}
-        await self._write(frame)
+        """Acknowledge all replies up to `seq`; a bridge names the channel. Raises NotConnected."""
+        await self._write(AckFrame(seq, AckAddress(channel.type, channel.channel_id) if channel else None))
 
     async def call(self, method: str, params: Mapping[str, Json] | None = None, *, timeout: float = 35.0) -> Json:
-        """Call a method of the control plane and return its result. Raises Refused, NotConnected; timeout in seconds."""
+        """Call a method of the control plane and return its result, a JSON object. timeout: seconds.
+
+        Raises Refused, NotConnected. Cancelled, the method may have run.
+        """
         self._calls += 1
         id = f"c{self._calls}"
-        return await self._exchange(
-            ("call", id), {"type": "call", "id": id, "method": method, "params": params or {}}, timeout
-        )
+        return await self._exchange(("call", id), CallFrame(id, method, params or {}), timeout)
 
     def __aiter__(self) -> Client:
         return self
@@ -121,7 +143,25 @@ class Client:
         except trio.EndOfChannel:
             raise StopAsyncIteration from None
 
-    async def _exchange(self, key: tuple[str, str], frame: Mapping[str, Json], timeout: float) -> Json:
+    async def pump(self) -> None:
+        """Read until the connection ends. Raises nothing but cancellation, so that the error of the caller's own code is seen."""
+        reason = "the connection was closed"
+        try:
+            while True:
+                await self._dispatch(decode_server_frame(await self._socket.get_message()))
+        except ConnectionClosed as error:
+            reason = describe_close(error)
+        except BadFrame as error:
+            reason = f"the gateway sent something that is not {SUBPROTOCOL}: {error}"
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            reason = "the connection was closed on this side"
+        finally:
+            self.closed = reason
+            self._events_in.close()
+            for waiter in self._waiting.values():
+                waiter.fail(NotConnected(reason))
+
+    async def _exchange(self, key: tuple[str, str], frame: MessageFrame | CallFrame, timeout: float) -> Json:
         if key in self._waiting:
             raise ValueError(f"{key[0]} {key[1]!r} is under way already")
         waiter = self._waiting[key] = _Waiter()
@@ -133,47 +173,27 @@ class Client:
         finally:
             self._waiting.pop(key, None)
 
-    async def _write(self, frame: Mapping[str, Json]) -> None:
+    async def _write(self, frame: MessageFrame | AckFrame | CallFrame) -> None:
         if self.closed is not None:
             raise NotConnected(self.closed)
         try:
-            await self._socket.send_message(wire_text(frame))
+            await self._socket.send_message(encode_frame(frame))
         except ConnectionClosed as error:
-            raise NotConnected(why_closed(error)) from None
+            raise NotConnected(describe_close(error)) from None
 
-    async def pump(self) -> None:
-        """Read until the connection ends; never raises, so that the caller's own error is the one he sees."""
-        reason = "the connection was closed"
-        try:
-            while True:
-                await self._dispatch(json.loads(await self._socket.get_message()))
-        except ConnectionClosed as error:
-            reason = why_closed(error)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = f"the gateway sent something that is not {SUBPROTOCOL}: {error!r}"
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            reason = "the connection was closed on this side"
-        finally:
-            self.closed = reason
-            self._events_in.close()
-            for waiter in self._waiting.values():
-                waiter.fail(NotConnected(reason))
-
-    async def _dispatch(self, frame: dict[str, Any]) -> None:
-        match frame["type"]:
-            case "accepted":
-                await self._answer(("message", frame["id"]), None, MessageAccepted(frame["id"]))
-            case "result":
-                await self._answer(("call", frame["id"]), frame["result"], None)
-            case "error":
-                await self._refuse(Refused(frame["code"], frame["message"], frame.get("id")))
-            case "reply":
-                await self._events_in.send(from_wire(frame, OutboundMessage))
-            case "typing":
-                await self._events_in.send(from_wire(frame, Typing))
-            case "progress":
-                await self._events_in.send(from_wire(frame, Progress))
-            case _:  # a later version may say more
+    async def _dispatch(self, frame: ServerFrame | None) -> None:
+        match frame:
+            case AcceptedFrame(id):
+                await self._answer(("message", id), None, MessageAccepted(id))
+            case ResultFrame(id, result):
+                await self._answer(("call", id), result, None)
+            case ErrorFrame(code, message, id):
+                await self._refuse(Refused(code, message, id))
+            case TypingFrame(channel, active):
+                await self._events_in.send(Typing(channel, active))
+            case OutboundMessage() | Progress():
+                await self._events_in.send(frame)
+            case WelcomeFrame() | None:  # None: a type that only a later version of the protocol has
                 pass
 
     async def _answer(self, key: tuple[str, str], value: Json, event: ClientEvent | None) -> None:
@@ -193,7 +213,7 @@ class Client:
 
 
 class _Waiter:
-    """One answer somebody waits for."""
+    """One answer that a call waits for."""
 
     def __init__(self) -> None:
         self._done = trio.Event()
@@ -215,31 +235,8 @@ class _Waiter:
         return self._value
 
 
-def wire_text(frame: Mapping[str, Json]) -> str:
-    """The frame as it is sent."""
-    text = json.dumps(frame, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair: let the gateway say so
-        return json.dumps(frame)
-    return text
-
-
-def _message(
-    text: str, id: str, channel: ChannelInfo | None, metadata: Metadata, media: Sequence[Media]
-) -> dict[str, Json]:
-    frame: dict[str, Json] = {"type": "message", "id": id, "text": text}
-    if channel is not None:
-        frame["channel"] = to_wire(channel)
-    if metadata:
-        frame["metadata"] = metadata
-    if media:
-        frame["media"] = [to_wire(file) for file in media]
-    return frame
-
-
-def why_closed(error: ConnectionClosed) -> str:
-    """The end of a connection in words."""
+def describe_close(error: ConnectionClosed) -> str:
+    """Return the end of a connection in words: with code and reason where the other side gave one."""
     reason = error.reason
     if reason is None:
         return "the connection was closed"

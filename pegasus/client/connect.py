@@ -1,24 +1,32 @@
-"""Connecting to a gateway: TCP or TLS, WebSocket handshake, hello and welcome, each with its deadline and its plain error."""
+"""`open_client`: connects to a gateway. TCP or TLS, WebSocket handshake, hello and welcome each have a deadline and a plain error."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from pegasus.client.client import Client, NotConnected, Refused, Welcome, why_closed, wire_text
+from pegasus.client.client import Client, NotConnected, Refused, describe_close
 from pegasus.client.websocket import ClientSocket
-from pegasus.messages import ChannelInfo, Json
-from pegasus.protocol import SUBPROTOCOL
-from pegasus.wire import to_wire
+from pegasus.messages import ChannelInfo
+from pegasus.protocol import (
+    SUBPROTOCOL,
+    BadFrame,
+    ClientChannel,
+    ErrorFrame,
+    HelloFrame,
+    WelcomeFrame,
+    decode_server_frame,
+    encode_frame,
+)
 
-LARGEST_FRAME = 64 * 1024 * 1024
-"""Bytes; a reply with media may be larger than what a client may send."""
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+"""Bytes of a frame that the client takes. A reply with attachments may be larger than what a client may send."""
+CLOSE_TIME = 2.0
+"""Seconds that the gateway has to answer our close frame."""
 
 
 @asynccontextmanager
@@ -31,14 +39,20 @@ async def open_client(
     last_seqs: Mapping[str, int] | None = None,
     timeout: float = 10.0,
 ) -> AsyncIterator[Client]:
-    """Connect, say hello and give the Client once the gateway said welcome; leaving the block closes the connection.
+    """Connect to the gateway at `url` and yield the Client once it was welcomed; leaving the block closes the connection.
 
-    channel: the address to talk as, or the name of a channel type to serve whole, as a bridge does. last_seq (a bridge:
-    last_seqs, by channelId): what was received already; None: everything not acknowledged comes again.
-    timeout: seconds for the whole greeting. Raises NotConnected, Refused.
+    channel: the address to talk as, or the name of a channel type to serve as a bridge.
+    last_seq: the last reply that was received earlier; None: everything that was not acknowledged comes again. For a bridge
+    it is last_seqs, by channelId. timeout: seconds for each step of the greeting.
+    Raises NotConnected, and Refused (wrong token, for example). Errors of the block come out as they are.
     """
+    if isinstance(channel, str):
+        who = ClientChannel(channel)
+    else:
+        who = ClientChannel(channel.type, channel.channel_id, channel.user_id, channel.reply_to)
+    hello = HelloFrame(who, token, last_seq, dict(last_seqs or {}))
     async with _connected(url, timeout) as socket:
-        client = Client(socket, await _greet(socket, _hello(token, channel, last_seq, last_seqs), timeout))
+        client = Client(socket, await _greet(socket, hello, timeout))
         async with background(client.pump):
             yield client
 
@@ -53,7 +67,7 @@ async def _connected(url: str, timeout: float) -> AsyncIterator[WebSocketConnect
         raise NotConnected(f"no gateway answers at {url} ({error or 'too slow'})") from None
     try:
         path = parts.path or "/"
-        socket = ClientSocket(stream, host=parts.netloc, path=path, subprotocol=SUBPROTOCOL, max_bytes=LARGEST_FRAME)
+        socket = ClientSocket(stream, host=parts.netloc, path=path, subprotocol=SUBPROTOCOL, max_bytes=MAX_FRAME_BYTES)
         async with background(socket.run):
             with trio.move_on_after(timeout):
                 await socket.wait_open()
@@ -62,7 +76,7 @@ async def _connected(url: str, timeout: float) -> AsyncIterator[WebSocketConnect
             try:
                 yield socket
             finally:
-                with trio.move_on_after(2.0):
+                with trio.move_on_after(CLOSE_TIME):
                     await socket.aclose()
     finally:
         await trio.aclose_forcefully(stream)
@@ -76,24 +90,29 @@ async def _open_stream(parts: SplitResult) -> trio.abc.Stream:
     return await trio.open_ssl_over_tcp_stream(parts.hostname, parts.port or 443, https_compatible=True)
 
 
-async def _greet(socket: WebSocketConnection, hello: Mapping[str, Json], timeout: float) -> Welcome:
+async def _greet(socket: WebSocketConnection, hello: HelloFrame, timeout: float) -> WelcomeFrame:
     try:
         with trio.move_on_after(timeout):
-            await socket.send_message(wire_text(hello))
-            frame = json.loads(await socket.get_message())
-            if frame["type"] == "error":
-                raise Refused(frame["code"], frame["message"], frame.get("id"))
-            return Welcome(agent=frame["agent"], seq=frame["seq"], protocol=frame["protocol"])
+            await socket.send_message(encode_frame(hello))
+            frame = decode_server_frame(await socket.get_message())
+            if isinstance(frame, ErrorFrame):
+                raise Refused(frame.code, frame.message, frame.id)
+            if not isinstance(frame, WelcomeFrame):
+                raise NotConnected(f"the server there does not speak {SUBPROTOCOL}: it sent no welcome")
+            return frame
     except ConnectionClosed as error:
-        raise NotConnected(why_closed(error)) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise NotConnected(f"whoever answers there does not speak {SUBPROTOCOL}: {error!r}") from None
+        raise NotConnected(describe_close(error)) from None
+    except BadFrame as error:
+        raise NotConnected(f"the server there does not speak {SUBPROTOCOL}: {error}") from None
     raise NotConnected(f"no welcome within {timeout:g} s")
 
 
 @asynccontextmanager
-async def background(run: Callable[[], Any]) -> AsyncIterator[None]:
-    """Run something that never raises beside the block, and let the block's own error out without an exception group."""
+async def background(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Run a task beside the block, and cancel it when the block ends.
+
+    The task must not raise. An error of the block comes out as it is, not in the exception group of a nursery.
+    """
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)
@@ -106,15 +125,3 @@ async def background(run: Callable[[], Any]) -> AsyncIterator[None]:
         nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
-
-
-def _hello(
-    token: str, channel: ChannelInfo | str, last_seq: int | None, last_seqs: Mapping[str, int] | None
-) -> dict[str, Json]:
-    frame: dict[str, Json] = {"type": "hello", "token": token}
-    frame["channel"] = {"type": channel} if isinstance(channel, str) else to_wire(channel)
-    if last_seq is not None:
-        frame["lastSeq"] = last_seq
-    if last_seqs is not None:
-        frame["lastSeqs"] = dict(last_seqs)
-    return frame

@@ -1,4 +1,16 @@
-"""A conversation that outlives connections: dials again, sends again what was not accepted, gives each reply once."""
+"""`Conversation`: talks with the agent as one address, over as many connections as it takes.
+
+While a connection is up, two tasks use it: one sends the messages that are not accepted yet, in order, the other passes events
+on. When the connection is lost it is dialled again, after a delay that doubles from FIRST_DELAY to MAX_DELAY.
+
+**Messages.** Each message gets an id when it is handed over and is kept until the gateway has accepted it or refused it for
+good. On every new connection all kept messages are sent again, in order; the gateway takes each id once. A refusal that may
+pass (RETRYABLE) is tried again after RETRY_DELAY.
+
+**Replies.** Each is yielded once, in order. The number of the last one yielded is sent in the next hello, so the gateway sends
+only what comes after it. A reply is acknowledged when the *next* event is asked for, not when it is yielded: a process that
+dies while it shows a reply has not acknowledged it, and gets it again.
+"""
 
 from __future__ import annotations
 
@@ -13,63 +25,64 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from pegasus.client.client import (
-    Client,
-    ClientEvent,
-    MessageAccepted,
-    NotConnected,
-    Refused,
-)
+from pegasus.client.client import Client, ClientEvent, MessageAccepted, NotConnected, Refused
 from pegasus.client.connect import background, open_client
 from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Progress, Typing
 
 MAX_UNACCEPTED = 1000
-"""Messages a conversation keeps for a daemon that is away; then `send` waits."""
+"""Messages that a conversation keeps for a daemon that is away; then `send` waits."""
 FIRST_DELAY = 0.25
-LONGEST_DELAY = 10.0
-"""Seconds before dialling again: doubled each time up to the longest, less up to a fifth at random."""
-TRY_AGAIN = frozenset({"overloaded", "internal"})
-"""Error codes after which the same message may be sent again …"""
-AGAIN = 1.0
-"""… and after how many seconds that is done."""
+"""Seconds before the first attempt to connect again; less up to a fifth at random, so that many clients do not come at once."""
+MAX_DELAY = 10.0
+"""Seconds that the delay grows to."""
+RETRYABLE = frozenset({"overloaded", "internal"})
+"""Error codes after which the same message, or the same hello, may be sent again."""
+RETRY_DELAY = 1.0
+"""Seconds before a message that was refused with such a code is sent again."""
 
 
 @attrs.frozen
 class Endpoint:
-    """Where a gateway listens (ws://…) and the token it wants."""
+    """The address of a gateway (ws://…) and the token that it wants."""
 
     url: str
-    token: str
+    token: str = attrs.field(repr=False)
 
 
 FindEndpoint: TypeAlias = Callable[[], Endpoint]
-"""Asked before each dialling, because a daemon may come back on another port; may raise NotConnected."""
+"""Looks the endpoint up before each attempt to connect, because a daemon may come back on another port. May raise NotConnected."""
 
 
 @attrs.frozen
 class Online:
-    """Connected. agent: its name. unaccepted: how many messages are being sent again. seq: the last reply there is."""
+    """A connection is up."""
 
     agent: str
+    """The agent's name."""
     unaccepted: int
+    """Messages that are being sent again."""
     seq: int = 0
+    """The last reply that there is for this address."""
 
 
 @attrs.frozen
 class Offline:
-    """Not connected. retry_in: seconds until the next attempt, None when there will be none (wrong token)."""
+    """No connection is up."""
 
     reason: str
     retry_in: float | None
+    """Seconds until the next attempt; None when there will be none (wrong token)."""
 
 
 @attrs.frozen
 class MessageRejected:
-    """A message the gateway will never take; it is not sent again. code as in interfaces section 3."""
+    """A message that the gateway will never take; it is not sent again."""
 
     id: str
     code: str
+    """The code of the error frame."""
     message: str
+    """The reason, for a person."""
 
 
 ConversationEvent: TypeAlias = (
@@ -79,6 +92,8 @@ ConversationEvent: TypeAlias = (
 
 @attrs.frozen
 class _Draft:
+    """A message that the gateway has not accepted yet."""
+
     id: str
     text: str
     channel: ChannelInfo
@@ -89,30 +104,36 @@ class Conversation:
     """Talk with the agent as one address; made by `open_conversation`.
 
     Iterate over it for events: OutboundMessage (a reply, each seq once and in order), Typing, Progress, MessageAccepted,
-    MessageRejected, Online, Offline. A reply is acknowledged when the next event is asked for, or when the conversation is
-    closed: a process that dies while showing a reply gets it again.
+    MessageRejected, Online, Offline. It ends after an Offline without retry. Everything may be called while offline.
     """
 
-    def __init__(self, locate: FindEndpoint, channel: ChannelInfo, last_seq: int | None, random: Random) -> None:
+    def __init__(self, find: FindEndpoint, channel: ChannelInfo, last_seq: int | None, random: Random) -> None:
         self.channel = channel
+        """The address that messages come from."""
         self.last_seq = last_seq
-        """The last reply handed out, None before the first: keep it to go on in another process."""
-        self._locate = locate
+        """The last reply that was yielded, None before the first. Keep it to continue in another process."""
+        self._find = find
         self._random = random
-        self._prefix = f"{random.getrandbits(64):016x}"
+        self._id_prefix = f"{random.getrandbits(64):016x}"
         self._count = 0
+        """Messages so far; ids are made from it."""
         self._drafts: dict[str, _Draft] = {}
-        """Not accepted yet, in order. Of these: what this connection still has to send …"""
+        """All messages that are not accepted yet, in order, by id."""
         self._unposted: deque[_Draft] = deque()
-        """… what it has sent and has no answer to, in order, as answers come …"""
+        """Those that the present connection still has to send."""
         self._unanswered: dict[str, None] = {}
-        """… and what it was told to try again later."""
+        """Ids of those that it has sent and that have no answer, in the order in which answers come."""
         self._refused: list[_Draft] = []
-        self._again_at = math.inf
+        """Those that were refused for now and are sent again at `_retry_at`."""
+        self._retry_at = math.inf
         self._news = trio.Event()
+        """Wakes the sending task: a draft to send, or an earlier `_retry_at`."""
         self._room = trio.Condition()
+        """Notified when a draft is no longer kept."""
         self._client: Client | None = None
+        """The present connection."""
         self._unacked: int | None = None
+        """The last reply that was yielded, until it is acknowledged."""
         self._events_in, self._events = trio.open_memory_channel[ConversationEvent](1)
 
     @property
@@ -122,20 +143,21 @@ class Conversation:
 
     @property
     def unaccepted(self) -> int:
-        """How many messages were sent and not yet accepted."""
+        """The number of messages that were handed over and not yet accepted."""
         return len(self._drafts)
 
     async def send(self, text: str, *, metadata: Metadata | None = None, reply_to: str | None = None) -> str:
-        """Hand over a message and return its id; MessageAccepted (or MessageRejected) with that id comes among the events.
+        """Hand over a message and return its id; MessageAccepted or MessageRejected with that id comes among the events.
 
-        Works offline too: it is sent when the daemon is back. Waits only while MAX_UNACCEPTED messages are not accepted.
+        Works offline too: the message is sent when the daemon is back. Waits only while MAX_UNACCEPTED messages are not
+        accepted; cancelled in this wait, nothing was handed over.
         """
         async with self._room:
             while len(self._drafts) >= MAX_UNACCEPTED:
                 await self._room.wait()
         self._count += 1
         channel = attrs.evolve(self.channel, reply_to=reply_to) if reply_to is not None else self.channel
-        draft = _Draft(f"{self._prefix}-{self._count}", text, channel, metadata or {})
+        draft = _Draft(f"{self._id_prefix}-{self._count}", text, channel, metadata or {})
         self._drafts[draft.id] = draft
         self._unposted.append(draft)
         self._news.set()
@@ -151,7 +173,7 @@ class Conversation:
         return self
 
     async def __anext__(self) -> ConversationEvent:
-        await self._acknowledge()
+        await self.acknowledge()
         try:
             event = await self._events.receive()
         except trio.EndOfChannel:
@@ -160,35 +182,38 @@ class Conversation:
             self.last_seq = self._unacked = event.seq
         return event
 
-    async def _acknowledge(self) -> None:
+    async def acknowledge(self) -> None:
+        """Acknowledge the reply that was yielded last. Offline this does nothing; the next hello says it."""
         if self._unacked is None or self._client is None:
-            return  # offline, the next hello says it
+            return
         seq, self._unacked = self._unacked, None
         with suppress(NotConnected):
             await self._client.ack(seq)
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Connect, and connect again, until cancelled or refused for good. Started by `open_conversation`."""
         delay = FIRST_DELAY
         with self._events_in:
             while True:
                 try:
-                    reason = await self._connection()
+                    reason = await self._use_connection()
                     delay = FIRST_DELAY
                 except NotConnected as error:
                     reason = str(error)
                 except Refused as error:
-                    if error.code not in TRY_AGAIN:
+                    if error.code not in RETRYABLE:
                         await self._events_in.send(Offline(str(error), None))
                         return
                     reason = str(error)
                 wait = delay * (1 - 0.2 * self._random.random())
                 await self._events_in.send(Offline(reason, wait))
                 await trio.sleep(wait)
-                delay = min(delay * 2, LONGEST_DELAY)
+                delay = min(delay * 2, MAX_DELAY)
 
-    async def _connection(self) -> str:
-        daemon = self._locate()
-        async with open_client(daemon.url, daemon.token, self.channel, self.last_seq) as client:
+    async def _use_connection(self) -> str:
+        """Connect and pass events on until the connection ends; return why it did. Raises NotConnected, Refused."""
+        endpoint = self._find()
+        async with open_client(endpoint.url, endpoint.token, self.channel, self.last_seq) as client:
             seen = min(self.last_seq or 0, client.welcome.seq)
             self._unposted = deque(self._drafts.values())
             self._unanswered.clear()
@@ -198,32 +223,32 @@ class Conversation:
                 await self._events_in.send(Online(client.welcome.agent, len(self._drafts), client.welcome.seq))
                 async with background(partial(self._post_all, client)):
                     async for event in client:
-                        seen = await self._hand_on(event, seen)
+                        seen = await self._pass_on(event, seen)
             finally:
                 self._client = None
         return client.closed or "the connection was closed"
 
     async def _post_all(self, client: Client) -> None:
-        """Send the drafts in order, now and as they come, and later what was refused for now."""
-        with suppress(NotConnected):  # then they go out with the next connection
+        """Send the drafts in order, now and as they come, and later those that were refused for now."""
+        with suppress(NotConnected):  # they go out with the next connection
             while True:
                 while self._unposted:
                     draft = self._unposted.popleft()
                     self._unanswered[draft.id] = None
                     await client.post(draft.text, id=draft.id, channel=draft.channel, metadata=draft.metadata)
                 self._news = trio.Event()
-                with trio.move_on_at(self._again_at):
+                with trio.move_on_at(self._retry_at):
                     await self._news.wait()
                     continue
                 self._unposted.extend(self._refused)
                 self._refused.clear()
-                self._again_at = math.inf
+                self._retry_at = math.inf
 
-    async def _hand_on(self, event: ClientEvent, seen: int) -> int:
-        """Pass an event to whoever iterates; gives the last seq that was."""
+    async def _pass_on(self, event: ClientEvent, seen: int) -> int:
+        """Yield an event to whoever iterates. seen: the last reply that was yielded; return it anew."""
         match event:
             case Refused():
-                await self._not_taken(event)
+                await self._handle_refusal(event)
                 return seen
             case MessageAccepted(id):
                 self._unanswered.pop(id, None)
@@ -235,16 +260,16 @@ class Conversation:
         await self._events_in.send(event)
         return seen
 
-    async def _not_taken(self, error: Refused) -> None:
-        # Answers come in order, so a frame that was too large to be read was the oldest without one.
+    async def _handle_refusal(self, error: Refused) -> None:
+        # Answers come in order, so a frame that was too large to be read was the oldest one without an answer.
         id = error.id or (next(iter(self._unanswered), None) if error.code == "too_large" else None)
         draft = self._drafts.get(id or "")
         if draft is None:
             return
         self._unanswered.pop(draft.id, None)
-        if error.code in TRY_AGAIN:
+        if error.code in RETRYABLE:
             self._refused.append(draft)
-            self._again_at = min(self._again_at, trio.current_time() + AGAIN)
+            self._retry_at = min(self._retry_at, trio.current_time() + RETRY_DELAY)
             self._news.set()
             return
         await self._forget(draft.id)
@@ -258,21 +283,28 @@ class Conversation:
 
 @asynccontextmanager
 async def open_conversation(
-    where: FindEndpoint | Endpoint, channel: ChannelInfo, *, random: Random, last_seq: int | None = None
+    endpoint: FindEndpoint | Endpoint, channel: ChannelInfo, *, random: Random, last_seq: int | None = None
 ) -> AsyncIterator[Conversation]:
     """Keep talking as `channel`: connects in the background, and again whenever the connection is lost.
 
-    where: a Endpoint, or a callable that looks it up before each dialling. last_seq: the last reply received in an earlier
-    life, None to get everything unacknowledged. random: ids and jitter. Never raises for a daemon that is away: the events
-    say so. Leaving the block acknowledges what was handed out and closes the connection; what was not accepted by then
-    (`unaccepted`) may never be.
+    endpoint: an Endpoint, or a callable that looks it up before each attempt. random: for ids and jitter.
+    last_seq: the last reply that an earlier process received; None: everything that was not acknowledged comes again.
+    Never raises for a daemon that is away: the events say so. Leaving the block acknowledges what was yielded and closes the
+    connection; what was not accepted by then (`unaccepted`) may never be.
+
+    Example::
+
+        async with open_conversation(Endpoint(url, token), ChannelInfo("web", "me"), random=Random()) as conversation:
+            await conversation.send("What time is it?")
+            async for event in conversation:
+                print(event)
     """
-    locate = where if callable(where) else lambda: where
-    conversation = Conversation(locate, channel, last_seq, random)
-    async with background(conversation._run):
+    find = endpoint if callable(endpoint) else lambda: endpoint
+    conversation = Conversation(find, channel, last_seq, random)
+    async with background(conversation.run):
         try:
             yield conversation
         finally:
             with trio.move_on_after(1.0) as scope:
                 scope.shield = True
-                await conversation._acknowledge()
+                await conversation.acknowledge()

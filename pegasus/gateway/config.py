@@ -1,42 +1,66 @@
-"""What the gateway is told by its settings."""
+"""Settings of the gateway, and the bounds that keep one client from harming the others.
+
+Everything that a client can make the gateway hold is bounded here or next to the code that holds it: connections, bytes of a
+frame, frames that wait to be sent, time until the hello, time of one write. The bounds before the hello are the tightest,
+because whoever connects has not shown a token yet. Each connection costs a file descriptor, and the journal, the model client
+and the tools need descriptors of the same process; so at most MAX_NEWCOMERS connections may be open that have not greeted,
+and `connections_within` leaves RESERVED_DESCRIPTORS of the process's limit to everybody else.
+"""
 
 from __future__ import annotations
 
 import attrs
 
-from pegasus.intake import Access
+MAX_NEWCOMERS = 32
+"""Connections that may be open without a good hello. Beyond that no connection is accepted; the kernel keeps those that wait."""
+HANDSHAKE_TIME = 0.5
+"""Seconds that a connection may have for its HTTP request while others wait for its place. A program sends it at once."""
+HELLO_BYTES = 8 * 1024
+"""Bytes of the hello frame. It must come in one piece."""
+RESERVED_DESCRIPTORS = 256
+"""File descriptors of the process that the gateway leaves to files, subprocesses and calls of models."""
 
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
 class GatewayConfig:
-    """How the gateway behaves.
+    """The gateway's behaviour. Made by the daemon from the settings; tests change single values.
 
-    token: what a client must show. agent: the name in `welcome`. origins: what a browser's Origin header may be.
-    access: `allow_from` by channel type. owners: whose messages go first (`agent.owners`).
-    Times in seconds: hello_timeout from the TCP connection to a good hello; keepalive:
-    how often the silent are pinged, and how long they have to answer; send_timeout for one write.
-    queue_frames, queue_bytes: what may wait for one client before it is disconnected.
+    Example::
+
+        GatewayConfig(token="s3cret", agent="Pegasus", origins=frozenset({"https://chat.example"}))
     """
 
     token: str
+    """The secret that a client must show. Raises ValueError if it is empty, which everybody would know."""
     agent: str = "Pegasus"
+    """The agent's name in `welcome`."""
     origins: frozenset[str] = frozenset()
-    access: Access = attrs.field(factory=Access)
-    owners: tuple[str, ...] = ()
+    """Values of a browser's Origin header that are let in. Programs send none."""
     max_frame_bytes: int = 1 << 20
+    """Bytes of a frame after the hello, attachments included (`gateway.max_frame_bytes`)."""
     max_connections: int = 1000
-    hello_timeout: float = 10.0
+    """Connections that may be open, greeted or not. The next one is refused as `overloaded`."""
+    hello_timeout: float = 2.0
+    """Seconds from the TCP connection to a good hello."""
     keepalive: float = 60.0
+    """Seconds of silence after which a client is pinged, and again the seconds that it has to answer."""
     send_timeout: float = 30.0
+    """Seconds that one write may take. A client that takes longer does not read."""
     close_timeout: float = 5.0
+    """Seconds for what is still queued, and for the closing handshake, when a connection ends."""
     queue_frames: int = 256
+    """Frames that may wait for one client before it is disconnected. Its replies stay in the outbox."""
     queue_bytes: int = 1 << 20
+    """Bytes that may wait for one client, likewise."""
 
     def __attrs_post_init__(self) -> None:
         if not self.token:
             raise ValueError("GatewayConfig.token is empty, which everybody would know")
 
 
-def local_origins(port: int) -> frozenset[str]:
-    """The Origins of pages that our own HTTP server gives out on loopback."""
-    return frozenset(f"http://{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]"))
+def connections_within(descriptors: int) -> int:
+    """Return how many connections a process may have that may open so many file descriptors.
+
+    At least MAX_NEWCOMERS, so that a very small limit still lets somebody in, and at most 1,000.
+    """
+    return max(MAX_NEWCOMERS, min(1000, descriptors - RESERVED_DESCRIPTORS))

@@ -1,284 +1,407 @@
-"""One client from its first byte to its last: who it is, what it says, and the one task that writes to it.
+"""`Connection`: one client from its first byte to its last.
 
-What it says is handled in the task that reads it, one frame at a time; what takes time (the disk, a control-plane call)
-is answered later through the outgoing queue, and the reader stops where too many answers are outstanding.
+Three tasks work for it. The *reader* handles one frame after the other; what takes time (the disk, a call of the control plane)
+is answered later through the queue, and the reader stops where too many answers are outstanding. The *writer* is the only one
+that writes frames. The *main task* watches the time: the hello must come soon, a connection that is closing must end soon, and
+a silent client must answer a ping. Replies are read from the journal in a fourth task, `ReplyFeed.run`.
+
+The order at the hello keeps every promise of the protocol: the client's feed joins the hub first, so that no reply falls between
+the two; then the journal says which reply was the last; then the welcome is queued; only then does the feed queue replies.
+
+When the client goes, frames that it had sent whole are still answered: a message in the journal's mailbox is accepted whether or
+not its sender waits to hear of it. Cancelled, the connection is cut without a close frame, and the hub forgets it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TYPE_CHECKING
+import hmac
 
+import attrs
 import trio
+from trio_websocket import ConnectionClosed
 
 from actors import ActorError, Answer
-from pegasus.gateway import render
-from pegasus.gateway.control import CALLS_UNDER_WAY, Caller, answer_call
-from pegasus.gateway.frames import Call, FrameError, Hello, read_frame, read_hello
-from pegasus.gateway.outgoing import Outgoing
-from pegasus.gateway.replies import Replies
+from pegasus.gateway.config import HELLO_BYTES, GatewayConfig
+from pegasus.gateway.control import MAX_CALLS, Caller, Methods, answer_call
+from pegasus.gateway.frames import read_frame, read_hello
+from pegasus.gateway.hub import Hub
+from pegasus.gateway.reply_feed import ReplyFeed
+from pegasus.gateway.send_queue import Entry, SendQueue
 from pegasus.gateway.websocket import Headers, ServerSocket
-from pegasus.gateway.writer import Writer
-from pegasus.intake import JOURNAL_TIMEOUT, Denied, InvalidMessage
+from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, is_name
 from pegasus.messages import InboundMessage
 from pegasus.observe import get_logger
-from pegasus.protocol import BAD_HELLO, GOING_AWAY, SERVER_ERROR, SUBPROTOCOL, TOO_LARGE, TRY_LATER, UNAUTHORIZED
-from pegasus.storage import Accepted, Acknowledge, Connected, Disconnected, Overloaded, StorageError
-
-if TYPE_CHECKING:
-    from pegasus.gateway.hub import Hub
-
+from pegasus.protocol import (
+    BAD_HELLO,
+    GOING_AWAY,
+    PROTOCOL,
+    SERVER_ERROR,
+    SUBPROTOCOL,
+    TOO_LARGE,
+    TRY_LATER,
+    UNAUTHORIZED,
+    AcceptedFrame,
+    BadFrame,
+    CallFrame,
+    ClientChannel,
+    ErrorFrame,
+    HelloFrame,
+    WelcomeFrame,
+    encode_frame,
+)
+from pegasus.storage import Accepted, Acknowledge, Overloaded, StorageError
 
 _log = get_logger("gateway")
 
 
-class Connection:
-    """A client's connection; `run` is its life. hello: who it is, None before it has said so."""
+class RefusalLog:
+    """The log lines about refused clients, so many a minute at most.
 
-    def __init__(self, hub: Hub, stream: trio.SocketStream, *, refused: str = "") -> None:
-        config = hub.config
-        self.hello: Hello | None = None
-        self.replies: Replies | None = None
-        self.greeted = False
-        self.heard_at = self.pinged_at = trio.current_time()
-        self.outgoing = Outgoing(config.queue_frames, config.queue_bytes)
-        self._hub = hub
-        self._refused = refused
+    Whoever can connect can be refused as often as it likes. Without a bound it could fill the disk with log lines.
+    """
+
+    PER_MINUTE = 20
+
+    def __init__(self) -> None:
+        self._since = -60.0
+        self._lines = 0
+
+    def log(self, client: object, code: str, reason: str) -> None:
+        """Log that a client was refused. What is left out is counted, and the count is logged a minute later at the earliest."""
+        now = trio.current_time()
+        if now - self._since >= 60.0:
+            if self._lines > self.PER_MINUTE:
+                _log.info("more clients were refused than were logged", unlogged=self._lines - self.PER_MINUTE)
+            self._since, self._lines = now, 0
+        self._lines += 1
+        if self._lines <= self.PER_MINUTE:
+            _log.info("refused a client", client=str(client), code=code, reason=reason)
+
+
+@attrs.frozen(eq=False)
+class GatewayServices:
+    """The finished objects that all connections of a gateway share."""
+
+    config: GatewayConfig
+    intake: Intake
+    hub: Hub
+    methods: Methods
+    refusals: RefusalLog = attrs.field(factory=RefusalLog)
+
+
+class NewcomerPlace:
+    """One of the places for connections that have not greeted. It is free again after `leave`."""
+
+    def __init__(self, places: trio.Semaphore) -> None:
+        self._places = places
+        self._is_taken = True
+
+    def leave(self) -> None:
+        """Free the place; a second call does nothing."""
+        if self._is_taken:
+            self._is_taken = False
+            self._places.release()
+
+
+class Connection:
+    """One client. Make it with an accepted stream, `run` it, then close the stream.
+
+    place: left when the client has greeted. refusal: why the client is refused once its handshake is done, "" if it is welcome.
+    """
+
+    def __init__(
+        self, services: GatewayServices, stream: trio.abc.Stream, place: NewcomerPlace, *, refusal: str = ""
+    ) -> None:
+        self.opened_at = trio.current_time()
+        """When the connection was accepted."""
+        self.is_open = False
+        """Whether the WebSocket handshake is done."""
+        self._services = services
+        self._config = services.config
+        self._place = place
+        self._refusal = refusal
+        self._queue = SendQueue(self._config.queue_frames, self._config.queue_bytes)
+        self._socket = ServerSocket(stream, self, subprotocol=SUBPROTOCOL, max_bytes=HELLO_BYTES)
         self._bearer: str | None = None
-        self._calls = 0
-        self._open = False
-        self._announced = False
+        """The token of the handshake's Authorization header."""
+        self._channel: ClientChannel | None = None
+        """The channel of the hello; None before it."""
+        self._feed: ReplyFeed | None = None
+        """The client's replies; None before the hello."""
         self._settled = trio.Event()
+        """Set by a good hello, or when the connection closes before one."""
+        self._active_at = self.opened_at
+        """When the client last gave a sign of life."""
+        self._calls = 0
+        """Control-plane calls that are running."""
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
-        self._socket = ServerSocket(stream, self, subprotocol=SUBPROTOCOL, max_bytes=config.max_frame_bytes)
-        self._writer = Writer(self._socket, self.outgoing, config.send_timeout, self)
+
+    def __str__(self) -> str:
+        return "a client that has not greeted" if self._channel is None else str(self._channel)
 
     async def run(self) -> None:
-        """Serve the client until it has gone; the caller closes the stream."""
+        """Serve the client until it has gone. The caller closes the stream."""
         try:
             with self._scope:
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._read)
                     self._nursery.start_soon(self._write)
                     await self._wait_for_hello()
+                    await self._queue.wait_closing()
+                    self._scope.deadline = trio.current_time() + self._config.close_timeout
         finally:
-            await self._leave()
+            if self._feed is not None:
+                await self._services.hub.leave(self._feed)
 
-    def close(self, code: int, reason: str, *, flush: bool = True) -> None:
-        """End it: what is queued is still written (flush), then goodbye is said, all within the close timeout."""
-        self.outgoing.close(code, reason, flush=flush)
+    def close(self, code: int, reason: str) -> None:
+        """End the connection: what is queued is still written, then the close frame is sent, all within the close timeout."""
+        self._queue.close(code, reason)
         self._settled.set()
-        self._scope.deadline = min(self._scope.deadline, trio.current_time() + self._hub.config.close_timeout)
 
     def cut(self) -> None:
-        """End it at once, without goodbye."""
+        """End the connection at once, without a close frame."""
         self._scope.cancel()
 
-    def push(self, frame: str) -> None:
-        """Queue a frame; a client whose queue is full is disconnected. What it misses waits in the outbox."""
-        if self.outgoing.push(frame):
-            return
-        _log.warning("a client does not read; it is disconnected", client=str(self), queued=len(self.outgoing))
-        self.close(TRY_LATER, "you do not read; the replies are kept for you", flush=False)
-
-    def __str__(self) -> str:
-        if self.hello is None:
-            return "not greeted"
-        return f"{self.hello.type} bridge" if self.hello.channel is None else str(self.hello.channel.address)
-
-    # ---------------------------------------------------------------- what the client says (websocket.Listener)
-
-    def heard(self) -> None:
-        self.heard_at = trio.current_time()
-
-    async def opened(self, headers: Headers) -> None:
-        self._open = True
-        fields = {name.lower(): value.decode("utf-8", "replace") for name, value in headers}
-        origin = fields.get(b"origin")
-        scheme, _, credentials = fields.get(b"authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            self._bearer = credentials.strip()
-        if self._refused:
-            self._refuse("overloaded", self._refused, TRY_LATER)
-        elif origin is not None and origin not in self._hub.config.origins:
-            self._refuse(
-                "unauthorized",
-                f"Origin: found {origin[:100]!r}, which is not in gateway.allowed_origins of the settings",
-                UNAUTHORIZED,
-            )
-
-    async def text(self, data: str) -> None:
-        if self.outgoing.closing is not None:
-            return
-        if self.hello is None:
-            await self._greet(data)
-            return
-        try:
-            frame = read_frame(data, self.hello)
-        except FrameError as error:
-            await self._answer(render.error(error.code, error.message, error.id))
-            return
-        match frame:
-            case InboundMessage():
-                await self._message(frame)
-            case Acknowledge():
-                await self._hub.journal.tell(frame)
-            case Call():
-                await self._call(frame, self.hello)
-
-    async def binary(self) -> None:
-        if self.hello is None:
-            self._refuse("unauthorized", "the first frame must be a hello; found a binary frame", UNAUTHORIZED)
-        else:
-            await self._answer(render.error("bad_frame", "found a binary frame, allowed: JSON objects in text frames"))
-
-    async def too_large(self) -> None:
-        limit = self._hub.config.max_frame_bytes
-        message = f"found a frame of more than {limit} bytes, allowed: gateway.max_frame_bytes = {limit}"
-        self._refuse("too_large", message, TOO_LARGE)
-
-    async def broken(self, code: int, reason: str) -> None:
-        if self._open:
-            self._refuse("bad_frame", f"found bytes that are no WebSocket text: {reason}", code)
-        else:
-            self.cut()
-
-    # ---------------------------------------------------------------- hello
-
-    async def _wait_for_hello(self) -> None:
-        timeout = self._hub.config.hello_timeout
-        with trio.move_on_after(timeout):
-            await self._settled.wait()
-            return
-        if self._open:
-            self._refuse("unauthorized", f"no hello within {timeout:g} s", UNAUTHORIZED)
-        else:
-            self.cut()
-
-    async def _greet(self, data: str) -> None:
-        try:
-            hello = read_hello(data)
-        except FrameError as error:
-            self._refuse(error.code, error.message, UNAUTHORIZED if error.code == "unauthorized" else BAD_HELLO)
-            return
-        why = self._not_welcome(hello)
-        if why:
-            self._refuse("unauthorized", why, UNAUTHORIZED)
-            return
-        self._settled.set()
-        try:
-            await self._join(hello)
-        except (ActorError, StorageError) as error:
-            _log.error("a client could not be greeted: the journal does not answer", error=str(error))
-            self._refuse("internal", "the journal does not answer; try again", SERVER_ERROR)
-
-    def _not_welcome(self, hello: Hello) -> str:
-        import hmac
-
-        token = self._bearer if hello.token is None else hello.token
-        if token is None:
-            return "no token, neither in hello nor as Authorization: Bearer"
-        if not hmac.compare_digest(token.encode("utf-8", "replace"), self._hub.config.token.encode()):
-            return "wrong token; the right one is in the file `token` of the agent's home directory"
-        if hello.channel is not None:
-            try:
-                self._hub.intake.check_access(hello.channel)
-            except Denied as error:
-                return str(error)
-        return ""
-
-    async def _join(self, hello: Hello) -> None:
-        journal = self._hub.journal
-        self.hello = hello
-        self.replies = Replies(self, self._hub, hello)
-        self._hub.routes.add(hello, self)  # first, so that no reply falls between the journal's answer and the pushes
-        await journal.tell(Connected(hello.type, hello.channel.channel_id if hello.channel else None))
-        self._announced = True
-        seq = await self.replies.greet()
-        self.outgoing.answer(render.welcome(self._hub.config.agent, hello, seq))
-        self.greeted = True
-        self.start(self.replies.first)
-
-    async def _leave(self) -> None:
-        if self.hello is None:
-            return
-        self._hub.left(self, self.hello)
-        if not self._announced:
-            return
-        with trio.move_on_after(1.0) as scope:
-            scope.shield = True
-            channel = self.hello.channel
-            await self._hub.journal.tell(Disconnected(self.hello.type, channel.channel_id if channel else None))
-
-    def _refuse(self, code: str, message: str, close: int) -> None:
-        _log.info("refused a client", client=str(self), code=code, why=message)
-        self.outgoing.answer(render.error(code, message))
-        self.close(close, message if len(message) < 100 else code)
-
-    # ---------------------------------------------------------------- frames after hello
-
-    async def _message(self, message: InboundMessage) -> None:
-        await self.outgoing.slot()
-        try:
-            answer = await self._hub.intake.send(message)
-        except (InvalidMessage, Denied) as error:
-            self.outgoing.answer(render.error("bad_frame", f"not accepted: {error}", message.id))
-        except ActorError as error:
-            self.outgoing.answer(_not_accepted(message.id, error))
-        else:
-            self.outgoing.answer(partial(_accepted, message.id, answer))
-
-    async def _call(self, call: Call, hello: Hello) -> None:
-        if self._calls >= CALLS_UNDER_WAY:
-            message = f"{CALLS_UNDER_WAY} calls are under way already; wait for a result"
-            await self._answer(render.error("overloaded", message, call.id))
-            return
-        self._calls += 1
-        self.start(partial(self._run_call, Caller.of(hello), call))
-
-    async def _run_call(self, caller: Caller, call: Call) -> None:
-        try:
-            await self._answer(await answer_call(self._hub.methods, caller, call))
-        finally:
-            self._calls -= 1
-
-    async def _answer(self, frame: str) -> None:
-        await self.outgoing.slot()
-        self.outgoing.answer(frame)
-
     # ---------------------------------------------------------------- tasks
-
-    def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run something that ends with the connection; nothing, if that has ended."""
-        if not self._scope.cancel_called:  # afterwards the nursery may be closed, while the hub still knows us
-            self._nursery.start_soon(work)
 
     async def _read(self) -> None:
         await self._socket.run()
         self.close(GOING_AWAY, "the client has gone")
 
     async def _write(self) -> None:
+        """Write until the queue is closed and empty, then close the connection.
+
+        After the client has gone, pending answers are waited for nevertheless, so that what it has asked for is done.
+        """
+        is_gone = False
+        while (entry := await self._queue.take()) is not None:
+            frame = entry if isinstance(entry, str) else await entry.frame()
+            is_gone = is_gone or not await self._send(frame)
+        closing = self._queue.closing
+        if closing is not None and not is_gone:
+            await self._socket.finish(closing.code, closing.reason)
+        self.cut()
+
+    async def _send(self, frame: str) -> bool:
+        """Write a frame. Return whether the client is still there."""
         try:
-            await self._writer.run()
-        finally:
+            with trio.move_on_after(self._config.send_timeout):
+                await self._socket.write(frame)
+                return True
+        except ConnectionClosed:
+            return False
+        _log.warning("a client does not take what is sent; it is disconnected", client=str(self))
+        self._queue.close(TRY_LATER, "you do not read", flush=False)
+        return False
+
+    async def _wait_for_hello(self) -> None:
+        with trio.move_on_after(self._config.hello_timeout):
+            await self._settled.wait()
+            return
+        if self.is_open:
+            self._refuse("unauthorized", f"no hello within {self._config.hello_timeout:g} s", UNAUTHORIZED)
+        else:
             self.cut()
 
+    async def _keep_alive(self) -> None:
+        """Ping the client whenever it has been silent for a while, and cut it off if it does not answer."""
+        interval = self._config.keepalive
+        while True:
+            await trio.sleep_until(self._active_at + interval)
+            if trio.current_time() < self._active_at + interval:
+                continue
+            pinged_at = trio.current_time()
+            with trio.move_on_after(interval):
+                try:
+                    await self._socket.probe()
+                except ConnectionClosed:
+                    return
+            await trio.sleep_until(pinged_at + interval)
+            if self._active_at < pinged_at:
+                _log.info(
+                    "a client does not answer pings; it is cut off", client=str(self), seconds=round(2 * interval)
+                )
+                self.cut()
 
-async def _accepted(id: str, answer: Answer[Accepted | Overloaded]) -> str:
-    """The answer to a message, once the journal has given its own."""
-    try:
-        result = await answer.get(JOURNAL_TIMEOUT)
-    except StorageError as error:
-        return render.error("internal", f"not accepted, disk: {error}", id)
-    except ActorError as error:
-        return _not_accepted(id, error)
-    if isinstance(result, Overloaded):
-        message = f"not accepted, {result.waiting} messages are waiting already; send it again later"
-        return render.error("overloaded", message, id)
-    return render.accepted(id)
+    # ---------------------------------------------------------------- what the client does (SocketHandler)
+
+    def on_activity(self) -> None:
+        """Note a sign of life."""
+        self._active_at = trio.current_time()
+
+    async def on_open(self, headers: Headers) -> None:
+        """Look at the handshake's headers: a browser's page must be an allowed one; the token may be among them."""
+        self.is_open = True
+        fields = {name.lower(): value.decode("utf-8", "replace") for name, value in headers}
+        origin = fields.get(b"origin")
+        scheme, _, credentials = fields.get(b"authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            self._bearer = credentials.strip()
+        if self._refusal:
+            self._refuse("overloaded", self._refusal, TRY_LATER)
+        elif origin is not None and origin not in self._config.origins:
+            message = f"Origin: found {origin[:100]!r}, which is not in gateway.allowed_origins of the settings"
+            self._refuse("unauthorized", message, UNAUTHORIZED)
+
+    async def on_text(self, data: str) -> None:
+        """Handle a text frame: the hello, or what may follow it."""
+        if self._queue.closing is not None:
+            return
+        if self._channel is None:
+            await self._greet(data)
+            return
+        try:
+            frame = read_frame(data, self._channel)
+        except BadFrame as error:
+            await self._answer(_error(error.code, error.message, error.id))
+            return
+        match frame:
+            case InboundMessage():
+                await self._handle_message(frame)
+            case Acknowledge():
+                await self._services.hub.acknowledge(frame)
+            case CallFrame():
+                await self._handle_call(frame, self._channel)
+
+    async def on_binary(self) -> None:
+        """Refuse a binary frame."""
+        if self._channel is None:
+            self._refuse("unauthorized", "the first frame must be a hello; found a binary frame", UNAUTHORIZED)
+        else:
+            await self._answer(_error("bad_frame", "found a binary frame, allowed: JSON objects in text frames"))
+
+    async def on_oversize(self) -> None:
+        """Refuse a frame beyond the limits."""
+        if self._channel is None:
+            message = f"the first frame must be a hello in one piece, of at most {HELLO_BYTES} bytes"
+            self._refuse("unauthorized", message, UNAUTHORIZED)
+        else:
+            limit = self._config.max_frame_bytes
+            message = f"found a frame of more than {limit} bytes, allowed: gateway.max_frame_bytes = {limit}"
+            self._refuse("too_large", message, TOO_LARGE)
+
+    async def on_broken(self, code: int, reason: str) -> None:
+        """End a connection whose bytes are no WebSocket frames."""
+        if self.is_open:
+            self._refuse("bad_frame", f"found bytes that are no WebSocket text: {reason}", code)
+        else:
+            self.cut()
+
+    # ---------------------------------------------------------------- hello
+
+    async def _greet(self, data: str) -> None:
+        try:
+            hello = read_hello(data)
+        except BadFrame as error:
+            self._refuse(error.code, error.message, UNAUTHORIZED if error.code == "unauthorized" else BAD_HELLO)
+            return
+        objection = self._objection_to(hello)
+        if objection:
+            self._refuse("unauthorized", objection, UNAUTHORIZED)
+            return
+        self._channel = hello.channel
+        self._queue.client = str(hello.channel)
+        self._socket.allow(self._config.max_frame_bytes)
+        self._place.leave()
+        self._settled.set()
+        try:
+            await self._welcome(hello)
+        except (ActorError, StorageError) as error:
+            _log.error("a client could not be greeted: the journal does not answer", error=str(error))
+            self._refuse("internal", "the journal does not answer; try again", SERVER_ERROR)
+
+    async def _welcome(self, hello: HelloFrame) -> None:
+        """Queue the welcome, then start the tasks that a greeted client has. Raises ActorError, StorageError."""
+        hub = self._services.hub
+        self._feed = hub.join(hello, self._queue)
+        await hub.announce(self._feed)
+        seq = await self._feed.look_up_seqs()
+        self._queue.put(encode_frame(WelcomeFrame(PROTOCOL, self._config.agent, hello.channel, seq)))
+        self._nursery.start_soon(self._feed.run)
+        self._nursery.start_soon(self._keep_alive)
+
+    def _objection_to(self, hello: HelloFrame) -> str:
+        """Return why this hello is not enough, "" if it is."""
+        token = self._bearer if hello.token is None else hello.token
+        if token is None:
+            return "no token, neither in hello nor as Authorization: Bearer"
+        if not hmac.compare_digest(token.encode("utf-8", "replace"), self._config.token.encode()):
+            return "wrong token; the right one is in the file `token` of the agent's home directory"
+        if hello.channel.info is not None:
+            try:
+                self._services.intake.check_access(hello.channel.info)
+            except Denied as error:
+                return str(error)
+        return ""
+
+    def _refuse(self, code: str, message: str, close_code: int) -> None:
+        """Send an error and end the connection."""
+        self._services.refusals.log(self, code, message)
+        self._queue.put(_error(code, message))
+        self.close(close_code, message if len(message) < 100 else code)
+
+    # ---------------------------------------------------------------- frames after the hello
+
+    async def _handle_message(self, message: InboundMessage) -> None:
+        await self._queue.reserve()
+        self._queue.answer(await self._submit(message))
+
+    async def _submit(self, message: InboundMessage) -> Entry:
+        """Hand the message to the intake, and return its answer as far as it is known."""
+        try:
+            answer = await self._services.intake.send(message)
+        except InvalidMessage as error:
+            return _error("bad_frame", f"message.{error}", message.id if is_name(message.id) else None)
+        except Denied as error:
+            return _error("bad_frame", f"not accepted: {error}", message.id)
+        except ActorError as error:
+            return _not_accepted(message.id, error)
+        return _PendingAcceptance(message.id, answer)
+
+    async def _handle_call(self, call: CallFrame, channel: ClientChannel) -> None:
+        if self._calls >= MAX_CALLS:
+            message = f"{MAX_CALLS} calls are under way already; wait for a result"
+            await self._answer(_error("overloaded", message, call.id))
+            return
+        self._calls += 1
+        self._nursery.start_soon(self._run_call, Caller.of(channel), call)
+
+    async def _run_call(self, caller: Caller, call: CallFrame) -> None:
+        try:
+            await self._answer(await answer_call(self._services.methods, caller, call))
+        finally:
+            self._calls -= 1
+
+    async def _answer(self, frame: str) -> None:
+        await self._queue.reserve()
+        self._queue.answer(frame)
+
+
+@attrs.frozen(eq=False)
+class _PendingAcceptance:
+    """The answer to a message that is in the journal's mailbox (PendingFrame)."""
+
+    id: str
+    answer: Answer[Accepted | Overloaded]
+
+    async def frame(self) -> str:
+        """Wait for the journal's answer, at most JOURNAL_TIMEOUT seconds."""
+        try:
+            result = await self.answer.get(JOURNAL_TIMEOUT)
+        except StorageError as error:
+            return _error("internal", f"not accepted, disk: {error}", self.id)
+        except ActorError as error:
+            return _not_accepted(self.id, error)
+        if isinstance(result, Overloaded):
+            message = f"not accepted, {result.waiting} messages are waiting already; send it again later"
+            return _error("overloaded", message, self.id)
+        return encode_frame(AcceptedFrame(self.id))
 
 
 def _not_accepted(id: str, error: ActorError) -> str:
-    return render.error("internal", f"not accepted, the journal does not answer ({error.why}); send it again", id)
+    return _error("internal", f"not accepted, the journal does not answer ({error.why}); send it again", id)
+
+
+def _error(code: str, message: str, id: str | None = None) -> str:
+    return encode_frame(ErrorFrame(code, message, id))

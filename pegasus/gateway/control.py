@@ -1,4 +1,9 @@
-"""The control plane: methods a client may call. app.py passes the table of methods; each gets who calls and with what."""
+"""The control plane: the methods that a client may call, and the answer to a call.
+
+The gateway knows no method itself. The daemon gives it a table of methods by name; each gets the caller and the parameters of
+the call and returns a JSON object. Errors keep code and message apart: a program decides by the code, and the message can be
+shown to a person as it is, without mention of frames.
+"""
 
 from __future__ import annotations
 
@@ -8,61 +13,79 @@ from typing import Protocol, TypeAlias
 import attrs
 import trio
 
-from pegasus.gateway import render
-from pegasus.gateway.frames import Call, Hello
 from pegasus.messages import Json
 from pegasus.observe import get_logger
+from pegasus.protocol import CallFrame, ClientChannel, ErrorFrame, ResultFrame, encode_frame
 
 CALL_TIMEOUT = 30.0
-"""Seconds a method may take."""
-CALLS_UNDER_WAY = 16
-"""Calls one connection may have under way at a time."""
+"""Seconds that a method may take. It is cancelled then, and the caller gets an error."""
+MAX_CALLS = 16
+"""Calls that one connection may have running at the same time. A further one is answered `overloaded`."""
 
 Params: TypeAlias = Mapping[str, Json]
+"""The parameters of a call, as they came. A method checks what it uses."""
 _log = get_logger("gateway")
 
 
 class BadParams(Exception):
-    """Raised by a method whose params are not what it takes; says what was found and what is allowed."""
+    """Raised by a method for parameters that it does not take. str() says what was found and what is allowed."""
 
 
 @attrs.frozen(eq=False)
 class Caller:
-    """Who calls: the channel of the connection; channel_id None for a bridge."""
+    """The client that calls a method: the channel it has named in its hello."""
 
     type: str
     channel_id: str | None
+    """None for a bridge."""
     user_id: str | None = None
 
     @classmethod
-    def of(cls, hello: Hello) -> Caller:
-        """The caller that a client is who said this."""
-        channel = hello.channel
-        return cls(hello.type, None) if channel is None else cls(channel.type, channel.channel_id, channel.user_id)
+    def of(cls, channel: ClientChannel) -> Caller:
+        """Return the caller that greeted as `channel`."""
+        return cls(channel.type, channel.channel_id, channel.user_id)
 
 
 class Method(Protocol):
-    """A method of the control plane. Its result must be JSON; it may raise BadParams; it is cancelled at its deadline."""
+    """A method of the control plane.
+
+    Example::
+
+        async def ping(caller: Caller, params: Params) -> Json:
+            if params:
+                raise BadParams("params: found some, allowed: none")
+            return {"pong": caller.type}
+    """
 
     async def __call__(self, caller: Caller, params: Params) -> Json:
-        """Do it and give the result."""
+        """Return a JSON object. May raise BadParams. It is cancelled after CALL_TIMEOUT, and when its client has gone."""
 
 
 Methods: TypeAlias = Mapping[str, Method]
+"""The methods by the names that clients call them by."""
 
 
-async def answer_call(methods: Methods, caller: Caller, call: Call) -> str:
-    """The result frame of a call, or its error frame; raises nothing."""
+async def answer_call(methods: Methods, caller: Caller, call: CallFrame) -> str:
+    """Run a method and return its result, or its error, as the text of a frame. Raises nothing.
+
+    A method that fails unexpectedly is logged with its traceback; the connection goes on.
+    """
     method = methods.get(call.method)
     if method is None:
-        known = ", ".join(sorted(methods))
-        return render.error("unknown_method", f"method: found {call.method!r}, allowed: {known}", call.id)
+        return _error(call, "unknown_method", f"method: found {call.method!r}, allowed: {', '.join(sorted(methods))}")
     try:
         with trio.move_on_after(CALL_TIMEOUT):
-            return render.result(call.id, await method(caller, call.params))
+            result = await method(caller, call.params)
+            if not isinstance(result, Mapping):
+                raise TypeError(f"a result must be a JSON object, found {type(result).__name__}")
+            return encode_frame(ResultFrame(call.id, result))
     except BadParams as error:
-        return render.error("bad_frame", f"{call.method}: {error}", call.id)
+        return _error(call, "bad_frame", str(error))
     except Exception as error:
         _log.exception("a control-plane method failed", error=error, method=call.method)
-        return render.error("internal", f"{call.method} failed: {error}; the log has the details", call.id)
-    return render.error("internal", f"{call.method} took longer than {CALL_TIMEOUT:g} s and was ended", call.id)
+        return _error(call, "internal", f"{call.method} failed: {error}; the log has the details")
+    return _error(call, "internal", f"{call.method} took longer than {CALL_TIMEOUT:g} s and was ended")
+
+
+def _error(call: CallFrame, code: str, message: str) -> str:
+    return encode_frame(ErrorFrame(code, message, call.id))

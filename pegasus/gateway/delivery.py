@@ -1,117 +1,211 @@
-"""Which replies of one address one connection has been given, so that each comes once, in order, without gaps. Pure.
+"""The decisions of delivery, without I/O: to whom a reply goes (`Routes`), and when (`Cursor`).
 
-Replies reach a connection on two ways: pushed as they are made, and read from the journal (what was not acknowledged, at
-hello, and whatever a gap shows to be missing). The race between the two is settled here: while the journal is read, pushes
-are kept aside; they follow when it has been read, and what was seen already is skipped by its seq. Gaps that remain after
-reading are replies somebody acknowledged, which nobody owes to this client any more.
+**Cursor.** A client must get each reply of its address once, in order, and without gaps. Replies reach its connection in two
+ways. They are *pushed* by the switchboard as they are made, and they are *read* from the journal: at the hello everything
+that nobody has acknowledged, and later whatever a gap in the numbers shows to be missing (the switchboard drops replies for an
+adapter whose mailbox is full, and after a crash it pushes some twice). The two ways race with each other. One cursor for each
+address settles the race by numbers alone:
+
+* `sent` is the last number that was queued for this client. A push with a smaller number is dropped, the next number is
+  queued at once, and a larger number means that something is missing: the push is *kept*, and the journal is to be read.
+* While the journal is being read, pushes are kept. Afterwards they are queued behind what was read; what was read already is
+  dropped by its number.
+* Before each reading the last assigned number is asked for. What is not found up to that number was acknowledged by somebody,
+  so it is not owed any more, and the gap is closed. A kept push beyond that number may have a real gap before it, so the journal
+  is read once more.
+
+A frame that must not overtake replies (the end of a turn) is *held* until they are queued.
+
+**Routes.** A reply goes to all clients that greeted with its exact address. If there are none it goes to the bridges of its
+channel type. Dictionaries make this cost the same with one client and with thousands.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from enum import Enum
+from typing import Generic, TypeVar
 
-from pegasus.messages import OutboundMessage
+from pegasus.messages import Address, OutboundMessage
+from pegasus.protocol import ClientChannel
 
-KEPT_ASIDE = 100
-"""Pushes kept while the journal is read. More are dropped here and read from the journal afterwards."""
+MAX_KEPT = 100
+"""Pushes that are kept while the journal is read. Older ones are dropped beyond that, and read from the journal afterwards."""
+
+C = TypeVar("C")
+K = TypeVar("K")
 
 
-class Verdict(Enum):
-    """What to do with a reply that was pushed."""
+class PushDecision(Enum):
+    """What to do with a pushed reply."""
 
     SEND = 1
+    """Queue it now; the cursor counts it as sent."""
     SKIP = 2
-    FETCH = 3
-    """Kept aside; read the journal, then call `aside` until it gives None."""
+    """Nothing: it was sent already, or it is kept and the journal is being read."""
+    READ = 3
+    """It is kept. Read the journal, then queue what `next_kept` returns, then call `finish_reading`."""
 
 
 class Cursor:
-    """The place of one connection in the replies of one address. sent: the last seq it was given."""
+    """The place of one connection in the replies of one address.
 
-    __slots__ = ("_again", "_aside", "_held", "fetching", "sent")
+    Example::
 
-    def __init__(self, sent: int, *, fetching: bool = False) -> None:
+        cursor = Cursor(sent=3)
+        cursor.offer(reply_4)     # SEND
+        cursor.offer(reply_6)     # READ: 5 is missing, 6 is kept
+        cursor.take(reply_5)      # True: read from the journal, to be queued
+        cursor.next_kept(last=6)  # reply_6
+        cursor.finish_reading(6)  # []: no frames were held
+    """
+
+    __slots__ = ("_held", "_kept", "_read_again", "is_reading", "sent")
+
+    def __init__(self, sent: int, *, is_reading: bool = False) -> None:
         self.sent = sent
-        self.fetching = fetching
-        self._again = False
-        self._aside: deque[OutboundMessage] = deque()
+        """The number of the last reply that was queued for this client, or is not owed to it."""
+        self.is_reading = is_reading
+        """Whether the journal is being read for this address, so that pushes are kept."""
+        self._read_again = False
+        self._kept: deque[OutboundMessage] = deque()
         self._held: list[str] = []
 
-    def offer(self, message: OutboundMessage) -> Verdict:
-        """Decide about a pushed reply. SEND counts it as sent."""
-        if message.seq <= self.sent:
-            return Verdict.SKIP
-        if message.seq == self.sent + 1 and not self.fetching:
-            self.sent = message.seq
-            return Verdict.SEND
-        if len(self._aside) >= KEPT_ASIDE:
-            self._aside.popleft()
-            self._again = True
-        self._aside.append(message)
-        return Verdict.FETCH if self._begin_to_read() else Verdict.SKIP
+    @property
+    def is_holding(self) -> bool:
+        """Whether a frame waits for replies, so that a later frame must wait behind it."""
+        return bool(self._held)
 
-    def take(self, message: OutboundMessage) -> bool:
-        """Whether a reply read from the journal is to be sent; if so it counts as sent."""
-        if message.seq <= self.sent:
+    def offer(self, reply: OutboundMessage) -> PushDecision:
+        """Decide about a pushed reply. SEND counts it as sent."""
+        if reply.seq <= self.sent:
+            return PushDecision.SKIP
+        if reply.seq == self.sent + 1 and not self.is_reading:
+            self.sent = reply.seq
+            return PushDecision.SEND
+        if len(self._kept) >= MAX_KEPT:
+            self._kept.popleft()
+            self._read_again = True
+        self._kept.append(reply)
+        return PushDecision.READ if self._start_reading() else PushDecision.SKIP
+
+    def take(self, reply: OutboundMessage) -> bool:
+        """Return whether a reply read from the journal is to be queued; if so, count it as sent."""
+        if reply.seq <= self.sent:
             return False
-        self.sent = message.seq
+        self.sent = reply.seq
         return True
 
     def skip_to(self, seq: int) -> None:
-        """Nothing up to `seq` is owed any more."""
+        """Count everything up to `seq` as sent, because it is not owed."""
         self.sent = max(self.sent, seq)
 
-    def aside(self, last: int) -> OutboundMessage | None:
-        """The next kept push that is to be sent, after the journal was read when `last` was the last seq assigned.
+    def next_kept(self, last: int) -> OutboundMessage | None:
+        """Return the next kept push to be queued, after the journal was read when `last` was the last assigned number.
 
-        None when there is no more, or when one lies between that was neither read nor pushed: then read again.
+        None when there is no more, or when a reply before it was neither read nor pushed: then the journal is to be read again.
         """
-        while self._aside:
-            message = self._aside[0]
-            if message.seq - 1 > max(self.sent, last):
-                self._again = True
+        while self._kept:
+            reply = self._kept[0]
+            if reply.seq - 1 > max(self.sent, last):
+                self._read_again = True
                 return None
-            self._aside.popleft()
-            if self.take(message):
-                return message
+            self._kept.popleft()
+            if self.take(reply):
+                return reply
         return None
 
-    def missed(self) -> bool:
-        """Something may have been missed; whether to read the journal (False: it is being read, and will be once more)."""
-        self._again = self.fetching
-        return self._begin_to_read()
+    def note_gap(self) -> bool:
+        """Note that replies may have been missed. Return whether to start reading the journal.
+
+        False means that it is being read already, and will be read once more.
+        """
+        self._read_again = self.is_reading
+        return self._start_reading()
 
     def must_read_again(self) -> bool:
-        """Whether what was read is not all; asking forgets it."""
-        again, self._again = self._again, False
+        """Return whether the last reading was not enough, and forget it."""
+        again, self._read_again = self._read_again, False
         return again
 
-    def settle(self, last: int) -> list[str]:
-        """The journal was read when `last` was the last seq assigned: nothing up to it is missing. Gives what was held."""
-        self.fetching = False
+    def finish_reading(self, last: int) -> list[str]:
+        """Let pushes through again: the journal was read when `last` was the last assigned number. Return the held frames."""
+        self.is_reading = False
         self.sent = max(self.sent, last)
-        held, self._held = self._held, []
-        return held
+        return self._release_held()
 
-    def leave_to_others(self) -> list[str]:
-        """Somebody else is given the replies of this address for now; whatever was kept aside is in the journal."""
-        self.fetching = self._again = False
-        self._aside.clear()
-        held, self._held = self._held, []
-        return held
+    def stop_reading(self) -> list[str]:
+        """Leave this address to its own clients for now; kept pushes are dropped, for they are in the journal.
 
-    def after(self, frame: str, last: int) -> tuple[str | None, bool]:
-        """A frame that must not overtake the replies up to `last`: (frame to send now or None, whether to read the journal)."""
-        if self.sent >= last and not self._held:
+        `sent` stays where it is, so that the gap shows when the address falls to this bridge. Return the held frames.
+        """
+        self.is_reading = self._read_again = False
+        self._kept.clear()
+        return self._release_held()
+
+    def hold(self, frame: str) -> None:
+        """Take a frame that must wait until the present reading is finished."""
+        self._held.append(frame)
+
+    def hold_until(self, frame: str, seq: int) -> tuple[str | None, bool]:
+        """Take a frame that must not overtake the replies up to `seq`.
+
+        Return the frame if it may be queued now, else None, and whether to start reading the journal.
+        """
+        if self.sent >= seq and not self._held:
             return frame, False
         self._held.append(frame)
-        return None, self._begin_to_read()
+        return None, self._start_reading()
 
-    def holds(self) -> bool:
-        """Whether a frame waits for replies, so that a later one must wait behind it."""
-        return bool(self._held)
+    def _release_held(self) -> list[str]:
+        held, self._held = self._held, []
+        return held
 
-    def _begin_to_read(self) -> bool:
-        was, self.fetching = self.fetching, True
-        return not was
+    def _start_reading(self) -> bool:
+        was_reading, self.is_reading = self.is_reading, True
+        return not was_reading
+
+
+class Routes(Generic[C]):
+    """Clients by exact address, and bridges by channel type."""
+
+    def __init__(self) -> None:
+        self._clients: dict[Address, dict[C, None]] = {}
+        self._bridges: dict[str, dict[C, None]] = {}
+
+    def add(self, channel: ClientChannel, client: C) -> None:
+        """Send replies for the address, or the type, of this channel to the client from now on."""
+        if channel.info is None:
+            self._bridges.setdefault(channel.type, {})[client] = None
+        else:
+            self._clients.setdefault(channel.info.address, {})[client] = None
+
+    def remove(self, channel: ClientChannel, client: C) -> Collection[C]:
+        """Forget the client. Return the bridges that its address falls to, if it was the last client there."""
+        if channel.info is None:
+            _discard(self._bridges, channel.type, client)
+            return ()
+        address = channel.info.address
+        _discard(self._clients, address, client)
+        return () if address in self._clients else tuple(self._bridges.get(address.type, ()))
+
+    def recipients(self, address: Address) -> Collection[C]:
+        """Return the clients of this address, or if it has none, the bridges of its type."""
+        return tuple(self._clients.get(address) or self._bridges.get(address.type) or ())
+
+    def all(self) -> Collection[C]:
+        """Return all clients and bridges."""
+        tables = (*self._clients.values(), *self._bridges.values())
+        return [client for clients in tables for client in clients]
+
+    def has_own_client(self, address: Address) -> bool:
+        """Return whether a client of exactly this address is connected, so that bridges leave it alone."""
+        return address in self._clients
+
+
+def _discard(table: dict[K, dict[C, None]], key: K, client: C) -> None:
+    clients = table.get(key, {})
+    clients.pop(client, None)
+    if not clients:
+        table.pop(key, None)

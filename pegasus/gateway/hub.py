@@ -1,130 +1,79 @@
-"""What the gateway's connections share: who is connected, and what comes from the agent for them."""
+"""`Hub`: hands what comes from the agent to the feeds of the clients that are connected for it.
+
+The hub never waits for a client, so one that is slow delays nobody. It knows feeds, not connections: a feed is here from the
+moment its client has greeted, before the journal is read for it, so that no reply falls between the two.
+"""
 
 from __future__ import annotations
 
 import trio
 
 from actors import Ref
-from pegasus.gateway import render
-from pegasus.gateway.config import GatewayConfig
-from pegasus.gateway.connection import Connection
-from pegasus.gateway.control import Methods
-from pegasus.gateway.frames import Hello
-from pegasus.gateway.replies import Replies
-from pegasus.gateway.routes import Routes
-from pegasus.intake import Intake
-from pegasus.messages import Address, OutboundMessage, Progress, Typing
-from pegasus.observe import get_logger
-from pegasus.protocol import GOING_AWAY
-from pegasus.storage import JournalMessage
-
-GOODBYE = 2.0
-"""Seconds all clients together have to answer our goodbye when the gateway stops."""
-
-_log = get_logger("gateway")
+from pegasus.gateway.delivery import Routes
+from pegasus.gateway.reply_feed import ReplyFeed
+from pegasus.gateway.send_queue import SendQueue
+from pegasus.messages import OutboundMessage, Progress, Typing
+from pegasus.protocol import HelloFrame, TypingFrame, encode_frame
+from pegasus.storage import Acknowledge, Connected, Disconnected, JournalMessage
 
 
 class Hub:
-    """One for each run of the gateway."""
+    """The feeds of all greeted clients; one hub for each run of the gateway."""
 
-    def __init__(self, config: GatewayConfig, journal: Ref[JournalMessage], methods: Methods) -> None:
-        self.config = config
-        self.journal = journal
-        self.methods = methods
-        self.intake = Intake(journal, config.access, config.owners)
-        self.routes: Routes[Connection] = Routes()
-        self._connections: dict[Connection, None] = {}
-        self._all_gone = trio.Event()
+    def __init__(self, journal: Ref[JournalMessage]) -> None:
+        self._journal = journal
+        self._routes: Routes[ReplyFeed] = Routes()
+
+    # ---------------------------------------------------------------- clients come and go
+
+    def join(self, hello: HelloFrame, queue: SendQueue) -> ReplyFeed:
+        """Return a new feed for a client that has greeted. From now on it is given what is for its channel."""
+        feed = ReplyFeed(hello, queue, self._journal, self._routes)
+        self._routes.add(hello.channel, feed)
+        return feed
+
+    async def announce(self, feed: ReplyFeed) -> None:
+        """Let the journal know that the client is there, so that the agent may address its channel. Raises ActorError."""
+        await self._journal.tell(Connected(feed.channel.type, feed.channel.channel_id))
+        feed.is_announced = True
+
+    async def leave(self, feed: ReplyFeed) -> None:
+        """Forget a client that has gone; bridges take over what it did not acknowledge.
+
+        The journal is told so if it was told that the client had come. That takes a second at most, also when cancelled.
+        """
+        for bridge in self._routes.remove(feed.channel, feed):
+            if feed.channel.channel_id is not None:
+                bridge.catch_up(feed.channel.channel_id)
+        if feed.is_announced:
+            with trio.move_on_after(1.0) as scope:
+                scope.shield = True
+                await self._journal.tell(Disconnected(feed.channel.type, feed.channel.channel_id))
+
+    async def acknowledge(self, acknowledgement: Acknowledge) -> None:
+        """Let the journal know which replies have arrived. Waits while its mailbox is full."""
+        await self._journal.tell(acknowledgement)
 
     # ---------------------------------------------------------------- what comes from the agent
 
-    def deliver(self, message: OutboundMessage) -> None:
-        """A reply, for whoever is connected; it waits in the outbox for the others."""
-        for client in self.routes.clients(message.channel.address):
-            if client.replies is not None:
-                client.replies.deliver(message)
+    def deliver(self, reply: OutboundMessage) -> None:
+        """Hand a reply to the clients of its address, or the bridges of its type. For the others it waits in the outbox."""
+        for feed in self._routes.recipients(reply.channel.address):
+            feed.deliver(reply)
 
     def typing(self, typing: Typing) -> None:
-        """Tell that the agent thinks, or has thought. The end of a turn is told after the replies it gave."""
-        if listeners := self._listeners(typing.channel.address):
-            frame = render.typing(typing)
-            for replies in listeners:
-                replies.after(typing.channel.channel_id, frame, typing.after)
+        """Announce that the agent thinks, or has stopped thinking. The end of a turn follows the replies it gave."""
+        frame = encode_frame(TypingFrame(typing.channel, typing.active))
+        for feed in self._routes.recipients(typing.channel.address):
+            feed.send_behind(typing.channel.channel_id, frame, typing.after)
 
     def progress(self, draft: Progress) -> None:
-        """Show a reply while it is written. A client that is behind goes without: the next one has all of the text."""
-        if listeners := self._listeners(draft.channel.address):
-            frame = render.progress(draft)
-            for replies in listeners:
-                replies.draft(draft.channel.channel_id, frame)
-
-    def _listeners(self, address: Address) -> list[Replies]:
-        """Of those who are connected for an address, the ones that have their welcome."""
-        return [one.replies for one in self.routes.clients(address) if one.greeted and one.replies is not None]
+        """Show a reply while it is written."""
+        frame = encode_frame(draft)
+        for feed in self._routes.recipients(draft.channel.address):
+            feed.send_draft(draft.channel.channel_id, frame)
 
     def catch_up(self) -> None:
-        """Some replies were not handed over: everybody reads what is missing."""
-        for client in list(self._connections):
-            if client.replies is not None:
-                client.replies.catch_up_all()
-
-    # ---------------------------------------------------------------- connections
-
-    async def serve(self, stream: trio.SocketStream) -> None:
-        """Serve one connection from its first byte to its last; its mistakes, and ours in it, cost nobody else anything."""
-        try:
-            if len(self._connections) < 2 * self.config.max_connections:
-                await self._serve(Connection(self, stream, refused=self._refusal()))
-        except Exception as error:
-            _log.exception("a connection failed", error=error)
-        except BaseExceptionGroup as group:  # a failure and a cancellation at once
-            failures, rest = group.split(Exception)
-            if failures is not None:
-                _log.exception("a connection failed", error=failures)
-            if rest is not None:
-                raise rest from None
-        finally:
-            await trio.aclose_forcefully(stream)
-
-    async def _serve(self, connection: Connection) -> None:
-        self._connections[connection] = None
-        try:
-            await connection.run()
-        finally:
-            del self._connections[connection]
-            if not self._connections:
-                self._all_gone.set()
-
-    def _refusal(self) -> str:
-        limit = self.config.max_connections
-        return "" if len(self._connections) < limit else f"{limit} clients are connected, which is the limit; try later"
-
-    def left(self, connection: Connection, hello: Hello) -> None:
-        """A greeted client has gone; bridges take over what it did not acknowledge."""
-        bridges = self.routes.remove(hello, connection)
-        for bridge in bridges:
-            if bridge.replies is not None and hello.channel is not None:
-                bridge.replies.catch_up(hello.channel.channel_id)
-
-    async def keep_alive(self) -> None:
-        """Once in a while, ping who is silent, and cut off who did not answer the last time."""
-        while True:
-            await trio.sleep(self.config.keepalive)
-            now = trio.current_time()
-            for client in list(self._connections):
-                silent = now - client.heard_at
-                if client.pinged_at > client.heard_at:
-                    _log.info("a client is taken for dead", client=str(client), silent=round(silent))
-                    client.cut()
-                elif silent >= self.config.keepalive:
-                    client.pinged_at = now
-                    client.outgoing.ping()
-
-    async def goodbye(self) -> None:
-        """Close all connections; returns when they are, or after GOODBYE seconds."""
-        for client in list(self._connections):
-            client.close(GOING_AWAY, "the gateway is stopping")
-        if self._connections:
-            self._all_gone = trio.Event()
-            with trio.move_on_after(GOODBYE):
-                await self._all_gone.wait()
+        """Have every feed read the journal: some replies were not handed over."""
+        for feed in self._routes.all():
+            feed.catch_up_all()

@@ -1,32 +1,49 @@
-"""The gateway's actor: listens, serves connections, and passes on what the switchboard brings."""
+"""The gateway's actor: accepts connections, serves them, and passes on what the switchboard sends.
+
+The listening sockets belong to the process, not to the actor. When the actor crashes and is restarted, clients that connect in
+between wait in the kernel's backlog instead of being refused.
+
+A place is taken before a connection is accepted, and left when it has greeted or ended. So however many connections are made
+and left silent, only MAX_NEWCOMERS of them hold a file descriptor. The others wait in the backlog, and so would a client that
+is in earnest; therefore, when no place becomes free for HANDSHAKE_TIME seconds, connections that have not even completed their
+HTTP request in that time are cut.
+"""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from functools import partial
 
 import trio
 
-from actors import Inbox, Ref
+from actors import Inbox
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
-from pegasus.gateway.config import GatewayConfig
+from pegasus.gateway.config import HANDSHAKE_TIME, MAX_NEWCOMERS, GatewayConfig
+from pegasus.gateway.connection import Connection, GatewayServices, NewcomerPlace
 from pegasus.gateway.control import Methods
 from pegasus.gateway.hub import Hub
+from pegasus.intake import Intake
 from pegasus.messages import Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage
+from pegasus.protocol import GOING_AWAY
 
 BACKLOG = 1024
-"""Connections the kernel keeps for us, also while the gateway is being restarted."""
-_SHORT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+"""Connections that the kernel keeps for us, also while the gateway is being restarted."""
+GOODBYE_TIME = 2.0
+"""Seconds that all clients together have to answer the close frame when the gateway stops."""
+RETRY_DELAY = 0.1
+"""Seconds before accepting again after the system was short of resources; nothing reports when there are some."""
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+"""Errors of accept() that pass by themselves."""
+
 _log = get_logger("gateway")
 
 
 async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
-    """Listen, for the gateway to accept; port 0 takes any free one (the same for all, if `host` has several addresses).
+    """Listen for the gateway; port 0 takes any free one (the same for all, if `host` has several addresses).
 
-    The caller keeps and closes them: they outlive restarts of the gateway. Raises OSError (port taken, no such address).
+    The caller keeps and closes the listeners, which outlive restarts of the gateway. Raises OSError (port taken, no such
+    address).
     """
     listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     taken = listeners[0].socket.getsockname()[1]
@@ -40,19 +57,19 @@ async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
 async def run_gateway(
     inbox: Inbox[AdapterMessage],
     config: GatewayConfig,
-    journal: Ref[JournalMessage],
+    intake: Intake,
     listeners: Sequence[trio.SocketListener],
     methods: Methods,
 ) -> None:
     """Serve WebSocket clients on the listeners, which stay open when this ends.
 
-    Told to stop: accepts no more, says goodbye to all clients (two seconds), ends. Cancelled: cuts all connections.
+    Stopped: accepts no more, closes all connections (GOODBYE_TIME seconds), ends. Cancelled: cuts all connections.
     """
+    hub = Hub(intake.journal)
+    server = Server(GatewayServices(config, intake, hub, methods))
     async with trio.open_nursery() as nursery:
-        hub = Hub(config, journal, methods)
         accepting = trio.CancelScope()
-        nursery.start_soon(_accept, listeners, hub, accepting, nursery)
-        nursery.start_soon(hub.keep_alive)
+        nursery.start_soon(_accept_all, server, listeners, accepting, nursery)
         inbox.started()
         async for message in inbox:
             match message:
@@ -65,27 +82,86 @@ async def run_gateway(
                 case CatchUp():
                     hub.catch_up()
         accepting.cancel()
-        await hub.goodbye()
+        await server.close_all()
         nursery.cancel_scope.cancel()
 
 
-async def _accept(
-    listeners: Sequence[trio.SocketListener], hub: Hub, scope: trio.CancelScope, connections: trio.Nursery
+async def _accept_all(
+    server: Server, listeners: Sequence[trio.SocketListener], scope: trio.CancelScope, connections: trio.Nursery
 ) -> None:
     with scope:
         async with trio.open_nursery() as nursery:
             for listener in listeners:
-                nursery.start_soon(_accept_from, listener, hub, connections)
+                nursery.start_soon(server.accept_from, listener, connections)
 
 
-async def _accept_from(listener: trio.SocketListener, hub: Hub, connections: trio.Nursery) -> None:
-    while True:
+class Server:
+    """The connections of one run of the gateway."""
+
+    def __init__(self, services: GatewayServices) -> None:
+        self._services = services
+        self._connections: dict[Connection, None] = {}
+        """All open connections, the oldest first."""
+        self._places = trio.Semaphore(MAX_NEWCOMERS)
+        """The places for connections that have not greeted."""
+        self._all_ended = trio.Event()
+
+    async def accept_from(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
+        """Accept connections for ever, and serve each in a task of `connections`. Raises OSError if the listener is broken."""
+        while True:
+            place = await self.take_place()
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                place.leave()
+                if error.errno not in SHORTAGES:
+                    raise
+                _log.error("cannot accept clients for want of resources", error=str(error))
+                await trio.sleep(RETRY_DELAY)
+            else:
+                connections.start_soon(self.serve, stream, place)
+
+    async def take_place(self) -> NewcomerPlace:
+        """Wait for a place for a new connection, cutting silent ones if none becomes free by itself."""
+        while True:
+            with trio.move_on_after(HANDSHAKE_TIME):
+                await self._places.acquire()
+                return NewcomerPlace(self._places)
+            latest = trio.current_time() - HANDSHAKE_TIME
+            for connection in self._connections:
+                if not connection.is_open and connection.opened_at <= latest:
+                    connection.cut()
+
+    async def serve(self, stream: trio.abc.Stream, place: NewcomerPlace) -> None:
+        """Serve one connection from its first byte to its last. A failure in it is logged and costs nobody else anything."""
+        connection = Connection(self._services, stream, place, refusal=self._refusal())
+        self._connections[connection] = None
         try:
-            stream = await listener.accept()
-        except OSError as error:
-            if error.errno not in _SHORT_OF:
-                raise
-            _log.error("cannot accept clients for want of resources", error=str(error))
-            await trio.sleep(0.1)  # as trio.serve_listeners does: nothing tells when there are some again
-        else:
-            connections.start_soon(partial(hub.serve, stream))
+            await connection.run()
+        except Exception as error:
+            _log.exception("a connection failed", error=error)
+        except BaseExceptionGroup as group:  # a failure and a cancellation at the same time
+            failures, rest = group.split(Exception)
+            if failures is not None:
+                _log.exception("a connection failed", error=failures)
+            if rest is not None:
+                raise rest from None
+        finally:
+            del self._connections[connection]
+            place.leave()
+            if not self._connections:
+                self._all_ended.set()
+            await trio.aclose_forcefully(stream)
+
+    async def close_all(self) -> None:
+        """Close all connections. Returns when they have ended, or after GOODBYE_TIME seconds."""
+        for connection in self._connections:
+            connection.close(GOING_AWAY, "the gateway is stopping")
+        if self._connections:
+            self._all_ended = trio.Event()
+            with trio.move_on_after(GOODBYE_TIME):
+                await self._all_ended.wait()
+
+    def _refusal(self) -> str:
+        limit = self._services.config.max_connections
+        return "" if len(self._connections) < limit else f"{limit} clients are connected, which is the limit; try later"

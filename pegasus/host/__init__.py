@@ -4,6 +4,7 @@ Nothing here knows what the daemon does.
 """
 
 from pegasus.host.daemon import DaemonInfo, announced, read_daemon
+from pegasus.host.descriptors import raise_descriptor_limit
 from pegasus.host.hardening import forbid_inspection
 from pegasus.host.home import Home, HomeError, ensure_token, read_token, resolve_home, write_private
 from pegasus.host.lock import HomeBusy, own_home
@@ -26,6 +27,7 @@ __all__ = [
     "own_home",
     "print_error",
     "print_line",
+    "raise_descriptor_limit",
     "read_daemon",
     "read_token",
     "resolve_home",

@@ -32,12 +32,20 @@ class InvalidMessage(ValueError):
 def is_name(value: str) -> bool:
     """Return whether the value may be an id or a part of a channel."""
     return (
-        0 < len(value) <= NAME_LENGTH
-        and _CONTROL.search(value) is None
+        is_file_name(value)
         and _INVISIBLE.search(value) is None
         and value == sanitize_for_prompt(value)
         and value == unicodedata.normalize("NFKC", value)
     )
+
+
+def is_file_name(value: str) -> bool:
+    """Return whether the value may be the name or the type of an attachment.
+
+    The rule is milder than for ids, because people do not choose how their computer writes a file's name: macOS decomposes
+    accented letters, which NFKC would change. The model sees these names escaped.
+    """
+    return 0 < len(value) <= NAME_LENGTH and _CONTROL.search(value) is None
 
 
 def check_message(message: InboundMessage) -> None:

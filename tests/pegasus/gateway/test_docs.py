@@ -13,9 +13,10 @@ from actors import Child, open_supervisor
 from pegasus.app.control import ControlPlane
 from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
 from pegasus.channels import run_switchboard
-from pegasus.gateway.frames import Hello, read_frame, read_hello
+from pegasus.gateway.frames import read_frame, read_hello
 from pegasus.intake.commands import CONTROL_COMMANDS
 from pegasus.messages import ChannelInfo
+from pegasus.protocol import ClientChannel
 from tests.pegasus.gateway.world import TOKEN, FakeJournal, world
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -57,12 +58,12 @@ async def test_the_client_that_dials_again(nursery):
 
 
 def test_every_frame_that_is_shown_is_one():
-    who = Hello("web", ChannelInfo("web", "c1"))
+    who = ClientChannel("web", "c1")
     for block in blocks("gateway.md", "json"):
         for line in block.splitlines():
             frame = json.loads(line)
             if frame["type"] == "hello":
-                who = read_hello(line)
+                who = read_hello(line).channel
             elif frame["type"] in ("message", "ack", "call"):
                 read_frame(line, who)
             else:

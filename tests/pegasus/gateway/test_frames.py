@@ -4,25 +4,38 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pegasus.gateway.frames import Call, FrameError, Hello, read_frame, read_hello
+from pegasus.gateway.frames import known_seqs, read_frame, read_hello
+from pegasus.intake import InvalidMessage, check_message
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Media
-from pegasus.storage.messages import Acknowledge
+from pegasus.protocol import BadFrame, CallFrame, ClientChannel, HelloFrame
+from pegasus.storage import Acknowledge
 from pegasus.wire import to_wire
 
-CLIENT = Hello("web", ChannelInfo("web", "c1", user_id="u1"))
-BRIDGE = Hello("irc", None)
+CLIENT = ClientChannel("web", "c1", user_id="u1")
+BRIDGE = ClientChannel("irc")
 MESSAGE = {"type": "message", "id": "m-1", "text": "hi"}
 HELLO = {"type": "hello", "token": "t", "channel": {"type": "web", "channelId": "c1"}}
 
 
-def refused(frame, hello=CLIENT):
-    with pytest.raises(FrameError) as caught:
-        read_frame(frame if isinstance(frame, str) else json.dumps(frame), hello)
+def understand(text, own=CLIENT):
+    """What the gateway hands on: messages have passed the intake's checks, too."""
+    value = read_frame(text, own)
+    if isinstance(value, InboundMessage):
+        try:
+            check_message(value)
+        except InvalidMessage as error:
+            raise BadFrame("bad_frame", f"message.{error}") from None
+    return value
+
+
+def refused(frame, own=CLIENT):
+    with pytest.raises(BadFrame) as caught:
+        understand(frame if isinstance(frame, str) else json.dumps(frame), own)
     return caught.value
 
 
 def refused_hello(frame):
-    with pytest.raises(FrameError) as caught:
+    with pytest.raises(BadFrame) as caught:
         read_hello(frame if isinstance(frame, str) else json.dumps(frame))
     return caught.value
 
@@ -31,7 +44,7 @@ def refused_hello(frame):
 
 
 def test_a_message_is_from_the_channel_of_hello():
-    assert read_frame(json.dumps(MESSAGE), CLIENT) == InboundMessage("hi", CLIENT.channel, "m-1")
+    assert read_frame(json.dumps(MESSAGE), CLIENT) == InboundMessage("hi", CLIENT.info, "m-1")
 
 
 def test_a_message_may_name_a_thread_and_another_user_of_its_own_channel():
@@ -52,7 +65,7 @@ def test_metadata_and_media_come_along():
 
 def test_null_is_the_same_as_absent_for_what_is_optional():
     frame = MESSAGE | {"channel": None, "metadata": None, "media": None}
-    assert read_frame(json.dumps(frame), CLIENT) == InboundMessage("hi", CLIENT.channel, "m-1")
+    assert read_frame(json.dumps(frame), CLIENT) == InboundMessage("hi", CLIENT.info, "m-1")
 
 
 def test_unknown_fields_are_ignored():
@@ -74,17 +87,21 @@ def test_ack_of_a_bridge_names_the_address():
 
 
 def test_a_call_has_no_params_unless_it_gives_some():
-    assert read_frame('{"type":"call","id":"7","method":"tree"}', CLIENT) == Call("7", "tree", {})
+    assert read_frame('{"type":"call","id":"7","method":"tree"}', CLIENT) == CallFrame("7", "tree", {})
 
 
 def test_hello_of_a_client():
     frame = HELLO | {"lastSeq": 7}
-    assert read_hello(json.dumps(frame)) == Hello("web", ChannelInfo("web", "c1"), "t", {"c1": 7})
+    hello = read_hello(json.dumps(frame))
+    assert hello == HelloFrame(ClientChannel("web", "c1"), "t", 7)
+    assert known_seqs(hello) == {"c1": 7}
 
 
 def test_hello_of_a_bridge():
     frame = {"type": "hello", "channel": {"type": "irc"}, "lastSeqs": {"#a": 2, "#b": 0}}
-    assert read_hello(json.dumps(frame)) == Hello("irc", None, None, {"#a": 2, "#b": 0})
+    hello = read_hello(json.dumps(frame))
+    assert hello == HelloFrame(ClientChannel("irc"), last_seqs={"#a": 2, "#b": 0})
+    assert known_seqs(hello) == {"#a": 2, "#b": 0}
 
 
 # ------------------------------------------------------------------ what is refused
@@ -236,18 +253,18 @@ shaped = st.fixed_dictionaries(
 
 
 def read(reader, *arguments):
-    """The value, or the FrameError itself; anything else is raised."""
+    """The value, or the BadFrame itself; anything else is raised."""
     try:
         return reader(*arguments)
-    except FrameError as error:
+    except BadFrame as error:
         return error
 
 
 @given(frames | shaped, st.sampled_from([CLIENT, BRIDGE]))
 @example('{"type":"message","id":"\\udc00","text":""}', CLIENT)
 def test_any_text_gives_a_value_that_can_be_stored_or_a_frame_error_that_can_be_sent(text, hello):
-    value = read(read_frame, text, hello)
-    if isinstance(value, FrameError):
+    value = read(understand, text, hello)
+    if isinstance(value, BadFrame):
         assert value.code in ("bad_frame", "unknown_type")
         assert len(value.message) < 500
         value.message.encode()
@@ -259,8 +276,8 @@ def test_any_text_gives_a_value_that_can_be_stored_or_a_frame_error_that_can_be_
 @given(frames | shaped)
 def test_any_first_text_gives_a_hello_or_a_frame_error(text):
     value = read(read_hello, text)
-    if isinstance(value, FrameError):
+    if isinstance(value, BadFrame):
         assert value.code in ("bad_frame", "unauthorized")
         value.message.encode()
     else:
-        assert value.type
+        assert value.channel.type

@@ -9,29 +9,26 @@ import trio.testing
 from actors import Child, open_supervisor
 from pegasus.client.connect import background
 from pegasus.client.websocket import ClientSocket
-from pegasus.gateway import GatewayConfig
-from pegasus.gateway.hub import Hub
 from tests.pegasus.gateway.test_websocket import HELLO, PING, UPGRADE, RawSocket, frame
-from tests.pegasus.gateway.world import TOKEN, FakeJournal, RawClient
+from tests.pegasus.gateway.world import FakeJournal, RawClient, make_server
 
 
 @pytest.fixture
-async def hub(nursery):
+async def server():
     async with open_supervisor([Child("journal", FakeJournal().run)]) as supervisor:
-        hub = Hub(GatewayConfig(token=TOKEN, keepalive=60.0), supervisor.ref("journal"), {})
-        nursery.start_soon(hub.keep_alive)
-        yield hub
+        server, _ = make_server(supervisor.ref("journal"), keepalive=60.0)
+        yield server
 
 
-def connect(hub, nursery):
+async def connect(server, nursery):
     ours, theirs = trio.testing.memory_stream_pair()
-    nursery.start_soon(hub.serve, theirs)
+    nursery.start_soon(server.serve, theirs, await server.take_place())
     return ours
 
 
 @asynccontextmanager
-async def living(hub, nursery):
-    stream = connect(hub, nursery)
+async def living(server, nursery):
+    stream = await connect(server, nursery)
     socket = ClientSocket(stream, host="x", path="/", subprotocol="pegasus.v1", max_bytes=1000)
     async with background(socket.run):
         await socket.wait_open()
@@ -41,15 +38,15 @@ async def living(hub, nursery):
         await socket.aclose()
 
 
-async def test_who_answers_pings_may_be_silent_for_ever(hub, nursery, autojump_clock):
-    async with living(hub, nursery) as client:
+async def test_who_answers_pings_may_be_silent_for_ever(server, nursery, autojump_clock):
+    async with living(server, nursery) as client:
         await trio.sleep(80_000)
         await client.quiet()
 
 
-async def welcomed(hub, nursery):
+async def welcomed(server, nursery):
     """A raw client that has been welcomed, and answers nothing by itself."""
-    socket = RawSocket(connect(hub, nursery))
+    socket = RawSocket(await connect(server, nursery))
     for said, heard in ((UPGRADE, b"\r\n\r\n"), (frame(HELLO), b"welcome")):
         await socket.send(said)
         while heard not in socket.buffer:
@@ -59,8 +56,8 @@ async def welcomed(hub, nursery):
     return socket
 
 
-async def test_who_does_not_answer_a_ping_is_cut_off(hub, nursery, autojump_clock):
-    socket = await welcomed(hub, nursery)
+async def test_who_does_not_answer_a_ping_is_cut_off(server, nursery, autojump_clock):
+    socket = await welcomed(server, nursery)
     with trio.fail_after(1000):
         assert await socket.stream.receive_some() == bytes([0x80 | PING, 0])
         pinged = trio.current_time()
@@ -68,8 +65,8 @@ async def test_who_does_not_answer_a_ping_is_cut_off(hub, nursery, autojump_cloc
     assert trio.current_time() - pinged == 60
 
 
-async def test_whoever_says_something_is_not_pinged(hub, nursery, autojump_clock):
-    socket = await welcomed(hub, nursery)
+async def test_whoever_says_something_is_not_pinged(server, nursery, autojump_clock):
+    socket = await welcomed(server, nursery)
     with trio.move_on_after(500):
         async with trio.open_nursery() as talking:
 

@@ -10,10 +10,8 @@ from trio_websocket import ConnectionClosed
 from actors import Child, Mailbox, open_supervisor
 from pegasus.client.connect import background
 from pegasus.client.websocket import ClientSocket
-from pegasus.gateway import GatewayConfig
-from pegasus.gateway.hub import Hub
 from pegasus.messages import Address, ChannelInfo
-from tests.pegasus.gateway.world import TOKEN, FakeJournal, RawClient
+from tests.pegasus.gateway.world import FakeJournal, RawClient, make_server
 
 CHANNELS = [ChannelInfo("web", f"c{n}") for n in range(3)]
 
@@ -30,7 +28,7 @@ class Life:
 
     async def run(self, last, task_status):
         ours, theirs = trio.testing.memory_stream_pair()
-        self.here.nursery.start_soon(self.here.hub.serve, theirs)
+        self.here.nursery.start_soon(self.here.server.serve, theirs, await self.here.server.take_place())
         socket = ClientSocket(ours, host="x", path="/", subprotocol="pegasus.v1", max_bytes=1 << 20)
         with self.scope:
             async with background(socket.run):
@@ -68,8 +66,8 @@ class Life:
 
 
 class Here:
-    def __init__(self, hub, journal, nursery):
-        self.hub, self.journal, self.nursery = hub, journal, nursery
+    def __init__(self, server, hub, journal, nursery):
+        self.server, self.hub, self.journal, self.nursery = server, hub, journal, nursery
         self.seen = {}
         self.lives = []
 
@@ -103,16 +101,16 @@ class Here:
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_every_reply_is_seen_by_somebody_who_could_acknowledge_it(seed, autojump_clock, monkeypatch):
-    monkeypatch.setattr("pegasus.gateway.replies.PAGE", 3)
-    monkeypatch.setattr("pegasus.gateway.delivery.KEPT_ASIDE", 3)
+    monkeypatch.setattr("pegasus.gateway.reply_feed.PAGE", 3)
+    monkeypatch.setattr("pegasus.gateway.delivery.MAX_KEPT", 3)
     random = Random(seed)
     journal = FakeJournal()
     async with (
         open_supervisor([Child("journal", journal.run, mailbox=Mailbox(4))]) as supervisor,
         trio.open_nursery() as nursery,
     ):
-        config = GatewayConfig(token=TOKEN, queue_frames=50)
-        here = Here(Hub(config, supervisor.ref("journal"), {}), journal, nursery)
+        server, hub = make_server(supervisor.ref("journal"), queue_frames=50)
+        here = Here(server, hub, journal, nursery)
         for _ in range(150):
             await here.step(random)
         for life in here.lives:

@@ -5,7 +5,7 @@ import trio
 from trio_websocket import open_websocket_url
 
 from pegasus.gateway import BadParams, control
-from pegasus.storage.messages import Connected, Disconnected, Overloaded, StorageError
+from pegasus.storage import Connected, Disconnected, Overloaded, StorageError
 from tests.pegasus.gateway.world import TOKEN, WEB, RawClient, world
 
 HELLO = {"type": "hello", "token": TOKEN, "channel": {"type": "web", "channelId": "c1"}}

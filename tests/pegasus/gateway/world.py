@@ -9,9 +9,12 @@ from trio_websocket import ConnectionClosed, open_websocket_url
 from actors import Child, Mailbox, open_supervisor
 from pegasus.channels import CatchUp, DeliverReply
 from pegasus.gateway import GatewayConfig, open_listeners, run_gateway
-from pegasus.intake import Access
+from pegasus.gateway.connection import GatewayServices
+from pegasus.gateway.hub import Hub
+from pegasus.gateway.server import Server
+from pegasus.intake import Access, Intake
 from pegasus.messages import Address, ChannelInfo, OutboundMessage, Typing
-from pegasus.storage.messages import (
+from pegasus.storage import (
     Accept,
     Accepted,
     Acknowledge,
@@ -229,7 +232,7 @@ async def echo(caller, params):
 async def world(*, methods=None, journal=None, mailbox=None, **config):
     journal = journal or FakeJournal()
     listeners = await open_listeners("127.0.0.1", 0)
-    config["access"] = Access(config.get("access", {}))
+    rules = {"access": Access(config.pop("access", {})), "owners": config.pop("owners", ())}
     settings = GatewayConfig(**{"token": TOKEN, "agent": "Peggy", **config})
     table = {"echo": echo} if methods is None else methods
     try:
@@ -238,7 +241,7 @@ async def world(*, methods=None, journal=None, mailbox=None, **config):
                 "gateway",
                 run_gateway,
                 settings,
-                supervisor.ref("journal"),
+                Intake(supervisor.ref("journal"), **rules),
                 listeners,
                 table,
                 mailbox=mailbox or Mailbox(1024),
@@ -248,6 +251,12 @@ async def world(*, methods=None, journal=None, mailbox=None, **config):
     finally:
         for listener in listeners:
             await listener.aclose()
+
+
+def make_server(journal, **config):
+    """A server without a listener, and its hub: for tests over streams in memory, in virtual time."""
+    hub = Hub(journal)
+    return Server(GatewayServices(GatewayConfig(token=TOKEN, **config), Intake(journal), hub, {})), hub
 
 
 WEB = ChannelInfo("web", "c1")

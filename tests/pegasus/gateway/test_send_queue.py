@@ -1,0 +1,138 @@
+"""What may wait for one client: pushes until it is full, answers in their places, a backlog while there is room."""
+
+from types import SimpleNamespace
+
+import trio
+import trio.testing
+
+from pegasus.gateway import send_queue
+from pegasus.gateway.send_queue import ANSWERS, Closing, SendQueue
+from pegasus.protocol import TRY_LATER
+
+
+class Later:
+    async def frame(self):
+        return "later"
+
+
+def is_closed_as_full(queue):
+    return queue.closing is not None and queue.closing.code == TRY_LATER
+
+
+async def test_entries_come_out_in_order():
+    queue, later = SendQueue(), Later()
+    queue.push("a")
+    await queue.reserve()
+    queue.answer(later)
+    queue.push("b")
+    assert [await queue.take(), await queue.take(), await queue.take()] == ["a", later, "b"]
+
+
+async def test_a_client_is_disconnected_when_too_many_frames_wait():
+    queue = SendQueue(max_frames=2)
+    queue.push("a")
+    queue.push("b")
+    assert queue.closing is None
+    queue.push("c")
+    assert is_closed_as_full(queue)
+    assert await queue.take() is None
+
+
+async def test_a_client_is_disconnected_when_too_many_bytes_wait_but_the_last_frame_may_be_of_any_size():
+    queue = SendQueue(max_bytes=10)
+    queue.push("x" * 9)
+    queue.push("x" * 1000)
+    assert queue.closing is None
+    queue.push("x")
+    assert is_closed_as_full(queue)
+
+
+async def test_text_beyond_ascii_is_counted_as_four_bytes_a_character():
+    queue = SendQueue(max_bytes=8)
+    queue.push("ää")
+    assert queue.closing is None
+    queue.push("a")
+    assert is_closed_as_full(queue)
+
+
+async def test_a_client_that_does_not_read_is_reported_once_however_many_replies_follow(monkeypatch):
+    warnings = []
+    monkeypatch.setattr(send_queue, "_log", SimpleNamespace(warning=lambda event, **_: warnings.append(event)))
+    queue = SendQueue(max_frames=1)
+    for _ in range(100):
+        queue.push("x")
+    assert is_closed_as_full(queue)
+    assert len(queue) == 0
+    assert warnings == ["a client does not read; it is disconnected"]
+
+
+async def test_taking_makes_room_again():
+    queue = SendQueue(max_frames=1)
+    queue.push("a")
+    await queue.take()
+    queue.push("b")
+    assert queue.closing is None
+
+
+async def test_a_draft_is_left_out_while_the_client_is_behind():
+    queue = SendQueue(max_frames=2)
+    queue.push("a")
+    queue.push_draft("draft")
+    queue.push_draft("another")
+    assert [await queue.take(), await queue.take()] == ["a", "draft"]
+    assert (len(queue), queue.closing) == (0, None)
+
+
+async def test_answers_have_places_and_the_next_waits_for_one(autojump_clock):
+    queue = SendQueue()
+    for _ in range(ANSWERS):
+        await queue.reserve()
+        queue.answer("a")
+    with trio.move_on_after(1) as scope:
+        await queue.reserve()
+    assert scope.cancelled_caught
+    await queue.take()
+    await queue.reserve()
+
+
+async def test_room_waits_until_the_queue_is_half_empty(autojump_clock):
+    queue = SendQueue(max_frames=4)
+    for frame in "abc":
+        queue.push(frame)
+    with trio.move_on_after(1) as scope:
+        await queue.wait_for_room()
+    assert scope.cancelled_caught
+    await queue.take()
+    await queue.wait_for_room()
+
+
+async def test_after_close_the_rest_is_taken_and_then_none():
+    queue = SendQueue()
+    queue.push("a")
+    queue.close(1000, "bye")
+    queue.push("b")
+    assert [await queue.take(), await queue.take()] == ["a", None]
+    assert queue.closing == Closing(1000, "bye")
+
+
+async def test_close_without_flush_drops_the_rest():
+    queue = SendQueue()
+    queue.push("a")
+    queue.close(1013, "full", flush=False)
+    assert await queue.take() is None
+
+
+async def test_the_first_close_counts():
+    queue = SendQueue()
+    queue.close(4401, "no")
+    queue.close(1001, "gone")
+    assert queue.closing == Closing(4401, "no")
+
+
+async def test_close_wakes_whoever_waits(autojump_clock):
+    queue = SendQueue(max_frames=1)
+    queue.push("a")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(queue.wait_for_room)
+        await trio.testing.wait_all_tasks_blocked()
+        queue.close(1000, "")
