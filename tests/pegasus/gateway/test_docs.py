@@ -96,7 +96,7 @@ def test_every_method_is_named():
         group = name.partition(".")[0] if not name.startswith(".") else group
         named.add(f"{group}{name}" if name.startswith(".") else name)
     methods = ControlPlane(
-        *[None] * 8, TaskMethods(None), MemoryMethods(None), PersonaMethods(None, None, ())
+        *[None] * 7, TaskMethods(None), MemoryMethods(None), PersonaMethods(None, None, ())
     ).methods()
     assert named == {*methods, "config.reload", "usage"}
 
