@@ -16,8 +16,7 @@ from pegasus.app.tasks import courier_child, task_child
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.main_agent import AgentToolset, MainAgentMessage, main_agent, message_publisher
 from pegasus.models import usage_keeper
-from pegasus.storage import JournalMessage, KnownAddresses
-from pegasus.storage.journal import journal
+from pegasus.storage import JournalMessage, KnownAddresses, run_journal
 
 if TYPE_CHECKING:
     from pegasus.identity import Evolution
@@ -45,7 +44,7 @@ class Grown:
 async def grow(root: Supervisor, parts: Parts) -> Grown:
     """Start journal, tasks and Main Agent, one after the other; the channels come last (see `open_channels`)."""
     clock = parts.clock
-    storage = await root.start_child(Child("journal", partial(journal, clock=clock), parts.disk, mailbox=BURST))
+    storage = await root.start_child(Child("journal", partial(run_journal, clock=clock), parts.disk, mailbox=BURST))
     if parts.models is not None and parts.models.usage is not None:
         # Under a supervisor of its own: its crash is nobody else's.
         keeper = Child("keeper", usage_keeper, parts.models.usage, storage, backoff=RETRY)

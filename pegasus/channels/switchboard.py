@@ -15,7 +15,7 @@ from actors import ActorError, Inbox, MailboxFull, Ref
 from pegasus.channels.messages import AdapterMessage, CatchUp, DeliverReply, SwitchboardMessage
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, NextReplies, Outgoing, StorageError
+from pegasus.storage import JournalMessage, NextReplies, QueuedReply, StorageError
 
 PATIENCE = 1.0
 """Seconds the other channels wait for an adapter whose mailbox is full."""
@@ -53,7 +53,7 @@ async def _bring_replies(journal: Ref[JournalMessage], board: _Board) -> None:
         await trio.lowlevel.checkpoint()  # for its writer, before the journal has something to do again
 
 
-async def _next_replies(journal: Ref[JournalMessage], handed: int) -> tuple[Outgoing, ...]:
+async def _next_replies(journal: Ref[JournalMessage], handed: int) -> tuple[QueuedReply, ...]:
     try:
         return await journal.ask(NextReplies, handed)
     except StorageError as error:

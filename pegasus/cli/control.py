@@ -25,7 +25,7 @@ from pegasus.client import Client, ClientError, Endpoint, NotConnected, Refused,
 from pegasus.host import Home, HomeError, own_home, print_error, read_daemon, read_token
 from pegasus.messages import ChannelInfo, Json
 from pegasus.settings import Settings
-from pegasus.storage import FileDisk, JournalMessage, journal
+from pegasus.storage import FileDisk, JournalMessage, run_journal
 from pegasus.terminal import neutralise
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ def change_files(home: Home, change: Callable[[Ref[JournalMessage], Clock], Awai
 
 async def _with_journal(home: Home, change: Callable[[Ref[JournalMessage], Clock], Awaitable[T]]) -> T:
     async def run(inbox: Any) -> None:
-        await journal(inbox, FileDisk(home.data), clock=_clock)
+        await run_journal(inbox, FileDisk(home.data), clock=_clock)
 
     async with open_supervisor([Child("journal", run)]) as supervisor:
         return await change(supervisor.ref("journal"), _clock)

@@ -14,16 +14,7 @@ from pegasus.main_agent.progress import Next, Progress, is_closed_by, is_of, pro
 from pegasus.messages import OutboundMessage
 from pegasus.models import ToolCall
 from pegasus.observe import get_logger
-from pegasus.storage import (
-    Archive,
-    ArchiveName,
-    Commit,
-    JournalMessage,
-    Post,
-    PostResult,
-    ReplaceFile,
-    StorageError,
-)
+from pegasus.storage import Archive, ArchiveName, Commit, JournalMessage, Post, PostResult, ReplaceFile, StorageError
 
 _log = get_logger("session")
 _T = TypeVar("_T")

@@ -13,7 +13,8 @@ from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.works import BackgroundWork
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.storage import BadLine, JournalMessage, Posted, ReadFile, ReadLines, ReplaceFile, read_lines
+from pegasus.storage import JournalMessage, Posted, ReadFile, ReplaceFile
+from pegasus.wire import BadLine, ReadLines, read_lines
 
 _log = get_logger("session")
 

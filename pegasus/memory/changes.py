@@ -16,7 +16,7 @@ import attrs
 
 from pegasus.memory.page import is_summary
 from pegasus.messages import Json
-from pegasus.storage import number_of
+from pegasus.wire import number_of
 
 MOST_LINES: Final = 4_000
 """Lines that are compared one with another; a longer passage counts as changed whole."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pegasus.memory.changes import Change, applied, bytes_of, from_json, hash_of, to_json
-from pegasus.storage import encode_line, number_of, read_lines
+from pegasus.wire import encode_line, number_of, read_lines
 
 LOG: Final = ".log/changes.jsonl"
 """Beside the folders of memory."""

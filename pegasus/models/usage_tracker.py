@@ -361,7 +361,7 @@ async def _write(tracker: UsageTracker, journal: Ref[JournalMessage]) -> bool:
         files[_file_of(day_of(record.ts)[:7])] += record.to_line()
     appends = tuple((path, bytes(lines)) for path, lines in files.items())
     try:
-        await journal.ask(Commit, appends, (), False)
+        await journal.ask(Commit, appends)
     except (StorageError, ActorError) as error:
         tracker.put_back(taken)
         _log.error("usage is not written yet", calls=len(taken), error=str(error))

@@ -1,13 +1,25 @@
-"""The journal: the one actor that writes below `<home>/data`, and what it writes.
+"""Storage: everything that must survive a crash, behind the messages of one actor.
 
-Nobody is told that something is accepted, said or kept before it is on disk; see docs/storage.md.
+The journal is the only writer below `<home>/data`. Other packages send it the messages of `messages`, and learn from
+the answer that something is on disk. They need not know that inbox and outbox are files: a second engine could
+implement the same messages with a database. docs/storage.md states what is promised, and why it holds.
+
+    journal = Child("journal", partial(run_journal, clock=now), FileDisk(home.data), mailbox=Mailbox(1024))
+    accepted = await ref.ask(Accept, message)
+
+Inside, from the top down:
+
+    journal                        the actor: gathers messages, answers, hands out
+    writer, dispatcher, loading    group commit; items and replies for those who ask; reading the logs at a start
+    inbox, outbox                  state of the two logs, pure; `log_file` is what they share
+    lanes, directory               order of waiting messages; known addresses and the way of a reply
+    carried_lines                  files of earlier versions
+    volume                         all-or-nothing changes of files, in a thread
+    atomic, files                  how these changes are made, on the operations of a disk
 """
 
-from pegasus.storage.addresses import escape_field
-from pegasus.storage.disk import Disk, FileDisk
-from pegasus.storage.journal import FLUSH_AFTER, journal
-from pegasus.storage.journal import journal as run_journal
-from pegasus.storage.jsonl import whole_lines
+from pegasus.storage.directory import escape_field
+from pegasus.storage.journal import FLUSH_AFTER, run_journal
 from pegasus.storage.messages import (
     Accept,
     Accepted,
@@ -25,24 +37,21 @@ from pegasus.storage.messages import (
     Newer,
     NextItem,
     NextReplies,
-    Outgoing,
     Overloaded,
     Post,
     Posted,
     PostResult,
+    QueuedReply,
     ReadFile,
     ReadFiles,
     ReplaceFile,
-    Revoked,
     StorageError,
     Take,
     Unacknowledged,
     Unroutable,
     Waiting,
 )
-from pegasus.storage.volume import Volume
-from pegasus.wire import BadLine, Line, ReadLines, encode_line, number_of, read_lines, text_of
-from pegasus.wire import scan_lines as scan
+from pegasus.storage.volume import Disk, FileDisk, Volume
 
 __all__ = [
     "FLUSH_AFTER",
@@ -51,7 +60,6 @@ __all__ = [
     "Acknowledge",
     "Archive",
     "ArchiveName",
-    "BadLine",
     "Commit",
     "Connected",
     "Disconnected",
@@ -62,33 +70,23 @@ __all__ = [
     "JournalMessage",
     "KnownAddresses",
     "LastSeq",
-    "Line",
     "Newer",
     "NextItem",
     "NextReplies",
-    "Outgoing",
     "Overloaded",
     "Post",
     "PostResult",
     "Posted",
+    "QueuedReply",
     "ReadFile",
     "ReadFiles",
-    "ReadLines",
     "ReplaceFile",
-    "Revoked",
     "StorageError",
     "Take",
     "Unacknowledged",
     "Unroutable",
     "Volume",
     "Waiting",
-    "encode_line",
     "escape_field",
-    "journal",
-    "number_of",
-    "read_lines",
     "run_journal",
-    "scan",
-    "text_of",
-    "whole_lines",
 ]

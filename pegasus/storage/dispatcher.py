@@ -1,7 +1,13 @@
-"""Giving out what the logs hold: items to the Main Agent, replies to the switchboard, and answers about both.
+"""Handing out what the logs hold: items to the Main Agent, replies to the adapters, and answers about both.
 
-An item or reply is held in memory when it is fresh and read back from its file when it is not. A record that
-cannot be read back as what it was is reported and passed over; it must not stop what comes after it.
+Some queries wait until there is something to hand out. They are kept here, and `hand_out` answers those that can be
+answered, each time after a batch was written. So nothing is handed out that is not on disk.
+
+A text that is not held in memory is read back from the log's file. One that is not there any more (somebody has edited
+the file) is reported and passed over; it must not stop what comes after it. If the disk cannot be read at all, the
+asker gets the StorageError and may ask again.
+
+An asker that has left (its task was cancelled) is skipped. Nothing counts as handed out to it.
 """
 
 from __future__ import annotations
@@ -13,9 +19,8 @@ from typing import TypeAlias
 
 from actors import Reply
 from pegasus.messages import Address, InboundMessage, OutboundMessage
-from pegasus.storage import inbox, outbox, replies
-from pegasus.storage.disk import Disk
-from pegasus.storage.lanes import Pending
+from pegasus.storage.inbox import message_in
+from pegasus.storage.lanes import QueuedItem
 from pegasus.storage.loading import Logs, Report
 from pegasus.storage.messages import (
     Item,
@@ -24,217 +29,219 @@ from pegasus.storage.messages import (
     Newer,
     NextItem,
     NextReplies,
-    Outgoing,
     Posted,
+    QueuedReply,
     StorageError,
     Take,
     Unacknowledged,
     Waiting,
 )
-from pegasus.storage.replies import Stored
-from pegasus.storage.volume import Volume
+from pegasus.storage.outbox import StoredReply, reply_in
+from pegasus.storage.volume import Disk, Volume
 
 REPLIES_AT_ONCE = 100
+"""Replies that one answer to `NextReplies` holds at most."""
 
 Query: TypeAlias = Waiting | Posted | Unacknowledged | LastSeq | KnownAddresses
-_NO_RECORD = (ValueError, KeyError, TypeError)
+"""Queries that are answered at once."""
+WaitingQuery: TypeAlias = NextItem | Newer | Take | NextReplies
+"""Queries that are answered after the next write, or later."""
+
+_NOT_A_RECORD = (ValueError, KeyError, TypeError)
 
 
 class Dispatcher:
-    """Where items and replies are asked for; a question that cannot be answered yet is kept."""
+    """The open queries, and the replies that were not confirmed yet."""
 
     def __init__(self, disk: Disk, logs: Logs, report: Report) -> None:
         self._disk = disk
         self._logs = logs
         self._report = report
         self._takers: dict[str, NextItem] = {}
+        """The query for the next item, by lane."""
         self._takes: list[Take] = []
         self._watchers: list[Newer] = []
-        self._courier: Reply[tuple[Outgoing, ...]] | None = None
-        self._outgoing: deque[tuple[int, Stored]] = deque()
+        self._replies_wanted: Reply[tuple[QueuedReply, ...]] | None = None
+        """Where the next replies go."""
+        self._outgoing: deque[tuple[int, StoredReply]] = deque()
+        """Replies of this process that were not confirmed, with their positions."""
         self._position = 0
+        """The last position that was given."""
 
-    def posted(self, new: Iterable[Stored]) -> None:
-        """These replies are on disk now and want to be handed out."""
-        for stored in new:
+    def add_replies(self, replies: Iterable[StoredReply]) -> None:
+        """Queue replies that are on disk now."""
+        for reply in replies:
             self._position += 1
-            self._outgoing.append((self._position, stored))
+            self._outgoing.append((self._position, reply))
 
-    # ------------------------------------------------------------------ long polls
+    # ------------------------------------------------------------------ queries that wait
 
-    def want_item(self, question: NextItem) -> None:
-        """Keep the question until there is an item; who asked before for this lane is told that it was replaced."""
-        if (before := self._takers.pop(question.lane, None)) is not None:
-            before.reply.fail(StorageError("another NextItem for this lane has taken the place of this one"))
-        self._takers[question.lane] = question
-
-    def want_one(self, question: Take | Newer) -> None:
-        """Keep the question until what was said before it is written."""
-        if isinstance(question, Take):
-            self._takes.append(question)
-        else:
-            self._watchers.append(question)
-
-    def want_replies(self, question: NextReplies) -> None:
-        """Keep the question until there are replies; those up to `handed` are confirmed and need not be given again."""
-        if self._courier is not None:
-            self._courier.fail(StorageError("another NextReplies has taken the place of this one"))
-        self._courier = question.reply
-        while self._outgoing and self._outgoing[0][0] <= question.handed:
-            self._outgoing.popleft()
+    def keep(self, query: WaitingQuery) -> None:
+        """Keep a query until the next `hand_out`. An earlier one that it replaces fails."""
+        match query:
+            case NextItem(lane=lane):
+                if (before := self._takers.get(lane)) is not None:
+                    before.reply.fail(StorageError("another NextItem for this lane has taken the place of this one"))
+                self._takers[lane] = query
+            case Take():
+                self._takes.append(query)
+            case Newer():
+                self._watchers.append(query)
+            case NextReplies(reply, handed):
+                if self._replies_wanted is not None:
+                    self._replies_wanted.fail(StorageError("another NextReplies has taken the place of this one"))
+                self._replies_wanted = reply
+                while self._outgoing and self._outgoing[0][0] <= handed:
+                    self._outgoing.popleft()
 
     async def hand_out(self) -> None:
-        """Answer what can be answered now."""
+        """Answer the kept queries that can be answered now."""
         while self._takes:
-            await self._hand_one(self._takes.pop(0))
+            await self._answer_take(self._takes.pop(0))
         for lane in list(self._takers):
-            await self._hand_item(self._takers.pop(lane))
-        if self._watchers:
-            watchers, self._watchers = self._watchers, []
-            for question in watchers:
-                await self._show(question)
-        if self._courier is not None and self._outgoing:
-            await self._hand_replies()
+            await self._answer_next_item(self._takers.pop(lane))
+        watchers, self._watchers = self._watchers, []
+        for query in watchers:
+            await self._answer_newer(query)
+        if self._replies_wanted is not None and self._outgoing:
+            await self._answer_next_replies(self._replies_wanted)
 
-    async def _hand_item(self, question: NextItem) -> None:
-        while not question.reply.abandoned:
-            pending = self._logs.inbox.due(question.lane, question.prefer)
-            if pending is None:
-                self._takers[question.lane] = question
+    async def _answer_next_item(self, query: NextItem) -> None:
+        """Hand out the item that is due. The query is kept if there is none."""
+        while not query.reply.abandoned:
+            item = self._logs.inbox.due(query.lane, query.prefer)
+            if item is None:
+                self._takers[query.lane] = query
                 return
             try:
-                message = await self._message_of(pending)
+                message = await self._message_of(item)
             except StorageError as error:
-                question.reply.fail(error)
+                query.reply.fail(error)
                 return
             if message is not None:
-                self._hand_over(question, pending, message)
+                self._hand_over(query, item, message)
                 return
 
-    async def _hand_one(self, question: Take) -> None:
-        pending = self._logs.inbox.item(question.n)
-        if question.reply.abandoned:
+    async def _answer_take(self, query: Take) -> None:
+        item = self._logs.inbox.item(query.n)
+        if query.reply.abandoned:
             return
         try:
-            message = None if pending is None else await self._message_of(pending)
+            message = None if item is None else await self._message_of(item)
         except StorageError as error:
-            question.reply.fail(error)
+            query.reply.fail(error)
             return
-        if pending is None or message is None:
-            question.reply.send(None)
+        if item is None or message is None:
+            query.reply.send(None)
         else:
-            self._hand_over(question, pending, message)
+            self._hand_over(query, item, message)
 
-    async def _show(self, question: Newer) -> None:
-        """The next item of an address, which stays where it is; the question is kept if it may wait for one."""
-        reply = question.reply
-        while not reply.abandoned:
-            pending = self._logs.inbox.newer(question.address, question.after)
-            if pending is None:
-                if question.wait:
-                    self._watchers.append(question)
+    async def _answer_newer(self, query: Newer) -> None:
+        """Show the next item of an address, which stays in the queue. The query is kept if it may wait for one."""
+        while not query.reply.abandoned:
+            item = self._logs.inbox.newer(query.address, query.after)
+            if item is None:
+                if query.wait:
+                    self._watchers.append(query)
                 else:
-                    reply.send(None)
+                    query.reply.send(None)
                 return
             try:
-                message = await self._message_of(pending)
+                message = await self._message_of(item)
             except StorageError as error:
-                reply.fail(error)
+                query.reply.fail(error)
                 return
             if message is not None:
-                reply.send(Item(pending.n, message, pending.attempts, pending.rank))
+                query.reply.send(Item(item.n, message, item.attempts, item.priority))
                 return
 
-    def _hand_over(self, question: NextItem | Take, pending: Pending, message: InboundMessage) -> None:
-        self._logs.inbox.hand_out(pending)
-        question.reply.send(Item(pending.n, message, pending.attempts, pending.rank))
+    def _hand_over(self, query: NextItem | Take, item: QueuedItem, message: InboundMessage) -> None:
+        self._logs.inbox.hand_out(item)
+        query.reply.send(Item(item.n, message, item.attempts, item.priority))
 
-    async def _hand_replies(self) -> None:
-        """The next replies that are not acknowledged already; the question stays if there are none."""
-        reply = self._courier
-        if reply is None or reply.abandoned:
-            self._courier = None
+    async def _answer_next_replies(self, reply: Reply[tuple[QueuedReply, ...]]) -> None:
+        """Give the next replies that are not acknowledged already. The query is kept if there are none."""
+        if reply.abandoned:
+            self._replies_wanted = None
             return
         while self._outgoing and self._outgoing[0][1].acked:
             self._outgoing.popleft()
-        some = list(islice((entry for entry in self._outgoing if not entry[1].acked), REPLIES_AT_ONCE))
-        if not some:
+        entries = list(islice((entry for entry in self._outgoing if not entry[1].acked), REPLIES_AT_ONCE))
+        if not entries:
             return
-        self._courier = None
+        self._replies_wanted = None
         try:
-            messages = await self._messages([stored for _, stored in some])
+            messages = await self._messages_of([stored for _, stored in entries])
         except StorageError as error:
             reply.fail(error)
             return
-        pairs = zip(some, messages, strict=True)
-        reply.send(tuple(Outgoing(position, message) for (position, _), message in pairs if message is not None))
+        pairs = zip(entries, messages, strict=True)
+        reply.send(tuple(QueuedReply(position, message) for (position, _), message in pairs if message is not None))
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ queries that are answered at once
 
     async def answer(self, query: Query) -> None:
         """Answer from the logs as they are now."""
-        if type(query) is Waiting:
-            query.reply.send(self._logs.inbox.waiting)
-        elif type(query) is LastSeq:
-            query.reply.send(self._logs.outbox.last_seq(query.address))
-        elif type(query) is KnownAddresses:
-            query.reply.send(self._logs.directory.newest())
-        elif type(query) is Posted:
-            await self._answer_posted(query)
-        elif type(query) is Unacknowledged:
-            await self._answer_unacknowledged(query)
+        try:
+            match query:
+                case Waiting(reply):
+                    reply.send(self._logs.inbox.waiting)
+                case LastSeq(reply, address):
+                    reply.send(self._logs.outbox.last_seq(address))
+                case KnownAddresses(reply):
+                    reply.send(self._logs.directory.newest())
+                case Posted():
+                    await self._answer_posted(query)
+                case Unacknowledged():
+                    await self._answer_unacknowledged(query)
+        except StorageError as error:
+            query.reply.fail(error)
 
     async def _answer_posted(self, query: Posted) -> None:
         found = [self._logs.outbox.find(key) for key in query.keys]
-        try:
-            messages = iter(await self._messages([stored for stored in found if stored is not None]))
-        except StorageError as error:
-            query.reply.fail(error)
-        else:
-            query.reply.send(tuple(None if stored is None else next(messages) for stored in found))
+        messages = iter(await self._messages_of([stored for stored in found if stored is not None]))
+        query.reply.send(tuple(None if stored is None else next(messages) for stored in found))
 
     async def _answer_unacknowledged(self, query: Unacknowledged) -> None:
         for channel_id, seq in query.after:
             self._logs.outbox.acknowledge(Address(query.type, channel_id), seq)
         found = self._logs.outbox.unacknowledged(query.type, query.channel_id, query.limit)
-        try:
-            messages = await self._messages(found)
-        except StorageError as error:
-            query.reply.fail(error)
-        else:
-            query.reply.send(tuple(message for message in messages if message is not None))
+        messages = await self._messages_of(found)
+        query.reply.send(tuple(message for message in messages if message is not None))
 
     # ------------------------------------------------------------------ reading back
 
-    async def _message_of(self, pending: Pending) -> InboundMessage | None:
-        """What the item says; None if it is not in the file any more, and then it is done. Raises StorageError."""
-        if pending.message is not None:
-            return pending.message
-        [line] = await self._disk.run(Volume.read_spans, inbox.PATH, (pending.span,))
+    async def _message_of(self, item: QueuedItem) -> InboundMessage | None:
+        """Return the message of an item. If it is not in the file any more, mark the item as done and return None."""
+        if item.message is not None:
+            return item.message
+        path = self._logs.inbox.path
+        [line] = await self._disk.run(Volume.read_spans, path, (item.span,))
         try:
-            return inbox.message_in(line)
-        except _NO_RECORD as error:
-            self._report(f"{inbox.PATH}: item {pending.n} was accepted but is not in the file any more ({error})")
-            self._logs.inbox.done(pending.n)
+            return message_in(line)
+        except _NOT_A_RECORD as error:
+            self._report(f"{path}: item {item.n} was accepted but is not in the file any more ({error})")
+            self._logs.inbox.done(item.n)
             return None
 
-    async def _messages(self, found: Sequence[Stored]) -> list[OutboundMessage | None]:
-        """The replies with their text, "" where a compaction has dropped it; None where the file does not hold it any more."""
-        missing = [stored for stored in found if stored.message is None and stored.span.length]
+    async def _messages_of(self, replies: Sequence[StoredReply]) -> list[OutboundMessage | None]:
+        """Return the replies with their texts: "" where a rewrite has dropped it, None where the file does not hold it."""
+        missing = [stored for stored in replies if stored.message is None and stored.span.length]
         lines: dict[str, bytes] = {}
         if missing:
-            read = await self._disk.run(Volume.read_spans, outbox.PATH, [stored.span for stored in missing])
+            spans = [stored.span for stored in missing]
+            read = await self._disk.run(Volume.read_spans, self._logs.outbox.path, spans)
             lines = {stored.key: line for stored, line in zip(missing, read, strict=True)}
-        return [stored.message or self._message(stored, lines.get(stored.key)) for stored in found]
+        return [stored.message or self._parse_reply(stored, lines.get(stored.key)) for stored in replies]
 
-    def _message(self, stored: Stored, line: bytes | None) -> OutboundMessage | None:
+    def _parse_reply(self, stored: StoredReply, line: bytes | None) -> OutboundMessage | None:
         if line is None:
             return OutboundMessage("", stored.channel, stored.seq)
         try:
-            message = replies.message_in(line)
-        except _NO_RECORD as error:
+            return reply_in(line)
+        except _NOT_A_RECORD as error:
             self._report(
-                f"{outbox.PATH}: reply {stored.seq} to {stored.channel.address} is not in the file any more ({error})"
+                f"{self._logs.outbox.path}: reply {stored.seq} to {stored.channel.address} "
+                f"is not in the file any more ({error})"
             )
             return None
-        return message

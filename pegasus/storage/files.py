@@ -1,82 +1,94 @@
-"""The effects on files that storage is made of, and how the operating system does them.
+"""Operations on files that storage is built from, and how the operating system does them.
 
-All of these block, so they are called on the disk's own thread only (see `disk`). A file that somebody renamed,
-deleted or replaced under us is noticed before each append: what is appended is always in the file of that name.
+Everything above this module (`atomic`, `volume`) is written against the protocol `Files`, so that tests can put a disk
+in its place that fails, fills up or loses power at any operation (`pegasus.testing.memory_disk`). `OsFiles` does the
+operations on a real file system.
+
+All of them block, so they are called in the disk's thread only; see `pegasus.storage.volume.FileDisk`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import threading
+import stat
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-SIDE_BY_SIDE = 16
-"""Files that are synced at the same time, each by a thread of its own."""
 OPEN_FILES = 256
-"""Descriptors kept open at most; a turn touches three files, a recovery many logs."""
+"""Descriptors that are kept open at most. A turn of the Main Agent touches three files, a recovery many task logs."""
 
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 class Files(Protocol):
-    """What a disk can do to paths below its root; each may raise OSError, and then may have done a part."""
+    """Operations on the files below one root. Each may raise OSError, and may have done a part of its work then.
+
+    Paths are relative, with `/` between folders. Data is durable only when `sync` has returned for it, and a name only
+    when `sync_folder` has returned for its folder.
+    """
 
     def prepare(self, path: str) -> int:
-        """Make the file ready for `write`: it exists, durably. Gives its size."""
+        """Make the file ready for `write`, and return its size. Afterwards the file exists, durably."""
 
     def begin(self, path: str) -> None:
-        """Make the file ready for `write`, and empty. That it exists, and is empty, is not durable."""
+        """Make the file ready for `write`, and empty. Neither its name nor its emptiness is durable yet."""
 
     def write(self, path: str, data: bytes) -> None:
         """Append to a prepared file, in the operating system's memory only."""
 
     def sync(self, path: str) -> None:
-        """What was written to the file is on the disk."""
-
-    def sync_all(self, paths: Sequence[str]) -> Mapping[str, OSError]:
-        """The same for several files side by side; gives those that failed, and why. Raises nothing."""
+        """Make durable what was written to the file."""
 
     def truncate(self, path: str, size: int) -> None:
-        """Cut the file off; not durable before `sync`."""
+        """Cut the file off. Durable with the next `sync`."""
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """A part of the file, shorter where it ends. Raises FileNotFoundError."""
+        """Return a part of the file, less where it ends earlier. Raises FileNotFoundError."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is something of that name."""
+        """Return whether there is a file, or anything else, of that name."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, in place of what had it; not durable before `sync_folder`."""
+        """Give a file another name, replacing the file that has it. Durable with the next `sync_folder`."""
 
     def remove(self, path: str) -> None:
-        """Delete the file; not durable before `sync_folder`."""
+        """Delete a file. Durable with the next `sync_folder`."""
 
     def sync_folder(self, path: str) -> None:
-        """The names in the folder that holds `path` are on the disk."""
+        """Make durable the names in the folder that holds `path`."""
 
     def forget(self, path: str) -> None:
-        """Trust nothing that is known about the file; the next call opens it again."""
+        """Drop the descriptor of a file, so that the next operation opens it again."""
 
     def close(self) -> None:
-        """Give all descriptors back; they are opened again when needed."""
+        """Drop all descriptors."""
 
 
-class _Open(NamedTuple):
+class _OpenFile(NamedTuple):
     fd: int
     identity: tuple[int, int]
+    """Device and inode, which tell whether the name still means this file."""
 
 
 class OsFiles:
-    """Files below `root`, readable by their owner only (0600, folders 0700)."""
+    """`Files` of the operating system, readable by their owner only (files 0600, folders 0700).
+
+    Descriptors stay open between appends, since opening costs more than appending. Before each append the name is
+    looked up again: a file that somebody has renamed, deleted or replaced meanwhile is noticed, and the append goes to
+    the file that has the name now.
+
+    Only regular files are opened. A FIFO in the place of a file would block the thread for ever, and with it every
+    request after this one.
+    """
 
     def __init__(self, root: str | Path, open_files: int = OPEN_FILES) -> None:
-        self.root = os.fspath(root)
+        self.root = str(root)
         self._limit = open_files
-        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._open: OrderedDict[str, _OpenFile] = OrderedDict()
+        """Open files by path, the least recently used one first."""
 
     def prepare(self, path: str) -> int:
         known = self._open.get(path)
@@ -87,17 +99,17 @@ class OsFiles:
                     self._open.move_to_end(path)
                     return now.st_size
             self.forget(path)
-        return self._open_file(path)
+        return self._open_for_appending(path)
 
     def begin(self, path: str) -> None:
         self.forget(path)
-        fd, status = self._opened(self._full(path), os.O_CREAT | os.O_TRUNC)
+        fd, status = self._create(self._full(path), os.O_TRUNC)
         self._keep(path, fd, status)
 
     def write(self, path: str, data: bytes) -> None:
         fd = self._open[path].fd
         written = os.write(fd, data)
-        while written < len(data):  # a short write: the next one says why
+        while written < len(data):  # a short write; the next one raises the reason
             written += os.write(fd, memoryview(data)[written:])
 
     def sync(self, path: str) -> None:
@@ -105,38 +117,16 @@ class OsFiles:
             self.prepare(path)
         _sync(self._open[path].fd)
 
-    def sync_all(self, paths: Sequence[str]) -> Mapping[str, OSError]:
-        errors: dict[str, OSError] = {}
-        if len(paths) == 1:
-            self._sync_some(paths, errors)
-            return errors
-        opened = [path for path in paths if path in self._open]
-        shares = [opened[n::SIDE_BY_SIDE] for n in range(min(SIDE_BY_SIDE, len(opened)))]
-        others = [threading.Thread(target=self._sync_some, args=(share, errors)) for share in shares[1:]]
-        for thread in others:
-            thread.start()
-        self._sync_some(shares[0] if shares else (), errors)
-        for thread in others:
-            thread.join()
-        self._sync_some([path for path in paths if path not in opened], errors)
-        return errors
-
-    def _sync_some(self, paths: Sequence[str], errors: dict[str, OSError]) -> None:
-        for path in paths:
-            try:
-                self.sync(path)
-            except OSError as error:
-                errors[path] = error
-
     def truncate(self, path: str, size: int) -> None:
         os.truncate(self._full(path), size)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        fd = os.open(self._full(path), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self._full(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
+            size = _regular(fd).st_size
             if offset:
                 os.lseek(fd, offset, os.SEEK_SET)
-            return _read_exactly(fd, os.fstat(fd).st_size - offset if length is None else length)
+            return _read_exactly(fd, size - offset if length is None else length)
         finally:
             os.close(fd)
 
@@ -167,9 +157,9 @@ class OsFiles:
     def _full(self, path: str) -> str:
         return f"{self.root}/{path}"
 
-    def _open_file(self, path: str) -> int:
+    def _open_for_appending(self, path: str) -> int:
         full = self._full(path)
-        fd, status = self._opened(full)
+        fd, status = self._create(full)
         if status.st_size == 0:  # new, or made by a process that died before it could sync the folder
             try:
                 _sync_folder(os.path.dirname(full))
@@ -179,23 +169,34 @@ class OsFiles:
         self._keep(path, fd, status)
         return status.st_size
 
-    def _opened(self, full: str, more: int = 0) -> tuple[int, os.stat_result]:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | more
+    def _create(self, full: str, more: int = 0) -> tuple[int, os.stat_result]:
+        """Open a file for appending. Create it, and the folders above it, where they are missing."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | more
         try:
             fd = os.open(full, flags, 0o600)
         except FileNotFoundError:
             _make_folders(os.path.dirname(full))
             fd = os.open(full, flags | os.O_CREAT, 0o600)
         try:
-            return fd, os.fstat(fd)
+            return fd, _regular(fd)
         except OSError:
             os.close(fd)
             raise
 
     def _keep(self, path: str, fd: int, status: os.stat_result) -> None:
-        self._open[path] = _Open(fd, (status.st_dev, status.st_ino))
+        self._open[path] = _OpenFile(fd, (status.st_dev, status.st_ino))
         if len(self._open) > self._limit:
             self.forget(next(iter(self._open)))
+
+
+def _regular(fd: int) -> os.stat_result:
+    """Return the status of an open file. Raises OSError if it is a folder, a FIFO or a device."""
+    status = os.fstat(fd)
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    return status
 
 
 def _read_exactly(fd: int, length: int) -> bytes:

@@ -1,47 +1,118 @@
-"""What was accepted and is not done: the state of `inbox/inbox.jsonl`, and its records.
+"""The inbox: accepted messages that are not done, ids to recognise duplicates by, and known addresses.
 
-Pure: values in, bytes to be appended out. Changes are staged; `written` makes them true, `dropped` undoes them to
-the last detail. What need not be durable at once (done, sightings of addresses) is true at once, and its bytes
-are owed: they stay until some write takes them along.
+State of `inbox/inbox.jsonl`, whose records are
 
-    {"type":"message","n":7,"at":ms,"lane":"control","rank":1,"message":{…}}   accepted (lane absent if "main", rank if 0)
+    {"type":"message","n":7,"at":ms,"lane":"control","rank":1,"message":{…}}   accepted; "rank" is the priority
     {"type":"done","n":7}
     {"type":"address","channel":{"type","channelId"}}                 seen without a message
-    {"type":"compacted","lastN":7}                                    the first line after a compaction, then
-    {"type":"ids","packed":"…"}                                       digest and n of ids to recognise, base64 of 2 × 8 bytes each
-    {"type":"addresses","known":[["web","c1"], …]}                    the newest last
+    {"type":"compacted","lastN":7}                                    the first line after a rewrite, then
+    {"type":"ids","packed":"…"}                                       base64 of pairs (digest of an id, n), 8 bytes each
+    {"type":"addresses","known":[["web","c1"], …]}                    the newest last; behind the messages that are kept
+
+"lane" is absent if it is "main", "rank" if it is 0.
+
+A sender that did not get its answer sends the message again. So ids are remembered long after their messages are done,
+by address and id. A digest of 8 bytes stands for an id: it keeps 50,000 of them in about a megabyte, and among so many
+a new id is taken for an old one once in 10^14 times.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import struct
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import ClassVar
 
-from pegasus.messages import Address, InboundMessage, Json
-from pegasus.storage.addresses import Directory
-from pegasus.storage.compaction import merged, pieces
-from pegasus.storage.jsonl import address_in, replay
-from pegasus.storage.lanes import MAIN, MAX_RANK, Lane, Pending
-from pegasus.storage.messages import Accepted, Overloaded
+import attrs
+
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Json
+from pegasus.storage.directory import Directory
+from pegasus.storage.lanes import MAIN, Lane, QueuedItem
+from pegasus.storage.log_file import RecordLog, count_field, in_pieces, replay_as, replay_located
+from pegasus.storage.messages import MAX_PRIORITY, Accepted, Overloaded
 from pegasus.storage.volume import Span
-from pegasus.wire import Line, encode_line, from_wire, number_of, text_of, to_wire
+from pegasus.wire import decode_object, encode_line, from_wire, to_wire
 
-PATH = "inbox/inbox.jsonl"
 MAX_WAITING = 1_000
-"""Items of a lane that may wait; a tenth more for those of rank 0, whom a flood of others must not shut out."""
+"""Items that may wait in a lane; a tenth more for those of priority 0, so that a flood of others leaves them room."""
 REMEMBERED_IDS = 50_000
 """Ids that are recognised when they come again; older ones are forgotten."""
 KEPT_BYTES = 8 << 20
-"""Bytes of waiting messages held in memory; what comes on top is read back from the file when its turn comes."""
+"""Bytes of waiting messages that are held in memory; further ones are read back from the file when they are due."""
 
 
-class InboxLog:
-    """The inbox as of its file, plus what is staged."""
+# ------------------------------------------------------------------ records, as far as they are needed at a start
+
+
+@attrs.frozen
+class MessageHead:
+    """The parts of an accepted message that are kept in memory; the text is read back later."""
+
+    text: str
+    id: str
+    channel: ChannelInfo
+
+
+@attrs.frozen
+class MessageRecord:
+    """An accepted message."""
+
+    message: MessageHead
+    n: int = count_field()
+    lane: str = MAIN
+    rank: float = 0
+    """The priority. Another version may have written any number."""
+
+
+@attrs.frozen
+class DoneRecord:
+    """An item needs no more work."""
+
+    n: int = count_field()
+
+
+@attrs.frozen
+class AddressRecord:
+    """A client of the address was connected."""
+
+    channel: Address
+
+
+@attrs.frozen
+class CompactedRecord:
+    """The last number that was given."""
+
+    last_n: int = count_field()
+
+
+@attrs.frozen
+class IdsRecord:
+    """Ids of messages that are not in the file any more."""
+
+    packed: str
+
+
+@attrs.frozen
+class AddressesRecord:
+    """Addresses that were seen, as pairs of type and channel id."""
+
+    known: tuple[tuple[str, str], ...]
+
+
+class InboxLog(RecordLog[QueuedItem]):
+    """The inbox as of its file, plus what is staged and buffered.
+
+    >>> log = InboxLog(Directory())
+    >>> log.accept(message, "main", at=1_772_029_800_000)
+    Accepted(n=1, duplicate=False)
+    >>> log.written(offset)                     # after log.unwritten() has reached the disk
+    >>> log.hand_out(log.due("main"))
+    >>> log.done(1)
+    """
+
+    path: ClassVar = "inbox/inbox.jsonl"
 
     def __init__(
         self,
@@ -50,268 +121,237 @@ class InboxLog:
         remembered: int = REMEMBERED_IDS,
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
+        super().__init__(
+            {
+                "message": replay_located(MessageRecord, self._replay_message),
+                "done": replay_as(DoneRecord, self._replay_done),
+                "address": replay_as(AddressRecord, lambda record: self._see(record.channel)),
+                "compacted": replay_as(CompactedRecord, lambda record: self.begin_above(record.last_n)),
+                "ids": replay_as(IdsRecord, lambda record: self._ids.update(_unpack(record.packed))),
+                "addresses": replay_as(AddressesRecord, self._replay_addresses),
+            }
+        )
         self._directory = directory
         self._max_waiting = max_waiting
         self._remembered = remembered
         self._kept_bytes = kept_bytes
         self._last_n = 0
+        """The last number that was given."""
         self._ids: dict[int, int] = {}
+        """Number of the item by the digest of its id, oldest first."""
         self._lanes: dict[str, Lane] = {}
-        self._pending: dict[int, Pending] = {}
-        self._pending_bytes = 0
-        self._in_memory = 0
-        self._owed: list[bytes] = []
-        self._staged: list[tuple[Pending, int, bytes]] = []
-        self.size = 0
+        self._items: dict[int, QueuedItem] = {}
+        """The items of all lanes by number."""
+        self._item_bytes = 0
+        """Bytes of their lines."""
+        self._bytes_in_memory = 0
+        """The part of these whose messages are held in memory."""
+        self._buffer: list[bytes] = []
 
     # ------------------------------------------------------------------ accepting
 
-    def accept(self, message: InboundMessage, lane: str, at: int, rank: int = 0) -> Accepted | Overloaded:
-        """Stage a message. at: wall clock, ms. Raises TypeError, ValueError, RecursionError if it cannot be written."""
-        if not 0 <= rank <= MAX_RANK:
-            raise ValueError(f"rank {rank!r} is not between 0 and {MAX_RANK}")
-        digest = _digest(message.channel.type, message.channel.channel_id, message.id)
+    def accept(self, message: InboundMessage, lane: str, at: int, priority: int = 0) -> Accepted | Overloaded:
+        """Stage a message. at: wall clock, ms.
+
+        Raises ValueError for a priority that does not exist, and ValueError or TypeError for a message that cannot be
+        written as JSON. Then nothing has changed.
+        """
+        if not 0 <= priority <= MAX_PRIORITY:
+            raise ValueError(f"priority {priority!r} is not between 0 and {MAX_PRIORITY}")
+        digest = _digest(message.channel, message.id)
         known = self._ids.get(digest)
         if known is not None:
             return Accepted(known, duplicate=True)
         waiting = len(self._lanes.get(lane, ()))
-        if waiting >= self._max_waiting + (0 if rank else self._max_waiting // 10):
+        if waiting >= self._max_waiting + (0 if priority else self._max_waiting // 10):
             return Overloaded(waiting)
         n = self._last_n + 1
-        line = _message_line(n, at, lane, rank, message)
-        pending = Pending(n, lane, rank, message.channel.address, message, Span(0, len(line)))
+        line = _message_line(n, at, lane, priority, message)
+        item = QueuedItem(n, lane, priority, message.channel.address, digest, message, Span(0, len(line)))
         self._last_n = n
         self._ids[digest] = n
-        self._add(pending)
-        self._staged.append((pending, digest, line))
+        self._add(item)
+        self._stage(item, line)
         return Accepted(n, duplicate=False)
 
     def done(self, n: int) -> None:
-        """The item needs no more work; unknown ones are ignored."""
-        pending = self._pending.get(n)
-        if pending is not None:
-            self._remove(pending)
-            self._owed.append(b'{"type":"done","n":%d}\n' % n)
+        """Remove an item that needs no more work. A number that does not wait is ignored."""
+        item = self._items.get(n)
+        if item is not None:
+            self._remove(item)
+            self._buffer.append(encode_line({"type": "done", "n": n}))
 
     def connected(self, type: str, channel_id: str | None) -> None:
-        """Somebody is there: for an address, which is known from now on, or (channel_id None) for the whole type."""
+        """Note a client of an address, which is known from then on, or (channel_id None) a bridge for the type."""
         self._directory.connected(type, channel_id)
         if channel_id is not None and self._directory.saw(address := Address(type, channel_id)):
-            self._owed.append(encode_line({"type": "address", "channel": to_wire(address)}))
+            self._buffer.append(encode_line({"type": "address", "channel": to_wire(address)}))
 
-    # ------------------------------------------------------------------ writing
-
-    @property
-    def owes(self) -> bool:
-        """Something waits to be written along."""
-        return bool(self._owed)
-
-    @property
-    def staged(self) -> int:
-        """How many messages must be written now."""
-        return len(self._staged)
-
-    def unwritten(self) -> bytes:
-        """What is to be appended to the file: what is owed, then what is staged."""
-        return b"".join(chain(self._owed, (line for _, _, line in self._staged)))
-
-    def written(self, offset: int) -> None:
-        """All that was unwritten is in the file from `offset` on."""
-        offset += sum(map(len, self._owed))
-        for pending, _, line in self._staged:
-            pending.span = Span(offset, len(line))
-            offset += len(line)
-            self._directory.saw(pending.address)
-        self.size = offset
-        self._owed.clear()
-        self._staged.clear()
-        self._forget_old_ids()
-
-    def dropped(self) -> None:
-        """What was staged could not be written and never was; what is owed is still owed."""
-        for pending, digest, _ in reversed(self._staged):
-            self._remove(pending)
-            del self._ids[digest]
-            self._last_n = pending.n - 1
-        self._staged.clear()
-
-    # ------------------------------------------------------------------ taking
+    # ------------------------------------------------------------------ handing out
 
     @property
     def waiting(self) -> int:
-        """Items that are not done, all lanes."""
-        return len(self._pending)
+        """Number of items that are not done, in all lanes."""
+        return len(self._items)
 
-    def due(self, lane: str, prefer: int | None = None) -> Pending | None:
-        """The item of the lane that is to be worked on, see `lanes`; it may be staged only."""
+    def due(self, lane: str, prefer: int | None = None) -> QueuedItem | None:
+        """Return the item of the lane that is to be handed out; see `lanes`."""
         known = self._lanes.get(lane)
         return None if known is None else known.due(prefer)
 
-    def newer(self, address: Address, after: int) -> Pending | None:
-        """The oldest item of the main lane from this address that was not handed out, above `after`."""
+    def newer(self, address: Address, after: int) -> QueuedItem | None:
+        """Return the oldest item of lane "main" that waits, comes from this address and has a number above `after`."""
         known = self._lanes.get(MAIN)
         return None if known is None else known.oldest_of(address, after)
 
-    def item(self, n: int) -> Pending | None:
-        """The item of the main lane with this number, if it is not done."""
+    def item(self, n: int) -> QueuedItem | None:
+        """Return the item of lane "main" with this number, if it is not done."""
         known = self._lanes.get(MAIN)
         return None if known is None else known.get(n)
 
-    def hand_out(self, pending: Pending) -> None:
-        """Somebody has it now; until it is done it is due before all others."""
-        self._lanes[pending.lane].hand_out(pending)
+    def hand_out(self, item: QueuedItem) -> None:
+        """Note that the item has a taker. Until it is done it is due before all others."""
+        self._lanes[item.lane].hand_out(item)
 
     # ------------------------------------------------------------------ loading
 
-    def replay(self, line: Line) -> str | None:
-        """Take over a record of the file; what is wrong with it, if it is none of ours. Done before anything else."""
-        return replay(line, _REPLAY, self)
+    def begin_above(self, n: int) -> None:
+        """Give no number up to n. Used when the inbox is lost, since other packages know items by their numbers."""
+        self._last_n = max(self._last_n, n)
 
     def loaded(self, size: int) -> None:
-        """All records were replayed; the file has this many bytes."""
-        self.size = size
-        self._owed.clear()
+        """Note that all records are applied."""
+        super().loaded(size)
         self._forget_old_ids()
 
-    def begin_above(self, n: int) -> None:
-        """Give no number up to n: the log was lost, and others know items by their numbers."""
-        self._last_n = max(self._last_n, n)
+    def _replay_message(self, record: MessageRecord, span: Span) -> None:
+        n, message = record.n, record.message
+        digest = _digest(message.channel, message.id)
+        self._ids[digest] = n
+        self.begin_above(n)
+        self._see(message.channel.address)
+        if n not in self._items:
+            priority = int(min(max(0, record.rank), MAX_PRIORITY))
+            self._add(QueuedItem(n, record.lane, priority, message.channel.address, digest, None, span))
 
-    def _replay_message(self, line: Line) -> None:
-        record = line.value
-        n, lane, message = number_of(record["n"]), text_of(record.get("lane", MAIN)), record["message"]
-        rank = int(min(max(0, record.get("rank", 0)), MAX_RANK))
-        address = address_in(message["channel"])
-        text_of(message["text"])
-        self._ids[_digest(address.type, address.channel_id, text_of(message["id"]))] = n
-        self._last_n = max(self._last_n, n)
+    def _replay_done(self, record: DoneRecord) -> None:
+        self.begin_above(record.n)  # the number was given, even if the line of its message is damaged
+        item = self._items.get(record.n)
+        if item is not None:
+            self._remove(item)
+
+    def _replay_addresses(self, record: AddressesRecord) -> None:
+        for type, channel_id in record.known:
+            self._see(Address(type, channel_id))
+
+    def _see(self, address: Address) -> None:
         self._directory.saw(address)
-        if n not in self._pending:
-            self._add(Pending(n, lane, rank, address, None, Span(line.offset, line.length)))
 
-    def _replay_done(self, line: Line) -> None:
-        n = number_of(line.value["n"])
-        self._last_n = max(self._last_n, n)  # it was assigned, even if its line is damaged
-        pending = self._pending.get(n)
-        if pending is not None:
-            self._remove(pending)
-
-    def _replay_address(self, line: Line) -> None:
-        self._directory.saw(address_in(line.value["channel"]))
-
-    def _replay_compacted(self, line: Line) -> None:
-        self._last_n = max(self._last_n, number_of(line.value["lastN"]))
-
-    def _replay_ids(self, line: Line) -> None:
-        self._ids.update(_unpacked(line.value["packed"]))
-
-    def _replay_addresses(self, line: Line) -> None:
-        for type, channel_id in line.value["known"]:
-            self._directory.saw(Address(text_of(type), text_of(channel_id)))
-
-    # ------------------------------------------------------------------ compaction
+    # ------------------------------------------------------------------ parts of a log
 
     @property
-    def live(self) -> int:
-        """About how many bytes the file would have after a compaction."""
-        return self._pending_bytes + 22 * len(self._ids) + self._directory.bytes
+    def has_buffered(self) -> bool:
+        """Whether items are done or addresses were seen that the file does not show yet."""
+        return bool(self._buffer)
 
-    def compaction(self, now: int) -> Compaction:
-        """What the file is to hold instead; only while nothing is staged. Call `compacted` once it does."""
-        parts: list[bytes | Span] = [encode_line({"type": "compacted", "lastN": self._last_n})]
-        parts += (encode_line({"type": "ids", "packed": _packed(some)}) for some in pieces(self._ids.items()))
-        offset = sum(map(len, parts))
-        moved: list[tuple[Pending, Span]] = []
-        for pending in self._pending.values():
-            moved.append((pending, Span(offset, pending.span.length)))
-            offset += pending.span.length
-        parts += merged(pending.span for pending in self._pending.values())
-        parts += (
-            encode_line({"type": "addresses", "known": [[address.type, address.channel_id] for address in some]})
-            for some in pieces(self._directory)
-        )
-        return Compaction(parts, moved)
+    @property
+    def live_bytes(self) -> int:
+        """About how many bytes the file would have after a rewrite."""
+        return self._item_bytes + 22 * len(self._ids) + self._directory.bytes
 
-    def compacted(self, plan: Compaction, size: int) -> list[str]:
-        """The file was replaced by the compaction, which has this many bytes. Gives what a person should know."""
-        for pending, span in plan.moved:
-            pending.span = span
-        self._owed.clear()
-        self.size = size
+    def written(self, offset: int) -> list[QueuedItem]:
+        """Note that everything unwritten is on disk from `offset` on."""
+        items = super().written(offset)
+        self._forget_old_ids()
+        return items
+
+    def _buffered_lines(self) -> Sequence[bytes]:
+        return self._buffer
+
+    def _clear_buffer(self) -> None:
+        self._buffer.clear()
+
+    def _confirm(self, value: QueuedItem) -> None:
+        self._see(value.address)
+
+    def _retract(self, value: QueuedItem) -> None:
+        self._remove(value)
+        del self._ids[value.digest]
+        self._last_n = value.n - 1
+
+    def _kept_and_dropped(self, now: int) -> tuple[list[QueuedItem], list[QueuedItem]]:
+        return list(self._items.values()), []
+
+    def _summary(self, dropped: Sequence[QueuedItem]) -> list[bytes]:
+        ids = (encode_line({"type": "ids", "packed": _pack(piece)}) for piece in in_pieces(self._ids.items()))
+        return [encode_line({"type": "compacted", "lastN": self._last_n}), *ids]
+
+    def _closing_lines(self) -> list[bytes]:
+        """Return the addresses. They are behind the messages so that a replay ends with their true order."""
+        return [
+            encode_line({"type": "addresses", "known": [[address.type, address.channel_id] for address in piece]})
+            for piece in in_pieces(self._directory)
+        ]
+
+    def _after_rewrite(self, dropped: Sequence[QueuedItem]) -> list[str]:
         return []
 
     # ------------------------------------------------------------------ inside
 
-    def _add(self, pending: Pending) -> None:
-        size = pending.span.length
-        self._pending[pending.n] = pending
-        self._lanes.setdefault(pending.lane, Lane()).add(pending)
-        self._pending_bytes += size
-        if pending.message is None:
+    def _add(self, item: QueuedItem) -> None:
+        size = item.span.length
+        self._items[item.n] = item
+        self._lanes.setdefault(item.lane, Lane()).add(item)
+        self._item_bytes += size
+        if item.message is None:
             return
-        if self._in_memory + size > self._kept_bytes:
-            pending.message = None
+        if self._bytes_in_memory + size > self._kept_bytes:
+            item.message = None
         else:
-            self._in_memory += size
+            self._bytes_in_memory += size
 
-    def _remove(self, pending: Pending) -> None:
-        del self._pending[pending.n]
-        self._lanes[pending.lane].remove(pending)
-        self._pending_bytes -= pending.span.length
-        if pending.message is not None:
-            self._in_memory -= pending.span.length
+    def _remove(self, item: QueuedItem) -> None:
+        del self._items[item.n]
+        self._lanes[item.lane].remove(item)
+        self._item_bytes -= item.span.length
+        if item.message is not None:
+            self._bytes_in_memory -= item.span.length
 
     def _forget_old_ids(self) -> None:
-        """Now and then, not each time: a dict is slow to find its first key once many before it are gone."""
+        """Forget ids in batches: a dict is slow to find its first key once many before it are gone."""
         surplus = len(self._ids) - self._remembered
         if surplus > self._remembered // 50:
             for digest in list(islice(self._ids, surplus)):
                 del self._ids[digest]
 
 
-class Compaction(NamedTuple):
-    """New content of a file, and where what is waiting will be in it."""
-
-    parts: list[bytes | Span]
-    moved: list[tuple[Pending, Span]]
-
-
 def message_in(line: bytes) -> InboundMessage:
-    """The message in a record that was read back. Raises ValueError if there is none."""
-    return from_wire(json.loads(line)["message"], InboundMessage)
+    """Return the message of a record that was read back. Raises ValueError or KeyError if there is none."""
+    return from_wire(decode_object(line)["message"], InboundMessage)
 
 
-_REPLAY = {
-    "message": InboxLog._replay_message,
-    "done": InboxLog._replay_done,
-    "address": InboxLog._replay_address,
-    "compacted": InboxLog._replay_compacted,
-    "ids": InboxLog._replay_ids,
-    "addresses": InboxLog._replay_addresses,
-}
-
-
-def _digest(type: str, channel_id: str, id: str) -> int:
-    """8 bytes that stand for an id: of 50,000, a new one is taken for an old one once in 10^14 times."""
+def _digest(channel: ChannelInfo, id: str) -> int:
+    """Return a number that stands for the id on this address."""
+    type, channel_id = channel.type, channel.channel_id
     key = f"{len(type)},{len(channel_id)},{type}{channel_id}{id}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
 
 
-def _message_line(n: int, at: int, lane: str, rank: int, message: InboundMessage) -> bytes:
+def _message_line(n: int, at: int, lane: str, priority: int, message: InboundMessage) -> bytes:
     record: dict[str, Json] = {"type": "message", "n": n, "at": at}
     if lane != MAIN:
         record["lane"] = lane
-    if rank:
-        record["rank"] = rank
+    if priority:
+        record["rank"] = priority
     record["message"] = to_wire(message)
     return encode_line(record)
 
 
-def _packed(ids: Sequence[tuple[int, int]]) -> str:
+def _pack(ids: Sequence[tuple[int, int]]) -> str:
     return base64.b64encode(struct.pack(f">{2 * len(ids)}Q", *chain.from_iterable(ids))).decode()
 
 
-def _unpacked(packed: str) -> Iterator[tuple[int, int]]:
+def _unpack(packed: str) -> Iterator[tuple[int, int]]:
     data = base64.b64decode(packed, validate=True)
     if len(data) % 16:
         raise ValueError("not 16 bytes for each id")

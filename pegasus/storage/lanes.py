@@ -1,8 +1,16 @@
-"""The queue of one lane: what was accepted and is not done, and whose turn it is.
+"""The queue of one lane: accepted messages that are not done, and the order in which they are handed out.
 
-Due is what was handed out already (its taker crashed, or takes several), then the lowest n + rank × AGEING. So within a rank
-the oldest comes first; one that is a rank more urgent goes ahead of up to AGEING older ones; and nobody starves, since an item
-is passed by at most rank × AGEING younger ones, however many come. It needs no clock, and a restart changes nothing about it.
+Due first is what was handed out already: its taker has crashed, or takes several items at a time. After those comes
+the item with the lowest *turn*, which is `n + priority × AGEING`:
+
+* among items of the same priority the oldest comes first;
+* an item that is one priority more urgent goes ahead of up to AGEING older ones;
+* no item waits for ever, since at most `priority × AGEING` younger ones can pass it, however many come.
+
+The rule needs no clock, and a restart changes nothing about it. In other lanes than "main" the priority does not count.
+
+Storage needs three questions answered in constant or logarithmic time, for thousands of waiting items: which item is
+due, which is the oldest of an address, and whether an item with some number waits. Hence the four containers of `Lane`.
 """
 
 from __future__ import annotations
@@ -13,87 +21,109 @@ from typing import Final
 from pegasus.messages import Address, InboundMessage
 from pegasus.storage.volume import Span
 
-MAX_RANK: Final = 9
 AGEING: Final = 100
-"""How many older items one goes ahead of for each rank that it is more urgent."""
+"""Number of older items that one goes ahead of for each step of priority."""
 MAIN: Final = "main"
-"""The lane whose items the Main Agent thinks about, the only one in which ranks count."""
+"""The lane whose items the Main Agent thinks about, and the only one in which priorities count."""
 
 
-class Pending:
-    """An accepted message that is not done. message: None if it is to be read back from `span`. turn: the lowest is next."""
+class QueuedItem:
+    """An accepted message that is not done."""
 
-    __slots__ = ("address", "attempts", "lane", "message", "n", "rank", "span", "turn")
+    __slots__ = ("address", "attempts", "digest", "lane", "message", "n", "priority", "span", "turn")
 
     def __init__(
-        self, n: int, lane: str, rank: int, address: Address, message: InboundMessage | None, span: Span
+        self,
+        n: int,
+        lane: str,
+        priority: int,
+        address: Address,
+        digest: int,
+        message: InboundMessage | None,
+        span: Span,
     ) -> None:
         self.n = n
         self.lane = lane
-        self.rank = rank
+        self.priority = priority
         self.address = address
+        self.digest = digest
+        """Stands for the sender's id; see `inbox`."""
         self.message = message
+        """None if it is to be read back from `span` of the inbox's file."""
         self.span = span
-        self.turn = n + rank * AGEING if lane == MAIN else n
+        self.turn = n + priority * AGEING if lane == MAIN else n
         self.attempts = 0
+        """The number of times that it was handed out by this process."""
 
 
 class Lane:
-    """Pending items by number, those that were handed out by when, the others by whose turn it is, and by address."""
+    """The items of one lane.
 
-    __slots__ = ("_by_turn", "_handed", "_items", "_waiting")
+    >>> lane = Lane()
+    >>> lane.add(item)
+    >>> lane.hand_out(lane.due())
+    >>> lane.remove(item)
+    """
+
+    __slots__ = ("_by_turn", "_handed_out", "_items", "_waiting")
 
     def __init__(self) -> None:
-        self._items: dict[int, Pending] = {}
-        self._handed: dict[int, Pending] = {}
-        self._waiting: dict[Address, dict[int, Pending]] = {}
-        self._by_turn: list[tuple[int, int]] = []  # with some that are gone
+        self._items: dict[int, QueuedItem] = {}
+        """All items by number."""
+        self._handed_out: dict[int, QueuedItem] = {}
+        """The items that were handed out, in the order in which they were."""
+        self._waiting: dict[Address, dict[int, QueuedItem]] = {}
+        """The other items by address, oldest first."""
+        self._by_turn: list[tuple[int, int]] = []
+        """A heap of (turn, number). Entries of items that are gone are dropped when they reach the top."""
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def get(self, n: int) -> Pending | None:
-        """The item, if it is not done."""
+    def get(self, n: int) -> QueuedItem | None:
+        """Return the item with this number, if it is not done."""
         return self._items.get(n)
 
-    def add(self, pending: Pending) -> None:
-        self._items[pending.n] = pending
-        self._waiting.setdefault(pending.address, {})[pending.n] = pending
-        heappush(self._by_turn, (pending.turn, pending.n))
+    def add(self, item: QueuedItem) -> None:
+        """Add an item that waits."""
+        self._items[item.n] = item
+        self._waiting.setdefault(item.address, {})[item.n] = item
+        heappush(self._by_turn, (item.turn, item.n))
 
-    def remove(self, pending: Pending) -> None:
-        del self._items[pending.n]
-        if self._handed.pop(pending.n, None) is None:
-            self._no_more_waiting(pending)
+    def remove(self, item: QueuedItem) -> None:
+        """Remove an item that is done, or that could not be written."""
+        del self._items[item.n]
+        if self._handed_out.pop(item.n, None) is None:
+            self._remove_waiting(item)
 
-    def hand_out(self, pending: Pending) -> None:
-        """Its taker has it, until it is removed."""
-        pending.attempts += 1
-        if pending.n not in self._handed:
-            self._handed[pending.n] = pending
-            self._no_more_waiting(pending)
+    def hand_out(self, item: QueuedItem) -> None:
+        """Note that the item has a taker. Until it is removed it is due before all that wait."""
+        item.attempts += 1
+        if item.n not in self._handed_out:
+            self._handed_out[item.n] = item
+            self._remove_waiting(item)
 
-    def due(self, prefer: int | None = None) -> Pending | None:
-        """The item that is to be handed out now; `prefer` if it is not done."""
+    def due(self, prefer: int | None = None) -> QueuedItem | None:
+        """Return the item that is to be handed out now: `prefer`, if that is not done, or by the order above."""
         if prefer is not None and (preferred := self._items.get(prefer)) is not None:
             return preferred
-        for pending in self._handed.values():
-            return pending
+        for item in self._handed_out.values():
+            return item
         while self._by_turn:
             turn, n = self._by_turn[0]
             found = self._items.get(n)
-            if found is not None and found.turn == turn:
+            if found is not None and found.turn == turn:  # a number may be used again after a write that was refused
                 return found
             heappop(self._by_turn)
         return None
 
-    def oldest_of(self, address: Address, after: int) -> Pending | None:
-        """The oldest item of the address that was not handed out, above `after`."""
+    def oldest_of(self, address: Address, after: int) -> QueuedItem | None:
+        """Return the oldest item of the address that was not handed out and has a number above `after`."""
         waiting = self._waiting.get(address, {})
-        return next((pending for n, pending in waiting.items() if n > after), None)
+        return next((item for n, item in waiting.items() if n > after), None)
 
-    def _no_more_waiting(self, pending: Pending) -> None:
-        waiting = self._waiting[pending.address]
-        del waiting[pending.n]
+    def _remove_waiting(self, item: QueuedItem) -> None:
+        waiting = self._waiting[item.address]
+        del waiting[item.n]
         if not waiting:
-            del self._waiting[pending.address]
+            del self._waiting[item.address]

@@ -1,8 +1,26 @@
-"""What may be said to the journal actor, the one writer of `<home>/data`.
+"""Messages of the journal actor: the only interface of storage.
 
-Everything answered here is on disk (fdatasync) before the answer is sent.
-Questions have no ==, which would mean nothing, and no repr, which would put people's words into logs; it also makes them
-cheap to import.
+The journal is the one writer of everything below `<home>/data`. It remembers accepted messages (the *inbox*), replies
+that were not acknowledged yet (the *outbox*) and the addresses that exist, and it appends to and replaces files for
+other packages. These messages do not say that inbox and outbox are files. A second engine, a database server that
+several machines share, can implement the same messages.
+
+Three kinds of messages:
+
+* **Requests** (`Accept`, `Commit`, `ReplaceFile`, `Archive`): the answer comes when their effect is on disk, and means
+  that it survives a crash. StorageError means that nothing of it has happened; the request may be made again.
+* **Notes** (`Done`, `Acknowledge`, `Connected`, `Disconnected`): they have no answer. They are in effect at once, and
+  written with the next write or after 50 ms. A crash may lose the last of them; each is of a kind that does no harm then.
+* **Queries** (`NextItem`, `Posted`, `ReadFile` …): they change nothing on disk. Some wait until there is an answer.
+
+A caller that leaves while it waits (a cancelled task) leaves its request in effect if the journal has begun with it.
+
+    accepted = await journal.ask(Accept, message)
+    item = await journal.ask(NextItem)
+    [reply] = await journal.ask(Commit, (("main/current.jsonl", lines),), (post,))
+    await journal.tell(Done(item.n))
+
+Messages that carry a `Reply` are compared by identity and have no repr: a repr would put people's texts into logs.
 """
 
 from __future__ import annotations
@@ -14,13 +32,12 @@ import attrs
 from actors import Reply
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Metadata, OutboundMessage
 
+MAX_PRIORITY = 9
+"""The number of the lowest priority."""
+
 
 class StorageError(Exception):
-    """The disk refused (full, read-only, gone). Nothing of the request was kept; it may be tried again."""
-
-
-class Revoked(Exception):
-    """Not raised any more: an item is handed out only when it is on disk. It goes when nobody catches it."""
+    """The disk refused (full, read-only, gone). Nothing of the request was kept, and it may be made again."""
 
 
 # ------------------------------------------------------------------ inbox
@@ -28,81 +45,82 @@ class Revoked(Exception):
 
 @attrs.frozen
 class Item:
-    """One accepted message, as the Main Agent takes it.
-
-    n: its number in the inbox, growing over restarts. attempt: 1 for the first time this process hands it out (0: only shown
-    by Newer). rank: as it was accepted with.
-    """
+    """An accepted message, as it is handed out."""
 
     n: int
+    """Number in the inbox. Numbers grow, over restarts too, and none is given twice."""
     message: InboundMessage
     attempt: int = 1
-    rank: int = 0
+    """1 when this process hands the item out for the first time, then 2, 3 …; 0 if it is only shown by `Newer`."""
+    priority: int = 0
+    """The priority that it was accepted with."""
 
 
 @attrs.frozen
 class Accepted:
-    """The message is on disk. duplicate: the id was known, nothing was added (it may be done already)."""
+    """Answer to `Accept`: the message is on disk."""
 
     n: int
+    """Number of the item."""
     duplicate: bool
+    """The id was known, so nothing was added. That item may be done already."""
 
 
 @attrs.frozen
 class Overloaded:
-    """Not accepted: `waiting` messages are waiting already."""
+    """Answer to `Accept`: the message was not accepted, since too many are waiting."""
 
     waiting: int
+    """Number of items that wait in the lane."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Accept:
-    """Take responsibility for a message. lane: "main" by rank, or "control", which passes the queue (/stop …).
-
-    rank: 0 (most urgent) to 9; among equals the oldest comes first. It is kept over restarts. ValueError: another number.
-    """
+    """Request: take responsibility for a message."""
 
     reply: Reply[Accepted | Overloaded]
     message: InboundMessage
     lane: str = "main"
-    rank: int = 0
+    """The queue to put it in: "main", ordered by priority and age, or "control" for commands that pass that queue."""
+    priority: int = 0
+    """0 (most urgent) to 9. It is kept over restarts. Any other number fails the request with ValueError."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class NextItem:
-    """The item of the lane that is due; the answer comes when there is one.
+    """Query: the item of a lane that is due. It is answered when there is one.
 
-    What was handed out and is not done is due first, in the order it was handed out, with attempt + 1. Then, in lane
-    "main", the lowest n + rank × AGEING (see lanes.py), so that whatever waits is passed by so many younger ones at most;
-    in other lanes the oldest. prefer: if this item is not done, it and no other.
+    Due first is an item that was handed out and is not done, since whoever had it has crashed; `attempt` grows then.
+    After those, the order of the lane applies (see `lanes`). An item is handed out only when it is on disk.
 
-    Of two that wait for the same lane the first gets a StorageError. What is handed out is on disk.
+    There is one taker for each lane: a second query for the same lane fails the first with StorageError.
     """
 
     reply: Reply[Item]
     lane: str = "main"
     prefer: int | None = None
+    """Number of an item that is due before all others, if it is not done."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Newer:
-    """Shows the oldest item of lane "main" from this address that waits: n above `after`, not done, not handed out.
+    """Query: the oldest item of lane "main" that waits, comes from `address`, and has a number above `after`.
 
-    It stays in the queue; Take hands it out. The item is on disk already. None if there is none; with wait=True the
-    answer comes when there is one. Any number may wait.
+    The item stays in the queue; `Take` hands it out. Any number of these queries may wait.
     """
 
     reply: Reply[Item | None]
     address: Address
     after: int = 0
     wait: bool = False
+    """Answer when there is such an item, instead of None when there is none."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Take:
-    """Hand out this item of lane "main" as well, whatever else is handed out; each wants its Done.
+    """Query: hand out this item of lane "main" too, beside those that are handed out. Each of them needs its `Done`.
 
-    None: it is done, or there is no such item. One that was handed out before is given again, with attempt + 1.
+    The answer is None if the item is done or does not exist. Taking it again gives it again, with attempt + 1.
     """
 
     reply: Reply[Item | None]
@@ -111,14 +129,17 @@ class Take:
 
 @attrs.frozen
 class Done:
-    """The item needs no more work. Not durable at once: the session tells at a restart what was done."""
+    """Note: the item needs no more work.
+
+    If a crash loses the note, the item is handed out again, and the session shows that its work is done.
+    """
 
     n: int
 
 
 @attrs.frozen(eq=False, repr=False)
 class Waiting:
-    """How many accepted items are not done, all lanes."""
+    """Query: the number of items that are not done, in all lanes."""
 
     reply: Reply[int]
 
@@ -128,18 +149,16 @@ class Waiting:
 
 @attrs.frozen
 class Connected:
-    """A client for this address, or a bridge or adapter for the whole type (channel_id None), is there.
-
-    Kept in memory only; but an address that was there once is known for ever after.
-    """
+    """Note: a client of this address is connected now. The address is known from then on, over restarts too."""
 
     type: str
     channel_id: str | None
+    """None for a bridge or an adapter that serves all addresses of the type. That is not remembered."""
 
 
 @attrs.frozen
 class Disconnected:
-    """The counterpart of Connected; each Connected wants exactly one."""
+    """Note: the counterpart of `Connected`. Each `Connected` needs exactly one."""
 
     type: str
     channel_id: str | None
@@ -147,17 +166,18 @@ class Disconnected:
 
 @attrs.frozen(eq=False, repr=False)
 class KnownAddresses:
-    """The addresses that were seen last, newest first, at most 20."""
+    """Query: the addresses that were seen last, newest first, at most 20."""
 
     reply: Reply[tuple[Address, ...]]
 
 
 @attrs.frozen
 class Unroutable:
-    """No address fits (interfaces 8.2). known: addresses that would, newest first, at most 20."""
+    """Result of a `Post` that fits no address; see `directory` for the rules."""
 
     reason: str
     known: tuple[Address, ...]
+    """Addresses that exist, or those that are ambiguous: newest first, at most 20."""
 
 
 # ------------------------------------------------------------------ outbox
@@ -165,44 +185,47 @@ class Unroutable:
 
 @attrs.frozen
 class Post:
-    """One reply to be delivered. key: idempotency key (session + tool call id): posted once, however often asked.
-
-    channel_id, channel_type, reply_to: as the model gave them; resolved by the rules of interfaces 8.2.
-    source: the channel of the message being answered.
-    """
+    """A reply to be put in the outbox, as part of a `Commit`."""
 
     key: str
+    """Idempotency key (session and tool call id). The same key gets the same reply, however often it is posted."""
     text: str
     channel_id: str
+    """The channel as the model has given it."""
     source: ChannelInfo
+    """The channel of the message that is being answered."""
     channel_type: str | None = None
+    """The type of channel as the model has given it, if it has."""
     reply_to: str | None = None
+    """The thread as the model has given it, if it has."""
     metadata: Metadata = attrs.field(factory=dict)
 
 
 PostResult: TypeAlias = OutboundMessage | Unroutable
+"""The reply with its `seq`, or the reason why there is none."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Commit:
-    """Appends, then posts, as one durable step, in this order: an append is on disk before any post of it is.
+    """Request: append to files and post replies, as one durable step. The answer has one result for each post.
 
-    appends: (path below data/, bytes ending in a newline). posts: replies to put in the outbox.
-    The answer has one result for each post, and comes when all is on disk. durable, item, together: not looked at any more.
-    On StorageError nothing was kept, neither appends nor posts. ValueError: a path or a text that cannot be written.
+    On StorageError nothing was kept, neither appends nor posts. ValueError: a path that is not below data/ or belongs
+    to the journal, or a text that cannot be written as JSON. An `Unroutable` post does not fail the others.
+
+    >>> await journal.ask(Commit, (("main/current.jsonl", encode_line({"role": "user", "content": "Hi"})),))
+    ()
     """
 
     reply: Reply[tuple[PostResult, ...]]
     appends: tuple[tuple[str, bytes], ...] = ()
+    """Pairs of a path below data/ and bytes that end in a newline. Each is on disk before the next one is begun."""
     posts: tuple[Post, ...] = ()
-    durable: bool = True
-    item: int | None = None
-    together: frozenset[str] = frozenset()
+    """Replies. They reach the disk after all appends, so a reply that exists was decided in a session that shows it."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Posted:
-    """What became of these idempotency keys: the stored reply, or None where nothing is known.
+    """Query: the replies that were posted with these keys, None for a key that is not known.
 
     The text of a reply that was acknowledged long ago may be gone; it is "" then.
     """
@@ -211,46 +234,50 @@ class Posted:
     keys: tuple[str, ...]
 
 
-@attrs.frozen(eq=False, repr=False)
-class NextReplies:
-    """Replies to be handed to the adapters, oldest first; the answer comes when there are some (at most 100).
-
-    handed: the highest `position` of the answer before, which is thereby confirmed; 0 at first. What was
-    not confirmed is given again (to a restarted switchboard). Replies from before the start of this process, and those
-    that were acknowledged meanwhile, are not among them: see Unacknowledged.
-    """
-
-    reply: Reply[tuple[Outgoing, ...]]
-    handed: int = 0
-
-
 @attrs.frozen
-class Outgoing:
-    """A reply on its way to an adapter. position grows by 1 for every reply of this process."""
+class QueuedReply:
+    """A reply on its way to an adapter."""
 
     position: int
+    """Place in the queue of this process, growing by 1 for every reply."""
     message: OutboundMessage
 
 
 @attrs.frozen(eq=False, repr=False)
-class Unacknowledged:
-    """Replies to an address (or, with channel_id None, to a whole type) that nobody acknowledged, above `after`.
+class NextReplies:
+    """Query: replies to be given to the adapters, oldest first, at most 100. It is answered when there are some.
 
-    after: seq by channel_id, what the client says it has (`lastSeq`, `lastSeqs`); it counts as acknowledged, unless it
-    is beyond the last one assigned, which cannot be true and is ignored.
-    The answer is in seq order per address, at most `limit`.
+    Replies from before the start of this process, and those that were acknowledged meanwhile, are not among them; see
+    `Unacknowledged`. There is one asker: a second query fails the first with StorageError.
     """
+
+    reply: Reply[tuple[QueuedReply, ...]]
+    handed: int = 0
+    """The highest position of the answer before, which is confirmed by this. What is not confirmed is given again."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Unacknowledged:
+    """Query: replies that nobody has acknowledged, in the order of `seq` for each address."""
 
     reply: Reply[tuple[OutboundMessage, ...]]
     type: str
     channel_id: str | None
+    """None for all addresses of the type."""
     after: tuple[tuple[str, int], ...] = ()
+    """Pairs of a channel_id and the seq up to which the client has everything, which counts as acknowledged.
+
+    A seq beyond the last one that was assigned cannot be true and is ignored.
+    """
     limit: int = 200
 
 
 @attrs.frozen
 class Acknowledge:
-    """The client has everything up to and including seq. Not durable at once; beyond the last assigned is ignored."""
+    """Note: the client has every reply up to and including `seq`. A seq that was not assigned yet is ignored.
+
+    If a crash loses the note, the replies are sent again, and the client recognises them by their seq.
+    """
 
     address: Address
     seq: int
@@ -258,7 +285,7 @@ class Acknowledge:
 
 @attrs.frozen(eq=False, repr=False)
 class LastSeq:
-    """The last seq assigned to an address, 0 if none."""
+    """Query: the last seq that was assigned to an address, 0 if none."""
 
     reply: Reply[int]
     address: Address
@@ -269,7 +296,7 @@ class LastSeq:
 
 @attrs.frozen(eq=False, repr=False)
 class ReadFile:
-    """The whole of `path` (below data/), with everything said before in it; b"" if there is no such file."""
+    """Query: the content of `path` (below data/), with every earlier request in it; b"" if there is no such file."""
 
     reply: Reply[bytes]
     path: str
@@ -277,7 +304,10 @@ class ReadFile:
 
 @attrs.frozen(eq=False, repr=False)
 class ReadFiles:
-    """Several, as ReadFile reads one: the content of each, or why it cannot be read. ValueError: one is no path below data/."""
+    """Query: the contents of several files, or the error for one that cannot be read.
+
+    ValueError: one of the paths is not below data/.
+    """
 
     reply: Reply[tuple[bytes | StorageError, ...]]
     paths: tuple[str, ...]
@@ -285,7 +315,7 @@ class ReadFiles:
 
 @attrs.frozen(eq=False, repr=False)
 class ReplaceFile:
-    """Make `path` (below data/) hold exactly `content`, atomically: temporary file, fsync, rename, fsync of the folder."""
+    """Request: make `path` (below data/) hold exactly `content`. Whatever happens, it holds that or what it held."""
 
     reply: Reply[None]
     path: str
@@ -294,27 +324,26 @@ class ReplaceFile:
 
 @attrs.frozen(eq=False, repr=False)
 class Archive:
-    """Rename `path` to `YYYY-MM-DD-HHMMSS.jsonl` beside it (-2, -3 … if taken), then create it with `content`.
+    """Request: rename `path` to `YYYY-MM-DD-HHMMSS.jsonl` beside it, and create it anew with `content`.
 
-    `at` is the wall-clock time in ms since the epoch, UTC. The answer is the archive's file name. If there was no file, there is
-    no archive, and the answer is "". item: not looked at. name: what ArchiveName has said, for a content that names its archive;
-    if the archive would be called otherwise by now, that is a StorageError.
+    If that name is taken, -2, -3 … is added. The answer is the archive's file name, "" if there was no file. After a
+    crash there is either the old state or the new one, once the file is read (`ReadFile`).
 
-    What is done is durable in the inbox first, since a session that was put aside cannot tell it any more. After a crash there
-    is either the old state or the new one, once the file is read (ReadFile).
+    Earlier notes (`Done`) are made durable first: a session that was archived cannot show any more what is done.
     """
 
     reply: Reply[str]
     path: str
     content: bytes
     at: int
-    item: int | None = None
+    """Wall clock, ms since the epoch. The name shows it in UTC."""
     name: str | None = None
+    """The name that `ArchiveName` has given, for a content that contains it. Another name would be a StorageError."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class ArchiveName:
-    """The file name that an Archive of `path` would answer at this time (ms since the epoch)."""
+    """Query: the file name that an `Archive` of `path` would get at this time (ms since the epoch)."""
 
     reply: Reply[str]
     path: str

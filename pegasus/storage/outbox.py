@@ -1,179 +1,236 @@
-"""Replies and what became of them: the state of `outbox/outbox.jsonl`, and its records.
+"""The outbox: replies that nobody has acknowledged, the numbering of every address, and keys to recognise.
 
-Pure, and staged like `inbox`. Of a reply that nobody acknowledged, only its place in the file is held for long; the
-newest replies are in memory too, since most are handed out and acknowledged at once.
+State of `outbox/outbox.jsonl`, whose records are
 
-    {"type":"reply","key":"…","at":ms,"message":{…}}                  and perhaps "redo", see there
-    {"type":"settled"}                                                nothing before it need be redone
+    {"type":"reply","key":"…","at":ms,"message":{…}}                  of earlier versions perhaps with "redo"
+    {"type":"settled"}                                                by earlier versions; see `carried_lines`
     {"type":"ack","channel":{"type","channelId"},"seq":13}            everything up to it
-    {"type":"address","channel":{…},"seq":13,"acked":12}              after a compaction: the numbering of an address
-    {"type":"keys","channels":[{…}, …],"replies":[[key, seq, place in channels], …]}       acknowledged ones, without text
+    {"type":"address","channel":{…},"seq":13,"acked":12}              after a rewrite: the numbering of an address
+    {"type":"keys","channels":[{…}, …],"replies":[[key, seq, place in channels], …]}       acknowledged, without text
+
+Replies to an address are numbered by `seq`, 1, 2, 3 …, without a gap and for ever: a client recognises by it what it
+has missed. So a number must not be given twice, not even after a crash, and is given only together with the record
+that says so.
+
+A key is recognised as long as its reply is not acknowledged, and for a while after that, so that a session that is
+taken up again after a crash posts nothing twice.
+
+Most replies are handed out and acknowledged within a second, so the newest are held in memory. Of older ones only the
+place in the file is kept. Several thousand may wait for a client that is not connected for a month.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
+from typing import ClassVar
 
-from pegasus.messages import Address, ChannelInfo, OutboundMessage
-from pegasus.storage.compaction import merged, pieces
-from pegasus.storage.jsonl import replay
+import attrs
+
+from pegasus.messages import Address, ChannelInfo, Json, OutboundMessage
+from pegasus.storage.carried_lines import SETTLED, CarriedLines, CarriedRuns
+from pegasus.storage.log_file import RecordLog, count_field, in_pieces, replay_as
 from pegasus.storage.messages import Post
-from pegasus.storage.redo import SETTLED, Debt, Run, run_in, together
-from pegasus.storage.replies import (
-    GONE,
-    Compaction,
-    Numbering,
-    Stored,
-    ack_line,
-    address_line,
-    channel_in,
-    keys_in,
-    keys_line,
-    reply_line,
-)
 from pegasus.storage.volume import Span
-from pegasus.wire import Line, number_of, text_of
+from pegasus.wire import decode_object, encode_line, from_wire, number_of, to_wire
 
-PATH = "outbox/outbox.jsonl"
 REMEMBERED_KEYS = 10_000
-"""Idempotency keys of acknowledged replies that are recognised; those of unacknowledged ones always are."""
+"""Keys of acknowledged replies that are recognised. Those of unacknowledged ones always are."""
 KEPT_BYTES = 4 << 20
-"""Bytes of replies held in memory; older ones are read back from the file when somebody wants them."""
+"""Bytes of replies that are held in memory; older ones are read back from the file when somebody wants them."""
 GIVEN_UP_AFTER = 30 * 24 * 3600 * 1000
-"""ms after which a reply that nobody acknowledged is dropped by a compaction."""
+"""Milliseconds after which a rewrite drops a reply that nobody has acknowledged."""
+GONE = Span(0, 0)
+"""The place of a reply whose text is not in the file any more."""
 
 
-class OutboxLog:
-    """The outbox as of its file, plus what is staged."""
+# ------------------------------------------------------------------ records, as far as they are needed at a start
+
+
+@attrs.frozen
+class ReplyHead:
+    """The parts of a reply that are kept in memory; the text is read back later."""
+
+    text: str
+    channel: ChannelInfo
+    seq: int = count_field()
+
+
+@attrs.frozen
+class ReplyRecord:
+    """A reply that was posted."""
+
+    key: str
+    message: ReplyHead
+    at: int = count_field()
+
+
+@attrs.frozen
+class CarryingRecord:
+    """The additional part of a reply's record in files of earlier versions."""
+
+    redo: CarriedLines
+
+
+@attrs.frozen
+class AckRecord:
+    """The client has everything up to a seq."""
+
+    channel: ChannelInfo
+    seq: int = count_field()
+
+
+@attrs.frozen
+class NumberingRecord:
+    """The last seq of an address, and the last one that was acknowledged."""
+
+    channel: ChannelInfo
+    seq: int = count_field()
+    acked: int = count_field()
+
+
+@attrs.frozen
+class KeysRecord:
+    """Keys of acknowledged replies, each with its seq and the index of its channel."""
+
+    channels: tuple[ChannelInfo, ...]
+    replies: tuple[tuple[str, int, int], ...]
+
+
+@attrs.frozen
+class SettledRecord:
+    """See `carried_lines`."""
+
+
+class StoredReply:
+    """A reply that was posted."""
+
+    __slots__ = ("acked", "at", "channel", "key", "message", "seq", "span")
+
+    def __init__(self, key: str, channel: ChannelInfo, seq: int, at: int, span: Span) -> None:
+        self.key = key
+        self.channel = channel
+        self.seq = seq
+        self.at = at
+        """Wall clock when it was posted, ms."""
+        self.span = span
+        """Its place in the file; `GONE` if only key and seq are known any more."""
+        self.message: OutboundMessage | None = None
+        """None if it is to be read back from `span`."""
+        self.acked = False
+
+
+class Numbering:
+    """The replies to one address."""
+
+    __slots__ = ("acked", "channel", "last", "unacknowledged")
+
+    def __init__(self, channel: ChannelInfo) -> None:
+        self.channel = channel
+        """The channel of the latest reply."""
+        self.last = 0
+        """The last seq that was given, staged ones included."""
+        self.acked = 0
+        """The last seq that was acknowledged."""
+        self.unacknowledged: deque[StoredReply] = deque()
+        """In the order of seq, without staged ones."""
+
+    def share(self, channel: ChannelInfo) -> ChannelInfo:
+        """Return the same channel, as one object for all replies in a row that go to it."""
+        if self.channel != channel:
+            self.channel = channel
+        return self.channel
+
+
+class OutboxLog(RecordLog[StoredReply]):
+    """The outbox as of its file, plus what is staged and buffered.
+
+    >>> log = OutboxLog()
+    >>> log.post(Post("call_1", "Hi", "main", channel), channel, at=1_772_029_800_000).seq
+    1
+    >>> log.written(offset)                     # after log.unwritten() has reached the disk
+    >>> log.acknowledge(channel.address, 1)
+    """
+
+    path: ClassVar = "outbox/outbox.jsonl"
 
     def __init__(self, remembered: int = REMEMBERED_KEYS, kept_bytes: int = KEPT_BYTES) -> None:
+        super().__init__(
+            {
+                "reply": self._replay_reply_and_carried,
+                "ack": replay_as(AckRecord, self._replay_ack),
+                "address": replay_as(NumberingRecord, self._replay_numbering),
+                "keys": replay_as(KeysRecord, self._replay_keys),
+                "settled": replay_as(SettledRecord, lambda _: self.carried.settle()),
+            }
+        )
         self._remembered = remembered
         self._kept_bytes = kept_bytes
         self._addresses: dict[Address, Numbering] = {}
         self._types: dict[str, dict[Address, None]] = {}
-        self._keys: dict[str, Stored] = {}
-        self._acked_keys: deque[Stored] = deque()
-        self._in_memory: OrderedDict[str, Stored] = OrderedDict()
-        self._memory_bytes = 0
+        """The addresses of each type, in the order in which they came."""
+        self._keys: dict[str, StoredReply] = {}
+        self._acked_keys: deque[StoredReply] = deque()
+        """Acknowledged replies whose keys are recognised, oldest first."""
+        self._in_memory: OrderedDict[str, StoredReply] = OrderedDict()
+        """Unacknowledged replies whose messages are held in memory, by key, oldest first."""
+        self._bytes_in_memory = 0
         self._unacked_bytes = 0
-        self._owed: dict[Address, int] = {}
-        self._staged: list[tuple[Stored, bytes]] = []
-        self._runs: dict[str, Run] = {}
-        self._debt = Debt.NONE
-        self._carried: set[str] = set()
-        self.size = 0
+        """Bytes of the lines of unacknowledged replies."""
+        self._buffered_acks: dict[Address, int] = {}
+        self.carried = CarriedRuns()
+        """Lines of other files that replies of earlier versions carry."""
 
     # ------------------------------------------------------------------ posting
 
     def post(self, post: Post, channel: ChannelInfo, at: int) -> OutboundMessage:
-        """Stage a reply to `channel`, or find what its key was given before. at: wall clock, ms.
+        """Stage a reply to `channel`, or return the one that its key was given before. at: wall clock, ms.
 
-        Raises TypeError, ValueError or RecursionError if it cannot be written.
+        Raises TypeError or ValueError if it cannot be written as JSON. Then nothing has changed.
         """
         known = self._keys.get(post.key)
         if known is not None:
             return OutboundMessage(post.text, known.channel, known.seq, post.metadata)
-        address = channel.address
-        numbering = self._addresses.get(address)
+        numbering = self._addresses.get(channel.address)
         seq = numbering.last + 1 if numbering else 1
         message = OutboundMessage(post.text, channel, seq, post.metadata)
-        line = reply_line(post.key, at, message)
-        numbering = numbering or self._number(channel)
+        line = encode_line({"type": "reply", "key": post.key, "at": at, "message": to_wire(message)})
+        numbering = numbering or self._new_numbering(channel)
         numbering.last = seq
-        stored = Stored(post.key, numbering.share(channel), seq, at, Span(0, len(line)))
-        stored.message = message
-        self._keys[post.key] = stored
-        self._staged.append((stored, line))
+        reply = StoredReply(post.key, numbering.share(channel), seq, at, Span(0, len(line)))
+        reply.message = message
+        self._keys[post.key] = reply
+        self._stage(reply, line)
         return message
 
     def acknowledge(self, address: Address, seq: int) -> None:
-        """The client has everything up to and including seq; what was not assigned yet is ignored."""
+        """Note that the client has everything up to and including seq. What was not given yet is ignored."""
         numbering = self._addresses.get(address)
         if numbering is not None and numbering.acked < seq and seq <= self.last_seq(address):
-            self._settle(numbering, seq)
-            self._owed[address] = seq
-
-    # ------------------------------------------------------------------ writing
-
-    @property
-    def owes(self) -> bool:
-        """Something waits to be written along, or files to be settled."""
-        return bool(self._owed) or self._debt is Debt.OWED
-
-    @property
-    def debt(self) -> Debt:
-        """Whether some lines carry what files may not have synced yet."""
-        return self._debt
-
-    def carries(self, path: str) -> bool:
-        """Whether this is one of those files."""
-        return path in self._carried
-
-    @property
-    def staged(self) -> int:
-        """How many replies must be written now."""
-        return len(self._staged)
-
-    def unwritten(self, *, settled: bool = False) -> bytes:
-        """What is to be appended to the file: what is owed, then what is staged. settled: all files will be synced then."""
-        return b"".join(chain(self._owed_lines(settled), (line for _, line in self._staged)))
-
-    def written(
-        self, offset: int, *, settled: bool = False, carried: str = "", redo: int = 0, synced: bool = True
-    ) -> list[Stored]:
-        """All that was unwritten is in the file from `offset` on; gives the replies that are new.
-
-        redo: bytes by which the last line has grown, if it carries what the file `carried` may not have synced.
-        """
-        offset += sum(map(len, self._owed_lines(settled)))
-        new = []
-        for n, (stored, line) in enumerate(self._staged, 1):
-            length = len(line) + (redo if n == len(self._staged) else 0)
-            stored.span = Span(offset, length)
-            offset += length
-            self._unacked_bytes += length
-            self._addresses[stored.channel.address].unacknowledged.append(stored)
-            self._keep(stored)
-            new.append(stored)
-        self.size = offset
-        self._owed.clear()
-        self._staged.clear()
-        self._debt = self._debt.after(carried=redo > 0, settled=settled, synced=synced)
-        if redo:
-            self._carried.add(carried)
-        elif self._debt is Debt.NONE:
-            self._carried.clear()
-        return new
-
-    def dropped(self, keep: int = 0) -> None:
-        """What was staged (after the first `keep`) was never written and never was; what is owed is still owed."""
-        for stored, _ in reversed(self._staged[keep:]):
-            del self._keys[stored.key]
-            address = stored.channel.address
-            numbering = self._addresses[address]
-            numbering.last -= 1
-            if not numbering.last:
-                del self._addresses[address], self._types[address.type][address]
-        del self._staged[keep:]
+            self._advance(numbering, seq)
+            self._buffered_acks[address] = seq
 
     # ------------------------------------------------------------------ asking
 
-    def find(self, key: str) -> Stored | None:
-        """The reply of an idempotency key."""
+    def find(self, key: str) -> StoredReply | None:
+        """Return the reply of an idempotency key."""
         return self._keys.get(key)
 
     def last_seq(self, address: Address) -> int:
-        """The last seq that was written for the address, 0 if none."""
+        """Return the last seq that was written for the address, 0 if none."""
         numbering = self._addresses.get(address)
         if numbering is None:
             return 0
-        return numbering.last - sum(stored.channel.address == address for stored, _ in self._staged)
+        return numbering.last - sum(reply.channel.address == address for reply, _ in self._staged)
 
-    def unacknowledged(self, type: str, channel_id: str | None, limit: int) -> list[Stored]:
-        """Replies that nobody acknowledged, to an address or (channel_id None) a type: in seq order per address."""
+    def unacknowledged(self, type: str, channel_id: str | None, limit: int) -> list[StoredReply]:
+        """Return replies that nobody has acknowledged, to an address or (channel_id None) to a type.
+
+        They are in the order of seq for each address, and at most `limit`.
+        """
         addresses = self._types.get(type, {}) if channel_id is None else [Address(type, channel_id)]
-        found: list[Stored] = []
+        found: list[StoredReply] = []
         for address in addresses:
             numbering = self._addresses.get(address)
             if numbering is not None and numbering.unacknowledged:
@@ -184,149 +241,161 @@ class OutboxLog:
 
     # ------------------------------------------------------------------ loading
 
-    def replay(self, line: Line) -> str | None:
-        """Take over a record of the file; what is wrong with it, if it is none of ours. Done before anything else."""
-        return replay(line, _REPLAY, self)
+    def _replay_reply_and_carried(self, record: Mapping[str, Json], span: Span) -> None:
+        carried = from_wire(record, CarryingRecord).redo if "redo" in record else None
+        if self._replay_reply(from_wire(record, ReplyRecord), span) and carried is not None:
+            self.carried.add(carried)
 
-    def loaded(self, size: int) -> None:
-        """All records were replayed; the file has this many bytes."""
-        self.size = size
-        self._debt = Debt.OWED if self._runs else Debt.NONE
-        self._carried = set(self._runs)
-
-    def take_runs(self) -> list[Run]:
-        """What files must hold by all that was replayed."""
-        runs, self._runs = list(self._runs.values()), {}
-        return runs
-
-    def _replay_reply(self, line: Line) -> None:
-        record, span = line.value, Span(line.offset, line.length)
-        key, at, message = text_of(record["key"]), number_of(record["at"]), record["message"]
-        channel, seq = channel_in(message["channel"]), number_of(message["seq"])
-        text_of(message["text"])
-        run = run_in(record["redo"]) if "redo" in record else None
+    def _replay_reply(self, record: ReplyRecord, span: Span) -> bool:
+        """Take over a reply. Return whether it is new. Raises ValueError if its seq was given before."""
+        key, channel, seq = record.key, record.message.channel, record.message.seq
         if key in self._keys:
-            return
-        numbering = self._addresses.get(channel.address) or self._number(channel)
+            return False
+        numbering = self._numbering(channel)
         if numbering.unacknowledged and seq <= numbering.unacknowledged[-1].seq:
             raise ValueError(f"seq {seq} is out of order")
-        if run is not None:
-            self._runs[run.path] = together(self._runs.get(run.path), run)
         numbering.last = max(numbering.last, seq)
-        stored = Stored(key, numbering.share(channel), seq, at, span)
-        self._keys[key] = stored
+        reply = StoredReply(key, numbering.share(channel), seq, record.at, span)
+        self._keys[key] = reply
         if seq <= numbering.acked:
-            self._retire(stored)
+            self._retire(reply)
         else:
-            numbering.unacknowledged.append(stored)
+            numbering.unacknowledged.append(reply)
             self._unacked_bytes += span.length
+        return True
 
-    def _replay_ack(self, line: Line) -> None:
-        channel, seq = channel_in(line.value["channel"]), number_of(line.value["seq"])
-        numbering = self._addresses.get(channel.address) or self._number(channel)
-        numbering.last = max(numbering.last, seq)  # it was assigned, even if its line is damaged
-        self._settle(numbering, seq)
+    def _replay_ack(self, record: AckRecord) -> None:
+        numbering = self._numbering(record.channel)
+        numbering.last = max(numbering.last, record.seq)  # it was given, even if the line of its reply is damaged
+        self._advance(numbering, record.seq)
 
-    def _replay_address(self, line: Line) -> None:
-        record = line.value
-        last, acked, channel = number_of(record["seq"]), number_of(record["acked"]), channel_in(record["channel"])
-        numbering = self._addresses.get(channel.address) or self._number(channel)
-        numbering.last, numbering.acked = max(numbering.last, last), max(numbering.acked, acked)
+    def _replay_numbering(self, record: NumberingRecord) -> None:
+        numbering = self._numbering(record.channel)
+        numbering.last = max(numbering.last, record.seq)
+        numbering.acked = max(numbering.acked, record.acked)
 
-    def _replay_settled(self, _: Line) -> None:
-        self._runs.clear()
-
-    def _replay_keys(self, line: Line) -> None:
-        for key, channel, seq in keys_in(line.value):
+    def _replay_keys(self, record: KeysRecord) -> None:
+        replies = [(key, record.channels[place], number_of(seq)) for key, seq, place in record.replies]
+        for key, channel, seq in replies:
             if key not in self._keys:
-                stored = self._keys[key] = Stored(key, channel, seq, 0, GONE)
-                self._retire(stored)
+                reply = self._keys[key] = StoredReply(key, channel, seq, 0, GONE)
+                self._retire(reply)
 
-    # ------------------------------------------------------------------ compaction
+    # ------------------------------------------------------------------ parts of a log
 
     @property
-    def live(self) -> int:
-        """About how many bytes the file would have after a compaction."""
+    def has_buffered(self) -> bool:
+        """Whether something was acknowledged that the file does not show yet."""
+        return bool(self._buffered_acks)
+
+    @property
+    def live_bytes(self) -> int:
+        """About how many bytes the file would have after a rewrite."""
         return self._unacked_bytes + 40 * len(self._acked_keys) + 80 * len(self._addresses)
 
-    def compaction(self, now: int) -> Compaction:
-        """What the file is to hold instead; only while nothing is staged or in debt. Call `compacted` once it does. now: ms."""
-        kept: list[Stored] = []
-        dropped: list[Stored] = []
-        for numbering in self._addresses.values():
-            for stored in numbering.unacknowledged:
-                (dropped if now - stored.at > GIVEN_UP_AFTER else kept).append(stored)
-        kept.sort(key=lambda stored: stored.span)
-        parts: list[bytes | Span] = [address_line(numbering) for numbering in self._addresses.values()]
-        parts += map(keys_line, pieces(chain(self._acked_keys, dropped)))
-        offset = sum(map(len, parts))
-        moved = []
-        for stored in kept:
-            moved.append((stored, Span(offset, stored.span.length)))
-            offset += stored.span.length
-        return Compaction([*parts, *merged(stored.span for stored in kept), SETTLED], moved, dropped)
+    def _buffered_lines(self) -> Sequence[bytes]:
+        return [
+            encode_line({"type": "ack", "channel": to_wire(address), "seq": seq})
+            for address, seq in self._buffered_acks.items()
+        ]
 
-    def compacted(self, plan: Compaction, size: int) -> list[str]:
-        """The file was replaced by the compaction, which has this many bytes. Gives what a person should know."""
-        for stored in self._acked_keys:
-            stored.span = GONE
-        for stored in plan.dropped:
-            self._addresses[stored.channel.address].unacknowledged.remove(stored)
-            self._unacked_bytes -= stored.span.length
-            self._retire(stored)
-            stored.span = GONE
-        for stored, span in plan.moved:
-            stored.span = span
-        self._owed.clear()
-        self.size = size
-        given_up = Counter(str(stored.channel.address) for stored in plan.dropped)
+    def _clear_buffer(self) -> None:
+        self._buffered_acks.clear()
+
+    def _confirm(self, value: StoredReply) -> None:
+        self._unacked_bytes += value.span.length
+        self._addresses[value.channel.address].unacknowledged.append(value)
+        self._keep_in_memory(value)
+
+    def _retract(self, value: StoredReply) -> None:
+        del self._keys[value.key]
+        address = value.channel.address
+        numbering = self._addresses[address]
+        numbering.last -= 1
+        if not numbering.last:
+            del self._addresses[address], self._types[address.type][address]
+
+    def _kept_and_dropped(self, now: int) -> tuple[list[StoredReply], list[StoredReply]]:
+        kept: list[StoredReply] = []
+        dropped: list[StoredReply] = []
+        for numbering in self._addresses.values():
+            for reply in numbering.unacknowledged:
+                (dropped if now - reply.at > GIVEN_UP_AFTER else kept).append(reply)
+        kept.sort(key=lambda reply: reply.span)
+        return kept, dropped
+
+    def _summary(self, dropped: Sequence[StoredReply]) -> list[bytes]:
+        numberings = map(_numbering_line, self._addresses.values())
+        return [*numberings, *map(_keys_line, in_pieces(chain(self._acked_keys, dropped)))]
+
+    def _closing_lines(self) -> list[bytes]:
+        return [SETTLED] if self.carried.was_used else []
+
+    def _after_rewrite(self, dropped: Sequence[StoredReply]) -> list[str]:
+        for reply in self._acked_keys:
+            reply.span = GONE
+        for reply in dropped:
+            self._addresses[reply.channel.address].unacknowledged.remove(reply)
+            self._unacked_bytes -= reply.span.length
+            self._retire(reply)
+            reply.span = GONE
+        counts = Counter(str(reply.channel.address) for reply in dropped)
         return [
             f"{count} replies to {address} were dropped: nobody acknowledged them for 30 days"
-            for address, count in given_up.items()
+            for address, count in counts.items()
         ]
 
     # ------------------------------------------------------------------ inside
 
-    def _number(self, channel: ChannelInfo) -> Numbering:
+    def _numbering(self, channel: ChannelInfo) -> Numbering:
+        return self._addresses.get(channel.address) or self._new_numbering(channel)
+
+    def _new_numbering(self, channel: ChannelInfo) -> Numbering:
         numbering = self._addresses[channel.address] = Numbering(channel)
         self._types.setdefault(channel.type, {})[channel.address] = None
         return numbering
 
-    def _settle(self, numbering: Numbering, seq: int) -> None:
+    def _advance(self, numbering: Numbering, seq: int) -> None:
+        """Retire everything up to seq."""
         numbering.acked = max(numbering.acked, seq)
         waiting = numbering.unacknowledged
         while waiting and waiting[0].seq <= seq:
-            stored = waiting.popleft()
-            self._unacked_bytes -= stored.span.length
-            self._retire(stored)
+            reply = waiting.popleft()
+            self._unacked_bytes -= reply.span.length
+            self._retire(reply)
 
-    def _retire(self, stored: Stored) -> None:
-        """It is acknowledged: its key is remembered for a while, its text is not needed in memory."""
-        stored.acked = True
-        if stored.message is not None:
-            del self._in_memory[stored.key]
-            self._memory_bytes -= stored.span.length
-            stored.message = None
-        self._acked_keys.append(stored)
+    def _retire(self, reply: StoredReply) -> None:
+        """Remember only the key of a reply that is acknowledged, and forget the oldest of such keys."""
+        reply.acked = True
+        if reply.message is not None:
+            del self._in_memory[reply.key]
+            self._bytes_in_memory -= reply.span.length
+            reply.message = None
+        self._acked_keys.append(reply)
         if len(self._acked_keys) > self._remembered:
             del self._keys[self._acked_keys.popleft().key]
 
-    def _keep(self, stored: Stored) -> None:
-        self._in_memory[stored.key] = stored
-        self._memory_bytes += stored.span.length
-        while self._memory_bytes > self._kept_bytes:
+    def _keep_in_memory(self, reply: StoredReply) -> None:
+        self._in_memory[reply.key] = reply
+        self._bytes_in_memory += reply.span.length
+        while self._bytes_in_memory > self._kept_bytes:
             _, oldest = self._in_memory.popitem(last=False)
-            self._memory_bytes -= oldest.span.length
+            self._bytes_in_memory -= oldest.span.length
             oldest.message = None
 
-    def _owed_lines(self, settled: bool) -> list[bytes]:
-        return [SETTLED] * settled + [ack_line(address, seq) for address, seq in self._owed.items()]
+
+def reply_in(line: bytes) -> OutboundMessage:
+    """Return the reply of a record that was read back. Raises ValueError or KeyError if there is none."""
+    return from_wire(decode_object(line)["message"], OutboundMessage)
 
 
-_REPLAY = {
-    "reply": OutboxLog._replay_reply,
-    "ack": OutboxLog._replay_ack,
-    "address": OutboxLog._replay_address,
-    "keys": OutboxLog._replay_keys,
-    "settled": OutboxLog._replay_settled,
-}
+def _numbering_line(numbering: Numbering) -> bytes:
+    address = to_wire(numbering.channel.address)
+    return encode_line({"type": "address", "channel": address, "seq": numbering.last, "acked": numbering.acked})
+
+
+def _keys_line(replies: Iterable[StoredReply]) -> bytes:
+    """Return what a rewrite keeps of acknowledged replies. Each channel is written once."""
+    places: dict[ChannelInfo, int] = {}
+    entries: list[Json] = [[reply.key, reply.seq, places.setdefault(reply.channel, len(places))] for reply in replies]
+    return encode_line({"type": "keys", "channels": [to_wire(channel) for channel in places], "replies": entries})

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from pegasus.storage import Line, encode_line, scan
 from pegasus.tasks.log import FOLDER, is_date, is_task_id
 from pegasus.tasks.storage_messages import Pending
+from pegasus.wire import Line, encode_line, scan_lines
 
 INDEX: Final = f"{FOLDER}/index.jsonl"
 PENDING: Final = f"{FOLDER}/pending.json"
@@ -49,7 +49,7 @@ def read_index(data: bytes) -> tuple[list[Indexed], list[str]]:
         return [Indexed(task_id.decode(), date.decode()) for task_id, date in written], []
     entries: list[Indexed] = []
     problems: list[str] = []
-    for line in scan(data):
+    for line in scan_lines(data):
         if not isinstance(line, Line):
             problems.append(str(line))
             continue

@@ -11,8 +11,8 @@ from typing import Any, Final
 from pegasus.events import Event, EventType
 from pegasus.formatting import format_time
 from pegasus.messages import Json
-from pegasus.storage import encode_line
 from pegasus.tasks.payloads import KEYS, writable
+from pegasus.wire import encode_line
 
 FOLDER: Final = "tasks"
 """Below data/."""

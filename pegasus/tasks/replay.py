@@ -12,17 +12,15 @@ import attrs
 
 from pegasus.events import Event, EventType
 from pegasus.messages import Json
-from pegasus.storage import Line, scan, whole_lines
 from pegasus.tasks.context import TaskContext, TaskState
 from pegasus.tasks.fsm import InvalidTransition, TaskFSM
 from pegasus.tasks.log import OLD_NAMES, BadTaskLine, event_of
 from pegasus.tasks.messages import Notification
+from pegasus.wire import Line, scan_lines
 
 MAX_PROBLEMS: Final = 20
 """Reports that are kept of one log; a file that is no log at all would give as many as it has lines."""
 
-_AT_ONCE: Final = 1 << 20
-"""Bytes of a log whose lines are parsed all at once, which is quicker."""
 _E = EventType
 _TELLING: Final = frozenset({_E.TASK_NOTIFY, _E.NEED_MORE_INFO, _E.TASK_COMPLETED, _E.TASK_FAILED})
 _PRESUPPOSED: Final[Mapping[EventType, TaskState]] = {
@@ -67,12 +65,7 @@ class ReplayedTask:
 def replay(data: bytes, task_id: str) -> ReplayedTask:
     """The task of a log, as it was when the last good line was written. Raises nothing, whatever the bytes are."""
     replayer = Replayer(task_id)
-    values = whole_lines(data) if len(data) < _AT_ONCE else None
-    if values is not None:
-        for number, value in enumerate(values, 1):
-            replayer.take(value, number)
-        return replayer.result()
-    for line in scan(data):
+    for line in scan_lines(data):
         if isinstance(line, Line):
             replayer.take(line.value, line.number)
         else:

@@ -1,7 +1,12 @@
-"""A disk in memory for virtual time, that can be full, slow, failing, and lose power.
+"""A disk in memory for tests in virtual time. It can be slow, full, failing, and lose power.
 
-It is pessimistic where an operating system may be: what was not synced is gone after a crash (names too), a refused
-write has written half, and after a failed sync the data is lost although the next sync succeeds.
+It behaves as badly as an operating system may: what was not synced is gone after a crash, names too; a write that is
+refused has written half of its data; and after a failed sync the data is lost although the next sync succeeds.
+
+    disk = MemoryDisk(delay=0.01)
+    disk.lose_power(3)                     # the machine goes off at the third operation from now
+    …
+    disk.crash(torn_bytes=10)              # it is on again, with up to 10 bytes of each file that were not synced
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
 
 import trio
@@ -21,52 +26,54 @@ Ts = TypeVarTuple("Ts")
 
 
 class PowerLoss(Exception):
-    """The machine is off: nothing more is done until `crash()` starts it again."""
+    """The machine is off. Nothing more is done until `crash()` or `reopen()` starts it again."""
 
 
 class MemoryDisk:
-    """A `Disk` without threads. delay: seconds that each request takes, by `trio.sleep`."""
+    """A `pegasus.storage.Disk` without threads."""
 
     def __init__(self, delay: float = 0.0, capacity: int | None = None) -> None:
         self.files = MemoryFiles(capacity)
         self.delay = delay
+        """Seconds that each request takes, by `trio.sleep`."""
         self.runs = 0
+        """Number of requests so far."""
         self._volume = Volume(self.files, "memory")
 
     async def run(self, work: Callable[[Volume, *Ts], T], *args: *Ts) -> T:
-        """Do it here; like the real one not to be stopped by a cancellation."""
+        """Do the work here. Like the real disk it is not interrupted by cancellation."""
         self.runs += 1
         with trio.CancelScope(shield=True):
             await trio.sleep(self.delay)
         return work(self._volume, *args)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to give back."""
 
     @property
     def fsyncs(self) -> int:
-        """How often a file was synced."""
+        """Number of syncs of a file so far."""
         return self.files.fsyncs
 
     @property
     def operations(self) -> int:
-        """How many operations changed something so far; `fail` and `lose_power` count them."""
+        """Number of operations so far that change something; `fail` and `lose_power` count them."""
         return self.files.operations
 
     def content(self, path: str) -> bytes:
-        """What a reader sees in the file now, b"" if there is none."""
+        """Return what a reader sees in the file now, b"" if there is none."""
         return self.files.content(path)
 
     def put(self, path: str, content: bytes) -> None:
-        """Make a file that is durable already."""
+        """Create or replace a file, durably."""
         self.files.put(path, content)
 
     def paths(self) -> list[str]:
-        """The names of all files."""
+        """Return the names of all files."""
         return sorted(self.files.names)
 
     def fail(self, operation: int = 1, error: int = errno.ENOSPC, times: int = 1) -> None:
-        """Let the `operation`-th operation from now (1 is the next), and `times - 1` after it, fail with this errno."""
+        """Make the `operation`-th operation from now (1 is the next), and `times - 1` after it, fail with this errno."""
         self.files.fail(operation, OSError(error, os.strerror(error)), times)
 
     def lose_power(self, operation: int = 1) -> None:
@@ -79,12 +86,12 @@ class MemoryDisk:
         self._volume = Volume(self.files, "memory")
 
     def reopen(self) -> None:
-        """Be the disk of another process: what the one before has written is there, synced or not. Faults end."""
+        """Become the disk of another process: what the one before has written is there, synced or not. Faults end."""
         self.files.end_faults()
         self._volume = Volume(self.files, "memory")
 
     def survivor(self, torn_bytes: int = 0, *, nulls: bool = False) -> MemoryDisk:
-        """Another disk, with what `crash` would leave of this one, which goes on as if nothing had happened."""
+        """Return another disk with what `crash` would leave of this one. This one goes on unchanged."""
         other = MemoryDisk(self.delay, self.files.capacity)
         for path, content in self.files.durable(torn_bytes, nulls).items():
             other.put(path, content)
@@ -92,16 +99,23 @@ class MemoryDisk:
 
 
 class MemoryFiles:
-    """`Files` in memory. Folders exist by being named; their names are durable from `sync_folder` on."""
+    """`pegasus.storage.files.Files` in memory.
+
+    Folders exist by being named. The names in a folder are durable from `sync_folder` on.
+    """
 
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity
+        """Bytes that all files together may have; None for no limit."""
         self.names: dict[str, _Node] = {}
+        """The files as readers see them."""
         self.fsyncs = 0
         self.operations = 0
         self._durable_names: dict[str, _Node] = {}
         self._faults: dict[int, Exception] = {}
+        """Planned errors by the number of the operation."""
         self._endless: tuple[int, Exception] | None = None
+        """The operation from which on all fail, and how."""
 
     # ------------------------------------------------------------------ Files
 
@@ -140,15 +154,6 @@ class MemoryFiles:
             raise
         node.sync()
 
-    def sync_all(self, paths: Sequence[str]) -> Mapping[str, OSError]:
-        errors: dict[str, OSError] = {}
-        for path in paths:
-            try:
-                self.sync(path)
-            except OSError as error:
-                errors[path] = error
-        return errors
-
     def truncate(self, path: str, size: int) -> None:
         node = self._node(path)
         self._operation()
@@ -181,23 +186,28 @@ class MemoryFiles:
         self._durable_names = kept | now
 
     def forget(self, path: str) -> None:
-        """There are no descriptors."""
+        """Do nothing: there are no descriptors."""
 
     def close(self) -> None:
-        """There are no descriptors."""
+        """Do nothing: there are no descriptors."""
 
     # ------------------------------------------------------------------ for tests
 
     def content(self, path: str) -> bytes:
-        """What a reader sees now."""
+        """Return what a reader sees now."""
         node = self.names.get(path)
         return bytes(node.data) if node else b""
 
     def put(self, path: str, content: bytes) -> None:
-        """A durable file."""
+        """Create or replace a file, durably."""
         node = self.names[path] = self._durable_names[path] = _Node()
         node.data += content
         node.sync()
+
+    def append_unsynced(self, path: str, data: bytes) -> None:
+        """Append as a process that is killed before it can sync: readers see the data, a crash forgets it."""
+        self.prepare(path)
+        self.write(path, data)
 
     def fail(self, operation: int, error: Exception, times: int) -> None:
         """Plan faults, counted from the next operation."""
@@ -217,12 +227,12 @@ class MemoryFiles:
         self.end_faults()
 
     def end_faults(self) -> None:
-        """Whatever was planned or is lasting."""
+        """Cancel all faults, planned and lasting."""
         self._faults.clear()
         self._endless = None
 
     def durable(self, torn_bytes: int, nulls: bool) -> dict[str, bytes]:
-        """What a crash would leave."""
+        """Return what a crash would leave."""
         return {path: node.durable(torn_bytes, nulls) for path, node in self._durable_names.items()}
 
     def _node(self, path: str) -> _Node:
@@ -242,12 +252,15 @@ class MemoryFiles:
 
 
 class _Node:
-    """A file: data as readers see it, what of it was synced, and how much of data the system takes for clean."""
+    """A file."""
 
     def __init__(self) -> None:
         self.data = bytearray()
+        """The content as readers see it."""
         self.clean = 0
+        """How many bytes of it the system takes for written."""
         self._synced = bytearray()
+        """The content that survives a crash."""
 
     def sync(self) -> None:
         missing = self.clean - len(self._synced)  # a failed sync lost these

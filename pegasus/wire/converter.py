@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeVar, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 import attrs
 from cattrs import ClassValidationError, Converter, IterableValidationError
@@ -157,7 +157,17 @@ def _is_tuple(annotation: Any) -> bool:
 
 
 def _tuple_structure(annotation: Any, converter: Converter) -> _Structure:
-    items = homogenous_tuple_structure_factory(annotation, converter)
+    """Return the structure of `tuple[X, ...]`, or of `tuple[X, Y]`, whose list must have just these items."""
+    kinds = get_args(annotation)
+    if kinds[-1] is Ellipsis:
+        items = homogenous_tuple_structure_factory(annotation, converter)
+    else:
+        hooks = [(converter.get_structure_hook(item), item) for item in kinds]
+
+        def items(value: Any, _: Any) -> tuple[Any, ...]:
+            if len(value) != len(hooks):
+                raise _Misfit(f"expected a list of {len(hooks)}, found {len(value)}")
+            return tuple(hook(item, cls) for item, (hook, cls) in zip(value, hooks, strict=True))
 
     def structure(value: object, _: object) -> object:
         if not isinstance(value, list):

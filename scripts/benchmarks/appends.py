@@ -16,8 +16,7 @@ from benchmarks.floors import Appender, appender
 from benchmarks.report import Result, compared
 from benchmarks.samples import median
 from benchmarks.workplace import Workplace
-from pegasus.storage import Disk, FileDisk, journal
-from pegasus.storage.messages import Commit, JournalMessage
+from pegasus.storage import Commit, Disk, FileDisk, JournalMessage, run_journal
 from pegasus.storage.volume import Volume
 
 T = TypeVar("T")
@@ -51,7 +50,7 @@ async def _sample(folder: Path, rounds: int) -> Samples:
     with appender(folder) as floor:
         async with open_supervisor() as root:
             ref = await root.start_child(
-                Child("journal", partial(journal, clock=_now), disk, mailbox=Mailbox(2 * WAITING))
+                Child("journal", partial(run_journal, clock=_now), disk, mailbox=Mailbox(2 * WAITING))
             )
             for _ in range(rounds):
                 await _round(ref, floor, disk, samples)

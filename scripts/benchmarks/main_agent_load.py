@@ -15,8 +15,7 @@ from benchmarks.history import MESSAGES_PER_EXCHANGE, conversation, session_line
 from benchmarks.report import Result, compared
 from benchmarks.workplace import Workplace
 from pegasus.main_agent.session_loading import load_session
-from pegasus.storage import FileDisk
-from pegasus.storage.journal import journal
+from pegasus.storage import FileDisk, run_journal
 
 LINES = 100_000
 PATH = "main/current.jsonl"
@@ -64,7 +63,7 @@ async def _load(data: Path, lines: int) -> float:
 
 
 async def _journal(inbox, disk) -> None:  # type: ignore[no-untyped-def]
-    await journal(inbox, disk, clock=_now)
+    await run_journal(inbox, disk, clock=_now)
 
 
 def _now() -> int:

@@ -35,9 +35,7 @@ from pegasus.models import (
     Usage,
 )
 from pegasus.settings import Settings
-from pegasus.storage import FileDisk
-from pegasus.storage.journal import journal
-from pegasus.storage.messages import JournalMessage
+from pegasus.storage import FileDisk, JournalMessage, run_journal
 from pegasus.tasks import AgentMessage, Notify, Submit, TaskState, Wait
 from pegasus.tasks.storage_messages import GetPending
 from pegasus.tools import Tool, ToolContext, parameters, standard_tools
@@ -185,7 +183,7 @@ async def task_system(
     parts = Parts(chosen, disk, model_for("default"), BUILT_IN, now, workshop)
     async with open_supervisor(name="bench") as root:
         events = root.events()
-        ref: Ref[JournalMessage] = await root.start_child(Child("journal", partial(journal, clock=now), disk))
+        ref: Ref[JournalMessage] = await root.start_child(Child("journal", partial(run_journal, clock=now), disk))
         await root.start_child(Child("main-agent", supervisor([Child("courier", ear.run)])))
         workshop.wanted.set()
         began = time.perf_counter()

@@ -8,7 +8,7 @@ import trio
 
 from actors import ActorError
 from pegasus.intake import Intake
-from pegasus.storage.messages import Accepted, StorageError, Waiting
+from pegasus.storage import Accepted, StorageError, Waiting
 from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
 
 

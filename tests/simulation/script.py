@@ -11,7 +11,7 @@ import trio
 from actors import ActorError
 from pegasus.channels import DeliverReply
 from pegasus.models.base import AssistantTurn, ModelError, ModelResponse, ToolCall, Usage, UserTurn
-from pegasus.storage.messages import Acknowledge, Connected, Disconnected, Unacknowledged
+from pegasus.storage import Acknowledge, Connected, Disconnected, Unacknowledged
 from tests.pegasus.conversation.test_projection import is_valid
 from tests.simulation.story import PLACES, Step, only_speaks
 

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from pegasus.models.base import ModelResponse, ToolCall, Usage, UserTurn
-from pegasus.storage.messages import Accepted, StorageError
+from pegasus.storage import Accepted, StorageError
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
 from tests.pegasus.conversation.test_projection import is_valid
 

@@ -15,7 +15,7 @@ import trio
 
 from actors import ActorError
 from pegasus.messages import InboundMessage
-from pegasus.storage.messages import LastSeq, StorageError
+from pegasus.storage import LastSeq, StorageError
 from pegasus.testing.memory_disk import PowerLoss
 from pegasus.testing.world import open_world
 from tests.simulation.machine import Machine, Worlds

@@ -9,7 +9,7 @@ import trio.testing
 from actors import Child, Intensity, Mailbox, open_supervisor
 from pegasus.channels import CatchUp, DeliverReply, run_switchboard
 from pegasus.messages import ChannelInfo, OutboundMessage, Typing
-from pegasus.storage.messages import NextReplies, Outgoing, StorageError
+from pegasus.storage import NextReplies, QueuedReply, StorageError
 
 WEB, SMS, IRC = ChannelInfo("web", "c1"), ChannelInfo("sms", "+1"), ChannelInfo("irc", "#a")
 
@@ -36,7 +36,7 @@ class Outbox:
 
     def post(self, channel, text="x"):
         message = OutboundMessage(text, channel, len(self.outgoing) + 1)
-        self.outgoing.append(Outgoing(len(self.outgoing) + 1, message))
+        self.outgoing.append(QueuedReply(len(self.outgoing) + 1, message))
         self.give()
         return message
 

@@ -10,7 +10,7 @@ from pegasus.conversation.projection import Projection
 from pegasus.conversation.sanitize import user_content
 from pegasus.messages import ChannelInfo, Media
 from pegasus.models import Image
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError
 from pegasus.testing.memory_disk import MemoryDisk
 from tests.pegasus.models.pictures import KINDS, jpeg, png
 from tests.pegasus.storage.conftest import run_journal

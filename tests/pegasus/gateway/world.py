@@ -22,7 +22,7 @@ from pegasus.storage import (
     Disconnected,
     LastSeq,
     NextReplies,
-    Outgoing,
+    QueuedReply,
     Unacknowledged,
 )
 
@@ -133,7 +133,7 @@ class FakeJournal:
         message = OutboundMessage(text, channel, seq, **fields)
         self.outbox.setdefault(address, []).append(message)
         self.position += 1
-        self.fresh.append(Outgoing(self.position, message))
+        self.fresh.append(QueuedReply(self.position, message))
         self.give()
         return message
 

@@ -24,7 +24,7 @@ from pegasus.identity import (
     persona_view,
 )
 from pegasus.identity.proposals import CHANGES, MAX_OPEN, MAX_WHY, PROPOSALS, parse_log
-from pegasus.storage import FileDisk, StorageError, journal
+from pegasus.storage import FileDisk, StorageError, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 
 AT = 1_772_029_800_000
@@ -33,7 +33,7 @@ BASE = Persona("Ada", "a helper", ("kind",), "short", ("truth", "care"))
 
 @asynccontextmanager
 async def evolving(disk, base=BASE):
-    run = partial(journal, clock=lambda: AT, report=lambda text: None)
+    run = partial(run_journal, clock=lambda: AT, report=lambda text: None)
     async with open_supervisor([Child("journal", run, disk)]) as supervisor:
         yield Evolution(supervisor.ref("journal"), base, lambda: AT)
 

@@ -5,7 +5,7 @@ import trio
 
 from pegasus.models.base import ModelResponse, ToolCall, Usage
 from pegasus.settings import AgentSettings, Settings
-from pegasus.storage.journal import FLUSH_AFTER
+from pegasus.storage import FLUSH_AFTER
 from pegasus.testing.scripted import ScriptedModel, call, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world
 from tests.pegasus.main_agent.voices import SLACK

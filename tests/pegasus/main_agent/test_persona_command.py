@@ -12,7 +12,7 @@ from pegasus.gateway import BadParams, Caller
 from pegasus.identity import BUILT_IN, Evolution
 from pegasus.main_agent.persona_command import persona_answer
 from pegasus.messages import ChannelInfo
-from pegasus.storage import journal
+from pegasus.storage import run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.tools import ToolContext, persona_tool, run_tool
 
@@ -24,7 +24,7 @@ STRANGER = ChannelInfo("telegram", "chat", "666")
 @pytest.fixture
 async def evolution():
     async with open_supervisor(
-        [Child("journal", partial(journal, clock=lambda: 0, report=lambda text: None), MemoryDisk())]
+        [Child("journal", partial(run_journal, clock=lambda: 0, report=lambda text: None), MemoryDisk())]
     ) as supervisor:
         yield Evolution(supervisor.ref("journal"), BUILT_IN, lambda: 0)
 

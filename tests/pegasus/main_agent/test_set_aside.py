@@ -11,7 +11,7 @@ from pegasus.conversation.entry import Entry, encode
 from pegasus.main_agent import AgentServices, AgentToolset, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models.base import ToolCall
-from pegasus.storage.messages import Commit, Done, Item, NextItem, Posted, ReadFile, ReplaceFile, Waiting
+from pegasus.storage import Commit, Done, Item, NextItem, Posted, ReadFile, ReplaceFile, Waiting
 from pegasus.testing.scripted import ScriptedModel, say
 
 HERE = ChannelInfo("cli", "main")

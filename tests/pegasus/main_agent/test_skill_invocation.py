@@ -13,7 +13,7 @@ from pegasus.main_agent.session import Session
 from pegasus.main_agent.skill_invocation import NOTE, Force, SkillInvoker, in_force
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.skills import SkillCatalog
-from pegasus.storage.messages import Item
+from pegasus.storage import Item
 from pegasus.tasks import ListTasks
 from pegasus.testing.scripted import Hang, ScriptedModel, call
 from pegasus.testing.world import open_world

@@ -10,7 +10,7 @@ from actors import ActorError, GaveUp
 from pegasus.messages import ChannelInfo
 from pegasus.settings import AgentSettings, Settings
 from pegasus.skills.catalog import REFRESH_INTERVAL
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world

@@ -10,7 +10,7 @@ from actors import ActorError, GaveUp, Restarting
 from pegasus.messages import ChannelInfo
 from pegasus.models.base import ModelError, ModelResponse, ToolCall, Usage, UserTurn
 from pegasus.settings import AgentSettings, Settings
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world

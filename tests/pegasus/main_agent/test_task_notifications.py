@@ -9,8 +9,7 @@ import trio
 
 from actors import Child, open_supervisor
 from pegasus.main_agent.task_notifications import forward_notifications
-from pegasus.storage.journal import journal
-from pegasus.storage.messages import Done, NextItem
+from pegasus.storage import Done, NextItem, run_journal
 from pegasus.tasks import Notification, Notify
 from pegasus.testing.memory_disk import MemoryDisk
 
@@ -20,7 +19,7 @@ async def told(nursery):
     """The journal, and notifications under way to it: ref, asks of Notify, disk."""
     disk = MemoryDisk(delay=0.1)
     async with open_supervisor() as root:
-        book = await root.start_child(Child("journal", partial(journal, clock=lambda: 0, max_waiting=40), disk))
+        book = await root.start_child(Child("journal", partial(run_journal, clock=lambda: 0, max_waiting=40), disk))
         ear = await root.start_child(Child("courier", forward_notifications, book))
 
         async def tell(numbers):

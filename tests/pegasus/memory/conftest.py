@@ -9,15 +9,16 @@ import pytest
 
 from actors import Child, Mailbox, open_supervisor
 from pegasus.memory import FolderShelf, Memory
-from pegasus.storage import FileDisk
-from pegasus.storage.journal import journal
+from pegasus.storage import FileDisk, run_journal
 
 NOW = 1_772_000_000_000
 
 
 @asynccontextmanager
 async def open_memory(data, disk=None):
-    child = Child("journal", partial(journal, clock=lambda: 0), disk or FileDisk(data), mailbox=Mailbox(capacity=1024))
+    child = Child(
+        "journal", partial(run_journal, clock=lambda: 0), disk or FileDisk(data), mailbox=Mailbox(capacity=1024)
+    )
     async with open_supervisor([child]) as supervisor:
         yield Memory(supervisor.ref("journal"), FolderShelf(data / "memory"), clock=lambda: NOW)
 

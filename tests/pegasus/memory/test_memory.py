@@ -14,8 +14,7 @@ from pegasus.memory.index import EPISODE_INDEX, MemoryFile, index_message
 from pegasus.memory.keeping import LARGEST
 from pegasus.memory.memory import FACTS_SHOWN, FULL
 from pegasus.memory.names import MOST
-from pegasus.storage import StorageError
-from pegasus.storage.journal import journal
+from pegasus.storage import StorageError, run_journal
 from pegasus.testing.disk_shelf import DiskShelf
 from pegasus.testing.memory_disk import MemoryDisk
 
@@ -359,7 +358,7 @@ OLD, NEW = "# A\n\n> Summary: s\n\n- a: 1\n", "# A\n\n> Summary: s\n\n- a: 1\n- 
 
 @asynccontextmanager
 async def on(disk, restart=Restart.TEMPORARY):
-    child = Child("journal", partial(journal, clock=lambda: 0), disk, restart=restart)
+    child = Child("journal", partial(run_journal, clock=lambda: 0), disk, restart=restart)
     async with open_supervisor([child]) as supervisor:
         yield Memory(supervisor.ref("journal"), DiskShelf(disk))
 
@@ -398,7 +397,7 @@ def disk_forgot(disk):
 async def test_a_disk_that_refuses_leaves_the_old_file(memory):
     disk = MemoryDisk()
     disk.put("memory/facts/a.md", OLD.encode())
-    async with open_supervisor([Child("journal", partial(journal, clock=lambda: 0), disk)]) as supervisor:
+    async with open_supervisor([Child("journal", partial(run_journal, clock=lambda: 0), disk)]) as supervisor:
         memory = Memory(supervisor.ref("journal"), DiskShelf(disk))
         await memory.read("facts/a.md")
         disk.fail(times=20)

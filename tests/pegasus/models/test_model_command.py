@@ -18,8 +18,7 @@ from pegasus.app.reload import CHOICE, Reloader
 from pegasus.host import Home
 from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker, model_command
 from pegasus.settings import ModelSettings, ProviderSettings, RouteSettings, Settings, SettingsSource
-from pegasus.storage import FileDisk, StorageError
-from pegasus.storage.journal import journal
+from pegasus.storage import FileDisk, StorageError, run_journal
 
 PROVIDERS = {"lab": ProviderSettings(type="openai", base_url="http://127.0.0.1:1/v1")}
 
@@ -156,7 +155,7 @@ async def running(folder: Path, settings: Settings = SETTINGS) -> AsyncIterator[
     made._home.data.mkdir(parents=True, exist_ok=True)
     async with open_supervisor() as root:
         disk = FileDisk(made._home.data)
-        made.journal = await root.start_child(Child("journal", partial(journal, clock=lambda: 0), disk))
+        made.journal = await root.start_child(Child("journal", partial(run_journal, clock=lambda: 0), disk))
         yield made
 
 

@@ -19,8 +19,7 @@ from pegasus.models.usage_ledger import UsageLedger, parse_record
 from pegasus.models.usage_report import usage_report, usage_text
 from pegasus.models.usage_tracker import GATHERING, MOST_UNSAVED, RETRY, keep_usage
 from pegasus.settings import BudgetSettings, ModelSettings, PriceSettings, ProviderSettings
-from pegasus.storage.journal import journal
-from pegasus.storage.messages import ReadFile, StorageError
+from pegasus.storage import ReadFile, StorageError, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, down
 from tests.pegasus.models.conftest import client, request, usage_record
@@ -54,7 +53,7 @@ def answer(prompt: int = 1000, completion: int = 100, cached: int = 0) -> ModelR
 async def keeping(kept: UsageTracker, disk: MemoryDisk):
     """The bookkeeper at work on a journal; ended in order."""
     async with open_supervisor() as root:
-        ref = await root.start_child(Child("journal", partial(journal, clock=wall_clock), disk))
+        ref = await root.start_child(Child("journal", partial(run_journal, clock=wall_clock), disk))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep_usage, kept, ref)
             yield ref

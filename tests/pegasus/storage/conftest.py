@@ -9,7 +9,7 @@ import pytest
 
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.storage.journal import journal as journal_actor
+from pegasus.storage.journal import run_journal as journal_actor
 from pegasus.storage.messages import Accept, Commit, Post
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.wire import Line, scan_lines
@@ -29,8 +29,8 @@ class Running:
         self.ask = ref.ask
         self.tell = ref.tell
 
-    async def accept(self, id, text="hi", channel=CLI, lane="main", rank=0):
-        return await self.ask(Accept, InboundMessage(text, channel, id), lane, rank)
+    async def accept(self, id, text="hi", channel=CLI, lane="main", priority=0):
+        return await self.ask(Accept, InboundMessage(text, channel, id), lane, priority)
 
     async def append(self, path, data):
         return await self.ask(Commit, ((path, data),))
@@ -59,9 +59,9 @@ class LogFile:
         return self.log.written(offset)
 
     def compact(self, now=AT):
-        plan = self.log.compaction(now)
+        plan = self.log.plan_rewrite(now)
         self.data = bytearray(b"".join(p if isinstance(p, bytes) else self.part(p) for p in plan.parts))
-        return self.log.compacted(plan, len(self.data))
+        return self.log.rewritten(plan, len(self.data))
 
     def reload(self, **options):
         return type(self)(bytes(self.data), **options)

@@ -16,8 +16,8 @@ AT = 1_772_029_800_123
 def test_an_archive_that_is_tried_again_holds_all_of_the_file_when_the_power_fails(operation, begun_by_another):
     files = MemoryFiles()
     volume = Volume(files, "data")
-    volume.append((("main/s", b"0\n"),), sync=True)
-    volume.append((("main/s", b"1\n"),), sync=False)
+    volume.append((("main/s", b"0\n"),))
+    files.append_unsynced("main/s", b"1\n")
     if begun_by_another:
         volume = Volume(files, "data")
     files.fail(operation, OSError(errno.EIO, "fault"), 1)

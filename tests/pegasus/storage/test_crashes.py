@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from actors import ActorError, GaveUp
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
-from pegasus.storage import compaction
+from pegasus.storage import log_file
 from pegasus.storage.messages import (
     Accepted,
     Acknowledge,
@@ -118,7 +118,7 @@ class System:
 
     async def accept(self, id):
         self.model.open_ids.add(id)
-        result = await self.ask(self.journal.accept, id, SOME_TEXT + id, CLI, rank=rank_of(id))
+        result = await self.ask(self.journal.accept, id, SOME_TEXT + id, CLI, priority=priority_of(id))
         if isinstance(result, Accepted):
             assert result.n == self.model.accepted.get(id, result.n)
             assert result.duplicate or id not in self.model.news
@@ -193,7 +193,7 @@ class System:
         taken = await self.ask(self.journal.ask, Take, item.n)
         if taken is None:
             return
-        assert (taken.message, taken.attempt, taken.rank) == (item.message, 1, rank_of(item.message.id))
+        assert (taken.message, taken.attempt, taken.priority) == (item.message, 1, priority_of(item.message.id))
         again = await self.ask(self.journal.ask, Newer, CLI.address, item.n - 1)
         assert again is None or again.n > item.n
         if back % 2:
@@ -214,14 +214,14 @@ class System:
         await self.check_session()
 
     async def check_inbox(self):
-        """Every promised item that is not done waits, once, by rank and then in order."""
+        """Every promised item that is not done waits, once, by priority and then in order."""
         waiting, places = [], []
         while await self.journal.ask(Waiting):
             item = await self.journal.ask(NextItem)
             assert item.message.text == SOME_TEXT + item.message.id
             waiting.append(item.message.id)
-            places.append((item.rank, item.n))
-            assert item.rank == rank_of(item.message.id)
+            places.append((item.priority, item.n))
+            assert item.priority == priority_of(item.message.id)
             await self.journal.tell(Done(item.n))
         assert len(set(waiting)) == len(waiting)
         assert places == sorted(places)
@@ -332,7 +332,7 @@ async def together(system, ids, keys, appends):
             nursery.start_soon(system.append)
 
 
-def rank_of(id):
+def priority_of(id):
     return int(id[1:]) % 3
 
 
@@ -344,7 +344,7 @@ def channel_of(key):
 @pytest.fixture(autouse=True)
 def _small_logs(monkeypatch):
     """Compactions come every few records instead of every megabyte."""
-    monkeypatch.setattr(compaction, "SMALL", 600)
+    monkeypatch.setattr(log_file, "SMALL", 600)
 
 
 @settings(

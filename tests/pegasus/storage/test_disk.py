@@ -11,11 +11,9 @@ import pytest
 import trio
 
 from pegasus.storage import files as files_module
-from pegasus.storage.appending import Write
-from pegasus.storage.disk import FileDisk
 from pegasus.storage.files import OsFiles
 from pegasus.storage.messages import Commit, StorageError
-from pegasus.storage.volume import Span, Volume
+from pegasus.storage.volume import FileDisk, Span, Volume
 from pegasus.testing.memory_disk import MemoryDisk
 
 from .conftest import run_journal
@@ -58,26 +56,26 @@ def refuse(monkeypatch, name, error, calls=1, path_part=""):
 
 
 def test_files_and_folders_are_the_owners_only(volume, tmp_path):
-    volume.append([("a/b/x", b"1\n")], True)
+    volume.append([("a/b/x", b"1\n")])
     assert stat.S_IMODE((tmp_path / "a/b/x").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o700
 
 
 def test_appends_add_up(volume, tmp_path):
-    assert volume.append([("x", b"1\n"), ("y", b"2\n")], True) == [0, 0]
-    assert volume.append([("x", b"3\n")], False) == [2]
+    assert volume.append([("x", b"1\n"), ("y", b"2\n")]) == [0, 0]
+    assert volume.append([("x", b"3\n")]) == [2]
     assert (tmp_path / "x").read_bytes() == b"1\n3\n"
 
 
 def test_what_was_there_before_is_kept(volume, tmp_path):
     (tmp_path / "x").write_bytes(b"old\n")
-    assert volume.append([("x", b"new\n")], True) == [4]
+    assert volume.append([("x", b"new\n")]) == [4]
     assert (tmp_path / "x").read_bytes() == b"old\nnew\n"
 
 
 @pytest.mark.parametrize("vanish", ["unlink", "rename", "replace"])
 def test_a_file_that_was_changed_under_us_is_noticed(volume, tmp_path, vanish):
-    volume.append([("x", b"old\n")], True)
+    volume.append([("x", b"old\n")])
     if vanish == "unlink":
         (tmp_path / "x").unlink()
     elif vanish == "rename":
@@ -86,21 +84,21 @@ def test_a_file_that_was_changed_under_us_is_noticed(volume, tmp_path, vanish):
         (tmp_path / "edited").write_bytes(b"edited\n")
         (tmp_path / "edited").rename(tmp_path / "x")
     before = b"edited\n" if vanish == "replace" else b""
-    assert volume.append([("x", b"new\n")], True) == [len(before)]
+    assert volume.append([("x", b"new\n")]) == [len(before)]
     assert (tmp_path / "x").read_bytes() == before + b"new\n"
 
 
 def test_a_file_that_was_cut_under_us_is_appended_to_at_its_end(volume, tmp_path):
-    volume.append([("x", b"old\n")], True)
+    volume.append([("x", b"old\n")])
     os.truncate(tmp_path / "x", 0)
-    assert volume.append([("x", b"new\n")], True) == [0]
+    assert volume.append([("x", b"new\n")]) == [0]
 
 
 def test_only_so_many_descriptors_stay_open(tmp_path):
     before = fds()
     volume = Volume(OsFiles(tmp_path, open_files=4), "")
     for n in range(50):
-        volume.append([(f"tasks/{n % 10}", b"%d\n" % n)], True)
+        volume.append([(f"tasks/{n % 10}", b"%d\n" % n)])
     assert fds() <= before + 4
     volume.close()
     assert fds() == before
@@ -109,32 +107,8 @@ def test_only_so_many_descriptors_stay_open(tmp_path):
 
 def test_a_batch_of_more_files_than_descriptors(tmp_path):
     volume = Volume(OsFiles(tmp_path, open_files=2), "")
-    volume.append([(f"f{n}", b"x\n") for n in range(5)], True)
+    volume.append([(f"f{n}", b"x\n") for n in range(5)])
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"f{n}" for n in range(5)]
-
-
-def meeting(monkeypatch, parties):
-    """Let no sync end before so many are under way."""
-    barrier = threading.Barrier(parties, timeout=5)
-    real = files_module._sync
-    monkeypatch.setattr(files_module, "_sync", lambda fd: (barrier.wait(), real(fd)))
-
-
-def test_files_that_may_be_on_disk_in_any_order_are_synced_side_by_side(volume, tmp_path, monkeypatch):
-    paths = [f"f{n}" for n in range(4)]
-    volume.append([(path, b"1\n") for path in paths], True)
-    meeting(monkeypatch, 4)
-    volume.write(Write([(path, b"2\n") for path in paths], sync=True, together=paths))
-    assert [(tmp_path / path).read_bytes() for path in paths] == [b"1\n2\n"] * 4
-
-
-def test_of_files_synced_side_by_side_all_are_cut_back_if_one_fails(volume, tmp_path, monkeypatch):
-    paths = [f"f{n}" for n in range(20)]
-    volume.append([(path, b"1\n") for path in paths], True)
-    refuse(monkeypatch, "_sync", errno.EIO)
-    with pytest.raises(StorageError):
-        volume.write(Write([(path, b"2\n") for path in paths], sync=True, together=paths))
-    assert [(tmp_path / path).read_bytes() for path in paths] == [b"1\n"] * 20
 
 
 async def test_a_request_over_two_files_keeps_its_order_whoever_else_writes(disk, monkeypatch):
@@ -161,22 +135,22 @@ def test_a_new_files_folder_is_synced_once(volume, monkeypatch):
     monkeypatch.setattr(
         files_module, "_sync_folder", lambda folder: (synced.append(os.path.basename(folder)), real(folder))
     )
-    volume.append([("a/b/x", b"1\n")], True)
+    volume.append([("a/b/x", b"1\n")])
     assert synced[-3:] == [os.path.basename(str(volume._name)), "a", "b"]
     synced.clear()
-    volume.append([("a/b/x", b"2\n")], True)
+    volume.append([("a/b/x", b"2\n")])
     assert synced == []
 
 
 def test_a_short_write_is_continued(volume, tmp_path, monkeypatch):
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data)[:3]))
-    volume.append([("x", b"0123456789\n")], True)
+    volume.append([("x", b"0123456789\n")])
     assert (tmp_path / "x").read_bytes() == b"0123456789\n"
 
 
 def test_a_short_write_followed_by_a_full_disk_leaves_nothing(volume, tmp_path, monkeypatch):
-    volume.append([("x", b"old\n")], True)
+    volume.append([("x", b"old\n")])
     real = os.write
     calls = []
 
@@ -188,14 +162,14 @@ def test_a_short_write_followed_by_a_full_disk_leaves_nothing(volume, tmp_path, 
 
     monkeypatch.setattr(os, "write", write)
     with pytest.raises(StorageError):
-        volume.append([("x", b"0123456789\n")], True)
+        volume.append([("x", b"0123456789\n")])
     assert (tmp_path / "x").read_bytes() == b"old\n"
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("name", ["write", "_sync"])
 def test_an_error_cuts_all_files_of_the_batch_back(volume, tmp_path, monkeypatch, name, error):
-    volume.append([("x", b"old\n"), ("y", b"old\n")], True)
+    volume.append([("x", b"old\n"), ("y", b"old\n")])
     real = getattr(files_module if name == "_sync" else os, name)
     calls = []
 
@@ -207,17 +181,17 @@ def test_an_error_cuts_all_files_of_the_batch_back(volume, tmp_path, monkeypatch
 
     monkeypatch.setattr(files_module if name == "_sync" else os, name, second_fails)
     with pytest.raises(StorageError, match=os.strerror(error)):
-        volume.append([("x", b"new\n"), ("y", b"new\n")], True)
+        volume.append([("x", b"new\n"), ("y", b"new\n")])
     assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes() == b"old\n"
-    assert volume.append([("x", b"new\n"), ("y", b"new\n")], True) == [4, 4]
+    assert volume.append([("x", b"new\n"), ("y", b"new\n")]) == [4, 4]
 
 
 def test_after_a_failed_sync_the_file_is_opened_anew(volume, monkeypatch):
-    volume.append([("x", b"old\n")], True)
+    volume.append([("x", b"old\n")])
     before = volume._files._open["x"]
     refuse(monkeypatch, "_sync", errno.EIO)
     with pytest.raises(StorageError):
-        volume.append([("x", b"new\n")], True)
+        volume.append([("x", b"new\n")])
     assert volume._files._open["x"] is not before
 
 
@@ -229,16 +203,16 @@ def test_a_limit_on_file_size_is_an_error_like_a_full_disk(tmp_path):
     script = f"""
 import resource
 from pegasus.storage.files import OsFiles
-from pegasus.storage.messages import StorageError
+from pegasus.storage.messages import Commit, StorageError
 from pegasus.storage.volume import Volume
 volume = Volume(OsFiles({str(tmp_path)!r}), "")
-volume.append([("x", b"old\\n")], True)
+volume.append([("x", b"old\\n")])
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    volume.append([("y", b"y"), ("x", b"z" * 5000)], True)
+    volume.append([("y", b"y"), ("x", b"z" * 5000)])
 except StorageError as error:
     print(error)
-volume.append([("x", b"new\\n")], True)
+volume.append([("x", b"new\\n")])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert "File too large" in done.stdout
@@ -249,15 +223,23 @@ volume.append([("x", b"new\\n")], True)
 def test_a_folder_in_the_place_of_a_file_is_named(volume, tmp_path):
     (tmp_path / "x").mkdir()
     with pytest.raises(StorageError, match="/x: Is a directory; a folder is in the place of a file"):
-        volume.append([("x", b"1\n")], True)
+        volume.append([("x", b"1\n")])
     with pytest.raises(StorageError, match=r"cannot read .*/x: Is a directory"):
+        volume.read("x")
+
+
+def test_a_fifo_in_the_place_of_a_file_is_named_and_blocks_nobody(volume, tmp_path):
+    os.mkfifo(tmp_path / "x")
+    with pytest.raises(StorageError, match=r"/x: .*; something else is in the place of a file"):
+        volume.append([("x", b"1\n")])
+    with pytest.raises(StorageError, match=r"cannot read .*/x: not a regular file; something else"):
         volume.read("x")
 
 
 def test_a_file_in_the_place_of_a_folder_is_named(volume, tmp_path):
     (tmp_path / "a").write_bytes(b"")
     with pytest.raises(StorageError, match="/a/x: Not a directory"):
-        volume.append([("a/x", b"1\n")], True)
+        volume.append([("a/x", b"1\n")])
 
 
 def test_a_file_that_may_not_be_read_says_what_to_do(volume, monkeypatch):
@@ -272,12 +254,12 @@ def test_a_file_that_may_not_be_read_says_what_to_do(volume, monkeypatch):
 
 
 def test_replace_archive_and_spans_on_real_files(volume, tmp_path):
-    volume.append([("m/c", b"one\ntwo\n")], True)
+    volume.append([("m/c", b"one\ntwo\n")])
     assert volume.read_spans("m/c", [Span(4, 4)]) == [b"two\n"]
     assert volume.rewrite("m/c", [b"head\n", Span(4, 4)]) == 9
-    assert volume.append([("m/c", b"three\n")], True) == [9]
+    assert volume.append([("m/c", b"three\n")]) == [9]
     assert volume.archive("m/c", b"new\n", 0) == "1970-01-01-000000.jsonl"
-    assert volume.append([("m/c", b"more\n")], True) == [4]
+    assert volume.append([("m/c", b"more\n")]) == [4]
     volume.replace("m/c", b"replaced\n")
     assert {path.name: path.read_bytes() for path in (tmp_path / "m").iterdir()} == {
         "1970-01-01-000000.jsonl": b"head\ntwo\nthree\n",
@@ -287,7 +269,7 @@ def test_replace_archive_and_spans_on_real_files(volume, tmp_path):
 
 def test_large_files_are_rewritten_in_pieces(volume, tmp_path):
     line = b"x" * 99_999 + b"\n"
-    volume.append([("x", line * 30)], True)
+    volume.append([("x", line * 30)])
     assert volume.rewrite("x", [Span(n * 100_000, 100_000) for n in range(30)]) == 3_000_000
     assert (tmp_path / "x").read_bytes() == line * 30
 
@@ -309,7 +291,7 @@ async def test_work_is_done_off_the_event_loop_and_in_order(disk):
 
 
 async def test_results_and_errors_come_back(disk):
-    assert await disk.run(Volume.append, [("x", b"1\n")], True) == [0]
+    assert await disk.run(Volume.append, [("x", b"1\n")]) == [0]
     with pytest.raises(ZeroDivisionError):
         await disk.run(lambda volume: 1 // 0)
     assert await disk.run(Volume.read, "x") == b"1\n"
@@ -322,7 +304,7 @@ async def test_a_cancelled_caller_leaves_no_half_written_batch(disk):
     def slow(volume):
         token.run_sync_soon(begun.set)
         go_on.wait(10)
-        return volume.append([("x", b"1\n"), ("y", b"2\n")], True)
+        return volume.append([("x", b"1\n"), ("y", b"2\n")])
 
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
@@ -340,30 +322,26 @@ async def test_a_cancelled_caller_leaves_no_half_written_batch(disk):
 async def test_work_asked_for_under_a_cancelled_scope_is_done_too(disk):
     with trio.CancelScope() as scope:
         scope.cancel()
-        await disk.run(Volume.append, [("x", b"1\n")], True)
+        await disk.run(Volume.append, [("x", b"1\n")])
     assert await disk.run(Volume.read, "x") == b"1\n"
 
 
-async def test_a_closed_disk_gives_everything_back_and_can_be_used_again(tmp_path):
-    before = fds()
+async def test_a_closed_disk_gives_its_descriptors_back_and_can_be_used_again(tmp_path):
     disk = FileDisk(tmp_path)
-    used = []
+    await disk.run(Volume.read, "nothing")  # Trio's threads have descriptors of their own
+    before = fds()
     for n in range(3):
-        await disk.run(Volume.append, [("x", b"%d\n" % n)], True)
-        used.append(disk._thread)
+        await disk.run(Volume.append, [("x", b"%d\n" % n)])
         disk.close()
-    for thread in used:
-        await trio.to_thread.run_sync(thread.join)
-    assert len(set(used)) == 3
     assert (tmp_path / "x").read_bytes() == b"0\n1\n2\n"
-    assert fds() <= before + 4  # Trio's own thread cache
+    assert fds() == before
     disk.close()
 
 
 def test_one_disk_serves_several_runs(tmp_path):
     disk = FileDisk(tmp_path)
     for n in range(2):
-        trio.run(disk.run, Volume.append, [("x", b"%d\n" % n)], True)
+        trio.run(disk.run, Volume.append, [("x", b"%d\n" % n)])
     disk.close()
     assert (tmp_path / "x").read_bytes() == b"0\n1\n"
 
@@ -374,25 +352,25 @@ def test_one_disk_serves_several_runs(tmp_path):
 async def test_a_slow_disk_in_memory_takes_virtual_time(autojump_clock):
     disk = MemoryDisk(delay=3)
     begun = trio.current_time()
-    await disk.run(Volume.append, [("x", b"1\n")], True)
+    await disk.run(Volume.append, [("x", b"1\n")])
     assert trio.current_time() == begun + 3
 
 
 async def test_a_torn_part_survives_a_crash_as_written_or_as_nulls():
     for nulls, rest in ((False, b"ne"), (True, b"\0\0")):
         disk = MemoryDisk()
-        await disk.run(Volume.append, [("x", b"old\n")], True)
-        await disk.run(Volume.append, [("x", b"new\n")], False)
+        await disk.run(Volume.append, [("x", b"old\n")])
+        disk.files.append_unsynced("x", b"new\n")
         disk.crash(2, nulls=nulls)
         assert disk.content("x") == b"old\n" + rest
 
 
 async def test_faults_are_counted_from_the_next_operation():
     disk = MemoryDisk()
-    await disk.run(Volume.append, [("x", b"1\n")], True)
+    await disk.run(Volume.append, [("x", b"1\n")])
     disk.fail(2)
     with pytest.raises(StorageError, match="No space left"):
-        await disk.run(Volume.append, [("x", b"2\n")], True)
-    await disk.run(Volume.append, [("x", b"2\n")], True)
+        await disk.run(Volume.append, [("x", b"2\n")])
+    await disk.run(Volume.append, [("x", b"2\n")])
     assert disk.content("x") == b"1\n2\n"
     assert disk.fsyncs >= 3

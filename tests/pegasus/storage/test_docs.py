@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pegasus.messages import Address, ChannelInfo
-from pegasus.storage.addresses import Directory
+from pegasus.storage.directory import Directory
 from pegasus.storage.inbox import InboxLog
 from pegasus.storage.outbox import OutboxLog
 from pegasus.wire import Line, encode_line, scan_lines
@@ -34,7 +34,7 @@ def test_the_inbox_as_shown():
     directory = Directory()
     log = replayed(InboxLog(directory), block("inbox"))
     assert log.due("control").n == 43
-    assert (log.due("main").n, log.due("main").rank) == (44, 2)
+    assert (log.due("main").n, log.due("main").priority) == (44, 2)
     assert list(directory) == [Address("slack", "#general"), Address("cli", "main"), Address("web", "c1")]
     assert log._ids[1] == 41
 
@@ -43,7 +43,7 @@ def test_the_outbox_as_shown():
     log = replayed(OutboxLog(), block("outbox"))
     assert log.last_seq(Address("cli", "main")) == 14
     assert [stored.seq for stored in log.unacknowledged("cli", "main", 10)] == [13, 14]
-    [run] = log.take_runs()
+    [run] = log.carried.unsettled()
     assert (run.path, run.offset, json.loads(run.data)["role"]) == ("main/current.jsonl", 20480, "assistant")
     assert log.find("global/call_1").channel == ChannelInfo("cli", "main")
 

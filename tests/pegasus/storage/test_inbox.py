@@ -8,7 +8,7 @@ import math
 import pytest
 
 from pegasus.messages import Address, ChannelInfo, InboundMessage
-from pegasus.storage.addresses import Directory
+from pegasus.storage.directory import Directory
 from pegasus.storage.inbox import InboxLog, message_in
 from pegasus.storage.messages import Accepted, Overloaded
 from pegasus.wire import Line
@@ -25,21 +25,21 @@ class File(LogFile):
         self.directory = Directory()
         super().__init__(InboxLog(self.directory, **options), data)
 
-    def accept(self, id, lane="main", rank=0, **more):
-        result = self.log.accept(message(id, **more), lane, AT, rank)
+    def accept(self, id, lane="main", priority=0, **more):
+        result = self.log.accept(message(id, **more), lane, AT, priority)
         self.write()
         return result
 
     def texts(self, lane="main"):
         """What is waiting in the lane, read from the file."""
-        return [self.read(pending) for pending in self.log._pending.values() if pending.lane == lane]
+        return [self.read(pending) for pending in self.log._items.values() if pending.lane == lane]
 
     def read(self, pending):
         return message_in(self.part(pending.span)).id
 
 
 def queue(lane):
-    return list(lane._items), list(lane._handed), {address: list(some) for address, some in lane._waiting.items()}
+    return list(lane._items), list(lane._handed_out), {address: list(some) for address, some in lane._waiting.items()}
 
 
 def state(file):
@@ -48,11 +48,11 @@ def state(file):
     return (
         log._last_n,
         list(log._ids.items()),
-        [(p.n, p.lane, p.rank, p.span) for p in log._pending.values()],
+        [(p.n, p.lane, p.priority, p.span) for p in log._items.values()],
         {name: queue(lane) for name, lane in log._lanes.items() if len(lane)},
-        log._pending_bytes,
-        log._in_memory,
-        log._owed[:],
+        log._item_bytes,
+        log._bytes_in_memory,
+        log._buffer[:],
         list(file.directory),
     )
 
@@ -122,43 +122,43 @@ def test_beyond_max_waiting_a_lane_is_overloaded_but_knows_what_it_has():
 
 def test_a_flood_of_others_does_not_shut_out_the_most_urgent():
     file = File(max_waiting=20)
-    assert [type(file.accept(f"m{n}", rank=1)) for n in range(21)] == [Accepted] * 20 + [Overloaded]
+    assert [type(file.accept(f"m{n}", priority=1)) for n in range(21)] == [Accepted] * 20 + [Overloaded]
     assert [type(file.accept(f"o{n}")) for n in range(3)] == [Accepted, Accepted, Overloaded]
-    assert file.accept("again", rank=1) == Overloaded(22)
+    assert file.accept("again", priority=1) == Overloaded(22)
 
 
-@pytest.mark.parametrize("rank", [-1, 10])
-def test_a_rank_that_does_not_exist_is_refused_and_leaves_no_trace(rank):
+@pytest.mark.parametrize("priority", [-1, 10])
+def test_a_priority_that_does_not_exist_is_refused_and_leaves_no_trace(priority):
     file = File()
     before = state(file)
-    with pytest.raises(ValueError, match="rank"):
-        file.accept("a", rank=rank)
+    with pytest.raises(ValueError, match="priority"):
+        file.accept("a", priority=priority)
     assert state(file) == before
 
 
-def test_the_rank_survives_a_reload_and_a_compaction():
+def test_the_priority_survives_a_reload_and_a_compaction():
     file = File()
-    for id, rank in zip("abcd", (9, 2, 0, 1), strict=True):
-        file.accept(id, rank=rank)
+    for id, priority in zip("abcd", (9, 2, 0, 1), strict=True):
+        file.accept(id, priority=priority)
     file.log.done(3)
     file.write()
     for again in (file.reload(), (file.compact(), file.reload())[1]):
         order = []
         while pending := again.log.due("main"):
-            order.append((again.read(pending), pending.rank))
+            order.append((again.read(pending), pending.priority))
             again.log.done(pending.n)
         assert order == [("d", 1), ("b", 2), ("a", 9)]
 
 
-def test_a_rank_of_another_version_is_brought_within_limits():
+def test_a_priority_of_another_version_is_brought_within_limits():
     data = b"".join(
         b'{"type":"message","n":%d,"at":1,"rank":%b,"message":{"text":"","id":"%d",'
-        b'"channel":{"type":"web","channelId":"c"}}}\n' % (n, rank, n)
-        for n, rank in ((1, b"-5"), (2, b"77"), (3, b"1e999"))
+        b'"channel":{"type":"web","channelId":"c"}}}\n' % (n, priority, n)
+        for n, priority in ((1, b"-5"), (2, b"77"), (3, b"1e999"))
     )
     file = File(data)
     assert file.problems == []
-    assert [pending.rank for pending in file.log._pending.values()] == [0, 9, 9]
+    assert [pending.priority for pending in file.log._items.values()] == [0, 9, 9]
 
 
 def test_only_so_many_ids_are_recognised():
@@ -181,20 +181,20 @@ def test_what_is_no_json_is_refused_and_leaves_no_trace():
 def test_done_of_what_is_not_there_is_ignored():
     file = File()
     file.log.done(17)
-    assert not file.log.owes
+    assert not file.log.has_buffered
 
 
 def test_large_messages_are_not_all_held_in_memory():
     file = File(kept_bytes=10_000)
     for id in "abcdef":
         file.accept(id, text="x" * 3_000)
-    held = [pending.message is not None for pending in file.log._pending.values()]
+    held = [pending.message is not None for pending in file.log._items.values()]
     assert held == [True, True, True, False, False, False]
     assert file.texts() == list("abcdef")
     for n in (1, 2, 3):
         file.log.done(n)
     file.accept("g", text="x" * 3_000)
-    assert file.log._pending[7].message is not None
+    assert file.log._items[7].message is not None
 
 
 # ------------------------------------------------------------------ staging
@@ -210,7 +210,7 @@ def test_what_is_dropped_never_happened():
         file.log.accept(message(id, channel=("web", id)), "main", AT)
     file.log.accept(message("e"), "control", AT)
     assert file.log.staged == 3
-    file.log.dropped()
+    file.log.drop_staged()
     assert state(file) == before
     assert file.log.unwritten() == unwritten
     assert file.accept("c", channel=("web", "c")) == Accepted(3, duplicate=False)
@@ -397,7 +397,7 @@ def test_what_is_owed_is_in_the_compaction():
     file.accept("a")
     file.log.done(1)
     file.compact()
-    assert not file.log.owes
+    assert not file.log.has_buffered
     assert file.reload().texts() == []
 
 
@@ -431,7 +431,7 @@ def test_the_estimate_of_what_a_compaction_leaves_is_near():
         file.accept(f"m{n}", text="x" * 100, channel=("web", f"client-{n}"), lane="control" if n % 2 else "main")
         if n % 10:
             file.log.done(n + 1)
-    estimate = file.log.live
+    estimate = file.log.live_bytes
     file.compact()
     assert 0.8 < estimate / len(file.data) < 1.2
 

@@ -217,7 +217,7 @@ async def test_a_message_that_comes_just_as_a_flush_is_due_is_worked_on(start, m
         await journal.accept("a")
         await journal.tell(Done(1))
         await wait_all_tasks_blocked()
-        answer = await journal.ref.request(Commit, ((SESSION, b"1\n"),), (), True)
+        answer = await journal.ref.request(Commit, ((SESSION, b"1\n"),))
         mock_clock.jump(0.06)
         await answer.get()
         await wait_all_tasks_blocked()
@@ -666,10 +666,10 @@ async def test_the_name_of_an_archive_is_told_before_it_is_made(journal, disk):
     assert await journal.ask(ArchiveName, SESSION, NOW) == ""
     await journal.append(SESSION, b"1\n")
     name = await journal.ask(ArchiveName, SESSION, NOW)
-    assert await journal.ask(Archive, SESSION, name.encode(), NOW, None, name) == name == "2026-02-25-143000.jsonl"
+    assert await journal.ask(Archive, SESSION, name.encode(), NOW, name) == name == "2026-02-25-143000.jsonl"
     assert disk.survivor().content(SESSION) == name.encode()
     with pytest.raises(StorageError, match=r"-2\.jsonl"):
-        await journal.ask(Archive, SESSION, b"", NOW, None, name)
+        await journal.ask(Archive, SESSION, b"", NOW, name)
 
 
 async def test_requests_around_a_replacement_keep_their_order(start, autojump_clock):
@@ -683,17 +683,6 @@ async def test_requests_around_a_replacement_keep_their_order(start, autojump_cl
         ]
         results = [await answer.get() for answer in answers]
         assert results[3] == b"new\n2\n"
-
-
-async def test_files_that_are_asked_for_together_are_read_in_one_hop(start, autojump_clock):
-    disk = MemoryDisk(delay=1)
-    async with start(disk) as journal:
-        for name in "abc":
-            await journal.append(f"{name}.jsonl", name.encode())
-        runs = disk.runs
-        answers = [await journal.ref.request(ReadFile, f"{name}.jsonl") for name in "abcd"]
-        assert [await answer.get() for answer in answers] == [b"a", b"b", b"c", b""]
-        assert disk.runs - runs <= 2
 
 
 async def test_a_file_that_cannot_be_read_fails_nobody_else(journal, disk):
@@ -713,9 +702,7 @@ async def test_several_files_are_asked_for_with_one_question(start, autojump_clo
             await journal.append(f"{name}.jsonl", name.encode())
         runs = disk.runs
         several = await journal.ref.request(ReadFiles, ("c.jsonl", "new.jsonl", "a.jsonl", "c.jsonl"))
-        one = await journal.ref.request(ReadFile, "b.jsonl")
         assert await several.get() == (b"c", b"", b"a", b"c")
-        assert await one.get() == b"b"
         assert disk.runs - runs == 1
         assert await journal.ask(ReadFiles, ()) == ()
 

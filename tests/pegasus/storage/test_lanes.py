@@ -1,4 +1,4 @@
-"""Whose turn it is: ranks, ageing, what is handed out, and what waits of an address."""
+"""Whose turn it is: priorities, ageing, what is handed out, and what waits of an address."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.messages import Address
-from pegasus.storage.lanes import AGEING, MAIN, Lane, Pending
+from pegasus.storage.lanes import AGEING, MAIN, Lane, QueuedItem
 from pegasus.storage.volume import Span
 
 ANN, BOB = Address("web", "ann"), Address("web", "bob")
 
 
-def item(n, rank=0, address=ANN, lane=MAIN):
-    return Pending(n, lane, rank, address, None, Span(0, 1))
+def item(n, priority=0, address=ANN, lane=MAIN):
+    return QueuedItem(n, lane, priority, address, n, None, Span(0, 1))
 
 
 def lane_of(*items):
@@ -36,7 +36,7 @@ def numbers(*found):
     return [None if pending is None else pending.n for pending in found]
 
 
-def test_a_lower_rank_goes_first_and_the_oldest_within_a_rank():
+def test_a_lower_priority_goes_first_and_the_oldest_within_a_rank():
     lane = lane_of(item(1, 2), item(2, 1), item(3, 0), item(4, 1), item(5, 0))
     assert drained(lane) == [3, 5, 2, 4, 1]
 
@@ -47,7 +47,7 @@ def test_in_other_lanes_the_oldest_goes_first():
 
 def test_nobody_starves():
     """However many urgent ones come, a less urgent one is passed by so many of them only."""
-    lane = lane_of(item(1, rank=2), item(2))
+    lane = lane_of(item(1, priority=2), item(2))
     passed = 0
     for n in range(3, 10_000):
         pending = lane.due()
@@ -103,7 +103,7 @@ def test_the_oldest_of_an_address_is_shown_until_it_is_handed_out():
 
 
 def test_a_number_that_is_used_again_is_another_item():
-    """A refused write gives its number back; the one that gets it may have another rank."""
+    """A refused write gives its number back; the one that gets it may have another priority."""
     lane = lane_of(item(1, 5))
     lane.remove(lane.get(1))
     for one in (item(1, 0), item(2, 1)):
@@ -122,19 +122,19 @@ class Naive:
             return prefer
         if self.handed:
             return self.handed[0]
-        return min(((one.n + one.rank * AGEING, one.n) for one in self.items), default=(0, None))[1]
+        return min(((one.n + one.priority * AGEING, one.n) for one in self.items), default=(0, None))[1]
 
     def oldest_of(self, address, after):
         waiting = [one.n for one in self.items if one.address == address and one.n > after]
         return min((n for n in waiting if n not in self.handed), default=None)
 
 
-ranks = st.integers(0, 3)
+priorities = st.integers(0, 3)
 addresses = st.sampled_from([ANN, BOB])
 some = st.integers(1, 40)
 steps = st.one_of(
-    st.tuples(st.just("add"), ranks, addresses, st.sampled_from([1, AGEING // 2])),
-    st.tuples(st.just("add"), ranks, addresses, st.just(1)),
+    st.tuples(st.just("add"), priorities, addresses, st.sampled_from([1, AGEING // 2])),
+    st.tuples(st.just("add"), priorities, addresses, st.just(1)),
     st.tuples(st.just("hand out"), some),
     st.tuples(st.just("remove"), some),
     st.tuples(st.just("remove due")),
@@ -146,9 +146,9 @@ def test_a_lane_is_what_sorting_everything_says(script, prefer, after):
     lane, naive, last = Lane(), Naive(), 0
     for step, *args in script:
         if step == "add":
-            rank, address, gap = args
+            priority, address, gap = args
             last += gap
-            one = item(last, rank, address)
+            one = item(last, priority, address)
             lane.add(one)
             naive.items.append(one)
         else:

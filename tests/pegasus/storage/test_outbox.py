@@ -9,8 +9,7 @@ import pytest
 
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage.messages import Post
-from pegasus.storage.outbox import GIVEN_UP_AFTER, OutboxLog
-from pegasus.storage.replies import message_in
+from pegasus.storage.outbox import GIVEN_UP_AFTER, OutboxLog, reply_in
 from pegasus.wire import Line
 
 from .conftest import AT, LogFile
@@ -33,7 +32,7 @@ class File(LogFile):
         return message
 
     def read(self, stored):
-        return message_in(self.part(stored.span))
+        return reply_in(self.part(stored.span))
 
     def waiting(self, type="web", channel_id="c1", limit=1000):
         """Unacknowledged replies, read from the file."""
@@ -55,7 +54,7 @@ def state(file):
         {key: (s.seq, s.channel, s.acked) for key, s in log._keys.items()},
         [s.key for s in log._acked_keys],
         log._unacked_bytes,
-        dict(log._owed),
+        dict(log._buffered_acks),
     )
 
 
@@ -153,7 +152,7 @@ def test_what_is_dropped_never_happened_and_burns_no_seq():
     file.stage("e", CLI)
     file.stage("f", CLI)
     assert file.log.staged == 4
-    file.log.dropped()
+    file.log.drop_staged()
     assert state(file) == before
     assert file.log.unwritten() == unwritten
     assert file.post("c").seq == 3
@@ -165,7 +164,7 @@ def test_a_part_of_what_is_staged_can_be_dropped():
     file.stage("a")
     file.stage("b")
     file.stage("c", CLI)
-    file.log.dropped(keep=1)
+    file.log.drop_staged(keep=1)
     assert [stored.key for stored in file.write()] == ["a"]
     assert file.post("c", CLI).seq == 1
 
@@ -200,7 +199,7 @@ def test_an_acknowledgement_beyond_what_was_assigned_is_ignored():
     for seq in (2, 3, 10**9):
         file.log.acknowledge(A, seq)
     assert file.seqs() == [1]
-    assert not file.log.owes
+    assert not file.log.has_buffered
 
 
 @pytest.mark.parametrize("seq", [0, -1, -(10**9)])
@@ -210,7 +209,7 @@ def test_an_acknowledgement_of_nothing_is_ignored(seq):
     file.log.acknowledge(A, seq)
     file.log.acknowledge(Address("web", "nobody"), 1)
     assert file.seqs() == [1]
-    assert not file.log.owes
+    assert not file.log.has_buffered
 
 
 def test_many_acknowledgements_are_one_line():
@@ -263,7 +262,7 @@ def test_an_acknowledged_reply_frees_its_memory():
     for n in range(100):
         file.post(f"{n}", text="x" * 1_000)
         file.log.acknowledge(A, n + 1)
-    assert file.log._memory_bytes == 0
+    assert file.log._bytes_in_memory == 0
     assert not file.log._in_memory
     assert all(stored.message is None for stored in file.log._keys.values())
 
@@ -380,7 +379,7 @@ def test_a_compaction_keeps_what_counts():
     before = state(file)
     file.compact()
     assert len(file.data) < size
-    assert not file.log.owes
+    assert not file.log.has_buffered
     assert file.waiting("web", None) == waiting
     again = file.reload()
     assert again.problems == []
@@ -450,7 +449,7 @@ def test_replies_that_nobody_acknowledged_for_30_days_are_dropped_and_told():
     file.log.acknowledge(A, 3)
     assert file.post("next").seq == 4
     assert file.log._unacked_bytes == file.log.find("next").span.length
-    assert file.log._memory_bytes == file.log.find("next").span.length
+    assert file.log._bytes_in_memory == file.log.find("next").span.length
 
 
 def test_the_estimate_of_what_a_compaction_leaves_is_near():
@@ -459,6 +458,6 @@ def test_the_estimate_of_what_a_compaction_leaves_is_near():
         file.post(f"global/call_{n}", ChannelInfo("web", f"client-{n % 50}"), text="x" * 100)
     for n in range(50):
         file.log.acknowledge(Address("web", f"client-{n}"), 38)
-    estimate = file.log.live
+    estimate = file.log.live_bytes
     file.compact()
     assert 0.5 < estimate / len(file.data) < 1.5

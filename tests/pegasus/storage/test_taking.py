@@ -1,4 +1,4 @@
-"""Whose turn it is, as the Main Agent asks for it: by rank, the one it was at, and several at a time."""
+"""Whose turn it is, as the Main Agent asks for it: by priority, the one it was at, and several at a time."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ async def newer(journal, channel=CLI, after=0):
     return item and item.message.id
 
 
-# ------------------------------------------------------------------ ranks
+# ------------------------------------------------------------------ priorities
 
 
-async def test_items_are_handed_out_by_rank_and_age(journal):
-    for id, rank in zip("abcde", (2, 0, 1, 0, 2), strict=True):
-        await journal.accept(id, rank=rank)
+async def test_items_are_handed_out_by_priority_and_age(journal):
+    for id, priority in zip("abcde", (2, 0, 1, 0, 2), strict=True):
+        await journal.accept(id, priority=priority)
     order = []
     while await journal.ask(Waiting):
         item = await journal.ask(NextItem)
-        order.append((item.message.id, item.rank))
+        order.append((item.message.id, item.priority))
         await journal.tell(Done(item.n))
     assert order == [("b", 0), ("d", 0), ("c", 1), ("a", 2), ("e", 2)]
 
 
 async def test_the_item_at_hand_stays_the_item_at_hand(journal):
     """More urgent ones do not push it aside while it is not done: its taker has crashed, and takes it up again."""
-    await journal.accept("a", rank=2)
+    await journal.accept("a", priority=2)
     assert await taken(journal) == ("a", 1)
     await journal.accept("b")
     assert await taken(journal) == ("a", 2)
@@ -52,8 +52,8 @@ async def test_the_item_at_hand_stays_the_item_at_hand(journal):
 
 async def test_after_a_start_the_preferred_item_comes_first(start, disk):
     async with start(disk) as journal:
-        for id, rank in zip("abc", (0, 2, 0), strict=True):
-            await journal.accept(id, rank=rank)
+        for id, priority in zip("abc", (0, 2, 0), strict=True):
+            await journal.accept(id, priority=priority)
     async with start(disk) as journal:
         assert await taken(journal, 2) == ("b", 1)
         assert await taken(journal) == ("b", 2)
@@ -61,9 +61,9 @@ async def test_after_a_start_the_preferred_item_comes_first(start, disk):
         assert await taken(journal, 2) == ("a", 1)
 
 
-async def test_what_is_no_rank_is_refused(journal):
-    with pytest.raises(ValueError, match="rank"):
-        await journal.accept("a", rank=10)
+async def test_what_is_no_priority_is_refused(journal):
+    with pytest.raises(ValueError, match="priority"):
+        await journal.accept("a", priority=10)
     assert await journal.ask(Waiting) == 0
 
 
@@ -79,9 +79,9 @@ async def test_what_else_an_address_has_to_say_is_shown_oldest_first(journal):
 
 
 async def test_what_is_shown_stays_in_the_queue(journal):
-    await journal.accept("a", rank=1)
+    await journal.accept("a", priority=1)
     item = await journal.ask(Newer, CLI.address)
-    assert (item.n, item.attempt, item.rank) == (1, 0, 1)
+    assert (item.n, item.attempt, item.priority) == (1, 0, 1)
     assert await taken(journal) == ("a", 1)
 
 
@@ -184,11 +184,11 @@ async def test_an_item_that_the_disk_refuses_is_not_handed_out(journal, disk):
 
 async def test_items_from_before_are_shown_and_taken_from_the_file(start, disk):
     async with start(disk) as journal:
-        await journal.accept("a", rank=1)
+        await journal.accept("a", priority=1)
     async with start(disk) as journal:
         assert await newer(journal) == "a"
         item = await journal.ask(Take, 1)
-        assert (item.message.id, item.rank) == ("a", 1)
+        assert (item.message.id, item.priority) == ("a", 1)
 
 
 async def test_an_item_that_cannot_be_read_back_is_passed_over(start, disk):

@@ -7,9 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from pegasus.storage.appending import Write
+from pegasus.storage.carried_lines import CarriedRun, restore_run
 from pegasus.storage.messages import StorageError
-from pegasus.storage.redo import Run
 from pegasus.storage.volume import Span, Volume
 from pegasus.testing.memory_disk import MemoryFiles, PowerLoss
 
@@ -58,30 +57,21 @@ def fresh(setup):
 
 
 def test_an_append_creates_file_and_folder_and_gives_offsets(volume, files):
-    assert volume.append([("a/b/x", b"1\n"), ("y", b"2\n")], True) == [0, 0]
-    assert volume.append([("a/b/x", b"333\n"), ("y", b"4\n")], True) == [2, 2]
+    assert volume.append([("a/b/x", b"1\n"), ("y", b"2\n")]) == [0, 0]
+    assert volume.append([("a/b/x", b"333\n"), ("y", b"4\n")]) == [2, 2]
     files.crash(0, False)
     assert files.content("a/b/x") == b"1\n333\n"
     assert files.content("y") == b"2\n4\n"
 
 
 def test_each_file_is_synced_once(volume, files):
-    volume.append([("x", b"1\n"), ("y", b"2\n")], True)
+    volume.append([("x", b"1\n"), ("y", b"2\n")])
     assert files.fsyncs == 2
 
 
-def test_without_sync_nothing_is_synced_and_a_crash_forgets_it(volume, files):
-    volume.append([("x", b"1\n")], True)
-    volume.append([("x", b"2\n")], False)
-    assert files.fsyncs == 1
-    assert files.content("x") == b"1\n2\n"
-    files.crash(0, False)
-    assert files.content("x") == b"1\n"
-
-
-def test_a_sync_covers_what_was_appended_without_one(volume, files):
-    volume.append([("x", b"1\n")], False)
-    volume.append([("x", b"2\n")], True)
+def test_an_append_makes_durable_what_a_killed_process_has_left_in_the_file(volume, files):
+    files.append_unsynced("x", b"1\n")
+    volume.append([("x", b"2\n")])
     files.crash(0, False)
     assert files.content("x") == b"1\n2\n"
 
@@ -89,17 +79,17 @@ def test_a_sync_covers_what_was_appended_without_one(volume, files):
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT])
 def test_a_fault_at_any_operation_leaves_nothing_behind_and_the_next_append_works(error):
     def setup(volume):
-        volume.append([("x", b"old\n"), ("y", b"old\n")], True)
+        volume.append([("x", b"old\n"), ("y", b"old\n")])
 
     def work(volume):
-        volume.append([("x", b"new\n"), ("z/new", b"new\n"), ("y", b"new\n")], True)
+        volume.append([("x", b"new\n"), ("z/new", b"new\n"), ("y", b"new\n")])
 
     tried = 0
     for files, volume in every_fault(work, setup, error):
         tried += 1
         assert files.content("x") == files.content("y") == b"old\n"
         assert files.content("z/new") == b""
-        volume.append([("x", b"next\n"), ("z/new", b"next\n")], True)
+        volume.append([("x", b"next\n"), ("z/new", b"next\n")])
         files.crash(0, False)
         assert files.content("x") == b"old\nnext\n"
         assert files.content("z/new") == b"next\n"
@@ -109,15 +99,15 @@ def test_a_fault_at_any_operation_leaves_nothing_behind_and_the_next_append_work
 @pytest.mark.parametrize("times", [2, 3, 4, 5, 6])
 def test_when_even_cutting_back_fails_the_next_append_cuts_first(times):
     def setup(volume):
-        volume.append([("x", b"old\n"), ("y", b"old\n")], True)
+        volume.append([("x", b"old\n"), ("y", b"old\n")])
 
     def work(volume):
-        volume.append([("x", b"new\n"), ("y", b"new\n")], True)
+        volume.append([("x", b"new\n"), ("y", b"new\n")])
 
     for files, volume in every_fault(work, setup, errno.EIO, times):
         while True:
             try:
-                volume.append([("x", b"next\n"), ("y", b"next\n")], True)
+                volume.append([("x", b"next\n"), ("y", b"next\n")])
                 break
             except StorageError:
                 continue
@@ -128,21 +118,21 @@ def test_when_even_cutting_back_fails_the_next_append_cuts_first(times):
 
 def test_data_behind_a_failed_sync_is_written_again_not_trusted(volume, files):
     """The kernel reports a failed sync once and then takes the pages for clean."""
-    volume.append([("x", b"old\n")], True)
+    volume.append([("x", b"old\n")])
     files.fail(2, OSError(errno.EIO, "fault"), 1)
     with pytest.raises(StorageError):
-        volume.append([("x", b"new\n")], True)
-    volume.append([("x", b"new\n")], True)
+        volume.append([("x", b"new\n")])
+    volume.append([("x", b"new\n")])
     files.crash(0, False)
     assert files.content("x") == b"old\nnew\n"
 
 
 def test_a_power_loss_at_any_operation_leaves_a_prefix():
     def setup(volume):
-        volume.append([("x", b"old\n"), ("y", b"old\n")], True)
+        volume.append([("x", b"old\n"), ("y", b"old\n")])
 
     def work(volume):
-        volume.append([("x", b"new\n"), ("y", b"new\n")], True)
+        volume.append([("x", b"new\n"), ("y", b"new\n")])
 
     for torn in (0, 1, 3, 100):
         seen = set()
@@ -155,63 +145,20 @@ def test_a_power_loss_at_any_operation_leaves_a_prefix():
         assert len(seen) > 1
 
 
-TOGETHER = ("x", "y", "new/z")
-
-
-def test_a_fault_at_any_operation_on_files_that_are_synced_together_leaves_nothing_behind():
-    def setup(volume):
-        volume.append([("x", b"old\n"), ("y", b"old\n")], True)
-
-    def work(volume):
-        volume.write(Write([(path, b"new\n") for path in TOGETHER], sync=True, together=TOGETHER))
-
-    tried = 0
-    for files, volume in every_fault(work, setup, errno.EIO):
-        tried += 1
-        assert (files.content("x"), files.content("y"), files.content("new/z")) == (b"old\n", b"old\n", b"")
-        work(volume)
-        files.crash(0, False)
-        assert files.content("x") == files.content("y") == b"old\nnew\n"
-        assert files.content("new/z") == b"new\n"
-    assert tried >= 7
-
-
-def test_what_is_not_among_them_is_on_disk_before_what_follows_and_after_what_precedes():
-    parts = [("first", b"1\n"), ("x", b"2\n"), ("y", b"2\n"), ("between", b"3\n"), ("new/z", b"4\n"), ("last", b"5\n")]
-
-    def setup(volume):
-        for path, _ in parts:
-            volume.append([(path, b"old\n")], True)
-
-    def work(volume):
-        volume.write(Write(parts, sync=True, together=TOGETHER))
-
-    seen = set()
-    for files, _ in every_fault(work, setup, PowerLoss):
-        files.crash(0, False)
-        there = {path for path, data in parts if files.content(path) == b"old\n" + data}
-        order = [["first"], ["x", "y"], ["between"], ["new/z"], ["last"]]
-        reached = [n for n, some in enumerate(order) if there & set(some)]
-        for n in range(max(reached, default=0)):
-            assert set(order[n]) <= there
-        seen.add(frozenset(there))
-    assert len(seen) == 6  # none, and up to each
-
-
 def test_the_error_names_file_cause_and_what_to_do(volume, files):
     files.capacity = 0
     with pytest.raises(StorageError, match=r"cannot write data/a/x: No space left on device; free some space"):
-        volume.append([("a/x", b"1\n")], True)
+        volume.append([("a/x", b"1\n")])
 
 
 def test_a_full_disk_takes_what_fits_once_there_is_space(volume, files):
     files.capacity = 10
     with pytest.raises(StorageError):
-        volume.append([("x", b"too much for it\n")], True)
+        volume.append([("x", b"too much for it\n")])
     assert files.content("x") == b""
-    volume.append([("x", b"fits\n")], True)
+    volume.append([("x", b"fits\n")])
     files.capacity = 100
-    volume.append([("x", b"too much for it\n")], True)
+    volume.append([("x", b"too much for it\n")])
     assert files.content("x") == b"fits\ntoo much for it\n"
 
 
@@ -219,7 +166,7 @@ def test_a_full_disk_takes_what_fits_once_there_is_space(volume, files):
 
 
 def test_replace_is_durable_and_leaves_no_temporary_file(volume, files):
-    volume.append([("x", b"old\n")], True)
+    volume.append([("x", b"old\n")])
     volume.replace("x", b"new\n")
     files.crash(0, False)
     assert files.content("x") == b"new\n"
@@ -228,7 +175,7 @@ def test_replace_is_durable_and_leaves_no_temporary_file(volume, files):
 
 def test_replace_at_any_fault_or_power_loss_is_old_or_new_never_between():
     def setup(volume):
-        volume.append([("x", b"old\n")], True)
+        volume.append([("x", b"old\n")])
 
     def work(volume):
         volume.replace("x", b"new\n")
@@ -252,21 +199,21 @@ def test_a_temporary_file_left_by_a_crash_is_written_over(volume, files):
 
 
 def test_what_is_appended_after_a_replace_is_in_the_new_file(volume, files):
-    volume.append([("x", b"old\n")], True)
+    volume.append([("x", b"old\n")])
     volume.replace("x", b"new\n")
-    assert volume.append([("x", b"more\n")], True) == [4]
+    assert volume.append([("x", b"more\n")]) == [4]
     files.crash(0, False)
     assert files.content("x") == b"new\nmore\n"
 
 
 def test_rewrite_copies_spans_of_the_old_file(volume, files):
-    volume.append([("x", b"one\ntwo\nthree\n")], True)
+    volume.append([("x", b"one\ntwo\nthree\n")])
     assert volume.rewrite("x", [b"head\n", Span(4, 4), Span(8, 6)]) == 15
     assert files.content("x") == b"head\ntwo\nthree\n"
 
 
 def test_rewrite_refuses_a_span_that_is_not_there(volume, files):
-    volume.append([("x", b"one\n")], True)
+    volume.append([("x", b"one\n")])
     with pytest.raises(StorageError, match="shorter than it was"):
         volume.rewrite("x", [Span(0, 400)])
     assert files.content("x") == b"one\n"
@@ -275,16 +222,16 @@ def test_rewrite_refuses_a_span_that_is_not_there(volume, files):
 
 def test_after_a_rewrite_no_append_is_trusted_to_a_name_that_is_not_durable():
     def setup(volume):
-        volume.append([("x", b"old\n")], True)
+        volume.append([("x", b"old\n")])
 
     def work(volume):
         volume.rewrite("x", [Span(0, 4)])
-        volume.append([("x", b"more\n")], True)
+        volume.append([("x", b"more\n")])
 
     for kind in (errno.EIO, PowerLoss):
         for files, volume in every_fault(work, setup, kind):
             if kind is errno.EIO:
-                volume.append([("x", b"more\n")], True)
+                volume.append([("x", b"more\n")])
             files.crash(0, False)
             assert files.content("x") == (b"old\nmore\n" if kind is errno.EIO else b"old\n")
 
@@ -301,21 +248,21 @@ def test_a_name_that_a_killed_process_left_undurable_is_made_durable_before_anyt
 
     for files, _ in every_fault(work, lambda volume: volume.replace("main/s", b"old\n"), PowerLoss):
         files.end_faults()  # the process was killed, the machine goes on
-        Volume(files, "data").append((("main/s", b"1\n"),), sync=True)
+        Volume(files, "data").append((("main/s", b"1\n"),))
         before = files.content("main/s")
         files.crash(0, nulls=False)
         assert files.content("main/s") == before
 
 
 def test_a_rewrite_whose_new_name_is_not_durable_yet_is_made_so_by_the_next_append(volume, files):
-    volume.append([("x", b"old\n")], True)
+    volume.append([("x", b"old\n")])
     files.fail(5, OSError(errno.EIO, "the folder's sync"), 1)
     volume.rewrite("x", [b"new\n"])
     assert files.operations == 9
     files.fail(1, OSError(errno.EIO, "the folder's sync"), 1)
     with pytest.raises(StorageError):
-        volume.append([("x", b"more\n")], True)
-    volume.append([("x", b"more\n")], True)
+        volume.append([("x", b"more\n")])
+    volume.append([("x", b"more\n")])
     files.crash(0, False)
     assert files.content("x") == b"new\nmore\n"
 
@@ -324,7 +271,7 @@ def test_a_rewrite_whose_new_name_is_not_durable_yet_is_made_so_by_the_next_appe
 
 
 def test_an_archive_is_named_by_its_time_in_utc(volume, files):
-    volume.append([("main/current.jsonl", b"old\n")], True)
+    volume.append([("main/current.jsonl", b"old\n")])
     assert volume.archive("main/current.jsonl", b"new\n", AT) == "2026-02-25-143000.jsonl"
     files.crash(0, False)
     assert files.content("main/2026-02-25-143000.jsonl") == b"old\n"
@@ -334,7 +281,7 @@ def test_an_archive_is_named_by_its_time_in_utc(volume, files):
 def test_archives_of_one_second_do_not_collide(volume, files):
     names = []
     for n in range(4):
-        volume.append([("main/current.jsonl", b"%d\n" % n)], True)
+        volume.append([("main/current.jsonl", b"%d\n" % n)])
         names.append(volume.archive("main/current.jsonl", b"", AT))
     assert names == ["2026-02-25-143000.jsonl", *(f"2026-02-25-143000-{n}.jsonl" for n in (2, 3, 4))]
     assert [files.content(f"main/{name}") for name in names] == [b"0\n", b"1\n", b"2\n", b"3\n"]
@@ -345,21 +292,20 @@ def test_where_there_is_no_file_there_is_no_archive(volume, files):
     assert set(files.names) == {"main/current.jsonl"}
 
 
-def test_an_archive_holds_nothing_of_what_was_refused_and_all_that_a_failed_sync_has_lost(volume, files):
-    volume.append([("m/c", b"0\n")], True)
-    volume.append([("m/c", b"1\n")], False)
+def test_an_archive_holds_nothing_of_what_was_refused(volume, files):
+    volume.append([("m/c", b"0\n")])
     files.fail(2, OSError(errno.EIO, "fault"), 2)  # the sync, and what would have undone it
     with pytest.raises(StorageError):
-        volume.append([("m/c", b"refused\n")], True)
+        volume.append([("m/c", b"refused\n")])
     archived = volume.archive("m/c", b"", AT)
     files.crash(0, False)
-    assert files.content(f"m/{archived}") == b"0\n1\n"
+    assert files.content(f"m/{archived}") == b"0\n"
 
 
-# ------------------------------------------------------------------ redo
+# ------------------------------------------------------------------ lines that replies of earlier versions carry
 
 
-RUN = Run("m/c", 2, b"1\n")
+RUN = CarriedRun("m/c", 2, b"1\n")
 
 
 @pytest.mark.parametrize("found", [b"0\n", b"0\n1", b"0\n1\n", b"0\nwrong\n"])
@@ -367,18 +313,18 @@ def test_what_is_redone_is_durable_whatever_is_found(found):
     """Also if it is there already: it may be in the memory of the operating system only."""
 
     def setup(volume):
-        volume.append([("m/c", b"0\n")], True)
-        volume.append([("m/c", found[2:])], False)
+        volume.append([("m/c", b"0\n")])
+        volume._files.append_unsynced("m/c", found[2:])
 
     faults = [(kind, times) for kind in (errno.EIO, errno.ENOSPC, PowerLoss) for times in (1, 2, 5)]
     for kind, times in faults:
-        for files, volume in (*every_fault(lambda volume: volume.redo(RUN), setup, kind, times), fresh(setup)):
+        for files, volume in (*every_fault(lambda volume: restore_run(volume, RUN), setup, kind, times), fresh(setup)):
             if kind is PowerLoss:
                 files.crash(0, False)
                 volume = Volume(files, "data")
             for _ in range(10):
                 with suppress(StorageError):
-                    volume.redo(RUN)
+                    restore_run(volume, RUN)
                     break
             files.crash(0, False)
             assert files.content("m/c") == b"0\n1\n"
@@ -386,7 +332,7 @@ def test_what_is_redone_is_durable_whatever_is_found(found):
 
 def test_an_archive_that_fails_leaves_the_file_as_it_was_and_can_be_tried_again():
     def setup(volume):
-        volume.append([("m/c", b"old\n")], True)
+        volume.append([("m/c", b"old\n")])
 
     def work(volume):
         return volume.archive("m/c", b"new\n", AT)
@@ -400,7 +346,7 @@ def test_an_archive_that_fails_leaves_the_file_as_it_was_and_can_be_tried_again(
 
 
 def archive_old(volume):
-    volume.append([("m/c", b"old\n")], True)
+    volume.append([("m/c", b"old\n")])
 
 
 def archive_it(volume):
@@ -429,7 +375,7 @@ def test_a_kill_while_archiving_leaves_the_old_state_or_the_new_one():
         _, current = state = what_is_there(files)
         assert state in {(b"", b"old\n"), (b"old\n", b"new\n")}
         assert not any(name.endswith(".next") for name in files.names)
-        Volume(files, "data").append([("m/c", b"more\n")], True)
+        Volume(files, "data").append([("m/c", b"more\n")])
         files.crash(0, False)
         assert what_is_there(files)[1] == current + b"more\n"
         assert not any(name.endswith(".next") for name in files.names)
@@ -453,7 +399,7 @@ def test_an_archive_that_fails_over_and_over_leaves_the_file_as_it_was():
     for times in (2, 3, 4, 5):
         for files, volume in every_fault(archive_it, archive_old, errno.EIO, times):
             files.end_faults()
-            volume.append([("m/c", b"more\n")], True)
+            volume.append([("m/c", b"more\n")])
             assert volume.read("m/c") == b"old\nmore\n"
             assert what_is_there(files) == (b"", b"old\nmore\n")
         for files, _ in every_fault(archive_it, archive_old, errno.EIO, times):
@@ -494,35 +440,36 @@ def test_reading_what_is_not_there(volume):
 @pytest.mark.parametrize("faults", [0, 1])
 def test_logs_that_are_opened_are_durable_even_if_whoever_wrote_them_was_killed_before_the_sync(files, faults):
     """A record that is read makes promises (a duplicate is answered at once), so it must not vanish afterwards."""
-    Volume(files, "data").append([("in/x", b"1\n"), ("out/y", b"2\n")], False)
+    files.append_unsynced("in/x", b"1\n")
+    files.append_unsynced("out/y", b"2\n")
     files.fail(1, OSError(errno.EIO, "the sync"), faults)
-    assert Volume(files, "data").open_logs(["in/x", "out/y", "nowhere"]) == [b"1\n", b"2\n", b""]
+    assert Volume(files, "data").read_durable(["in/x", "out/y", "nowhere"]) == [b"1\n", b"2\n", b""]
     files.crash(0, False)
     assert (files.content("in/x"), files.content("out/y")) == (b"1\n", b"2\n")
 
 
 def test_after_a_failed_sync_at_the_opening_the_next_try_does_not_trust_a_sync(files):
-    Volume(files, "data").append([("x", b"1\n")], False)
+    files.append_unsynced("x", b"1\n")
     volume = Volume(files, "data")
     files.fail(1, OSError(errno.EIO, "the sync, and then the copy"), 2)
     with pytest.raises(StorageError, match="cannot write data/x"):
-        volume.open_logs(["x"])
-    assert volume.open_logs(["x"]) == [b"1\n"]
+        volume.read_durable(["x"])
+    assert volume.read_durable(["x"]) == [b"1\n"]
     files.crash(0, False)
     assert files.content("x") == b"1\n"
 
 
 def test_what_was_refused_but_could_not_be_cut_off_is_not_read(volume, files):
-    volume.append([("x", b"old\n")], True)
+    volume.append([("x", b"old\n")])
     files.fail(2, OSError(errno.EIO, "the sync, and then the cutting"), 2)
     with pytest.raises(StorageError):
-        volume.append([("x", b"new\n")], True)
+        volume.append([("x", b"new\n")])
     assert files.content("x") == b"old\nnew\n"
-    assert volume.read("x") == volume.open_logs(["x"])[0] == b"old\n"
+    assert volume.read("x") == volume.read_durable(["x"])[0] == b"old\n"
 
 
 def test_spans_are_read(volume):
-    volume.append([("x", b"0123456789")], True)
+    volume.append([("x", b"0123456789")])
     assert volume.read_spans("x", [Span(2, 3), Span(8, 10), Span(20, 1)]) == [b"234", b"89", b""]
 
 
@@ -543,7 +490,7 @@ def test_torn_tails_of_several_crashes_are_all_kept(volume, files):
 
 def test_a_power_loss_while_setting_aside_keeps_the_tail():
     def setup(volume):
-        volume.append([("x", b"good\nto")], True)
+        volume.append([("x", b"good\nto")])
 
     def work(volume):
         volume.set_tail_aside("x", 5, b"to")

@@ -9,7 +9,7 @@ import trio
 from actors import Backoff, Child, Intensity, Mailbox, Restart, Strategy, open_supervisor
 from pegasus.events import Deliver, Emit, Event, Subscribe
 from pegasus.events.bus import event_bus
-from pegasus.storage.journal import journal
+from pegasus.storage import run_journal
 from pegasus.tasks import payloads
 from pegasus.tasks.log import task_line, task_path
 from pegasus.tasks.persister import task_persister
@@ -48,7 +48,7 @@ async def test_what_is_delivered_survives(autojump_clock, seed):
 
     crash = Backoff(first=0.1, limit=0.1, jitter=0)
     first, rest = emitted(400, random)
-    tree = [Child("journal", partial(journal, clock=lambda: BEGAN), disk, restart=Restart.TEMPORARY)]
+    tree = [Child("journal", partial(run_journal, clock=lambda: BEGAN), disk, restart=Restart.TEMPORARY)]
     async with open_supervisor(tree, strategy=Strategy.ONE_FOR_ONE, intensity=Intensity(50, 1000)) as root:
         gate = Child("persister", fragile, random, root.ref("journal"), backoff=crash, mailbox=Mailbox(64))
         await root.start_child(gate)

@@ -11,8 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.events import Record
-from pegasus.storage.journal import journal
-from pegasus.storage.messages import StorageError
+from pegasus.storage import StorageError, run_journal
 from pegasus.tasks.applying import RESTARTED
 from pegasus.tasks.index import index_line, pending_content
 from pegasus.tasks.log import task_line, task_path
@@ -61,7 +60,7 @@ class Running:
 
 @asynccontextmanager
 async def running(disk, now=BEGAN):
-    run = partial(journal, clock=lambda: now)
+    run = partial(run_journal, clock=lambda: now)
     child = Child("journal", run, disk, restart=Restart.TEMPORARY, mailbox=Mailbox(1024))
     async with open_supervisor([child]) as root:
         await root.start_child(Child("persister", task_persister, root.ref("journal"), lambda: now, shutdown=60))
@@ -340,7 +339,7 @@ async def test_a_record_given_again_after_a_restart_is_there_once(autojump_clock
             raise RuntimeError("died before it could say so")
         await task_persister(inbox, journal_ref, clock)
 
-    run = partial(journal, clock=lambda: BEGAN)
+    run = partial(run_journal, clock=lambda: BEGAN)
     async with open_supervisor([Child("journal", run, disk)]) as root:
         ref = await root.start_child(Child("persister", frail, root.ref("journal"), lambda: BEGAN))
         with pytest.raises(Exception, match="persister"):

@@ -10,8 +10,7 @@ import pytest
 from actors import Child, open_supervisor
 from pegasus.memory import FolderShelf, Memory, memory_in
 from pegasus.messages import ChannelInfo
-from pegasus.storage import FileDisk
-from pegasus.storage.journal import journal
+from pegasus.storage import FileDisk, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.tools import ToolContext, run_tool
 from pegasus.tools.base import NO_CONTEXT
@@ -20,7 +19,9 @@ from pegasus.tools.memory import memory_tools
 
 @pytest.fixture
 async def call(tmp_path):
-    async with open_supervisor([Child("journal", partial(journal, clock=lambda: 0), FileDisk(tmp_path))]) as supervisor:
+    async with open_supervisor(
+        [Child("journal", partial(run_journal, clock=lambda: 0), FileDisk(tmp_path))]
+    ) as supervisor:
         memory = memory_in(tmp_path, supervisor.ref("journal"), lambda: 0)
         tools = {tool.name: tool for tool in memory_tools(memory)}
 
@@ -55,7 +56,7 @@ async def test_what_is_refused_is_told_with_what_would_work(call):
 
 async def test_a_disk_that_refuses_is_told(tmp_path):
     disk = MemoryDisk()
-    async with open_supervisor([Child("journal", partial(journal, clock=lambda: 0), disk)]) as supervisor:
+    async with open_supervisor([Child("journal", partial(run_journal, clock=lambda: 0), disk)]) as supervisor:
         memory = Memory(supervisor.ref("journal"), FolderShelf(tmp_path))
         write = next(tool for tool in memory_tools(memory) if tool.name == "memory_write")
         disk.fail(times=50)

@@ -14,7 +14,7 @@ from actors import ActorError
 from pegasus import settings
 from pegasus.messages import InboundMessage
 from pegasus.settings import ModelSettings, SessionSettings, Settings, TaskSettings
-from pegasus.storage.messages import LastSeq, StorageError
+from pegasus.storage import LastSeq, StorageError
 from pegasus.tasks import ListTasks, TaskState
 from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import PowerLoss

@@ -11,7 +11,7 @@ from pegasus.main_agent.compaction.planning import weight
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.session_loading import load_session
 from pegasus.models.base import UserTurn
-from pegasus.storage.messages import Commit
+from pegasus.storage import Commit
 from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
 from pegasus.testing.scripted import After, Hang, ScriptedModel, down, say
 from tests.pegasus.conversation.test_projection import is_valid

@@ -10,8 +10,7 @@ from pegasus.intake import Intake
 from pegasus.main_agent import AgentServices, AgentToolset, main_agent
 from pegasus.main_agent.compaction import CompactionLimits, Compactor
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.storage.journal import journal
-from pegasus.storage.messages import LastSeq, Unacknowledged, Waiting
+from pegasus.storage import LastSeq, Unacknowledged, Waiting, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, down, reply, say
 from pegasus.testing.world import wall_clock
@@ -55,7 +54,7 @@ async def talk(disk, model, first, last, *, count, size=300):
         tokens=tokens if count else None,
     )
     async with open_supervisor(
-        [Child("journal", partial(journal, clock=wall_clock), disk, mailbox=Mailbox(64))]
+        [Child("journal", partial(run_journal, clock=wall_clock), disk, mailbox=Mailbox(64))]
     ) as root:
         ref = root.ref("journal")
         await root.start_child(Child("agent", main_agent, ref, mind))

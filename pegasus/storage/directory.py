@@ -1,7 +1,18 @@
-"""The directory of known addresses, and where a reply goes (interfaces 8.2, trap T20).
+"""Known addresses, and the address that a reply goes to.
 
-Ids reach the model escaped, in the metadata line, and come back as the model copied them. So the directory is
-keyed by the escaped id; escaping is idempotent, hence the raw id and the escaped one both find it.
+The model names the target of a reply by an id, and perhaps a type of channel. Both may be inexact in known ways: it
+sees ids escaped, in the metadata line of a message, and returns them as it saw them; and it often gives the type of
+the message that it answers, although the id belongs to another type. `resolve` therefore tries, in this order:
+
+1. an address that is known, with the given id and the given type;
+2. the one known address that has the id, whatever type was given;
+3. the source of the message that is being answered, if the id is its own;
+4. an id that nobody has seen yet, in the given type, if a bridge or an adapter serves that type now;
+5. the same in the type of the source, if no type was given.
+
+Everything else is an error that names the known channels, so that the model can correct itself.
+
+The directory is indexed by escaped ids. Escaping an escaped id changes nothing, so that both forms find the address.
 """
 
 from __future__ import annotations
@@ -17,58 +28,64 @@ from pegasus.storage.messages import Post, Unroutable
 
 K = TypeVar("K")
 
-REMEMBERED = 10_000
-"""Addresses the directory holds at most; the ones seen longest ago go first."""
-NAMED = 20
-"""Addresses that an Unroutable names at most."""
+MAX_ADDRESSES = 10_000
+"""Addresses that the directory holds at most; the ones that were seen longest ago are dropped first."""
+MAX_NAMED = 20
+"""Addresses that an `Unroutable` names at most."""
 
 _PERCENT = str.maketrans({"|": "%7C", "[": "%5B", "]": "%5D"})
-_STRIPPED = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
+_REMOVED = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
+"""Unicode categories of control characters, line ends, and lone surrogates, which no provider's UTF-8 could carry."""
 
 
 def escape_field(text: str) -> str:
-    """An id or name as it may stand in the metadata line: `|`, `[`, `]` percent-escaped, no control characters.
+    """Return an id or name as it stands in the metadata line: `|`, `[`, `]` percent-escaped, no control characters.
 
-    Unicode Cc, Cf, Zl and Zp go (trap T29), and lone surrogates, which no provider's UTF-8 could carry.
+    >>> escape_field("a|b")
+    'a%7Cb'
     """
     if not text.isprintable():
-        text = "".join(character for character in text if unicodedata.category(character) not in _STRIPPED)
+        text = "".join(character for character in text if unicodedata.category(character) not in _REMOVED)
     return text.translate(_PERCENT)
 
 
 class Directory:
-    """Addresses that were seen, newest last, and those that have somebody connected now."""
+    """Addresses that were seen, and those that somebody is connected for now."""
 
-    def __init__(self, remembered: int = REMEMBERED) -> None:
-        self._remembered = remembered
+    def __init__(self, limit: int = MAX_ADDRESSES) -> None:
+        self._limit = limit
         self._seen: OrderedDict[Address, None] = OrderedDict()
+        """The address that was seen last is the last one."""
         self._connected: dict[Address, int] = {}
+        """Number of clients by address."""
         self._bridges: dict[str, int] = {}
+        """Number of bridges and adapters by the type that they serve."""
         self._by_id: dict[str, dict[Address, None]] = {}
+        """Addresses, seen or connected, by their escaped id."""
         self.bytes = 0
-        """About how many bytes it takes to write down what was seen."""
+        """About how many bytes it takes to write down the addresses that were seen."""
 
     def __iter__(self) -> Iterator[Address]:
-        """The addresses that were seen, the newest last."""
+        """Iterate over the addresses that were seen, the newest last."""
         return iter(self._seen)
 
     def __len__(self) -> int:
         return len(self._seen)
 
     def saw(self, address: Address) -> bool:
-        """This address exists; True if that was news."""
-        news = address not in self._seen
+        """Note that this address exists. Return whether it is new."""
+        is_new = address not in self._seen
         self._seen[address] = None
         self._seen.move_to_end(address)
-        if news:
+        if is_new:
             self.bytes += _size(address)
             self._index(address)
-            if len(self._seen) > self._remembered:
+            if len(self._seen) > self._limit:
                 self._forget(next(iter(self._seen)))
-        return news
+        return is_new
 
     def connected(self, type: str, channel_id: str | None) -> None:
-        """A client for the address is there; with channel_id None, a bridge or an adapter for the whole type."""
+        """Note a client for the address or, with channel_id None, a bridge or an adapter for the whole type."""
         if channel_id is None:
             self._bridges[type] = self._bridges.get(type, 0) + 1
             return
@@ -77,7 +94,7 @@ class Directory:
         self._index(address)
 
     def disconnected(self, type: str, channel_id: str | None) -> None:
-        """The counterpart of `connected`; one without it changes nothing."""
+        """Note the opposite of `connected`. Without a call of that it changes nothing."""
         if channel_id is None:
             _release(self._bridges, type)
             return
@@ -86,15 +103,15 @@ class Directory:
         self._drop_unknown(address)
 
     def has_bridge(self, type: str) -> bool:
-        """Whether somebody is there who takes replies for the whole type."""
+        """Return whether a bridge or an adapter serves the whole type now."""
         return type in self._bridges
 
-    def named(self, channel_id: str) -> list[Address]:
-        """Known addresses with this id, as it is or as the metadata line shows it."""
+    def with_id(self, channel_id: str) -> list[Address]:
+        """Return the known addresses with this id, given as it is or as the metadata line shows it."""
         return list(self._by_id.get(escape_field(channel_id), ()))
 
-    def newest(self, limit: int = NAMED) -> tuple[Address, ...]:
-        """Known addresses for people to choose from, the newest first."""
+    def newest(self, limit: int = MAX_NAMED) -> tuple[Address, ...]:
+        """Return known addresses to choose from, the newest first."""
         unseen = (address for address in reversed(self._connected) if address not in self._seen)
         return tuple(islice((*unseen, *islice(reversed(self._seen), limit)), limit))
 
@@ -107,6 +124,7 @@ class Directory:
         self._drop_unknown(address)
 
     def _drop_unknown(self, address: Address) -> None:
+        """Remove the address from the index, unless it was seen or is connected."""
         if address in self._seen or address in self._connected:
             return
         key = escape_field(address.channel_id)
@@ -130,15 +148,10 @@ def _release(counts: dict[K, int], key: K) -> None:
 
 
 def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
-    """Where a reply goes, or why nowhere.
-
-    In the order of interfaces 8.2: a known address with the given id and type; the one known type that has the id (a model
-    often gives the type of the message it answers, although the id is another's: trap T20); the source, if the id is its
-    own; a new id, if its type is given and an adapter or bridge for that type is there.
-    """
+    """Return the channel that a reply goes to, by the rules at the top of this module, or the reason why there is none."""
     if not post.channel_id:
         return Unroutable("channelId is missing", directory.newest())
-    alike = _alike(directory, post)
+    alike = _with_id(directory, post)
     fitting = [address for address in alike if _type_fits(address.type, post.channel_type)] or alike
     choice = _choose(fitting, post)
     if choice is not None:
@@ -146,16 +159,18 @@ def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
     if fitting:
         types = ", ".join(sorted({escape_field(address.type) for address in fitting}))
         return Unroutable(
-            f"several channels have the id {post.channel_id!r}; say which channelType: {types}", tuple(fitting[:NAMED])
+            f"several channels have the id {post.channel_id!r}; say which channelType: {types}",
+            tuple(fitting[:MAX_NAMED]),
         )
-    if post.channel_type and directory.has_bridge(post.channel_type):
-        return _channel(Address(post.channel_type, post.channel_id), post)
+    type = post.channel_type or post.source.type
+    if directory.has_bridge(type):
+        return _channel(Address(type, post.channel_id), post)
     return Unroutable(_reason(post), directory.newest())
 
 
-def _alike(directory: Directory, post: Post) -> list[Address]:
-    """Addresses with the id that was given; the source counts as known, even if the directory has lost it."""
-    alike = directory.named(post.channel_id)
+def _with_id(directory: Directory, post: Post) -> list[Address]:
+    """Return addresses with the given id. The source counts as known, even if the directory has dropped it."""
+    alike = directory.with_id(post.channel_id)
     source = post.source.address
     if source not in alike and escape_field(source.channel_id) == escape_field(post.channel_id):
         alike.append(source)
@@ -167,16 +182,21 @@ def _type_fits(type: str, given: str | None) -> bool:
 
 
 def _choose(fitting: list[Address], post: Post) -> Address | None:
-    """Types may share an id, and two ids may look alike once escaped: the source is meant first, then the exact one."""
+    """Return the one address that is meant, None if there is none or several.
+
+    Types may share an id, and two ids may look alike once they are escaped. Then the source is meant first, and after
+    it the address whose id and type are exactly the given ones.
+    """
     if post.source.address in fitting:
         return post.source.address
     types = {address.type for address in fitting}
     wanted = post.channel_type if post.channel_type in types else None
     exact = [a for a in fitting if a.channel_id == post.channel_id and a.type == (wanted or a.type)]
-    return next((some[0] for some in (exact, fitting) if len(some) == 1), None)
+    return next((candidates[0] for candidates in (exact, fitting) if len(candidates) == 1), None)
 
 
 def _channel(address: Address, post: Post) -> ChannelInfo:
+    """Return the channel of a reply. User and thread of the source belong to the source's address only."""
     if address != post.source.address:
         return ChannelInfo(address.type, address.channel_id, None, post.reply_to or None)
     thread = post.reply_to or None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.messages import Address, ChannelInfo
-from pegasus.storage.addresses import Directory, escape_field, resolve
+from pegasus.storage.directory import Directory, escape_field, resolve
 from pegasus.storage.messages import Post, Unroutable
 
 CLI = ChannelInfo("cli", "main", "me")
@@ -112,6 +112,17 @@ def test_a_new_id_without_type_is_an_error_even_if_a_bridge_is_there():
     assert isinstance(resolve(directory(bridges=["sms"]), post("+4912345")), Unroutable)
 
 
+def test_a_new_id_without_type_goes_to_the_sources_type_if_a_bridge_serves_it():
+    source = ChannelInfo("slack", "#general", "U1", "thread:1")
+    known = directory(("slack", "#general"), bridges=["slack"])
+    assert resolve(known, post("@zhangsan", source=source)) == ChannelInfo("slack", "@zhangsan")
+
+
+def test_a_new_id_without_type_is_an_error_if_nobody_serves_the_sources_type():
+    known = directory(("slack", "#general"), ("web", "c1"), bridges=["sms"])
+    assert isinstance(resolve(known, post("@zhangsan", source=ChannelInfo("slack", "#general"))), Unroutable)
+
+
 def test_a_new_id_of_a_type_that_nobody_serves_is_an_error():
     result = resolve(directory(("cli", "main")), post("+4912345", "sms"))
     assert isinstance(result, Unroutable)
@@ -197,21 +208,21 @@ def test_the_sources_thread_as_the_metadata_line_shows_it_is_the_real_one():
 
 
 def test_only_the_newest_addresses_are_kept():
-    known = Directory(remembered=3)
+    known = Directory(limit=3)
     for channel_id in ("a", "b", "c", "a", "d"):
         known.saw(Address("web", channel_id))
     assert [address.channel_id for address in known] == ["c", "a", "d"]
-    assert known.named("b") == []
+    assert known.with_id("b") == []
 
 
 def test_an_address_that_was_forgotten_stays_known_while_connected():
-    known = Directory(remembered=1)
+    known = Directory(limit=1)
     known.connected("web", "a")
     known.saw(Address("web", "a"))
     known.saw(Address("web", "b"))
-    assert known.named("a") == [Address("web", "a")]
+    assert known.with_id("a") == [Address("web", "a")]
     known.disconnected("web", "a")
-    assert known.named("a") == []
+    assert known.with_id("a") == []
 
 
 def test_seeing_an_address_again_is_no_news():
