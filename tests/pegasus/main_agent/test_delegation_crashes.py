@@ -39,6 +39,8 @@ def cut_off_behind_the_spawn(disk):
     lines = disk.content("main/current.jsonl").splitlines(keepends=True)
     [turn] = [n for n, line in enumerate(lines) if b"spawn_subagent" in line]
     disk.put("main/current.jsonl", b"".join(lines[: turn + 1]))
+    accepted = disk.content("inbox/inbox.jsonl").splitlines(keepends=True)
+    disk.put("inbox/inbox.jsonl", b"".join(line for line in accepted if b'"done"' not in line))
 
 
 async def test_a_spawn_whose_result_was_lost_gets_its_true_result_and_is_not_made_again(autojump_clock):

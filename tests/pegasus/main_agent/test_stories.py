@@ -221,7 +221,7 @@ async def test_the_three_slack_routings_of_the_seed(autojump_clock, arguments, c
 
 
 async def test_an_unknown_channel_is_an_error_that_names_the_known_ones(autojump_clock):
-    model = ScriptedModel([thought("", reply("x", "#nowhere")), thought()])
+    model = ScriptedModel([thought("", reply("x", "#nowhere", channelType="sms")), thought()])
     async with open_world(model) as world:
         await world.say("x")
         await world.idle()
