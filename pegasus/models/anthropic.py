@@ -35,6 +35,7 @@ from pegasus.models.stop_reasons import CUT, missing_arguments, refusal_note, st
 from pegasus.models.wire_format import (
     UNLIMITED,
     CallIds,
+    MessageCache,
     encode_json,
     ignore_text,
     join_surrogates,
@@ -42,6 +43,7 @@ from pegasus.models.wire_format import (
     parse_arguments,
     wire_id,
     wire_name,
+    wire_names,
 )
 
 BASE_URL: Final = "https://api.anthropic.com"
@@ -78,11 +80,12 @@ class AnthropicWire:
         self._sends_thinking = True
         self._longest_answer = UNLIMITED
         self._pictures = RefusedPictures()
+        self._messages = MessageCache(self._translate)
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the request as JSON, with the cache markers."""
-        messages = self._messages(request)
-        messages[-1]["content"][-1]["cache_control"] = _EPHEMERAL
+        messages = self._messages.of(request.turns)
+        messages[-1] = _with_cache_marker(messages[-1])
         head: dict[str, Json] = {
             "model": self._model,
             "max_tokens": min(request.max_tokens, self._longest_answer),
@@ -92,7 +95,9 @@ class AnthropicWire:
 
     def count_body(self, request: ModelRequest) -> bytes:
         """Return the body for `count_tokens`: as for a call, without the parameters of the answer."""
-        return encode_json({"model": self._model, **self._prompt(request), "messages": self._messages(request)})
+        return encode_json(
+            {"model": self._model, **self._prompt(request), "messages": self._messages.of(request.turns)}
+        )
 
     def assembler(self, request: ModelRequest, on_text: Callable[[str], None] = ignore_text) -> MessageAssembler:
         """Return an assembler for the answer to this request."""
@@ -105,12 +110,14 @@ class AnthropicWire:
             self._longest_answer = limit
             return True
         if self._pictures.learn(status, body, request):
+            self._messages.clear()
             return True
         message = provider_message(body)
         is_refused = "thinking" in message and ("signature" in message or "cannot be modified" in message)
         if status != 400 or not is_refused or not self._sends_thinking:
             return False
         self._sends_thinking = False
+        self._messages.clear()
         return True
 
     def _prompt(self, request: ModelRequest) -> dict[str, Json]:
@@ -119,7 +126,11 @@ class AnthropicWire:
         tools = request.tools or _tools_of_history(request.turns)
         choice = request.tool_choice if request.tools else "none"
         if tools:
-            specs = [_tool(spec) for spec in tools]
+            names = wire_names(tools)
+            specs: list[dict[str, Json]] = [
+                {"name": names[spec.name], "description": spec.description, "input_schema": spec.parameters}
+                for spec in tools
+            ]
             specs[-1]["cache_control"] = _EPHEMERAL
             prompt["tools"] = list[Json](specs)
             if choice != "auto":
@@ -128,23 +139,23 @@ class AnthropicWire:
             prompt["system"] = [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
         return prompt
 
-    def _messages(self, request: ModelRequest) -> list[Any]:
-        """Return one message for each turn."""
-        return [self._message(turn) for turn in request.turns]
-
-    def _message(self, turn: Turn) -> Json:
+    def _translate(self, turn: Turn) -> Iterator[Json]:
+        """Yield the message of a turn."""
         if isinstance(turn, AssistantTurn):
             layout = turn.thinking if self._sends_thinking and turn.thinking_of == PROVIDER_TYPE else ()
-            return {"role": "assistant", "content": list(_assistant_blocks(turn, layout))}
-        if not self._pictures.hides(turn):
-            return {"role": "user", "content": list(_user_blocks(turn))}
-        note: Json = {"type": "text", "text": describe_pictures(turn.images)}
-        others = list(_user_blocks(attrs.evolve(turn, images=()))) if turn.results or turn.text.strip() else []
-        return {"role": "user", "content": [*others, note]}
+            yield {"role": "assistant", "content": list(_assistant_blocks(turn, layout))}
+        elif not turn.images or not self._pictures.hides(turn):
+            yield {"role": "user", "content": list(_user_blocks(turn))}
+        else:
+            note: Json = {"type": "text", "text": describe_pictures(turn.images)}
+            others = list(_user_blocks(attrs.evolve(turn, images=()))) if turn.results or turn.text.strip() else []
+            yield {"role": "user", "content": [*others, note]}
 
 
-def _tool(spec: ToolSpec) -> dict[str, Json]:
-    return {"name": wire_name(spec.name), "description": spec.description, "input_schema": spec.parameters}
+def _with_cache_marker(message: Any) -> Json:
+    """Return a copy of the message whose last block has the cache marker."""
+    *blocks, last = message["content"]
+    return {**message, "content": [*blocks, {**last, "cache_control": _EPHEMERAL}]}
 
 
 def _tool_choice(choice: str) -> Json:

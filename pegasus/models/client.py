@@ -26,6 +26,7 @@ import attrs
 import trio
 
 from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse, OnText
+from pegasus.models.catalog import DEFAULT_WINDOW
 from pegasus.models.roles import ModelConfigError
 from pegasus.models.tokens import TokenCounter
 from pegasus.models.wire_format import join_surrogates
@@ -108,6 +109,8 @@ class ModelTarget:
     model: LanguageModel
     """Makes the call. Its `generate` gets the relay as `on_text`."""
     counter: TokenCounter
+    context_window: int = DEFAULT_WINDOW
+    """Tokens that fit into the model."""
     is_offline: bool = False
     """True for the stand-in: it costs nothing and is not counted."""
 
@@ -136,13 +139,22 @@ class Middleware(Protocol):
         """Return the response for the call, usually that of `next(call)`. Raises ModelError."""
 
 
-async def run_call(call: ModelCall, middleware: Sequence[Middleware]) -> ModelResponse:
-    """Pass the call through the middleware and then ask its target. Raises ModelError."""
-    if middleware:
-        return await middleware[0](call, partial(run_call, middleware=middleware[1:]))
+def compose(middleware: Sequence[Middleware]) -> Next:
+    """Return the whole way of a call: through the middleware, the first one outermost, and on to the target's model."""
+    step: Next = ask_target
+    for outer in reversed(middleware):
+        step = partial(outer, next=step)
+    return step
+
+
+async def ask_target(call: ModelCall) -> ModelResponse:
+    """Ask the call's model: the last step. Its counter learns from the usage. Raises ModelError.
+
+    On failure and on cancellation the text that was streamed is retracted.
+    """
     try:
         response = await call.target.model.generate(attrs.evolve(call.request, on_text=call.relay))
-    except BaseException:  # also on cancellation
+    except BaseException:
         call.relay(None)
         raise
     call.target.counter.learn(call.request, response.usage)
@@ -177,10 +189,11 @@ class CallLimit:
 
 
 class ClientSource(Protocol):
-    """Source of a client's model and middleware, asked anew for each call."""
+    """Source of a client's model and of the way of its calls, asked anew for each call."""
 
     @property
-    def middleware(self) -> Sequence[Middleware]: ...
+    def run(self) -> Next:
+        """The way of a call at this moment; see `compose`."""
 
     def target(self, role: str) -> ModelTarget:
         """Return the model of a role or name. Raises ModelConfigError."""
@@ -212,6 +225,6 @@ class ModelClient:
         except ModelConfigError as error:  # after a reload of the settings
             raise ModelError(str(error), kind="request") from error
         relay = TextRelay(request.on_text)
-        response = await run_call(ModelCall(target, self._role, self._lane, request, relay), self._source.middleware)
+        response = await self._source.run(ModelCall(target, self._role, self._lane, request, relay))
         relay.finish()
         return response

@@ -38,7 +38,7 @@ from pegasus.models.errors import (
     timeout_error,
     unreachable_error,
 )
-from pegasus.models.sdk import HttpClient, SdkClient
+from pegasus.models.sdk import ProviderConnection, SdkClient
 from pegasus.models.sse import EventDecoder
 from pegasus.models.stop_reasons import is_failure
 from pegasus.models.wire_format import AnswerAssembler, WireFormat, ignore_text
@@ -99,7 +99,9 @@ class HttpModel:
             return await self._retry(client, request, failures)
         raise timeout_error(self._name, self._timeout, failures[-1] if failures else None)
 
-    async def _retry(self, client: HttpClient, request: ModelRequest, failures: list[ModelError]) -> ModelResponse:
+    async def _retry(
+        self, client: ProviderConnection, request: ModelRequest, failures: list[ModelError]
+    ) -> ModelResponse:
         """Make attempts until one succeeds. failures: receives the errors of those that did not."""
         for attempt in range(ATTEMPTS):
             try:
@@ -122,7 +124,7 @@ class HttpModel:
         pause: float = min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE)
         return pause * (1 - 0.25 * self._rng.random())
 
-    async def _attempt(self, client: HttpClient, request: ModelRequest) -> ModelResponse:
+    async def _attempt(self, client: ProviderConnection, request: ModelRequest) -> ModelResponse:
         on_text = request.on_text or ignore_text
         response = await self._post(client, request)
         try:
@@ -136,7 +138,7 @@ class HttpModel:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + _DRAIN):
                     await response.aclose()
 
-    async def _post(self, client: HttpClient, request: ModelRequest) -> Any:
+    async def _post(self, client: ProviderConnection, request: ModelRequest) -> Any:
         """Send the request; return the httpx response, its body unread. Repeat at once while the wire format learns."""
         while True:
             try:
@@ -150,14 +152,14 @@ class HttpModel:
                 failure = self._connection_error(client, error)
                 raise _AttemptFailed(failure, can_retry=True) from error
 
-    def _refusal(self, client: HttpClient, error: Any, body: object) -> _AttemptFailed:
+    def _refusal(self, client: ProviderConnection, error: Any, body: object) -> _AttemptFailed:
         """Return the failure for an error status. `x-should-retry` is the header by which a server overrides the rule."""
         failure = status_error(self._name, error.status_code, body, client.secrets)
         headers = error.response.headers
         can_retry = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), is_temporary(failure))
         return _AttemptFailed(failure, can_retry=can_retry, pause=_requested_pause(headers))
 
-    def _connection_error(self, client: HttpClient, error: BaseException) -> ModelError:
+    def _connection_error(self, client: ProviderConnection, error: BaseException) -> ModelError:
         """Return the error for a request without a response: the server is not there, or the connection broke."""
         cause: BaseException | None = error
         while cause is not None:
@@ -168,7 +170,7 @@ class HttpModel:
 
     # ------------------------------------------------------------ reading the answer
 
-    async def _read(self, client: HttpClient, response: Any, assembler: AnswerAssembler) -> ModelResponse:
+    async def _read(self, client: ProviderConnection, response: Any, assembler: AnswerAssembler) -> ModelResponse:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/html":
             page = one_line((await self._read_body(client, response)).decode("utf-8", "replace"), client.secrets)
@@ -187,7 +189,7 @@ class HttpModel:
             raise _AttemptFailed(error, can_retry=True)
         return answer
 
-    async def _read_events(self, client: HttpClient, response: Any, assembler: AnswerAssembler) -> None:
+    async def _read_events(self, client: ProviderConnection, response: Any, assembler: AnswerAssembler) -> None:
         """Feed every event of a stream to the assembler.
 
         The stream is read to its end even after a failure or a complete answer, for at most `_DRAIN` seconds more: only then can the
@@ -216,7 +218,7 @@ class HttpModel:
             raise failure
 
     def _feed_rest(
-        self, client: HttpClient, decoder: EventDecoder, assembler: AnswerAssembler
+        self, client: ProviderConnection, decoder: EventDecoder, assembler: AnswerAssembler
     ) -> _AttemptFailed | None:
         """Feed what follows the last complete event: the last event may lack its empty line. Other text is no answer at all."""
         rest = decoder.rest
@@ -229,7 +231,7 @@ class HttpModel:
         return None
 
     def _feed(
-        self, client: HttpClient, events: list[tuple[bytes, bytes]], assembler: AnswerAssembler
+        self, client: ProviderConnection, events: list[tuple[bytes, bytes]], assembler: AnswerAssembler
     ) -> _AttemptFailed | None:
         for _, data in events:
             if data == b"[DONE]":
@@ -244,7 +246,7 @@ class HttpModel:
                 return self._error_event(client, error)
         return None
 
-    async def _read_whole(self, client: HttpClient, response: Any, assembler: AnswerAssembler) -> None:
+    async def _read_whole(self, client: ProviderConnection, response: Any, assembler: AnswerAssembler) -> None:
         """Read an answer that is one JSON object: some servers do not stream."""
         data = await self._read_body(client, response)
         if not data.strip():
@@ -254,7 +256,7 @@ class HttpModel:
         if error is not None:
             raise self._error_event(client, error)
 
-    async def _read_body(self, client: HttpClient, response: Any) -> bytes:
+    async def _read_body(self, client: ProviderConnection, response: Any) -> bytes:
         body = bytearray()
         with trio.CancelScope() as scope:
             try:
@@ -266,13 +268,13 @@ class HttpModel:
                 raise _AttemptFailed(network_error(self._name, error, client.secrets), can_retry=True) from error
         return bytes(body)
 
-    def _error_event(self, client: HttpClient, error: object) -> _AttemptFailed:
+    def _error_event(self, client: ProviderConnection, error: object) -> _AttemptFailed:
         """Return the failure for an error object inside an answer that began with status 200."""
         failure = status_error(self._name, event_status(error), error, client.secrets)
         return _AttemptFailed(failure, can_retry=is_temporary(failure))
 
     @contextmanager
-    def _parsing(self, client: HttpClient, data: bytes = b"") -> Iterator[None]:
+    def _parsing(self, client: ProviderConnection, data: bytes = b"") -> Iterator[None]:
         """Turn the exceptions of a malformed answer into a failed attempt."""
         try:
             yield

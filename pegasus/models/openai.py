@@ -34,6 +34,7 @@ from pegasus.models.stop_reasons import CUT, missing_arguments, stop_reason
 from pegasus.models.wire_format import (
     UNLIMITED,
     CallIds,
+    MessageCache,
     encode_json,
     ignore_text,
     join_surrogates,
@@ -41,6 +42,7 @@ from pegasus.models.wire_format import (
     parse_arguments,
     wire_id,
     wire_name,
+    wire_names,
 )
 
 BASE_URLS: Final = {
@@ -84,6 +86,7 @@ class ChatWire:
         self._refused_limit_name = ""
         self._longest_answer = UNLIMITED
         self._pictures = RefusedPictures()
+        self._messages = MessageCache(self._translate)
         self._asks_for_usage = True
         self._needs_no_reasoning = False
 
@@ -97,13 +100,14 @@ class ChatWire:
         if self._asks_for_usage:
             body["stream_options"] = {"include_usage": True}
         if request.tools:
-            body["tools"] = [_tool(spec) for spec in request.tools]
+            names = wire_names(request.tools)
+            body["tools"] = [_tool(spec, names[spec.name]) for spec in request.tools]
             if request.tool_choice != "auto":
                 body["tool_choice"] = _tool_choice(request.tool_choice)
             if self._needs_no_reasoning:
                 body["reasoning_effort"] = "none"
         system: list[Json] = [{"role": "system", "content": request.system}] if request.system.strip() else []
-        body["messages"] = [*system, *(message for turn in request.turns for message in self._messages(turn))]
+        body["messages"] = [*system, *self._messages.of(request.turns)]
         return encode_json(body)
 
     def assembler(self, request: ModelRequest, on_text: Callable[[str], None] = ignore_text) -> ChatAssembler:
@@ -114,6 +118,7 @@ class ChatWire:
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
         """Learn from a refusal that names a parameter, a length limit or pictures; return True if anything was learned."""
         if self._pictures.learn(status, body, request):
+            self._messages.clear()
             return True
         if status not in (400, 422):
             return False
@@ -140,11 +145,11 @@ class ChatWire:
 
     # -------------------------------------------------------------- messages of a request
 
-    def _messages(self, turn: Turn) -> Iterator[Json]:
+    def _translate(self, turn: Turn) -> Iterator[Json]:
         """Yield the messages of a turn. Each tool result is a message of its own in this format."""
         if isinstance(turn, AssistantTurn):
             yield self._assistant_message(turn)
-        elif self._pictures.hides(turn):
+        elif turn.images and self._pictures.hides(turn):
             text = "\n\n".join(part for part in (turn.text, describe_pictures(turn.images)) if part.strip())
             yield from _user_messages(attrs.evolve(turn, text=text, images=()))
         else:
@@ -174,8 +179,8 @@ class ChatWire:
         return extras
 
 
-def _tool(spec: ToolSpec) -> Json:
-    function: Json = {"name": wire_name(spec.name), "description": spec.description, "parameters": spec.parameters}
+def _tool(spec: ToolSpec, name: str) -> Json:
+    function: Json = {"name": name, "description": spec.description, "parameters": spec.parameters}
     return {"type": "function", "function": function}
 
 

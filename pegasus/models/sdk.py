@@ -26,7 +26,7 @@ _KEEP_ALIVE: Final = 60.0
 """Seconds that an idle connection is kept, so that a person's pauses do not cost a TLS handshake each."""
 
 
-class HttpClient:
+class ProviderConnection:
     """Ready client of one provider. It hides which SDK it is."""
 
     def __init__(self, module: Any, client: Any, secrets: tuple[str, ...]) -> None:
@@ -66,18 +66,18 @@ class HttpClient:
 
 
 class SdkClient:
-    """An `HttpClient` that is created at its first use. All models of a provider share one.
+    """An `ProviderConnection` that is created at its first use. All models of a provider share one.
 
     build: blocking; runs in a thread, at most once at a time.
     """
 
-    def __init__(self, package: str, build: Callable[[], HttpClient]) -> None:
+    def __init__(self, package: str, build: Callable[[], ProviderConnection]) -> None:
         self._package = package
         self._build = build
         self._lock = trio.Lock()
-        self._client: HttpClient | None = None
+        self._client: ProviderConnection | None = None
 
-    async def get(self) -> HttpClient:
+    async def get(self) -> ProviderConnection:
         """Return the client; wait while the SDK is being imported. Raises ModelError if it cannot be used."""
         if self._client is None:
             async with self._lock:
@@ -85,7 +85,7 @@ class SdkClient:
                     self._client = await self._load()
         return self._client
 
-    async def _load(self) -> HttpClient:
+    async def _load(self) -> ProviderConnection:
         try:
             return await trio.to_thread.run_sync(self._build, abandon_on_cancel=True)
         except Exception as error:
@@ -98,7 +98,9 @@ class SdkClient:
             await client.aclose()
 
 
-def load_client(package: str, client_class: str, options: Mapping[str, object], secrets: tuple[str, ...]) -> HttpClient:
+def load_client(
+    package: str, client_class: str, options: Mapping[str, object], secrets: tuple[str, ...]
+) -> ProviderConnection:
     """Import an SDK and return its client. Blocking; the import is the only place that loads a heavy package."""
     module: Any = importlib.import_module(package)
     httpx: Any = importlib.import_module("httpx2")
@@ -106,4 +108,4 @@ def load_client(package: str, client_class: str, options: Mapping[str, object], 
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEEP_ALIVE)
     http_client = module.DefaultAsyncHttpxClient(timeout=timeout, limits=limits)
     client = getattr(module, client_class)(timeout=timeout, http_client=http_client, **options)
-    return HttpClient(module, client, secrets)
+    return ProviderConnection(module, client, secrets)

@@ -21,7 +21,7 @@ To add a provider:
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -31,7 +31,7 @@ from pegasus.messages import ChannelInfo, Json
 from pegasus.models import anthropic, openai
 from pegasus.models.base import ModelError, ModelRequest
 from pegasus.models.catalog import PRICES, context_window
-from pegasus.models.client import CallLimit, Lane, Middleware, ModelClient, ModelTarget
+from pegasus.models.client import CallLimit, Lane, ModelClient, ModelTarget, Next, compose
 from pegasus.models.fallback import BreakerStatus, Fallback
 from pegasus.models.http_model import HttpModel
 from pegasus.models.roles import (
@@ -82,6 +82,8 @@ class ModelService:
         self._rng = rng
         self._setup = _Setup(settings, providers, rng, usage)
         self._clients: dict[tuple[str, Lane], ModelClient] = {}
+        self._target_by_role: dict[str, ModelTarget] = {}
+        """Models by role or name, until something changes."""
 
     def client(self, role: str = "default", lane: Lane = "work") -> ModelClient:
         """Return the client of a role or model, always the same one. It may be kept: it follows `reload` and `choose`.
@@ -96,12 +98,16 @@ class ModelService:
 
     def target(self, role: str) -> ModelTarget:
         """Return the model that a role means at this moment. Raises ModelConfigError."""
-        return self._setup.target(self._setup.spec(role, self.chosen), f"models.{role}")
+        target = self._target_by_role.get(role)
+        if target is None:
+            target = self._setup.target(self._setup.spec(role, self.chosen), f"models.{role}")
+            self._target_by_role[role] = target
+        return target
 
     @property
-    def middleware(self) -> Sequence[Middleware]:
-        """The way of a call at this moment, outermost first."""
-        return self._setup.middleware
+    def run(self) -> Next:
+        """The way of a call at this moment."""
+        return self._setup.run
 
     # ------------------------------------------------------------ changing
 
@@ -117,6 +123,7 @@ class ModelService:
         """Replace the default model, "" to use that of the settings again; return its name. Raises ModelConfigError."""
         self.check_choice(spec)
         self.chosen = spec
+        self._target_by_role.clear()
         return self.target("default").name
 
     def check_choice(self, spec: str) -> None:
@@ -142,9 +149,11 @@ class ModelService:
     # ------------------------------------------------------------ information
 
     def context_window(self, role: str = "default") -> int:
-        """Return how many tokens fit into the model of a role: by the settings, else as known of the model, else 128,000."""
-        setup = self._setup
-        return setup.settings.context_window or context_window(setup.spec(role, self.chosen))
+        """Return how many tokens fit into the model of a role: by the settings, else as known of the model, else 128,000.
+
+        Raises ModelConfigError.
+        """
+        return self.target(role).context_window
 
     def token_counter(self, role: str = "default") -> TokenCounter:
         """Return the token counter of a role's model (not of its fallbacks). Raises ModelConfigError."""
@@ -224,9 +233,15 @@ class _Setup:
             after=settings.breaker_failures,
             pause=settings.breaker_pause,
         )
-        limit = CallLimit(settings.max_concurrent_calls)
-        counting: list[Middleware] = [] if usage is None else [usage]
-        self.middleware: Sequence[Middleware] = (Routing(routes), self.fallback, *counting, limit)
+        self.run = compose(
+            [
+                *([Routing(routes)] if routes else []),
+                *([self.fallback] if settings.fallback else []),
+                *([usage] if usage is not None else []),
+                CallLimit(settings.max_concurrent_calls),
+            ]
+        )
+        """The way of a call; middleware that the settings do not use is left out."""
 
     def spec(self, role: str, chosen: str = "") -> str:
         """Return `<provider>/<model>` of a role or name."""
@@ -250,7 +265,7 @@ class _Setup:
 
     def _create(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
         if provider.type == "offline":
-            return ModelTarget(spec, StandIn(spec), TokenCounter(), is_offline=True)
+            return ModelTarget(spec, StandIn(spec), TokenCounter(), self._window(spec), is_offline=True)
         return self._http_model(spec, provider, model_id)
 
     def _http_model(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
@@ -270,4 +285,7 @@ class _Setup:
                 exact = self.tables[spec] = CountByTable(model_id)
         self._sdks[provider.name] = client
         model = HttpModel(spec, kind, wire, client, timeout=self.settings.timeout, rng=self._rng)
-        return ModelTarget(spec, model, TokenCounter(exact))
+        return ModelTarget(spec, model, TokenCounter(exact), self._window(spec))
+
+    def _window(self, spec: str) -> int:
+        return self.settings.context_window or context_window(spec)

@@ -30,7 +30,7 @@ import trio
 from pegasus.messages import Json
 from pegasus.models.base import AssistantTurn, ModelError, ModelRequest, ToolSpec, Turn, Usage, UserTurn
 from pegasus.models.pictures import image_tokens
-from pegasus.models.sdk import HttpClient, SdkClient
+from pegasus.models.sdk import ProviderConnection, SdkClient
 from pegasus.observe import get_logger
 
 _log = get_logger("models")
@@ -146,7 +146,7 @@ class TokenCounter:
 
     @property
     def method(self) -> str:
-        """How tokens are counted near a limit, for people."""
+        """Way of counting tokens near a limit, for people."""
         return (self._exact.method if self._exact is not None else "") or "estimated from the length of the text"
 
     @property
@@ -264,7 +264,7 @@ class CountByProvider:
         self._not_before = trio.current_time() + pause
         return None
 
-    async def _ask(self, client: HttpClient, request: ModelRequest) -> int:
+    async def _ask(self, client: ProviderConnection, request: ModelRequest) -> int:
         response = await client.post(self._path, self._body(request))
         try:
             count = json.loads(await response.aread())["input_tokens"]

@@ -50,8 +50,6 @@ class _OpenCall:
     call: ModelCall
     ts: int
     """When it began: wall clock, ms."""
-    prompt: int
-    """Estimate of its prompt's tokens."""
     reserved: Amount
     """Amount that it may use; nothing where no budget is set."""
 
@@ -110,16 +108,15 @@ class UsageTracker:
             raise
         self._end(opened)
         is_counted = bool(response.usage.prompt_tokens or response.usage.completion_tokens)
-        usage = response.usage if is_counted else Usage(opened.prompt, round(text_tokens(response.text)))
+        usage = response.usage if is_counted else _estimate(call, response.text)
         self._record(opened, usage, estimated=not is_counted)
         return response
 
     async def _admit(self, call: ModelCall) -> _OpenCall:
         """Wait while only the reservations of other calls are in the way. Raises ModelError ("budget")."""
         self.wanted.set()
-        prompt = call.target.counter.estimate(call.request)
         if not is_limited(self._budget):
-            return self._begin(call, prompt, Amount())
+            return self._begin(call, Amount())
         await self.loaded.wait()
         wanted = self._at_most(call)
         while True:
@@ -127,7 +124,7 @@ class UsageTracker:
             if reason := refusal(limits, wanted, count_reserved=False):
                 raise ModelError(f"{call.target.name}: {reason}", kind="budget")
             if not refusal(limits, wanted, count_reserved=True):
-                return self._begin(call, prompt, wanted)
+                return self._begin(call, wanted)
             await self._call_ended.wait()
 
     def _at_most(self, call: ModelCall) -> Amount:
@@ -135,8 +132,8 @@ class UsageTracker:
         price = self._prices.find(call.target.name)
         return Amount(price.at_most(prompt, completion) if price else 0.0, prompt + completion)
 
-    def _begin(self, call: ModelCall, prompt: int, reserved: Amount) -> _OpenCall:
-        opened = _OpenCall(call, self.clock(), prompt, reserved)
+    def _begin(self, call: ModelCall, reserved: Amount) -> _OpenCall:
+        opened = _OpenCall(call, self.clock(), reserved)
         self._open.add(opened)
         return opened
 
@@ -149,8 +146,7 @@ class UsageTracker:
         """End a call that was not answered. characters: length of the text that had come."""
         self._end(opened)
         if characters:
-            usage = Usage(opened.prompt, round(text_tokens("x" * characters)))
-            self._record(opened, usage, estimated=True, failed=reason)
+            self._record(opened, _estimate(opened.call, "x" * characters), estimated=True, failed=reason)
 
     def _record(self, opened: _OpenCall, usage: Usage, *, estimated: bool, failed: str = "") -> None:
         name, label = opened.call.target.name, opened.call.request.label
@@ -247,6 +243,11 @@ class UsageTracker:
 
     def _trim(self) -> None:
         del self.unsaved[: max(0, len(self.unsaved) - MOST_UNSAVED)]
+
+
+def _estimate(call: ModelCall, text: str) -> Usage:
+    """Return the approximate usage of a call with this answer."""
+    return Usage(call.target.counter.estimate(call.request), round(text_tokens(text)))
 
 
 def _chat_of(label: Label) -> Address | None:

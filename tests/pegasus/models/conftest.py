@@ -24,7 +24,7 @@ from pegasus.models import (
     Usage,
     UserTurn,
 )
-from pegasus.models.client import Middleware, ModelTarget
+from pegasus.models.client import Middleware, ModelTarget, Next, compose
 from pegasus.models.usage_ledger import UsageRecord
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
@@ -64,6 +64,10 @@ class FixedSource:
 
     only: ModelTarget
     middleware: Sequence[Middleware]
+
+    @property
+    def run(self) -> Next:
+        return compose(self.middleware)
 
     def target(self, role: str) -> ModelTarget:
         return self.only

@@ -17,7 +17,6 @@ from pegasus.models import (
     ModelService,
     UserTurn,
 )
-from pegasus.models.client import ModelCall
 from pegasus.models.routing import CallFacts, Routing, find_route
 from pegasus.settings import ModelSettings, RouteSettings
 from pegasus.testing.scripted import ScriptedModel
@@ -105,10 +104,9 @@ def models(**settings: object) -> ModelService:
     return ModelService(ModelSettings(default="ollama/own", **settings), {}, rng=random.Random(1))
 
 
-def test_the_rules_of_the_settings_are_the_first_middleware() -> None:
-    made = models(routes={"all": RouteSettings("ollama/other")}, fallback=("ollama/own",))
-    call = ModelCall(made.target("default"), "default", "work", request())
-    assert made.middleware[0].pick(call).name == "ollama/other"
+async def test_the_rules_of_the_settings_are_in_force() -> None:
+    made = models(routes={"all": RouteSettings("offline/stand-in")}, fallback=("ollama/own",))
+    assert "stand-in" in (await made.client().generate(request())).text
 
 
 def test_a_rule_with_a_model_that_cannot_be_used_is_reported_before_any_call() -> None:
