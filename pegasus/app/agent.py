@@ -14,7 +14,6 @@ from pegasus.main_agent import AgentConfig, AgentServices, AgentToolset
 from pegasus.storage import escape_field
 
 if TYPE_CHECKING:
-    from pegasus.main_agent import BackgroundWork, Compactor
     from pegasus.messages import Address, InboundMessage
     from pegasus.models import ModelRequest, TokenCounter
     from pegasus.settings import Settings
@@ -26,30 +25,21 @@ Answer = Callable[["InboundMessage"], Awaitable[str]]
 """Answers a command."""
 
 
-def make_mind(commons: Commons, known: Sequence[Address] = ()) -> AgentServices:
-    """What the agent thinks with. What is slow to import is made at its first thought, or when somebody has time for it.
+def make_agent_services(commons: Commons, known: Sequence[Address] = ()) -> AgentServices:
+    """Return what the Main Agent works with. The toolset, which is slow to import, is loaded at its first use and then kept.
 
     known: addresses that were there before this start, newest first.
     """
     parts, workshop = commons.parts, commons.workshop
     return AgentServices(
-        parts.model,
-        cache(partial(make_faculties, commons, _channels(parts.settings, known))),
-        parts.clock,
-        _habits(parts.settings),
-        commons.memory_index,
-        workshop.talker_for,
-        partial(make_compactor, commons),
-        partial(_tokens, workshop.counter) if workshop.counter is not None else None,
+        model=parts.model,
+        load_toolset=cache(partial(load_toolset, commons, _channels(parts.settings, known))),
+        clock=parts.clock,
+        config=_agent_config(parts.settings),
+        memory_index=commons.memory_index,
+        model_for=workshop.talker_for,
+        count_tokens=partial(_count_tokens, workshop.counter) if workshop.counter is not None else None,
     )
-
-
-def make_works(commons: Commons) -> BackgroundWork:
-    """What the Main Agent can see and end; whoever wants it wants the task system to run."""
-    from pegasus.main_agent import TaskDelegation
-
-    commons.workshop.wanted.set()
-    return TaskDelegation(commons.find(AGENT))
 
 
 def make_answers(commons: Commons) -> Mapping[str, Answer]:
@@ -82,10 +72,19 @@ def make_answers(commons: Commons) -> Mapping[str, Answer]:
 # ------------------------------------------------------------------ its parts
 
 
-def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> AgentToolset:
-    """The prompt and the tools, those that delegate among them. channels: what the prompt names."""
+def load_toolset(commons: Commons, channels: Sequence[ChannelNote]) -> AgentToolset:
+    """Return prompt and tools, and what is loaded with them. channels: the channels that the prompt names."""
     from pegasus.identity import main_prompt
-    from pegasus.main_agent import ALIAS, REPLY, SkillInvoker, archive_tool, delegation_tools
+    from pegasus.main_agent import (
+        REPLY,
+        SPAWN_ALIAS,
+        Compactor,
+        OpenTaskFinder,
+        SkillInvoker,
+        TaskDelegation,
+        archive_tool,
+        delegation_tools,
+    )
     from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
     from pegasus.tasks import task_tools
     from pegasus.tools import current_time, memory_tools, persona_tool
@@ -93,10 +92,10 @@ def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> AgentTo
     parts, workshop, agent = commons.parts, commons.workshop, commons.find(AGENT)
     types = commons.load_task_types().described()
     skills = SkillCatalog(BUILT_IN, *workshop.skills, in_thread=workshop.in_thread)
-    skilled = SkillInvoker(skills, agent, workshop.model_for)
+    invoker = SkillInvoker(skills, agent, workshop.model_for)
     found = (
         *delegation_tools(agent, types),
-        skilled.tool(),
+        invoker.tool(),
         *memory_tools(commons.memory()),
         current_time(parts.clock),
         *task_tools(agent),
@@ -106,40 +105,36 @@ def make_faculties(commons: Commons, channels: Sequence[ChannelNote]) -> AgentTo
     tools = {tool.name: tool for tool in found if _is_wanted(tool.name, parts.settings.agent.tools)}
     prompt = main_prompt(
         parts.persona,
-        tools=(REPLY.name, *(name for name in tools if name != ALIAS)),
+        tools=(REPLY.name, *(name for name in tools if name != SPAWN_ALIAS)),
         channels=channels,
         subagents=types,
         skills=format_listing(skills.all(), workshop.context_window("default")),
         direct=parts.settings.agent.speech == "direct",
     )
-    return AgentToolset(prompt, tools, frozenset({ALIAS}), skilled)
-
-
-def make_compactor(commons: Commons) -> Compactor:
-    """What keeps the session within the model's window."""
-    from pegasus.main_agent import CompactionLimits, Compactor, OpenTaskFinder
-
-    settings, workshop = commons.parts.settings, commons.workshop
-    limits = CompactionLimits(
-        window=partial(workshop.context_window, "default"),
-        compact_window=partial(workshop.context_window, "compact"),
-        threshold=settings.session.compact_threshold,
-        timeout=settings.models.timeout,
+    compactor = Compactor(
+        workshop.model_for("compact"),
+        workshop.context_window,
+        parts.clock,
+        threshold_share=parts.settings.session.compact_threshold,
+        timeout=parts.settings.models.timeout,
+        open_tasks=OpenTaskFinder(agent),
+        memory_index=commons.memory_index,
     )
-    return Compactor(
-        partial(workshop.model_for, "compact"),
-        limits,
-        commons.parts.clock,
-        OpenTaskFinder(commons.find(AGENT)),
-        commons.memory_index,
+    return AgentToolset(
+        prompt,
+        tools,
+        aliases=frozenset({SPAWN_ALIAS}),
+        skills=invoker,
+        work=TaskDelegation(agent, workshop.wanted),
+        compactor=compactor,
     )
 
 
-async def _tokens(counter: Callable[[], TokenCounter], request: ModelRequest, limit: int) -> int:
+async def _count_tokens(counter: Callable[[], TokenCounter], request: ModelRequest, limit: int) -> int:
     return await counter().compare(request, limit)
 
 
-def _habits(settings: Settings) -> AgentConfig:
+def _agent_config(settings: Settings) -> AgentConfig:
     agent = settings.agent
     return AgentConfig(
         max_thoughts=agent.max_thoughts,

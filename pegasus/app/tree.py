@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from actors import Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
-from pegasus.app.agent import make_answers, make_mind, make_works
+from pegasus.app.agent import make_agent_services, make_answers
 from pegasus.app.commons import BUS, PATIENCE, RETRY, commons_of
 from pegasus.app.parts import Parts
 from pegasus.app.tasks import courier_child, task_child
@@ -35,7 +35,7 @@ class Grown:
     root: Supervisor
     journal: Ref[JournalMessage]
     main_agent: Ref[MainAgentMessage]
-    make_faculties: Callable[[], AgentToolset]
+    load_toolset: Callable[[], AgentToolset]
     memory: Callable[[], Memory]
     evolution: Callable[[], Evolution]
     parts: Parts
@@ -51,18 +51,17 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
         await root.start_child(Child("usage", supervisor([keeper], intensity=PATIENCE)))
     commons = commons_of(parts, storage, root.ref)
     await root.start_child(task_child(commons))
-    mind = make_mind(commons, await storage.ask(KnownAddresses))
+    services = make_agent_services(commons, await storage.ask(KnownAddresses))
     run = partial(
         main_agent,
         announce=root.ref("channels/switchboard"),
-        make_works=partial(make_works, commons),
         publish=message_publisher(root.ref(BUS), clock, parts.workshop.random),
         answers=make_answers(commons),
     )
-    agent = Child("global", run, storage, mind, backoff=RETRY)
+    agent = Child("global", run, storage, services, backoff=RETRY)
     await root.start_child(Child("main-agent", supervisor([agent, courier_child(storage)], intensity=PATIENCE)))
     return Grown(
-        root, storage, root.ref("main-agent/global"), mind.make_faculties, commons.memory, commons.evolution, parts
+        root, storage, root.ref("main-agent/global"), services.load_toolset, commons.memory, commons.evolution, parts
     )
 
 

@@ -1,21 +1,43 @@
-"""A conversation with a model as it is kept: its lines on disk, their repair after a crash, and what a provider is shown of them.
+"""A conversation with a model as it is kept on disk, repaired after a crash, and shown to a provider.
 
-Pure; shared by the Main Agent's session and by the tasks, which keep their messages in the same form.
+The Main Agent's session and the conversation of each task have this form:
+
+    entry        one line of the log: something said, thought, called or returned
+    sanitize     the form in which text from outside enters the log
+    media        attached files: pictures the model can see, texts it can read
+    repair       a log that a crash has cut off, made well-formed again
+    projection   the log as the alternating turns that every provider accepts
+
+Except for `keep_media` and `Pictures.load`, which read and write files through the journal, everything here is pure.
 """
 
 from pegasus.conversation.entry import BadEntry, Entry, decode, encode, to_json
-from pegasus.conversation.media import Kept, Pictures, keep_media
+from pegasus.conversation.media import KeptMedia, Pictures, keep_media
 from pegasus.conversation.projection import Projection
-from pegasus.conversation.repair import OpenCall, is_well_formed, open_calls, repair, unique_ids
-from pegasus.conversation.sanitize import escape_imitations, metadata_line, sanitize_for_prompt, user_content
+from pegasus.conversation.repair import (
+    OpenCall,
+    cancelled_result,
+    is_well_formed,
+    open_calls,
+    repair,
+    unique_ids,
+)
+from pegasus.conversation.sanitize import (
+    escape_imitations,
+    metadata_line,
+    parse_metadata_line,
+    sanitize_for_prompt,
+    user_content,
+)
 
 __all__ = [
     "BadEntry",
     "Entry",
-    "Kept",
+    "KeptMedia",
     "OpenCall",
     "Pictures",
     "Projection",
+    "cancelled_result",
     "decode",
     "encode",
     "escape_imitations",
@@ -23,6 +45,7 @@ __all__ = [
     "keep_media",
     "metadata_line",
     "open_calls",
+    "parse_metadata_line",
     "repair",
     "sanitize_for_prompt",
     "to_json",

@@ -1,66 +1,79 @@
-"""One line of a session file, and one message of a task (interfaces section 5)."""
+"""Entries: one line of a session file, or one message of a task.
+
+An entry is written once and never changed. On disk it is a JSON object whose empty parts are absent:
+
+    {"ts":1772029800000,"role":"assistant","content":"…","toolCalls":[{"id":"c1","name":"reply","arguments":{…}}],"metadata":{…}}
+
+Reading is more lenient than `wire.from_wire`, and deliberately so. `from_wire` guards against what strangers send: it refuses JSON
+that is nested deeply, or a number where a whole number belongs. An entry is our own record of something that has happened, perhaps
+written by another program or an older version, and refusing it would lose it. So `decode` takes every line that can be
+understood, and its own BadEntry says what is wrong with the others.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import attrs
 
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall
+from pegasus.wire import decode_object, encode_line
 
 Role = Literal["user", "assistant", "tool", "system"]
-_ROLES: frozenset[str] = frozenset(get_args(Role))
-_OBJECT = (dict, Mapping)  # in this order: asking the abstract class is slow, and long logs are read with this
-_NUMBER = (int, float)
-_PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_ESCAPED = json.JSONEncoder(separators=(",", ":"))
+
+_ROLES: Final[frozenset[str]] = frozenset(get_args(Role))
 
 
 @attrs.frozen
 class Entry:
-    """What was said, thought, called or returned. ts: wall clock, ms since the epoch.
+    """Something that was said, thought, called or returned.
 
-    metadata of a user entry: "item" (its number in the inbox); of an assistant entry: "thinking", "thinkingOf", "usage",
-    "stopReason"; of a tool entry: "error" (true if the call failed); of any: "type" (a note of ours).
+    Example: `Entry(now, "tool", '{"queued":true}', call_id="c1")` is the result of the call `c1`.
     """
 
     ts: int
+    """Wall clock, ms since the epoch."""
     role: Role
+    """Author: "user" (a message, a notification), "assistant" (a thought), "tool" (a result) or "system" (a note of the program)."""
     content: str = ""
+    """Text. Of a user entry the first line is the metadata line of its channel."""
     calls: tuple[ToolCall, ...] = ()
+    """Tool calls of an assistant entry."""
     call_id: str | None = None
+    """Of a tool entry: the call that it is the result of. None for every other role."""
     metadata: Metadata = attrs.field(factory=dict)
+    """Facts beside the text.
+
+    user: "item" (number in the inbox), "messageId", "userId", "media", "skill". assistant: "thinking", "thinkingOf", "usage",
+    "stopReason", "spoken". tool: "error" (true if the call failed). Any role: "type" (kind of a note of ours), "ends" (true if the
+    note ends the work on its item).
+    """
 
     @property
     def item(self) -> int | None:
-        """The inbox number of the message that this user entry holds."""
-        n = self.metadata.get("item")
-        return n if type(n) is int and self.role == "user" else None
+        """Number in the inbox of the message that this user entry holds; None for every other entry."""
+        number = self.metadata.get("item")
+        return number if type(number) is int and self.role == "user" else None
 
     @property
     def failed(self) -> bool:
-        """Whether this is the result of a call that failed or was cancelled."""
+        """True if this is the result of a call that failed or was cancelled."""
         return self.metadata.get("error") is True
 
 
 class BadEntry(ValueError):
-    """A line that is JSON, but no session entry; says what is wrong."""
+    """JSON that is no entry. The text says what is wrong with it."""
 
 
 def encode(entry: Entry) -> bytes:
-    """The entry as one JSON line with its newline; what is empty is absent."""
-    line = to_json(entry)
-    try:
-        return _PLAIN.encode(line).encode() + b"\n"
-    except UnicodeEncodeError:  # a lone surrogate, which only an escape can carry: another program wrote it so
-        return _ESCAPED.encode(line).encode() + b"\n"
+    """Return the entry as one JSON line, newline included."""
+    return encode_line(to_json(entry))
 
 
 def to_json(entry: Entry) -> dict[str, Json]:
-    """The entry as a JSON object; what is empty is absent. `decode` is the way back."""
+    """Return the entry as a JSON object without its empty parts. `decode` is the way back."""
     line: dict[str, Json] = {"ts": entry.ts, "role": entry.role}
     if entry.content:
         line["content"] = entry.content
@@ -74,29 +87,22 @@ def to_json(entry: Entry) -> dict[str, Json]:
 
 
 def decode(value: object) -> Entry:
-    """The entry of a parsed line. Raises BadEntry. Unknown keys are ignored, so that newer files can be read."""
-    if type(value) is not dict and not isinstance(value, Mapping):
+    """Return the entry of a parsed line. Unknown keys are ignored, so that files of newer versions can be read. Raises BadEntry."""
+    if not isinstance(value, Mapping):
         raise BadEntry(f"an object is wanted, found {type(value).__name__}")
-    get = value.get
-    role: Any = get("role")
-    ts, content, metadata = get("ts", 0), get("content", ""), get("metadata")
-    call_id, calls = get("toolCallId"), get("toolCalls")
-    known: Any = type(role) is str and role in _ROLES  # (a list has no hash)
-    if not known:
+    role: Any = value.get("role")
+    if not isinstance(role, str) or role not in _ROLES:
         raise BadEntry(f"unknown role {role!r}")
-    if metadata is None and "metadata" not in value:
-        metadata = {}
-    if type(ts) is not int or type(content) is not str or type(metadata) is not dict:  # rare: asking by type is quicker
-        if not isinstance(ts, _NUMBER) or not isinstance(content, str) or not isinstance(metadata, _OBJECT):
-            raise BadEntry("ts must be a number, content a string, metadata an object")
-        ts = _whole(ts)
+    ts, content, metadata = value.get("ts", 0), value.get("content", ""), value.get("metadata", {})
+    if not isinstance(ts, int | float) or not isinstance(content, str) or not isinstance(metadata, Mapping):
+        raise BadEntry("ts must be a number, content a string, metadata an object")
+    call_id, calls = value.get("toolCallId"), value.get("toolCalls", [])
     if (role == "tool") is not isinstance(call_id, str):
         raise BadEntry("toolCallId belongs to role tool, and only there")
-    if calls is None and "toolCalls" not in value:
-        return Entry(ts, role, content, (), call_id, metadata)
     if not isinstance(calls, list):
         raise BadEntry("toolCalls must be a list")
-    return Entry(ts, role, content, tuple([_decode_call(call) for call in calls]), call_id, metadata)
+    known_role: Any = role
+    return Entry(_whole(ts), known_role, content, tuple(map(_decode_call, calls)), call_id, metadata)
 
 
 def _whole(ts: float) -> int:
@@ -107,14 +113,14 @@ def _whole(ts: float) -> int:
 
 
 def _decode_call(value: Any) -> ToolCall:
-    if not isinstance(value, _OBJECT):
+    if not isinstance(value, Mapping):
         raise BadEntry("a tool call must be an object")
     call_id, name, arguments = value.get("id"), value.get("name"), value.get("arguments", {})
-    if isinstance(arguments, str):  # as other programs wrote it
+    if isinstance(arguments, str):  # JSON within a string, as other programs have written it
         try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
+            arguments = decode_object(arguments)
+        except ValueError:
             arguments = {}
-    if not isinstance(call_id, str) or not isinstance(name, str) or not isinstance(arguments, _OBJECT):
+    if not isinstance(call_id, str) or not isinstance(name, str) or not isinstance(arguments, Mapping):
         raise BadEntry("a tool call needs id, name and an arguments object")
     return ToolCall(call_id, name, arguments)

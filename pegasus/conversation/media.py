@@ -1,14 +1,25 @@
-"""What people attach to a message: pictures are kept for the model to see, small texts are read out, the rest is named.
+"""Files that people attach to a message: pictures are kept for the model to see, small texts are read out, others are named.
 
-A picture is a file of its own, `media/<sha256>.<ext>` below data/, written before the entry that names it; the entry's
-metadata has `media: [{"name","mime","file","bytes"}]`. Only so many of the newest are held in memory and shown.
+For the text of the message, every attachment becomes a label:
+
+    (attached picture: cat.png, image/png, 52,113 bytes)
+    (attached: notes.txt, text/plain, 120 bytes; it reads:)
+    …
+    (end of notes.txt)
+
+A picture is also kept as a file of its own, `media/<sha256>.<ext>` below data/. It is written before the entry that names it, so a
+crash leaves at most a file that nobody names. The entry's metadata has `media: [{"name","mime","file","bytes"}]`.
+
+Only the newest pictures of a conversation are in memory and shown to the model. The bounds are those that providers set for one
+request; beyond 20 pictures, for example, Anthropic takes smaller ones only.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -17,50 +28,62 @@ import trio
 
 from actors import Ref
 from pegasus.conversation.entry import Entry
-from pegasus.conversation.sanitize import escape_imitations, sanitize_for_prompt
+from pegasus.conversation.sanitize import sanitize_for_prompt
 from pegasus.messages import Json, Media
-from pegasus.models import Image
+from pegasus.models import EXTENSIONS, MOST_PICTURES, Image, picture_problem
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
 
 _log = get_logger("session")
 
 FOLDER: Final = "media"
+"""Folder of the pictures, below data/."""
 MOST_SHOWN: Final = 20
+"""Pictures that a conversation shows at a time."""
 MOST_BYTES: Final = 12 * 1024 * 1024
-"""Pictures, and their bytes, that a conversation shows at a time; beyond 20 Anthropic takes smaller ones only."""
+"""Bytes of the pictures that a conversation shows at a time."""
+LONGEST_TEXT: Final = 20_000
+"""Characters of a text file that is read out."""
+LONGEST_TEXTS: Final = 40_000
+"""Characters of all text files of one message that are read out."""
+LONGEST_NAME: Final = 120
+"""Characters of a file name or MIME type that are shown."""
 
-_LONGEST_TEXT, _LONGEST_TEXTS = 20_000, 40_000  # characters read out of one file, and of all files of a message
-_LONGEST_NAME = 120
-_TEXT_TYPES: Final = tuple(
+_TEXT_TYPES: Final = frozenset(
     f"application/{kind}"
     for kind in ("json", "xml", "yaml", "x-yaml", "toml", "javascript", "x-sh", "x-python", "sql", "csv", "x-ndjson")
 )
-_FILE: Final = r"media/[0-9a-f]{64}\.(?:png|jpg|gif|webp)"
+_TEXT_SUFFIXES: Final = (".txt", ".md", ".csv", ".log")
+"""File names that are text where the MIME type says nothing."""
 _MIMES: Final = {"png": "image/png", "jpg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
+_FILE: Final = re.compile(rf"{FOLDER}/[0-9a-f]{{64}}\.(?:{'|'.join(_MIMES)})")
 
 
 @attrs.frozen(eq=False)
-class Kept:
-    """labels: clean lines of text for the message, in its order. refs: for the entry's metadata "media"; [] if there is no picture."""
+class KeptMedia:
+    """Outcome of `keep_media`."""
 
     labels: tuple[str, ...] = ()
+    """Text for the message, one label for each attachment, in its order. Not cleaned yet: `user_content` does that."""
     refs: tuple[Json, ...] = ()
+    """Value of the entry's metadata "media"; empty if there is no picture."""
 
 
 class Pictures:
-    """The pictures of one conversation that are in memory, newest last, within the bounds."""
+    """The pictures of one conversation that are in memory, newest last, within MOST_SHOWN and MOST_BYTES."""
 
     def __init__(self) -> None:
         self._images: dict[str, Image] = {}
+        """Pictures by their file."""
         self._bytes = 0
+        """Length of all of them in base64."""
 
     def get(self, file: str) -> Image | None:
-        """The picture of a ref's "file", if it is here."""
+        """Return the picture of this file, None if it is not in memory."""
         return self._images.get(file)
 
     def put(self, file: str, image: Image) -> None:
-        """Keep it; the oldest give way."""
+        """Keep a picture as the newest one. The oldest are dropped while there are too many."""
         self._drop(file)
         self._images[file] = image
         self._bytes += len(image.data)
@@ -72,141 +95,136 @@ class Pictures:
         self._bytes -= len(image.data) if image else 0
 
     async def load(self, journal: Ref[JournalMessage], entries: Sequence[Entry]) -> None:
-        """Read the newest pictures that these entries name. What cannot be read is left out, and logged."""
-        wanted: list[tuple[str, str, int]] = []
-        for entry in reversed([entry for entry in entries if "media" in entry.metadata]):
-            wanted += reversed(refs_of(entry))
-            if len(wanted) >= MOST_SHOWN or sum(size for _, _, size in wanted) >= MOST_BYTES:
-                break
-        for name, file, _ in reversed(list(_within(wanted))):
+        """Read the newest pictures that these entries name. A picture that cannot be read is left out, and that is logged."""
+        refs = list(_newest_refs(entries))
+        for name, file in reversed(refs):
             try:
                 data = await journal.ask(ReadFile, file)
             except StorageError as error:
-                _log.warning("a picture cannot be read", file=file, why=str(error))
+                _log.warning("a picture cannot be read", file=file, error=str(error))
                 continue
-            encoded = await trio.to_thread.run_sync(_encode, data)
-            if data and not refusal(_mime_of(file), encoded):
-                self.put(file, Image(_mime_of(file), encoded, name))
+            mime = _MIMES[file.rpartition(".")[2]]
+            encoded = (await trio.to_thread.run_sync(b64encode, data)).decode("ascii")
+            if data and not picture_problem(mime, encoded):
+                self.put(file, Image(mime, encoded, name))
             else:
                 _log.warning("a picture is gone or damaged", file=file)
 
 
-def _within(wanted: Iterable[tuple[str, str, int]]) -> Iterable[tuple[str, str, int]]:
-    """The first of them that keep to the bounds, each file once."""
+def _newest_refs(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+    """Yield (name, file) of the newest pictures within the bounds, newest first, each file once."""
     seen: set[str] = set()
     total = 0
-    for name, file, size in wanted:
-        if file not in seen:
+    for entry in reversed([entry for entry in entries if "media" in entry.metadata]):
+        for name, file, size in reversed(refs_of(entry)):
+            if file in seen:
+                continue
             seen.add(file)
             total += size
             if len(seen) > MOST_SHOWN or (total > MOST_BYTES and len(seen) > 1):
                 return
-            yield name, file, size
+            yield name, file
 
 
 def refs_of(entry: Entry) -> list[tuple[str, str, int]]:
-    """(name, file, bytes) of each picture that an entry names; what is malformed is no picture."""
+    """Return (name, file, bytes) of each picture that a user entry names. A reference that is malformed is left out."""
     media: Any = entry.metadata.get("media") if entry.role == "user" else None
-    found: list[tuple[str, str, int]] = []
+    refs: list[tuple[str, str, int]] = []
     for ref in media if isinstance(media, list) else ():
         file, size = (ref.get("file"), ref.get("bytes")) if isinstance(ref, dict) else (None, None)
-        if isinstance(file, str) and re.fullmatch(_FILE, file):
-            found.append((str(ref.get("name", "")), file, size if isinstance(size, int) and size > 0 else 0))
-    return found
+        if isinstance(file, str) and _FILE.fullmatch(file):
+            refs.append(
+                (_clean_name(str(ref.get("name", ""))), file, size if isinstance(size, int) and size > 0 else 0)
+            )
+    return refs
 
 
 # ------------------------------------------------------------------ taking in
 
 
-async def keep_media(journal: Ref[JournalMessage], media: Sequence[Media], pictures: Pictures | None = None) -> Kept:
-    """Write the pictures to disk, and say in words what was attached. On return they are on disk.
+async def keep_media(
+    journal: Ref[JournalMessage], media: Sequence[Media], pictures: Pictures | None = None
+) -> KeptMedia:
+    """Write the pictures of a message to disk and return its labels. On return the pictures are on disk.
 
-    pictures: where they are put for the model to see. Doing it again changes nothing. Raises StorageError if the disk
-    refuses; nothing that was attached ever makes it fail.
+    pictures: where they are put for the model to see. Doing it again changes nothing, since a picture's name is its hash. Raises
+    StorageError if the disk refuses. Whatever was attached never makes it fail.
     """
     if not media:
-        return Kept()
-    found = await trio.to_thread.run_sync(_look_at, tuple(media))
+        return KeptMedia()
+    examined = await trio.to_thread.run_sync(_examine, tuple(media))
     refs: list[Json] = []
-    for image, file, data in found.images:
+    for image, file, data in examined.images:
         await journal.ask(ReplaceFile, file, data)
         refs.append({"name": image.name, "mime": image.mime, "file": file, "bytes": len(data)})
         if pictures is not None:
             pictures.put(file, image)
-    return Kept(tuple(found.labels), tuple(refs))
+    return KeptMedia(tuple(examined.labels), tuple(refs))
 
 
-class _Found:
-    """room: characters of text that may still be read out."""
+@attrs.define(eq=False)
+class _Examined:
+    """Attachments of one message after a look into them."""
 
-    def __init__(self) -> None:
-        self.labels: list[str] = []
-        self.images: list[tuple[Image, str, bytes]] = []
-        self.room = _LONGEST_TEXTS
+    labels: list[str] = attrs.field(factory=list)
+    images: list[tuple[Image, str, bytes]] = attrs.field(factory=list)
+    """Pictures, each with its file and its bytes."""
+    text_room: int = LONGEST_TEXTS
+    """Characters of text that may still be read out."""
 
 
-def _look_at(media: tuple[Media, ...]) -> _Found:
-    """Blocking: hashes and decodes what may be megabytes."""
-    found = _Found()
+def _examine(media: tuple[Media, ...]) -> _Examined:
+    """Decode and hash what may be megabytes; blocks, and so runs in a thread."""
+    examined = _Examined()
     for file in media:
-        found.labels.append(escape_imitations(sanitize_for_prompt(_take(file, found))))
-    return found
+        examined.labels.append(_examine_file(file, examined))
+    return examined
 
 
-def _take(file: Media, found: _Found) -> str:
-    name = _one_line(file.name) or "unnamed"
-    mime = _one_line(file.mime).partition(";")[0].strip().lower()
+def _examine_file(file: Media, examined: _Examined) -> str:
+    """Return the label of one attachment."""
+    name = _clean_name(file.name) or "unnamed"
+    mime = _clean_name(file.mime).partition(";")[0].strip().lower()
     mime = "image/jpeg" if mime == "image/jpg" else mime
-    what = f"{name}, {mime or 'of no known type'}"
+    description = f"{name}, {mime or 'of no known type'}"
     try:
         data = b64decode(file.data, validate=True)
     except ValueError:
-        return f"(attached: {what}; it is damaged)"
-    what += f", {len(data):,} bytes"
+        return f"(attached: {description}; it is damaged)"
+    description += f", {len(data):,} bytes"
     if mime.startswith("image/"):
-        return _take_picture(name, mime, file.data, data, what, found)
-    text = _text_of(mime, name, data)
+        problem = _picture_problem(mime, file.data, data, examined)
+        if problem is not None:
+            return f"(attached: {description}; you cannot see it: {problem})"
+        path = f"{FOLDER}/{hashlib.sha256(data).hexdigest()}.{EXTENSIONS[mime]}"
+        examined.images.append((Image(mime, file.data, name), path, data))
+        return f"(attached picture: {description})"
+    text = _read_text(mime, name, data)
     if text is None:
-        return f"(attached: {what}; you cannot open this kind of file)"
-    if len(text) > min(_LONGEST_TEXT, found.room):
-        return f"(attached: {what}; it is too long to be shown here)"
-    found.room -= len(text)
-    return f"(attached: {what}; it reads:)\n{text}\n(end of {name})"
+        return f"(attached: {description}; you cannot open this kind of file)"
+    if len(text) > min(LONGEST_TEXT, examined.text_room):
+        return f"(attached: {description}; it is too long to be shown here)"
+    examined.text_room -= len(text)
+    return f"(attached: {description}; it reads:)\n{text}\n(end of {name})"
 
 
-def _take_picture(name: str, mime: str, encoded: str, data: bytes, what: str, found: _Found) -> str:
-    import hashlib
-
-    from pegasus.models import EXTENSIONS, MOST_PICTURES
-
-    why = refusal(mime, encoded)
-    if why is None and len(found.images) >= MOST_PICTURES:
-        why = f"only {MOST_PICTURES} pictures of a message can be shown"
-    if why is None and len(data) + sum(len(kept) for _, _, kept in found.images) > MOST_BYTES:
-        why = f"the pictures of a message may have {MOST_BYTES >> 20} MB together"
-    if why is not None:
-        return f"(attached: {what}; you cannot see it: {why})"
-    file = f"{FOLDER}/{hashlib.sha256(data).hexdigest()}.{EXTENSIONS[mime]}"
-    found.images.append((Image(mime, encoded, name), file, data))
-    return f"(attached picture: {what})"
+def _picture_problem(mime: str, encoded: str, data: bytes, examined: _Examined) -> str | None:
+    """Return why the model cannot see this picture, None if it can."""
+    if problem := picture_problem(mime, encoded):
+        return problem
+    if len(examined.images) >= MOST_PICTURES:
+        return f"only {MOST_PICTURES} pictures of a message can be shown"
+    if len(data) + sum(len(kept) for _, _, kept in examined.images) > MOST_BYTES:
+        return f"the pictures of a message may have {MOST_BYTES >> 20} MB together"
+    return None
 
 
-def refusal(mime: str, encoded: str) -> str | None:
-    """Why no model would take this picture; None if it would."""
-    from pegasus.models import picture_problem
-
-    return picture_problem(mime, encoded)
-
-
-def _text_of(mime: str, name: str, data: bytes) -> str | None:
-    """The text of a file that is one."""
-    by_name = mime in ("", "application/octet-stream") and PurePosixPath(name).suffix.lower() in (
-        ".txt",
-        ".md",
-        ".csv",
-        ".log",
-    )
-    if not (mime.startswith("text/") or mime in _TEXT_TYPES or mime.endswith(("+json", "+xml")) or by_name):
+def _read_text(mime: str, name: str, data: bytes) -> str | None:
+    """Return the text of a file that is text, else None."""
+    is_text = mime.startswith("text/") or mime in _TEXT_TYPES or mime.endswith(("+json", "+xml"))
+    if not is_text and mime in ("", "application/octet-stream"):
+        is_text = PurePosixPath(name).suffix.lower() in _TEXT_SUFFIXES
+    if not is_text:
         return None
     try:
         text = data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
@@ -215,13 +233,6 @@ def _text_of(mime: str, name: str, data: bytes) -> str | None:
     return None if "\0" in text else text
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST_NAME]
-
-
-def _mime_of(file: str) -> str:
-    return _MIMES[file.rpartition(".")[2]]
-
-
-def _encode(data: bytes) -> str:
-    return b64encode(data).decode("ascii")
+def _clean_name(text: str) -> str:
+    """Return a name on one line, without characters that cannot be seen: it is shown to the model in several places."""
+    return " ".join(sanitize_for_prompt(text).split())[:LONGEST_NAME]

@@ -1,56 +1,75 @@
-"""Making a loaded session well-formed: every call with exactly one result, right behind its turn (trap T17).
+"""Repair of a loaded log: every tool call gets exactly one result, right behind the entry that made it.
 
-Pure: the caller says which effects are recorded elsewhere, writes the outcome back and tells the world. A result belongs to the
-latest call before it that has its id; an id that comes again (some providers count from 0 in every answer) is made unique.
+A crash may come between a call and its result; a damaged line may take either of them away. Providers refuse a conversation in
+which that is not in order, so it is mended once, at load, and written back.
+
+The rules: a result belongs to the latest call before it that has its id. Results without a call, and second results of one call,
+are dropped. A call without a result gets one: the true one, if its effect is recorded elsewhere (a reply in the outbox, a task that
+was created), else one that says it was cancelled. An id that comes again is made unique together with its result, since some
+providers count their ids from 0 in every answer.
+
+Everything here is pure. The caller finds out which effects are recorded, writes the outcome back, and logs the notes.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 
 import attrs
 
 from pegasus.conversation.entry import Entry
 from pegasus.models import ToolCall
+from pegasus.wire import encode_json
 
-CANCELLED = json.dumps({"cancelled": True, "reason": "process restarted"}, separators=(",", ":"))
+
+def cancelled_result(reason: str) -> str:
+    """Return the result (JSON) of a call that never came to its end. reason: words for the model, such as "stopped by the user"."""
+    return encode_json({"cancelled": True, "reason": reason})
+
+
+CANCELLED = cancelled_result("process restarted")
+"""Result of a call that a crash interrupted and whose effect is recorded nowhere."""
 
 
 @attrs.frozen
 class OpenCall:
-    """A call without a result. item: the inbox number of the message it was made for, None if unknown."""
+    """A call without a result."""
 
     call: ToolCall
     item: int | None
+    """Inbox number of the message that it was made for, None if unknown."""
 
 
 @attrs.frozen
-class Repaired:
-    """entries: well-formed. notes: what was mended, in words; empty if nothing was."""
+class RepairedLog:
+    """Outcome of a repair."""
 
     entries: tuple[Entry, ...]
+    """The log, well-formed."""
     notes: tuple[str, ...]
+    """Everything that was mended, in words; empty if nothing was."""
 
 
 @attrs.define(eq=False)
-class _Call:
+class _PairedCall:
+    """A call with the result that belongs to it."""
+
     call: ToolCall
     item: int | None
     result: Entry | None = None
 
 
 @attrs.define(eq=False)
-class _Paired:
-    """The entries that are no results, each with its calls; and what did not fit."""
+class _PairedLog:
+    """The entries that are not results, each with its calls."""
 
-    heads: list[tuple[Entry, list[_Call]]] = attrs.field(factory=list)
+    heads: list[tuple[Entry, list[_PairedCall]]] = attrs.field(factory=list)
     notes: list[str] = attrs.field(factory=list)
 
 
-def _pair(entries: Sequence[Entry]) -> _Paired:
-    paired = _Paired()
-    latest: dict[str, _Call] = {}
+def _pair(entries: Sequence[Entry]) -> _PairedLog:
+    paired = _PairedLog()
+    latest: dict[str, _PairedCall] = {}
     item: int | None = None
     for entry in entries:
         if entry.role == "tool":
@@ -63,78 +82,82 @@ def _pair(entries: Sequence[Entry]) -> _Paired:
                 caller.result = entry
             continue
         item = entry.item if entry.item is not None else item
-        calls = [_Call(call, item) for call in entry.calls]
-        latest.update((made.call.id, made) for made in calls)
+        calls = [_PairedCall(call, item) for call in entry.calls]
+        latest.update((paired_call.call.id, paired_call) for paired_call in calls)
         paired.heads.append((entry, calls))
     return paired
 
 
 def is_well_formed(entries: Sequence[Entry]) -> bool:
-    """Whether `repair` would find nothing to mend: each turn's results are right behind it, in order, and no id comes twice."""
-    used: set[str] = set()
-    wanted: list[str] = []  # the last one first
+    """Return whether `repair` would change nothing: the results of each entry follow it in order, and no call id comes twice."""
+    used_ids: set[str] = set()
+    missing: list[str] = []  # ids of the calls whose results must follow now, the next one last
     for entry in entries:
         if entry.role == "tool":
-            if not wanted or wanted.pop() != entry.call_id:
+            if not missing or missing.pop() != entry.call_id:
                 return False
-        elif wanted:
+        elif missing:
             return False
         elif entry.calls:
-            wanted = [call.id for call in reversed(entry.calls)]
-            before = len(used)
-            used.update(wanted)
-            if len(used) != before + len(wanted) or "" in used:
+            missing = [call.id for call in reversed(entry.calls)]
+            before = len(used_ids)
+            used_ids.update(missing)
+            if len(used_ids) != before + len(missing) or "" in used_ids:
                 return False
-    return not wanted
+    return not missing
 
 
 def open_calls(entries: Sequence[Entry]) -> tuple[OpenCall, ...]:
-    """The calls that have no result."""
-    return tuple(
-        OpenCall(made.call, made.item) for _, calls in _pair(entries).heads for made in calls if made.result is None
-    )
+    """Return the calls that have no result."""
+    calls = (call for _, calls in _pair(entries).heads for call in calls)
+    return tuple(OpenCall(paired.call, paired.item) for paired in calls if paired.result is None)
 
 
-def repair(entries: Sequence[Entry], recorded: Callable[[OpenCall], str | None], now: int) -> Repaired:
-    """Put every result behind its call, add the missing ones, drop orphans and repeats, make call ids unique.
+def repair(entries: Sequence[Entry], recorded: Callable[[OpenCall], str | None], now: int) -> RepairedLog:
+    """Return the log well-formed: results behind their calls, missing ones added, orphans and repeats dropped, ids unique.
 
-    recorded(open_call): the true result (JSON) of a call whose effect is recorded elsewhere, else None; the others get
-    `{"cancelled":true,"reason":"process restarted"}` (interfaces 8.5). now: wall clock, ms.
+    recorded: returns the true result (JSON) of an open call whose effect is recorded elsewhere, else None. now: wall clock, ms, of
+    the entries that are added.
     """
     paired = _pair(entries)
     notes = paired.notes
-    used: set[str] = set()
-    mended: list[Entry] = []
-    for head, made_calls in paired.heads:
-        ids = unique_ids([made.call.id for made in made_calls], used)
-        if any(made.call.id != call_id for made, call_id in zip(made_calls, ids, strict=True)):
+    used_ids: set[str] = set()
+    repaired: list[Entry] = []
+    for head, calls in paired.heads:
+        ids = unique_ids([paired_call.call.id for paired_call in calls], used_ids)
+        if ids != [paired_call.call.id for paired_call in calls]:
             notes.append("made repeated call ids unique")
-            calls = tuple(attrs.evolve(made.call, id=i) for made, i in zip(made_calls, ids, strict=True))
-            head = attrs.evolve(head, calls=calls)
-        mended.append(head)
-        for made, call_id in zip(made_calls, ids, strict=True):
-            result = made.result or _closing(made, recorded(OpenCall(made.call, made.item)), now, notes)
-            mended.append(result if result.call_id == call_id else attrs.evolve(result, call_id=call_id))
-    if not notes and any(a is not b for a, b in zip(mended, entries, strict=False)):
+            head = attrs.evolve(
+                head,
+                calls=tuple(attrs.evolve(paired_call.call, id=i) for paired_call, i in zip(calls, ids, strict=True)),
+            )
+        repaired.append(head)
+        for paired_call, call_id in zip(calls, ids, strict=True):
+            result = paired_call.result or _missing_result(paired_call, recorded, now, notes)
+            repaired.append(result if result.call_id == call_id else attrs.evolve(result, call_id=call_id))
+    if not notes and any(a is not b for a, b in zip(repaired, entries, strict=False)):
         notes.append("moved results behind their calls")
-    return Repaired(tuple(mended), tuple(notes))
+    return RepairedLog(tuple(repaired), tuple(notes))
 
 
 def unique_ids(ids: Sequence[str], used: set[str]) -> list[str]:
-    """The ids with a suffix where one was used before; `used` takes them all up."""
-    fresh: list[str] = []
+    """Return the ids, with a suffix where one was used before, and add them to `used`. An empty id becomes "call"."""
+    unique: list[str] = []
     for call_id in ids:
-        candidate, k = call_id or "call", 1
+        candidate, number = call_id or "call", 1
         while candidate in used:
-            k += 1
-            candidate = f"{call_id or 'call'}-{k}"
+            number += 1
+            candidate = f"{call_id or 'call'}-{number}"
         used.add(candidate)
-        fresh.append(candidate)
-    return fresh
+        unique.append(candidate)
+    return unique
 
 
-def _closing(made: _Call, result: str | None, now: int, notes: list[str]) -> Entry:
-    call = made.call
+def _missing_result(
+    paired_call: _PairedCall, recorded: Callable[[OpenCall], str | None], now: int, notes: list[str]
+) -> Entry:
+    call = paired_call.call
+    result = recorded(OpenCall(call, paired_call.item))
     if result is not None:
         notes.append(f"{call.name} call {call.id} had taken effect: gave it its result")
         return Entry(now, "tool", result, call_id=call.id)

@@ -1,83 +1,107 @@
-"""What text from outside must pass before it enters a session (seed 000 "Input Sanitization", traps T29 and T30)."""
+"""The form in which text from outside enters a conversation.
+
+The first line of every user entry is the metadata line, which says where the message came from:
+
+    [channel: slack | id: #general | thread: 1712.0042 | user: zhangsan]
+
+The model trusts that line, and so everything else must not look like it. Three steps see to that:
+
+* Characters that cannot be seen are removed. They hide text from people that a model reads, and break up words that a filter looks
+  for. Zero-width joiners are among them, so joined emoji come apart; that is the price.
+* A line of a message that a reader could take for a metadata line, or for the heading of a task's notification, gets a backslash in
+  front. Letters of other alphabets that look the same, other widths, other blanks and combining marks make no difference.
+* Fields of the metadata line are percent-escaped where they have `|`, `[`, `]` or `%`, so that no field can end the line or begin
+  another field.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Final
 
-from pegasus.messages import ChannelInfo
+from pegasus.messages import Address, ChannelInfo
 from pegasus.storage import escape_field
 
-_STRIPPED = frozenset({"Cc", "Cf", "Zl", "Zp"})
-_KEPT = frozenset("\n\t\r")
-_BLANK = r"\s\u115f\u1160\u2800\u3164\uffa0"
+_STRIPPED: Final = frozenset({"Cc", "Cf", "Zl", "Zp"})
+"""Unicode categories that are removed: controls, format characters, line and paragraph separators."""
+_KEPT: Final = frozenset("\n\t\r")
+_BLANK: Final = r"\s\u115f\u1160\u2800\u3164\uffa0"
 """Characters that show as a blank, whatever Unicode calls them."""
-_UNSEEN = r"\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
-"""Characters that show as nothing and are of none of the stripped categories (Unicode, Default_Ignorable_Code_Point)."""
-_BRACKET = re.compile(rf"(^|[\n\r])((?:(?![\n\r])[{_BLANK}{_UNSEEN}])*)([\[［﹇])([^\n\r]{{0,80}})")
-_BLANKS = re.compile(f"[{_BLANK}]+")
-_IMITATION = re.compile(r"\[\s*(?:channel\s*:|task\s|reply\s)", re.IGNORECASE)
-_ALIKE = str.maketrans("асеһӏрѕтукαεκρτոհӀ", "acehlpstykaekptnhl")
+_UNSEEN: Final = r"\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
+"""Characters that show as nothing and are in none of the stripped categories (Unicode: Default_Ignorable_Code_Point)."""
+_BRACKET: Final = re.compile(rf"(^|[\n\r])((?:(?![\n\r])[{_BLANK}{_UNSEEN}])*)([\[［﹇])([^\n\r]{{0,80}})")
+"""A line that begins with a bracket, after blanks: line break, blanks, bracket, and the beginning of the rest."""
+_BLANKS: Final = re.compile(f"[{_BLANK}]+")
+_IMITATION: Final = re.compile(r"\[\s*(?:channel\s*:|task\s|reply\s)", re.IGNORECASE)
+_LOOKALIKES: Final = str.maketrans("асеһӏрѕтукαεκρτոհӀ", "acehlpstykaekptnhl")
 """Letters of other alphabets that look like those of our words."""
+_METADATA_LINE: Final = re.compile(r"\[channel: (.*?) \| id: (.*?)(?: \| thread: .*?)?(?: \| user: .*)?\]")
 
 
-class _Table(dict[int, int | None]):
-    """A translate() table that decides about a code point when it first meets it."""
+class _CleaningTable(dict[int, int | None]):
+    """Table for str.translate that decides about a code point when it first meets it, and remembers."""
 
     def __missing__(self, code_point: int) -> int | None:
         character = chr(code_point)
         category = unicodedata.category(character)
-        keep: int | None = code_point
+        replacement: int | None = code_point
         if category in _STRIPPED and character not in _KEPT:
-            keep = None
+            replacement = None
         elif category == "Cs":  # a lone surrogate, which no UTF-8 file can hold
-            keep = 0xFFFD
-        self[code_point] = keep
-        return keep
+            replacement = 0xFFFD
+        self[code_point] = replacement
+        return replacement
 
 
-_TABLE = _Table()
+_CLEANING: Final = _CleaningTable()
 
 
 def sanitize_for_prompt(text: str) -> str:
-    r"""Strip Unicode Cc, Cf, Zl and Zp, keeping \n \t \r; lone surrogates become U+FFFD.
-
-    Joiners go too (they are Cf), so family emoji come apart: the seeds want it so, for safety.
-    """
-    return text.translate(_TABLE)
+    r"""Return the text without characters of Unicode Cc, Cf, Zl and Zp except \n, \t, \r; lone surrogates become U+FFFD."""
+    return text.translate(_CLEANING)
 
 
 def escape_imitations(text: str) -> str:
-    """Put a backslash before every line start that a reader could take for a metadata line or a notification.
-
-    Blanks of every kind, letters of other alphabets and widths that look the same, and marks on them make no difference.
-    """
-    return _BRACKET.sub(_escaped, text)
+    """Put a backslash before every line start that a reader could take for a metadata line or a notification's heading."""
+    return _BRACKET.sub(_escape_bracket, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape_bracket(found: re.Match[str]) -> str:
     before, blanks, bracket, line = found.groups()
-    if _IMITATION.match(found.string, found.start(3)) or (
-        not found[0].isascii() and _IMITATION.match(_looks(bracket + line))
-    ):
-        return f"{before}{blanks}\\{bracket}{line}"
-    return found[0]
+    is_imitation = _IMITATION.match(found.string, found.start(3)) or (
+        not found[0].isascii() and _IMITATION.match(_plain_look(bracket + line))
+    )
+    return f"{before}{blanks}\\{bracket}{line}" if is_imitation else found[0]
 
 
-def _looks(line: str) -> str:
-    """The line as it looks: in plain small letters with plain blanks, without marks."""
-    plain = _BLANKS.sub(" ", unicodedata.normalize("NFKD", line)).casefold().translate(_ALIKE)
-    return "".join(c for c in plain if unicodedata.category(c)[0] != "M")
+def _plain_look(line: str) -> str:
+    """Return the line in the plain small letters that it looks like, with plain blanks and without marks."""
+    plain = _BLANKS.sub(" ", unicodedata.normalize("NFKD", line)).casefold().translate(_LOOKALIKES)
+    return "".join(character for character in plain if unicodedata.category(character)[0] != "M")
 
 
-def metadata_line(channel: ChannelInfo) -> str:
-    """`[channel: <type> | id: <channelId> | thread: <replyTo>]`, thread only if present; fields escaped."""
-    thread = f" | thread: {escape_field(channel.reply_to)}" if channel.reply_to else ""
-    return f"[channel: {escape_field(channel.type)} | id: {escape_field(channel.channel_id)}{thread}]"
+def metadata_line(channel: ChannelInfo, *, name_user: bool = False) -> str:
+    """Return the first line of a user entry for a message of this channel.
+
+    name_user: add the id of the writer, if the channel says it. It belongs there where several people share the channel, since the
+    model could not tell them apart otherwise; where one person writes alone it would only be in the way.
+    """
+    fields = [f"channel: {escape_field(channel.type)}", f"id: {escape_field(channel.channel_id)}"]
+    if channel.reply_to:
+        fields.append(f"thread: {escape_field(channel.reply_to)}")
+    if name_user and channel.user_id:
+        fields.append(f"user: {escape_field(channel.user_id)}")
+    return f"[{' | '.join(fields)}]"
 
 
-def user_content(text: str, channel: ChannelInfo, attachments: tuple[str, ...] = ()) -> str:
-    """The content of a user entry: metadata line, clean text, then a line for each attachment."""
-    lines = [metadata_line(channel), escape_imitations(sanitize_for_prompt(text).strip())]
-    lines += [escape_imitations(sanitize_for_prompt(label)) for label in attachments]
-    return "\n".join(lines)
+def parse_metadata_line(content: str) -> Address | None:
+    """Return the address in the first line of a user entry's content, its parts still escaped; None if there is none."""
+    found = _METADATA_LINE.fullmatch(content.partition("\n")[0])
+    return Address(found[1], found[2]) if found else None
+
+
+def user_content(text: str, channel: ChannelInfo, attachments: tuple[str, ...] = (), *, name_user: bool = False) -> str:
+    """Return the content of a user entry: metadata line, then the text and a label for each attachment, cleaned the same way."""
+    cleaned = (escape_imitations(sanitize_for_prompt(part).strip()) for part in (text, *attachments))
+    return "\n".join((metadata_line(channel, name_user=name_user), *cleaned))

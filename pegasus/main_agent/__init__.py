@@ -28,24 +28,22 @@ from pegasus.main_agent.archives import (
     open_archive,
     page_of,
 )
+from pegasus.main_agent.commands import persona_answer
 from pegasus.main_agent.messages import AgentStatus, EndedWork, GetStatus, MainAgentMessage, Stop
-from pegasus.main_agent.persona_command import persona_answer
 from pegasus.main_agent.publishing import message_publisher
 from pegasus.main_agent.reply_tool import REPLY
-from pegasus.main_agent.services import AgentConfig, AgentServices, AgentToolset
+from pegasus.main_agent.services import AgentConfig, AgentServices, AgentToolset, BackgroundWork
 from pegasus.main_agent.task_notifications import NOTIFICATION_BATCH, forward_notifications
-from pegasus.main_agent.works import BackgroundWork
 
 if TYPE_CHECKING:
-    from pegasus.main_agent.compaction import CompactionLimits, Compactor, OpenTaskFinder
-    from pegasus.main_agent.delegation import ALIAS, TaskDelegation, delegation_tools
+    from pegasus.main_agent.compaction import Compactor, OpenTaskFinder
+    from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
     from pegasus.main_agent.skill_invocation import SkillInvoker
 
 _NEEDS_TASKS: Final = {
-    "ALIAS": "delegation",
-    "CompactionLimits": "compaction",
     "Compactor": "compaction",
     "OpenTaskFinder": "compaction",
+    "SPAWN_ALIAS": "delegation",
     "SkillInvoker": "skill_invocation",
     "TaskDelegation": "delegation",
     "delegation_tools": "delegation",
@@ -61,18 +59,17 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
-    "ALIAS",
     "CURRENT",
     "LONGEST",
     "NOTIFICATION_BATCH",
     "REPLY",
+    "SPAWN_ALIAS",
     "AgentConfig",
     "AgentServices",
     "AgentStatus",
     "AgentToolset",
     "ArchivePage",
     "BackgroundWork",
-    "CompactionLimits",
     "Compactor",
     "EndedWork",
     "FolderArchives",

@@ -1,15 +1,25 @@
-"""The Main Agent as an actor: takes queue items from the journal, one at a time, and hears /stop while it thinks.
+"""The actor of the Main Agent: takes queue items from the journal, and hears /stop while it thinks.
 
-Three things run side by side: the main lane (items in order), the control lane (commands that pass the queue) and the mailbox. A crash
-of any of them ends all; the supervisor starts the actor again, which reads its session and takes up the item it was at.
+Three tasks run side by side:
+
+* The main lane takes one item after the other and works on it until it is done. Order matters there: what is said about one item
+  is read by the thoughts about the next.
+* The control lane answers the commands that pass the queue (/stop, /status, …), also while a thought hangs. It answers one after the
+  other, so none of them may take long. A /stop whose work does not end in time is answered with what is still ending, and the
+  lane goes on.
+* The mailbox answers programs in the same process, each request in a task of its own.
+
+An item is handed out by the journal again and again until `Done` is sent. A crash of any of the three tasks ends the actor; its
+supervisor starts it again, it reads its session, and takes up the item that it was at. An item that has crashed the actor
+MAX_ATTEMPTS times is set aside with an apology, so that one bad message cannot stop the agent for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
+from typing import Final
 
 import attrs
 import trio
@@ -18,278 +28,368 @@ from actors import ActorError, Inbox, Ref
 from pegasus.conversation import Entry
 from pegasus.formatting import truncate
 from pegasus.intake import command_of
-from pegasus.main_agent.apologies import apologise, close_open_calls
-from pegasus.main_agent.commands import Answers, help_text, status_text, stop_text
+from pegasus.main_agent.apologies import apologise, close_stopped_item
+from pegasus.main_agent.commands import help_text, status_text, stop_text
 from pegasus.main_agent.messages import AgentStatus, EndedWork, GetStatus, MainAgentMessage, Stop
-from pegasus.main_agent.notices import is_notice
-from pegasus.main_agent.progress import Next, is_closed_by, thoughts_ended
-from pegasus.main_agent.publishing import Publish
-from pegasus.main_agent.reply_tool import answer_to, post_key
-from pegasus.main_agent.services import AgentServices
+from pegasus.main_agent.progress import NextStep, is_begun_by, stopped_thoughts
+from pegasus.main_agent.publishing import PublishMessage
+from pegasus.main_agent.reply_tool import reply_key, reply_to_sender
+from pegasus.main_agent.services import AgentServices, BackgroundWork, CommandAnswers
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.session_loading import load_session
-from pegasus.main_agent.think_loop import ThinkLoop, Work
-from pegasus.main_agent.works import BackgroundWork
+from pegasus.main_agent.think_loop import AgentTurn, ThinkLoop
+from pegasus.main_agent.user_entries import is_notice
 from pegasus.messages import ChannelInfo, Json, Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Waiting
+from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Post, Posted, StorageError, Waiting
 
 _log = get_logger("main_agent")
 
-COMMAND = "command"
-"""Ends the idempotency key of a command's answer."""
-EXCERPT = 60
-"""Characters of a message by which people know it again."""
-MAX_ATTEMPTS = 3
-"""How often an item may crash the Main Agent before it is set aside (issue "The spine", 2)."""
+COMMAND: Final = "command"
+"""End of the idempotency key of a command's answer."""
+EXCERPT: Final = 60
+"""Characters of a message by which people recognise it."""
+MAX_ATTEMPTS: Final = 3
+"""How often an item may crash the Main Agent before it is set aside."""
+STOP_PATIENCE: Final = 5.0
+"""Seconds that /stop waits for work to end before it answers. All commands that come meanwhile wait behind it."""
+TASKS_PATIENCE: Final = 2.0
+"""Seconds that /status waits for the list of running tasks."""
 
 
 async def main_agent(
     inbox: Inbox[MainAgentMessage],
     journal: Ref[JournalMessage],
-    mind: AgentServices,
+    services: AgentServices,
     *,
     path: str = "main/current.jsonl",
     announce: Ref[Typing | Progress] | None = None,
-    make_works: Callable[[], BackgroundWork] | None = None,
-    publish: Publish | None = None,
-    answers: Answers = MappingProxyType({}),
+    publish: PublishMessage | None = None,
+    answers: CommandAnswers = MappingProxyType({}),
 ) -> None:
-    """Run the agent of one session. announce: who is told when it starts and ends thinking, and what it is about to say.
+    """Run the Main Agent of one session.
 
-    make_works: gives the background work that it can see and end; None: there is none. publish: makes known what people
-    said, once it is dealt with. answers: who answers a command that is not the agent's own, by its name.
+    path: the session's file below data/. announce: actor that shows people when the agent thinks and what it is writing. publish:
+    makes a message known to observers once it is dealt with. answers: answers the commands that are not the agent's own.
 
-    Cancelled or stopped: the running model call ends at once; its item is taken up again at the next start.
+    Raises StorageError if the session cannot be read. Cancelled or stopped: the running model call ends at once, and its item is
+    taken up again at the next start.
     """
-    session = await load_session(path, journal, mind.clock, make_works, inbox.started)
-    agent = _Agent(session, journal, mind, announce, make_works, publish, answers, started=trio.current_time())
+    session = await load_session(
+        path, journal, services.clock, lambda: services.load_toolset().work, report_started=inbox.started
+    )
     async with trio.open_nursery() as nursery:
-        agent.worker = ThinkLoop(session, mind, journal, agent.show, nursery.start_soon)
+        agent = _MainAgent(session, journal, services, announce, publish, answers, nursery)
         nursery.start_soon(agent.main_lane)
         nursery.start_soon(agent.control_lane)
         async for message in inbox:
             match message:
                 case GetStatus(reply):
                     reply.send(agent.status())
-                case Stop(reply, by):
-                    nursery.start_soon(agent.answer_stop, reply.send, by)
+                case Stop():
+                    nursery.start_soon(agent.answer_stop, message)
         nursery.cancel_scope.cancel()
 
 
 @attrs.define(eq=False)
-class _Running:
-    """What is being worked on. ended is set when nothing of it runs any more. told: what a /stop that ends it will say.
+class _RunningTurn:
+    """The turn that the main lane is at."""
 
-    elsewhere: that was said on another chat.
-    """
-
-    work: Work
+    turn: AgentTurn
     since: float
+    """Trio's clock when it began."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Cancelled by /stop."""
     ended: trio.Event = attrs.field(factory=trio.Event)
-    told: dict[str, Json] = attrs.field(factory=dict)
-    elsewhere: bool = False
+    """Set when nothing of it runs any more."""
+    stopped_by: str = ""
+    """Who said /stop."""
+    stop_facts: dict[str, Json] = attrs.field(factory=dict)
+    """Metadata of the note about the /stop that ends it: the item of that /stop, and what its answer will say."""
+    stopped_elsewhere: bool = False
+    """True if /stop was said on another chat."""
 
     @property
     def about(self) -> str:
-        return truncate(self.work.item.message.text, EXCERPT)
+        """Beginning of the message that is worked on."""
+        return truncate(self.turn.item.message.text, EXCERPT)
 
 
-@attrs.define(eq=False)
-class _Agent:
-    session: Session
-    journal: Ref[JournalMessage]
-    mind: AgentServices
-    announce: Ref[Typing | Progress] | None
-    make_works: Callable[[], BackgroundWork] | None
-    publish: Publish | None
-    answers: Answers
-    started: float
-    worker: ThinkLoop = attrs.field(init=False)
-    ended_before: dict[int, EndedWork] = attrs.field(init=False)
-    turns: int = 0
-    running: _Running | None = None
-    stopped_by: str = ""
+@attrs.frozen
+class _StopOutcome:
+    """What came of a /stop within its patience."""
 
-    def __attrs_post_init__(self) -> None:
-        self.ended_before = thoughts_ended(self.session.entries)  # now, since /new may put them aside
+    ended: tuple[EndedWork, ...]
+    still_ending: tuple[str, ...]
+    """Descriptions of the work that still runs."""
 
-    # ---------------------------------------------------------------- main lane
+
+class _MainAgent:
+    """The lanes, and what they share."""
+
+    def __init__(
+        self,
+        session: Session,
+        journal: Ref[JournalMessage],
+        services: AgentServices,
+        announce: Ref[Typing | Progress] | None,
+        publish: PublishMessage | None,
+        answers: CommandAnswers,
+        nursery: trio.Nursery,
+    ) -> None:
+        self._session = session
+        self._journal = journal
+        self._services = services
+        self._announce = announce
+        self._publish = publish
+        self._answers = answers
+        self._nursery = nursery
+        self._loop: ThinkLoop | None = None
+        """Made at the first item, since its toolset takes long to load."""
+        self._running: _RunningTurn | None = None
+        self._started = trio.current_time()
+        self._turns = 0
+        """Queue items finished since the start."""
+        self._stopped_before = stopped_thoughts(session.entries)
+        """Thoughts that earlier /stops have ended, by item. Read now, since /new may archive the notes about them."""
+        self._stops_pending = 0
+        """Number of /stops whose work still runs."""
+        self._stop_deadline = -math.inf
+        """Until when the control lane waits for them, all together."""
+
+    # ------------------------------------------------------------------ main lane
 
     async def main_lane(self) -> None:
-        prefer = self.session.unfinished()
+        """Take one item after the other and work on it, until cancelled."""
+        prefer = self._session.unfinished()
         while True:
-            item = await self.journal.ask(NextItem, "main", prefer)
+            item = await self._journal.ask(NextItem, "main", prefer)
             prefer = None
-            work = Work([item])
-            running = self.running = _Running(work, trio.current_time())
-            self.session.replies = ()
-            self._typing(item, active=True)
+            if self._loop is None:
+                self._loop = self._make_loop()
+            turn = AgentTurn([item])
+            running = self._running = _RunningTurn(turn, trio.current_time())
+            self._session.replies = ()
+            self._show_typing(item, active=True)
             try:
                 with running.scope:
-                    await self._handle(work)
-                if running.scope.cancelled_caught and not await self._close(running):
-                    continue
-                for done in work.items:
-                    await self.journal.tell(Done(done.n))
-                    self.turns += 1
-                    self._publish(done)
+                    await self._work_on(turn, self._loop)
+                if running.scope.cancelled_caught and not await self._close_stopped(running, self._loop):
+                    continue  # the journal hands the item out again
+                for done in turn.items:
+                    await self._journal.tell(Done(done.n))
+                    self._turns += 1
+                    self._publish_message(done)
             finally:
-                self.running = None
+                self._running = None
                 running.ended.set()
-                self._typing(item, active=False)
+                self._show_typing(item, active=False)
 
-    async def _close(self, running: _Running) -> bool:
-        """End what a /stop has cut short; False if it goes on, since who stopped it has nothing to do with it.
+    def _make_loop(self) -> ThinkLoop:
+        toolset = self._services.load_toolset()
+        if toolset.compactor is not None:
+            self._nursery.start_soon(toolset.compactor.run)
+        return ThinkLoop(self._session, self._services, toolset, self._journal, self._show)
 
-        What it came too early for stands in the session all the same, or nothing there would say that it was stopped.
+    async def _work_on(self, turn: AgentTurn, loop: ThinkLoop) -> None:
+        item = turn.item
+        is_done = self._session.progress(item.n, item.message.id).next is NextStep.NOTHING
+        if item.attempt > MAX_ATTEMPTS and not is_done:
+            await apologise(item, self._session, self._services.clock(), _set_aside(item))
+        elif _begins_session(item):
+            await self._begin_session(item)
+        else:
+            await loop.run(turn)
+
+    async def _close_stopped(self, running: _RunningTurn, loop: ThinkLoop) -> bool:
+        """End the item that a /stop has cut short. Return False if it is to be worked on again.
+
+        A message that the /stop has overtaken before it was recorded is recorded now, or nothing in the session would tell that it
+        came and was stopped.
         """
-        item = running.work.item
-        if self.session.progress(item.n, item.message.id).next is Next.RECORD and not _is_new(item):
-            await self.worker.record(item)
-        return await close_open_calls(
-            self.session,
+        item = running.turn.item
+        if self._session.progress(item.n, item.message.id).next is NextStep.RECORD and not _begins_session(item):
+            await loop.record(item)
+        return await close_stopped_item(
+            self._session,
             item,
-            self.mind.clock(),
-            self.stopped_by,
-            running.told,
-            elsewhere=running.elsewhere,
+            self._services.clock(),
+            running.stopped_by,
+            running.stop_facts,
+            from_elsewhere=running.stopped_elsewhere,
         )
 
-    async def _handle(self, work: Work) -> None:
-        item = work.item
-        answered = self.session.progress(item.n, item.message.id).next is Next.NOTHING
-        if item.attempt > MAX_ATTEMPTS and not answered:
-            await apologise(item, self.session, self.mind.clock(), _set_aside(item))
-        elif _is_new(item):
-            await self._new(item)
-        else:
-            await self.worker.run(work)
+    async def _begin_session(self, item: Item) -> None:
+        """Carry out /new: archive the session and say so.
 
-    async def _new(self, item: Item) -> None:
-        """Archive the session and say so. Taken up again after a crash, it finds a session that is empty or begun."""
-        now = self.mind.clock()
-        text, opening = "This is a fresh conversation.", partial(_opening, now, item)
-        if not self.session.entries:
-            await self.session.commit((opening(""),), (answer_to(item, text, "new"),))
+        Taken up again after a crash, it finds a session that it has begun already and only answers. An empty session is not archived.
+        """
+        now = self._services.clock()
+        answer = "This is a fresh conversation."
+        if not self._session.entries:
+            await self._session.commit((_opening(now, item, ""),), (reply_to_sender(item, answer, "new"),))
             return
-        if not is_closed_by(self.session.entries, item.n, item.message.id):
-            name = await self.session.restart(lambda archived: (opening(archived),), now)
-            text += f" The one before is kept in {name}."
-        await self.session.commit((), (answer_to(item, text, "new"),))
+        if not is_begun_by(self._session.entries, item.n, item.message.id):
+            archive = await self._session.restart(lambda archive: (_opening(now, item, archive),), now)
+            answer += f" The one before is kept in {archive}."
+        await self._session.commit((), (reply_to_sender(item, answer, "new"),))
 
-    # ---------------------------------------------------------------- control lane
+    # ------------------------------------------------------------------ control lane
 
     async def control_lane(self) -> None:
+        """Answer the commands that pass the queue, one after the other, until cancelled.
+
+        A command whose answer is in the outbox is not carried out again: a crash came between the answer and its Done.
+        """
         while True:
-            item = await self.journal.ask(NextItem, "control")
-            if not await self._is_answered(item):  # one that a crash cut off from its Done is not carried out twice
-                text = await self._command(item) if item.attempt <= MAX_ATTEMPTS else _set_aside(item)
-                await self._answer(item, text, COMMAND)
-            await self.journal.tell(Done(item.n))
-            self._publish(item)
-
-    async def _command(self, item: Item) -> str:
-        match command_of(item.message.text):
-            case "/stop":
-                ended = await self.stop(f"the user ({item.message.channel.type})", item.message.channel, item.n)
-                return stop_text(ended, await self._accepted())  # the next one may be begun by now: it was not ended
-            case "/status":
-                waiting = await self._accepted()
-                in_hand = len(self.running.work.items) if self.running else 0
-                return status_text(self.status(), max(0, waiting - in_hand), trio.current_time() - self.started)
-            case "/help":
-                return await self._help()
-            case other:
-                return await self._others_answer(other or "", item)
-
-    async def _help(self) -> str:
-        skilled = self.mind.make_faculties().skilled
-        called = await skilled.help() if skilled is not None else ""
-        text = help_text(self.answers)
-        return f"{text}\n\nSkills:\n{called}" if called else text
-
-    async def _others_answer(self, command: str, item: Item) -> str:
-        answer = self.answers.get(command)
-        if answer is None:
-            return f"{command} means nothing here."
-        try:
-            return await answer(item.message)
-        except StorageError as error:
-            return f"That did not work: {error}"
-
-    async def _answer(self, item: Item, text: str, purpose: str) -> None:
-        post = answer_to(item, text, purpose)
-        await until_written(lambda: self.journal.ask(Commit, (), (post,)), "a command's answer")
+            item = await self._journal.ask(NextItem, "control")
+            if not await self._is_answered(item):
+                answer = await self._answer(item) if item.attempt <= MAX_ATTEMPTS else _set_aside(item)
+                await self._post(reply_to_sender(item, answer, COMMAND))
+            await self._journal.tell(Done(item.n))
+            self._publish_message(item)
 
     async def _is_answered(self, item: Item) -> bool:
-        [posted] = await until_written(
-            lambda: self.journal.ask(Posted, (post_key(item.n, COMMAND),)), "what was answered"
-        )
+        key = reply_key(item.n, COMMAND)
+        [posted] = await until_written(lambda: self._journal.ask(Posted, (key,)), "what was answered")
         return posted is not None
 
-    async def _accepted(self) -> int:
-        """Messages that are not done, without the command that asks."""
-        return max(0, await self.journal.ask(Waiting) - 1)
+    async def _post(self, post: Post) -> None:
+        """Post an answer beside the session, which belongs to the main lane."""
+        await until_written(lambda: self._journal.ask(Commit, (), (post,)), "a command's answer")
 
-    # ---------------------------------------------------------------- stop and status
+    async def _answer(self, item: Item) -> str:
+        """Carry out a command and return its answer."""
+        message = item.message
+        match command_of(message.text):
+            case "/stop":
+                by = f"the user ({message.channel.type})"
+                deadline = trio.current_time() + STOP_PATIENCE
+                if self._stops_pending:  # others wait behind this lane already: all stops together may hold it so long
+                    deadline = min(deadline, self._stop_deadline)
+                self._stop_deadline = deadline
+                outcome = await self._stop(by, message.channel, item.n, deadline)
+                return stop_text(outcome.ended, await self._count_waiting(), outcome.still_ending)
+            case "/status":
+                waiting = await self._count_waiting()
+                in_hand = len(self._running.turn.items) if self._running else 0
+                uptime = trio.current_time() - self._started
+                return status_text(self.status(), await self._running_tasks(), max(0, waiting - in_hand), uptime)
+            case "/help":
+                skills = self._services.load_toolset().skills
+                return help_text(self._answers, await skills.help() if skills is not None else "")
+            case command:
+                answer = self._answers.get(command or "")
+                if answer is None:
+                    return f"{command} means nothing here."
+                try:
+                    return await answer(message)
+                except StorageError as error:
+                    return f"That did not work: {error}"
 
-    async def answer_stop(self, send: Callable[[tuple[EndedWork, ...]], None], by: str) -> None:
-        send(await self.stop(by))
+    async def _count_waiting(self) -> int:
+        """Return how many messages are not done, without the command that is being answered."""
+        return max(0, await self._journal.ask(Waiting) - 1)
 
-    async def stop(self, by: str, channel: ChannelInfo | None = None, n: int | None = None) -> tuple[EndedWork, ...]:
-        """End the running thought and the tasks of this channel (None: all); returns when nothing of it runs any more.
+    async def _running_tasks(self) -> tuple[str, ...]:
+        work = self._services.load_toolset().work
+        with trio.move_on_after(TASKS_PATIENCE):
+            return await work.running() if work is not None else ()
+        return ()
 
-        A thought that came to its end by itself, after all, was not ended.
-        n: the item that says so. If a crash came before its answer, what it had ended by then is told, and no other thought is ended.
+    # ------------------------------------------------------------------ stop and status
+
+    async def answer_stop(self, message: Stop) -> None:
+        """Carry out a Stop of the mailbox: end everything, and answer when nothing of it runs any more."""
+        outcome = await self._stop(message.by)
+        message.reply.send(outcome.ended)
+
+    async def _stop(
+        self, by: str, channel: ChannelInfo | None = None, item: int | None = None, deadline: float = math.inf
+    ) -> _StopOutcome:
+        """End the running thought and the tasks of this channel (None: all tasks).
+
+        item: number of the item that says so. If a crash came before its answer, the answer names what it had ended by then, and no
+        other thought is ended. deadline: on Trio's clock; work that still runs then goes on ending in the background, and the
+        outcome says so. A thought that came to its end by itself was not ended by this.
         """
-        ended = [self.ended_before[n]] if n in self.ended_before else []
-        running = None if ended else self.running
+        ended: list[EndedWork] = []
+        running = self._running
+        if item is not None and item in self._stopped_before:
+            ended.append(self._stopped_before[item])
+            running = None
+        unfinished: dict[str, str] = {}  # by kind of work
+        all_ended = trio.Event()
+
+        def finish(kind: str, *works: EndedWork) -> None:
+            ended.extend(works)
+            del unfinished[kind]
+            if not unfinished:
+                self._stops_pending -= 1
+                all_ended.set()
+
+        async def end_thought(running: _RunningTurn, thought: EndedWork) -> None:
+            await running.ended.wait()
+            finish("thought", *((thought,) if running.scope.cancelled_caught else ()))
+
+        async def end_tasks(work: BackgroundWork) -> None:
+            finish("tasks", *await work.stop(by, channel))
+
+        work = self._services.load_toolset().work
         if running is not None:
             thought = EndedWork("thought", running.about, trio.current_time() - running.since)
-            self.stopped_by = by
-            if n is not None:
-                running.told.update(stop=n, what=thought.what, seconds=thought.seconds)
-            running.elsewhere = channel is not None and channel.address != running.work.item.message.channel.address
+            running.stopped_by = by
+            if item is not None:
+                running.stop_facts.update(stop=item, what=thought.what, seconds=thought.seconds)
+            running.stopped_elsewhere = (
+                channel is not None and channel.address != running.turn.item.message.channel.address
+            )
             running.scope.cancel()
-        tasks = await self.make_works().stop(by, channel) if self.make_works is not None else ()
-        if running is not None:
-            await running.ended.wait()
-            if running.scope.cancelled_caught:
-                ended.append(thought)
-        return (*ended, *tasks)
+            unfinished["thought"] = f"thought: {thought.what}"
+            self._nursery.start_soon(end_thought, running, thought)
+        if work is not None:
+            unfinished["tasks"] = "tasks that were begun on this chat" if channel is not None else "tasks"
+            self._nursery.start_soon(end_tasks, work)
+        if unfinished:
+            self._stops_pending += 1
+            with trio.CancelScope(deadline=deadline):
+                await all_ended.wait()
+        return _StopOutcome(tuple(sorted(ended, key=lambda work: work.kind == "task")), tuple(unfinished.values()))
 
     def status(self) -> AgentStatus:
-        running = self.running
+        """Return the status of the agent."""
+        running = self._running
         return AgentStatus(
-            model=self.mind.model.name,
-            entries=len(self.session.entries),
-            turns=self.turns,
+            model=self._services.model.name,
+            entries=len(self._session.entries),
+            turns=self._turns,
             thinking_about=running.about if running else None,
             thinking_for=trio.current_time() - running.since if running else 0.0,
         )
 
-    def _publish(self, item: Item) -> None:
-        if self.publish is not None and not is_notice(item):  # what a task says is on the bus already
-            self.publish(item.message)
+    # ------------------------------------------------------------------ making known
 
-    def _typing(self, item: Item, *, active: bool) -> None:
+    def _publish_message(self, item: Item) -> None:
+        if self._publish is not None and not is_notice(item):  # what a task says is on the bus already
+            self._publish(item.message)
+
+    def _show_typing(self, item: Item, *, active: bool) -> None:
         channel = item.message.channel
-        said = (reply.seq for reply in self.session.replies if reply.channel.address == channel.address)
-        self.show(Typing(channel, active, max(said, default=0)))
+        seqs = (reply.seq for reply in self._session.replies if reply.channel.address == channel.address)
+        self._show(Typing(channel, active, max(seqs, default=0)))
 
-    def show(self, sign: Typing | Progress) -> None:
-        if self.announce is not None:
-            with suppress(ActorError):  # nobody is there to show it; it is never stored
-                self.announce.tell_nowait(sign)
+    def _show(self, sign: Typing | Progress) -> None:
+        if self._announce is not None:
+            with suppress(ActorError):  # nothing shows it right now; it is never stored
+                self._announce.tell_nowait(sign)
 
 
-def _is_new(item: Item) -> bool:
+def _begins_session(item: Item) -> bool:
     return command_of(item.message.text) == "/new" and not is_notice(item)
 
 
 def _set_aside(item: Item) -> str:
+    """Log that an item is set aside, and return the apology for its sender."""
     _log.error("set a message aside: it failed too often", item=item.n, attempts=item.attempt - 1)
     return (
         f"Sorry, something in me failed {MAX_ATTEMPTS} times over your message, so I have set it aside. "
@@ -297,9 +397,10 @@ def _set_aside(item: Item) -> str:
     )
 
 
-def _opening(now: int, closes: Item, archived: str) -> Entry:
-    metadata: dict[str, Json] = {"type": "new", "closes": closes.n, "messageId": closes.message.id}
-    if not archived:
+def _opening(now: int, item: Item, archive: str) -> Entry:
+    """Return the first entry of a session that /new begins. archive: name of the session before, "" if there was none."""
+    metadata: dict[str, Json] = {"type": "new", "closes": item.n, "messageId": item.message.id}
+    if not archive:
         return Entry(now, "system", "(A new conversation begins.)", metadata=metadata)
-    text = f"(A new conversation begins. The one before is archived as {archived}.)"
-    return Entry(now, "system", text, metadata={**metadata, "previousSession": archived})
+    text = f"(A new conversation begins. The one before is archived as {archive}.)"
+    return Entry(now, "system", text, metadata={**metadata, "previousSession": archive})

@@ -1,14 +1,20 @@
-"""How the work on an item ends before its time: with an apology, by /stop, or at the limit of thoughts."""
+"""Endings of an item that the model did not choose: an apology, a /stop, the limit of thoughts.
+
+Each leaves a note in the session with `"ends": true`, which is how a restart knows that the item needs nothing more. The note and the
+text for the sender are written in one durable step, so that an item never ends in silence because of a crash in between.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from pegasus.conversation import Entry
-from pegasus.main_agent.notices import is_notice
-from pegasus.main_agent.progress import Next
-from pegasus.main_agent.reply_tool import answer_to
+from pegasus.conversation import Entry, cancelled_result
+from pegasus.formatting import truncate
+from pegasus.main_agent.progress import NextStep
+from pegasus.main_agent.reply_tool import reply_to_sender
 from pegasus.main_agent.session import Session
+from pegasus.main_agent.user_entries import is_notice
 from pegasus.messages import Json
 from pegasus.models import ModelError
 from pegasus.observe import get_logger
@@ -16,42 +22,56 @@ from pegasus.storage import Item
 
 _log = get_logger("main_agent")
 
-STOPPED_ELSEWHERE = (
+STOPPED_ELSEWHERE: Final = (
     "I was stopped from another chat while I was thinking about your message. Send it again if it still matters."
 )
-_TOLD = "(I told the user: "
+"""Text for the sender of a message whose thought was ended from another chat."""
+MODEL_DECLINED: Final = "Sorry, the model that thinks for me declined to answer this."
+ERROR_LENGTH: Final = 200
+"""Characters of a tool's error that the sender of a message is shown."""
+
+_NOTE_PREFIX: Final = "(I told the user: "
+_HINTS: Final[Mapping[str, str]] = {
+    "auth": "The key for the model is missing or wrong; whoever runs me can set it.",
+    "request": "Sending the same again will not help; /new begins a fresh conversation.",
+    "overflow": "The conversation has become too long for the model; /new begins a fresh one.",
+    "budget": "",
+}
+"""By kind of ModelError, what the sender can do about it."""
 
 
-def content_of_note(text: str) -> str:
-    """The content of the note that ends an item with a text that was not the model's."""
-    return f"{_TOLD}{text})"
+def note_of(text: str) -> str:
+    """Return the content of the note about a text that was not the model's."""
+    return f"{_NOTE_PREFIX}{text})"
 
 
 async def apologise(item: Item, session: Session, now: int, text: str) -> None:
-    """Tell the sender honestly that nothing will come of the message, and end the item."""
-    note = Entry(now, "assistant", content_of_note(text), metadata={"type": "apology", "ends": True})
+    """Post an apology to the sender and end the item. An item that is not in the session yet gets a placeholder there."""
+    note = Entry(now, "assistant", note_of(text), metadata={"type": "apology", "ends": True})
     entries: tuple[Entry, ...] = (note,)
-    if session.progress(item.n, item.message.id).next is Next.RECORD:
-        entries = (Entry(now, "user", "(a message that could not be taken up)", metadata={"item": item.n}), note)
-    await session.commit(entries, (answer_to(item, text, "apology"),))
+    if session.progress(item.n, item.message.id).next is NextStep.RECORD:
+        placeholder = "(a message that could not be taken up)"
+        entries = (Entry(now, "user", placeholder, metadata={"item": item.n}), note)
+    await session.commit(entries, (reply_to_sender(item, text, "apology"),))
 
 
 async def repeat_apology(item: Item, note: Entry | None, session: Session) -> None:
-    """A crash may have come between its note and the apology itself; one that was posted is not posted again."""
+    """Post the apology of a note again, in case a crash came between the two. One that was posted is not posted twice."""
     if note is not None and note.metadata.get("type") == "apology":
-        text = note.content.removeprefix(_TOLD).removesuffix(")")
-        await session.commit((), (answer_to(item, text, "apology"),))
+        text = note.content.removeprefix(_NOTE_PREFIX).removesuffix(")")
+        await session.commit((), (reply_to_sender(item, text, "apology"),))
 
 
-async def close_open_calls(
-    session: Session, item: Item, now: int, by: str, told: Mapping[str, Json], *, elsewhere: bool = False
+async def close_stopped_item(
+    session: Session, item: Item, now: int, by: str, facts: Mapping[str, Json], *, from_elsewhere: bool = False
 ) -> bool:
-    """After a thought was cut short by `by`: give the calls without a result one, and note the end of the item.
+    """Make the session well-formed after a /stop, and note the end of the item. Return whether the item has ended.
 
-    told: goes into the note, for a /stop that a crash cuts off from its answer. elsewhere: it was said on another chat than the
-    item's; then who waits for an answer is told, and what no person has said (a task's result) does not end: False.
+    Calls without a result get one that says they were cancelled. by: who said /stop. facts: metadata of the note, for a /stop that a
+    crash cuts off from its answer. from_elsewhere: it was said on another chat. Then the sender, who waits for an answer, is told;
+    and a notice, which that person has nothing to do with, does not end but is worked on again.
     """
-    ends = not (elsewhere and is_notice(item))
+    ends = not (from_elsewhere and is_notice(item))
     answered: set[str] = set()
     closing: list[Entry] = []
     for entry in reversed(session.of_item(item.n)):
@@ -59,36 +79,39 @@ async def close_open_calls(
             answered.add(entry.call_id or "")
         for call in entry.calls:
             if call.id not in answered:
-                content = f'{{"cancelled":true,"reason":"stopped by {by}"}}'
-                closing.append(Entry(now, "tool", content, call_id=call.id, metadata={"error": True}))
-    metadata: dict[str, Json] = {"type": "stopped", **({"ends": True} if ends else {}), **told}
+                result = cancelled_result(f"stopped by {by}")
+                closing.append(Entry(now, "tool", result, call_id=call.id, metadata={"error": True}))
+    metadata: dict[str, Json] = {"type": "stopped", **({"ends": True} if ends else {}), **facts}
     note = Entry(now, "system", f"(Work on the message above was stopped by {by}.)", metadata=metadata)
-    recorded = session.progress(item.n, item.message.id).next is not Next.RECORD
-    posts = (answer_to(item, STOPPED_ELSEWHERE, "stopped"),) if elsewhere and ends else ()
-    await session.commit((*closing, note) if recorded else (), posts)
+    is_recorded = session.progress(item.n, item.message.id).next is not NextStep.RECORD
+    posts = (reply_to_sender(item, STOPPED_ELSEWHERE, "stopped"),) if from_elsewhere and ends else ()
+    await session.commit((*closing, note) if is_recorded else (), posts)
     return ends
 
 
 async def give_up(item: Item, session: Session, now: int, thoughts: int, *, replied: bool) -> None:
-    """The item has had all the thoughts it may have; who got no reply is told."""
+    """End an item that has had all the thoughts it may have. A sender who got no reply is told so, with the last error."""
     _log.warning("too many thoughts about one message", item=item.n, thoughts=thoughts)
-    text = f"I thought {thoughts} times about your message without coming to an end, so I stopped there."
     if replied:
         note = f"({thoughts} thoughts about one message: stopped here.)"
         await session.commit((Entry(now, "assistant", note, metadata={"type": "limit", "ends": True}),))
-    else:
-        await apologise(item, session, now, text)
+        return
+    error = _last_error(session.of_item(item.n))
+    reason = f"; the last one failed with: {error}" if error else " without coming to an end."
+    await apologise(item, session, now, f"I gave up after {thoughts} attempts{reason}")
 
 
-_HINTS: Mapping[str, str] = {
-    "auth": "The key for the model is missing or wrong; whoever runs me can set it.",
-    "request": "Sending the same again will not help; /new begins a fresh conversation.",
-    "overflow": "The conversation has become too long for the model; /new begins a fresh one.",
-    "budget": "",
-}
+def _last_error(entries: Sequence[Entry]) -> str:
+    """Return the error of the last tool call that failed, "" if the last answer had none."""
+    for entry in reversed(entries):
+        if entry.failed:
+            return truncate(entry.content.removeprefix("Error: "), ERROR_LENGTH)
+        if entry.role == "assistant":
+            break
+    return ""
 
 
 def model_failure(error: ModelError) -> str:
-    """What the sender is told when the model cannot be asked."""
+    """Return the text for the sender of a message that the model did not answer."""
     hint = _HINTS.get(error.kind, "Please send it again in a while.")
-    return f"Sorry, I could not think about your message: {error}. {hint}".rstrip()
+    return f"The model did not answer: {error}. {hint}".rstrip()

@@ -1,16 +1,31 @@
-"""What is answered before any model is asked: /stop, /new, /help, /status (interfaces section 4)."""
+"""Commands: what is answered without asking a model.
+
+The actor carries out /stop, /new, /status and /help itself, with the texts made here. Other commands are answered by functions that
+the composition root hands in; `persona_answer` is one of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from pegasus.formatting import format_duration, plural
+from pegasus.identity import (
+    Evolution,
+    Persona,
+    PersonaError,
+    ProposalRefused,
+    format_decision,
+    format_persona,
+    persona_view,
+    proposal_view,
+)
+from pegasus.intake import is_owner
 from pegasus.main_agent.messages import AgentStatus, EndedWork
-from pegasus.messages import InboundMessage
+from pegasus.messages import ChannelInfo
+from pegasus.storage import StorageError
 
-Answers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
-"""Who answers which command. Raises StorageError."""
+PERSONA: Final = "/persona"
 
 _HELP: Final = {
     "/stop": "end what I am working on right now, and say what was ended",
@@ -18,42 +33,85 @@ _HELP: Final = {
     "/status": "what I am doing, and with which model",
     "/usage": "what my model calls have used, and what is left of the budgets",
     "/model": "which model thinks; my owner can choose another: /model provider/name, /model default",
-    "/persona": "who I am, and what I propose to change about that (for my owner to accept or reject)",
+    PERSONA: "who I am, and what I propose to change about that (for my owner to accept or reject)",
     "/help": "this list",
 }
 _OWN: Final = frozenset({"/stop", "/new", "/status", "/help"})
+"""Commands that the actor answers itself."""
+_LISTED_TASKS: Final = 3
+"""Running tasks that /status names."""
+_PERSONA_USAGE: Final = f"{PERSONA}, {PERSONA} accept N, or {PERSONA} reject N, where N is the number of a proposal."
+_OWNER_ONLY: Final = "Only my owner can see and decide what becomes of me."
 
 
-def help_text(answers: Collection[str]) -> str:
-    """The answer to /help. answers: the commands that somebody answers, beside the agent's own."""
-    lines = [f"{command} — {words}" for command, words in _HELP.items() if command in _OWN or command in answers]
-    return "\n".join([*lines, "Anything else you write is a message to me."])
-
-
-def stop_text(ended: Sequence[EndedWork], waiting: int) -> str:
-    """The answer to /stop: what was ended. waiting: messages that are still in the queue."""
-    lines = [f"- {e.kind}: {e.what} (ran {format_duration(e.seconds)})" for e in ended]
-    lines.insert(0, "Stopped:" if ended else "Nothing was running.")
-    if waiting:
-        lines.append(
-            f"{plural(waiting, 'message')} {'is' if waiting == 1 else 'are'} still waiting and will be taken up next."
-        )
+def help_text(answered: Collection[str], skills: str = "") -> str:
+    """Return the answer to /help. answered: commands that others answer. skills: a line for each skill that can be called."""
+    lines = [f"{command} — {text}" for command, text in _HELP.items() if command in _OWN or command in answered]
+    lines.append("Anything else you write is a message to me.")
+    if skills:
+        lines += ["", "Skills:", skills]
     return "\n".join(lines)
 
 
-def status_text(status: AgentStatus, waiting: int, uptime: float) -> str:
-    """The answer to /status. uptime: seconds."""
-    doing = (
-        f"thinking about “{status.thinking_about}” for {format_duration(status.thinking_for)}"
-        if status.thinking_about
-        else "idle"
-    )
+def stop_text(ended: Sequence[EndedWork], waiting: int, still_ending: Sequence[str] = ()) -> str:
+    """Return the answer to /stop.
+
+    ended: work that does not run any more. waiting: messages that are still in the queue. still_ending: descriptions of the work
+    that was told to end and still runs.
+    """
+    lines = [f"- {work.kind}: {work.what} (ran {format_duration(work.seconds)})" for work in ended]
+    lines.insert(0, "Stopped:" if ended or still_ending else "Nothing was running.")
+    lines += [f"- still ending: {description}" for description in still_ending]
+    if waiting:
+        verb = "is" if waiting == 1 else "are"
+        lines.append(f"{plural(waiting, 'message')} {verb} still waiting and will be taken up next.")
+    return "\n".join(lines)
+
+
+def status_text(status: AgentStatus, tasks: Sequence[str], waiting: int, uptime: float) -> str:
+    """Return the answer to /status. tasks: descriptions of the running tasks. waiting: messages in the queue. uptime: seconds."""
+    if status.thinking_about:
+        activity = f"thinking about “{status.thinking_about}” for {format_duration(status.thinking_for)}"
+    elif tasks:
+        activity = f"waiting for {plural(len(tasks), 'background task')}"
+    else:
+        activity = "idle"
+    lines = [f"I am {activity}.", f"Model: {status.model}"]
+    if tasks:
+        named = ", ".join(f"“{task}”" for task in tasks[:_LISTED_TASKS])
+        more = f" and {len(tasks) - _LISTED_TASKS} more" if len(tasks) > _LISTED_TASKS else ""
+        lines.append(f"Running: {plural(len(tasks), 'task')} ({named}{more})")
     return "\n".join(
         [
-            f"I am {doing}.",
-            f"Model: {status.model}",
+            *lines,
             f"Waiting: {plural(waiting, 'message')}",
             f"Session: {plural(status.entries, 'entry', 'entries')}",
             f"Up for {format_duration(uptime)}, {plural(status.turns, 'message')} handled",
         ]
     )
+
+
+# ------------------------------------------------------------------ /persona
+
+
+async def persona_answer(
+    evolution: Evolution, persona: Persona, owners: Iterable[str], text: str, channel: ChannelInfo
+) -> str:
+    """Return the answer to /persona: who the agent is, what it proposes to become, or what the owner's decision has changed.
+
+    persona: who the running agent is. owners: setting `agent.owners`; nobody else is answered. text: the command as written.
+    """
+    if not is_owner(channel, owners):
+        return _OWNER_ONLY
+    try:
+        match text.split()[1:]:
+            case [] | ["list"]:
+                return format_persona(persona_view(await evolution.read_state(), persona), PERSONA)
+            case ["accept" | "reject" as verb, number] if number.isdecimal() and len(number) < 10:
+                user = f" ({channel.user_id})" if channel.user_id else ""
+                by = f"{channel.type}:{channel.channel_id}{user}"
+                proposal = await evolution.decide(int(number), accept=verb == "accept", by=by)
+                return format_decision(proposal_view(proposal, (await evolution.read_state()).persona))
+    except (ProposalRefused, PersonaError, StorageError) as error:
+        return f"That did not work: {error}"
+    return _PERSONA_USAGE

@@ -1,54 +1,51 @@
-"""Room in the model's window: before every call the session is looked at, and compacted where it has become too long."""
+"""Context budget: before every model call the request is measured, and the session compacted if it has become too long.
+
+There are two moments. Before the call, by our own count: at the threshold the session is compacted, and a little earlier a summary is
+begun in the background. After the call, when the provider refused the request as too long: then our count was wrong, and the session
+is made smaller whatever was counted, again and again until the provider takes it or nothing can be shortened any more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
+from pegasus.main_agent.services import TokenCount
 from pegasus.main_agent.session import Session
 from pegasus.models import ModelRequest
 
 if TYPE_CHECKING:
     from pegasus.main_agent.compaction import Compactor
-    from pegasus.storage import Item
-
-
-class _Work(Protocol):
-    @property
-    def items(self) -> Collection[Item]: ...
-    @property
-    def item(self) -> Item: ...
 
 
 @attrs.frozen(eq=False)
-class Room:
-    """tokens: about how many a request has, most exactly near the given limit; None: nobody can say."""
+class ContextBudget:
+    """Keeps the requests of one session within the model's window."""
 
     session: Session
     compactor: Compactor
-    tokens: Callable[[ModelRequest, int], Awaitable[int]] | None
+    count_tokens: TokenCount | None
+    """Counts the tokens of a request; None: only the provider can say that it is too long."""
 
-    async def run(self) -> None:
-        """Prepare summaries beside the thoughts, until cancelled."""
-        await self.compactor.run()
+    async def check(self, request: ModelRequest, running: Sequence[int]) -> bool:
+        """Compact the session if the request is too long. Return whether it was compacted: then the request must be made anew.
 
-    async def before_call(self, request: ModelRequest, work: _Work) -> bool:
-        """Compact the session if this request is too long for it: True; begin to prepare that if it soon will be."""
-        if self.tokens is None:
+        running: numbers of the queue items being worked on; the last one is what the model calls are counted for. Cancelled: the
+        session is as it was, or compacted.
+        """
+        if self.count_tokens is None:
             return False
-        tokens = await self.tokens(request, self.compactor.threshold)
+        tokens = await self.count_tokens(request, self.compactor.threshold)
+        item = running[-1]
         if self.compactor.is_due(tokens):
-            return await self.compactor.compact(self.session, _running(work), item=work.item.n) is not None
+            return await self.compactor.compact(self.session, running, item=item) is not None
         if self.compactor.is_near(tokens):
-            self.compactor.prepare(self.session.entries, _running(work), work.item.n)
+            self.compactor.prepare(self.session.entries, running, item)
         return False
 
-    async def too_long(self, work: _Work) -> bool:
-        """The provider says that the session is too long: make it smaller. Whether that could be done."""
-        return await self.compactor.compact(self.session, _running(work), item=work.item.n, forced=True) is not None
-
-
-def _running(work: _Work) -> Collection[int]:
-    return [item.n for item in work.items]
+    async def shrink(self, running: Sequence[int]) -> bool:
+        """Make the session smaller, since the provider has refused it as too long. Return whether that could be done."""
+        item = running[-1]
+        return await self.compactor.compact(self.session, running, item=item, forced=True) is not None

@@ -1,13 +1,25 @@
-"""The Main Agent's tools for background work: spawn, look, resume (seed 000; decisions X2, X7, X8)."""
+"""Delegation: the tools by which the Main Agent gives work to tasks, and the work behind them as its actor sees it.
+
+The Main Agent has no files, no shell and no web; tasks have. `spawn_subagent` returns at once, and the result of the task comes later,
+by itself, as a notification (see `task_notifications`).
+
+Each call carries a key made of queue item and call, and the task system derives the task's id from it. A crash may therefore lead to
+the same call twice, of the Main Agent or of the task system, and still there is one task.
+
+The task system may be down when it is asked: it begins a moment after the daemon, and it is started again after a crash. Every
+function here waits for it a bounded time (`wait_until_running`).
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import trio
+
 from actors import ActorError, Ref
 from pegasus.conversation import OpenCall
+from pegasus.formatting import truncate
 from pegasus.main_agent.messages import EndedWork
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
@@ -17,44 +29,55 @@ from pegasus.tasks import (
     CancelAll,
     GetContext,
     GetTask,
+    ListTasks,
     Resume,
     Submit,
     TaskError,
+    TaskState,
     TaskView,
     task_id_of,
     wait_until_running,
 )
-from pegasus.tools import Effect, Tool, ToolContext, ToolError
-from pegasus.wire import to_wire
+from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.wire import encode_json, to_wire
 
 SPAWN: Final = "spawn_subagent"
-ALIAS: Final = "spawn_task"
+SPAWN_ALIAS: Final = "spawn_task"
+"""Another name of SPAWN, without its parameter `type`. It is accepted, and not shown to the model."""
 RESUME: Final = "resume_task"
 USE_SKILL: Final = "use_skill"
-DEFAULT: Final = "general"
-SUBMIT_TRIES: Final = 3
+DEFAULT_TYPE: Final = "general"
+"""Type of a task that names none."""
+SUBMIT_ATTEMPTS: Final = 3
 """How often a task is submitted to a task system that crashes over it, before the model is told."""
+DESCRIPTION_LENGTH: Final = 60
+"""Characters of a task's description in /status."""
+
+_RESTING: Final = frozenset({TaskState.IDLE, TaskState.SUSPENDED, TaskState.COMPLETED, TaskState.FAILED})
+"""States of a task that nobody is working on."""
 
 
 def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tuple[Tool, ...]:
-    """spawn_subagent, its alias spawn_task, task_status and resume_task. types: name and description of each kind of task."""
-    return (_spawn(agent, tuple(types)), _spawn_alias(agent), _status(agent), _resume(agent))
+    """Return spawn_subagent, its alias spawn_task, task_status and resume_task.
+
+    agent: actor of the task system. types: name and description of each type of task.
+    """
+    return (_spawn_tool(agent, tuple(types)), _spawn_alias_tool(agent), _status_tool(agent), _resume_tool(agent))
 
 
-def _spawn(agent: Ref[AgentMessage], types: Sequence[str]) -> Tool:
+def _spawn_tool(agent: Ref[AgentMessage], types: Sequence[str]) -> Tool:
+    whole_task = "The whole task, with everything the subagent must know: it sees nothing of this conversation"
     spec = ToolSpec(
         SPAWN,
         "Delegate work to a background subagent. Returns at once; its result comes to you by itself.",
-        _object(
+        parameters(
             {
-                "description": _string("What it is about, in a few words"),
-                "input": _string(
-                    "The whole task, with everything the subagent must know: it sees nothing of this conversation"
-                ),
+                "description": _text_parameter("What it is about, in a few words"),
+                "input": _text_parameter(whole_task),
                 "type": {
                     "type": "string",
                     "enum": list(types),
-                    "description": f"Kind of subagent; {DEFAULT} if left out",
+                    "description": f"Kind of subagent; {DEFAULT_TYPE} if left out",
                 },
             },
             "description",
@@ -63,92 +86,99 @@ def _spawn(agent: Ref[AgentMessage], types: Sequence[str]) -> Tool:
     )
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
-        kind = str(arguments.get("type") or DEFAULT)
-        return await _submit(agent, arguments, kind, context)
+        return await _spawn(agent, arguments, str(arguments.get("type") or DEFAULT_TYPE), context)
 
     return Tool(spec, run, "task", Effect.IDEMPOTENT)
 
 
-def _spawn_alias(agent: Ref[AgentMessage]) -> Tool:
+def _spawn_alias_tool(agent: Ref[AgentMessage]) -> Tool:
+    properties = {"description": _text_parameter("What it is about"), "input": _text_parameter("The whole task")}
     spec = ToolSpec(
-        ALIAS,
-        f"The same as {SPAWN} with type {DEFAULT}.",
-        _object(
-            {"description": _string("What it is about"), "input": _string("The whole task")}, "description", "input"
-        ),
+        SPAWN_ALIAS,
+        f"The same as {SPAWN} with type {DEFAULT_TYPE}.",
+        parameters(properties, "description", "input"),
     )
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
-        return await _submit(agent, arguments, DEFAULT, context)
+        return await _spawn(agent, arguments, DEFAULT_TYPE, context)
 
     return Tool(spec, run, "task", Effect.IDEMPOTENT)
 
 
-async def _submit(agent: Ref[AgentMessage], arguments: Metadata, kind: str, context: ToolContext) -> Json:
+async def _spawn(agent: Ref[AgentMessage], arguments: Metadata, task_type: str, context: ToolContext) -> Json:
     description = str(arguments["description"])
-    return spawned(await submit_task(agent, context, str(arguments["input"]), kind, description), kind, description)
+    task_id = await submit_task(agent, context, str(arguments["input"]), task_type, description)
+    return _spawned(task_id, task_type, description)
 
 
 async def submit_task(
     agent: Ref[AgentMessage],
     context: ToolContext,
     text: str,
-    kind: str,
+    task_type: str,
     description: str,
     model: str = "",
     tools: tuple[str, ...] | None = None,
 ) -> str:
-    """Begin a task for whoever the call is made for; its id. The same context.key gives the same task. Raises ToolError."""
+    """Begin a task on behalf of a tool call and return its id. The same `context.key` gives the same task.
+
+    text: the whole work. description: a few words about it, for people. model: other than the type's, "" for that. tools: patterns
+    of the tools that it may use, None for those of its type. Raises ToolError.
+    """
     metadata: dict[str, Json] = {"channel": to_wire(context.origin)} if context.origin is not None else {}
-    request = (text, "main-agent", kind, description, metadata, context.key or None, None, model, tools)
-    for tries_left in reversed(range(SUBMIT_TRIES)):
+    request = (text, "main-agent", task_type, description, metadata, context.key or None, None, model, tools)
+    for attempts_left in reversed(range(SUBMIT_ATTEMPTS)):
         await wait_until_running(agent)
         try:
             return await agent.ask(Submit, *request)
         except (TaskError, StorageError) as error:
             raise ToolError(str(error)) from error
-        except ActorError as error:  # it may have the task already; by its key it is the same one then
-            if not tries_left or not context.key:
+        except ActorError as error:
+            # The task system crashed, perhaps with the task on disk already. With a key, asking again gives that task.
+            if not attempts_left or not context.key:
                 raise ToolError(str(error)) from error
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
-def spawned(task_id: str, kind: str, description: str) -> dict[str, Json]:
-    """The result of a spawn."""
-    return {"taskId": task_id, "status": "spawned", "type": kind, "description": description}
-
-
-def spawn_result(task: TaskView) -> dict[str, Json]:
-    """The same, from the task itself, where a crash came between the task and its result (interfaces 8.5)."""
-    return spawned(task.task_id, task.task_type, task.description)
-
-
-def forked(task_id: str, skill: str) -> dict[str, Json]:
-    """The result of a skill that runs as a task."""
+def skill_task_result(task_id: str, skill: str) -> dict[str, Json]:
+    """Return the result of a skill that runs as a task. Its first key is what `progress.TASK_RESULT` looks for."""
     return {"taskId": task_id, "status": "spawned", "skill": skill}
 
 
-def _status(agent: Ref[AgentMessage]) -> Tool:
+def _spawned(task_id: str, task_type: str, description: str) -> dict[str, Json]:
+    return {"taskId": task_id, "status": "spawned", "type": task_type, "description": description}
+
+
+def _status_tool(agent: Ref[AgentMessage]) -> Tool:
     spec = ToolSpec(
         "task_status",
         "The state of one task: what it does now, or how it ended.",
-        _object({"taskId": _string("Its id")}, "taskId"),
+        parameters({"taskId": _text_parameter("Its id")}, "taskId"),
     )
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
-        task = await _ask(agent, str(arguments["taskId"]))
-        shown = to_wire(task)
-        shown.pop("metadata", None)
-        return shown
+        task_id = str(arguments["taskId"])
+        await wait_until_running(agent)
+        try:
+            task = await agent.ask(GetTask, task_id)
+        except (ActorError, StorageError) as error:
+            raise ToolError(str(error)) from error
+        if task is None:
+            raise ToolError(f"there is no task {task_id!r}; task_list shows the tasks of a day")
+        return {key: value for key, value in to_wire(task).items() if key != "metadata"}
 
     return Tool(spec, run, "task", Effect.PURE)
 
 
-def _resume(agent: Ref[AgentMessage]) -> Tool:
+def _resume_tool(agent: Ref[AgentMessage]) -> Tool:
     spec = ToolSpec(
         RESUME,
         "Continue a task with more information: one that asked for it, one that is suspended, or a finished one that is to go on.",
-        _object({"taskId": _string("Its id"), "input": _string("What it is to know or do now")}, "taskId", "input"),
+        parameters(
+            {"taskId": _text_parameter("Its id"), "input": _text_parameter("What it is to know or do now")},
+            "taskId",
+            "input",
+        ),
     )
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
@@ -167,62 +197,74 @@ def _resumed(task_id: str) -> dict[str, Json]:
     return {"taskId": task_id, "status": "resumed"}
 
 
-async def _ask(agent: Ref[AgentMessage], task_id: str) -> TaskView:
-    await wait_until_running(agent)
-    try:
-        task = await agent.ask(GetTask, task_id)
-    except (ActorError, StorageError) as error:
-        raise ToolError(str(error)) from error
-    if task is None:
-        raise ToolError(f"there is no task {task_id!r}; task_list shows the tasks of a day")
-    return task
-
-
-def _object(properties: Mapping[str, Json], *required: str) -> Metadata:
-    return {"type": "object", "properties": properties, "required": list(required)}
-
-
-def _string(description: str) -> Metadata:
+def _text_parameter(description: str) -> Metadata:
     return {"type": "string", "description": description}
 
 
 class TaskDelegation:
-    """The background work behind these tools, for /stop and for the repair of a session (`BackgroundWork`)."""
+    """The tasks behind the delegating tools, as a `BackgroundWork` for the actor of the Main Agent."""
 
-    def __init__(self, agent: Ref[AgentMessage]) -> None:
+    def __init__(self, agent: Ref[AgentMessage], wanted: trio.Event | None = None) -> None:
         self._agent = agent
+        """Actor of the task system."""
+        self._wanted = wanted
+        """Starts the task system when it is set, for one that is only started when something needs it."""
 
     async def stop(self, by: str, channel: ChannelInfo | None) -> tuple[EndedWork, ...]:
-        """As BackgroundWork."""
-        address = None if channel is None else (channel.type, channel.channel_id)
-        await wait_until_running(self._agent)  # after a restart it is about to take up what is to be ended
+        """Cancel the tasks of a channel (None: all); return what was ended, once nothing of it runs.
+
+        A task system that is about to start is waited for, since it would resume the tasks that are to be ended.
+        """
+        await self._is_running()
         try:
-            stopped = await self._agent.ask(CancelAll, by, address)
+            stopped = await self._agent.ask(
+                CancelAll, by, None if channel is None else (channel.type, channel.channel_id)
+            )
         except ActorError:  # it does not run, and so no task does
             return ()
-        return tuple(EndedWork("task", one.what, one.seconds) for one in stopped)
+        return tuple(EndedWork("task", task.what, task.seconds) for task in stopped)
 
-    async def result_of(self, made: OpenCall, key: str) -> str | None:
-        """As BackgroundWork."""
-        if made.call.name not in (SPAWN, ALIAS, RESUME, USE_SKILL) or not await wait_until_running(self._agent):
+    async def running(self) -> tuple[str, ...]:
+        """Return a short description of each task that is being worked on; () while the task system does not run."""
+        if not self._agent.alive:
+            return ()
+        try:
+            tasks = await self._agent.ask(ListTasks, None)
+        except (ActorError, StorageError):
+            return ()
+        return tuple(
+            truncate(task.description or task.input_text, DESCRIPTION_LENGTH)
+            for task in tasks
+            if task.state not in _RESTING
+        )
+
+    async def result_of(self, open_call: OpenCall, key: str) -> str | None:
+        """Return the true result (JSON) of a call that a crash interrupted; None if no task was begun or resumed by it.
+
+        A task that was begun is found by the key. One that was resumed has the key in the message that resumed it.
+        """
+        call = open_call.call
+        if call.name not in (SPAWN, SPAWN_ALIAS, RESUME, USE_SKILL) or not await self._is_running():
             return None
         try:
-            if made.call.name == RESUME:
-                result = await self._resumed(str(made.call.arguments.get("taskId")), key)
-            else:
-                task = await self._agent.ask(GetTask, task_id_of(key))
-                result = None if task is None else _begun(made, task)
+            if call.name == RESUME:
+                task_id = str(call.arguments.get("taskId"))
+                context = await self._agent.ask(GetContext, task_id)
+                messages = context.messages if context is not None else ()
+                is_resumed = any(entry.metadata.get("key") == key for entry in messages)
+                return encode_json(_resumed(task_id)) if is_resumed else None
+            task = await self._agent.ask(GetTask, task_id_of(key))
         except (ActorError, StorageError):
             return None
-        return None if result is None else json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+        return None if task is None else encode_json(_begun_result(open_call, task))
 
-    async def _resumed(self, task_id: str, key: str) -> dict[str, Json] | None:
-        context = await self._agent.ask(GetContext, task_id)
-        happened = context is not None and any(entry.metadata.get("key") == key for entry in context.messages)
-        return _resumed(task_id) if happened else None
+    async def _is_running(self) -> bool:
+        if self._wanted is not None:
+            self._wanted.set()
+        return await wait_until_running(self._agent)
 
 
-def _begun(made: OpenCall, task: TaskView) -> dict[str, Json]:
-    if made.call.name == USE_SKILL:
-        return forked(task.task_id, str(made.call.arguments.get("skill")).removeprefix("/"))
-    return spawn_result(task)
+def _begun_result(open_call: OpenCall, task: TaskView) -> dict[str, Json]:
+    if open_call.call.name == USE_SKILL:
+        return skill_task_result(task.task_id, str(open_call.call.arguments.get("skill")).removeprefix("/"))
+    return _spawned(task.task_id, task.task_type, task.description)

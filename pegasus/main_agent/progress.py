@@ -1,13 +1,18 @@
-"""Where the work on a queue item stands, read from the session alone: nothing else has to survive a crash.
+"""Progress of a queue item, read from the session alone: nothing else has to survive a crash.
 
-Items are worked on one after another, though not always in the order of their numbers. What stands behind an item's user entry is
-its own, up to the next item's; an item with a later one behind it is done, or was taken along by that one (`working`).
+Items are worked on one after another, though not always in the order of their numbers. The entries behind an item's user entry
+belong to it, up to the user entry of the next item. An item that has a later one behind it is done, or was taken along by that one
+(see `think_loop`).
+
+The rules of when another thought is due are here too, so that the think loop, which applies them to results as they come, and a
+restart, which reads them from the file, can never disagree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import Final
 
 import attrs
 
@@ -15,16 +20,16 @@ from pegasus.conversation import Entry
 from pegasus.main_agent.messages import EndedWork
 from pegasus.messages import Metadata
 
-OUTWARD = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
-"""Tools whose success leads to no further thought (seed 000; trap T22)."""
-UNFINISHED = "unfinished"
-"""Type of the note after an answer that was cut off; the model goes on."""
-FORK = '{"taskId":'
-"""How the result of a skill begins that has become a task; what it says leads to no further thought."""
+OUTWARD: Final = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
+"""Tools whose success leads to no further thought: their effect is outside, and there is nothing to read in the result."""
+UNFINISHED: Final = "unfinished"
+"""`metadata.type` of the note behind an answer that is not whole. It leads to another thought."""
+TASK_RESULT: Final = '{"taskId":'
+"""Beginning of the result of a skill that became a task. It leads to no further thought, since the task will report."""
 
 
-class Next(Enum):
-    """What an item needs next."""
+class NextStep(Enum):
+    """Step that an item needs next."""
 
     RECORD = "its message is not in the session yet"
     THINK = "a thought"
@@ -32,60 +37,72 @@ class Next(Enum):
 
 
 @attrs.frozen
-class Progress:
-    """next: what to do; thoughts: how many were made about the item; replies: how often it was answered; end: the note of it."""
+class ItemProgress:
+    """How far the work on an item has come."""
 
-    next: Next
+    next: NextStep
     thoughts: int = 0
+    """Model calls made about it."""
     replies: int = 0
+    """Replies posted for it."""
     end: Entry | None = None
+    """Note that ended it, if one did: an apology, a /stop, the limit of thoughts."""
 
 
-def progress_from(entries: Sequence[Entry], start: int) -> Progress:
-    """Where the item stands whose user entry is at `start`. entries must be repaired."""
-    thoughts, replies, pending = 0, 0, True
-    calls: dict[str, str] = {}
-    for entry in entries[start + 1 :]:
+def progress_from(entries: Sequence[Entry], start: int) -> ItemProgress:
+    """Return the progress of the item whose user entry is at index `start`. The entries must be repaired."""
+    thoughts, replies, is_pending = 0, 0, True
+    tool_names: dict[str, str] = {}
+    for index in range(start + 1, len(entries)):
+        entry = entries[index]
         if entry.item is not None:
-            return Progress(Next.NOTHING, thoughts, replies)
+            return ItemProgress(NextStep.NOTHING, thoughts, replies)
         if entry.metadata.get("ends") is True:
-            return Progress(Next.NOTHING, thoughts, replies, entry)
+            return ItemProgress(NextStep.NOTHING, thoughts, replies, entry)
         if entry.role == "assistant":
-            thoughts, pending = thoughts + 1, False
+            thoughts, is_pending = thoughts + 1, False
             replies += entry.metadata.get("spoken") is True
-            calls = {call.id: call.name for call in entry.calls}
+            tool_names = {call.id: call.name for call in entry.calls}
         elif entry.metadata.get("type") == UNFINISHED:
-            pending = True
+            is_pending = True
         elif entry.role == "tool":
-            name = calls.get(entry.call_id or "", "")
+            name = tool_names.get(entry.call_id or "", "")
             replies += name == "reply" and not entry.failed
-            pending = pending or thinks_again(name, entry)
-    return Progress(Next.THINK if pending else Next.NOTHING, thoughts, replies)
+            is_pending = is_pending or leads_to_thought(name, entry)
+    return ItemProgress(NextStep.THINK if is_pending else NextStep.NOTHING, thoughts, replies)
 
 
-def thinks_again(name: str, result: Entry) -> bool:
-    """Whether the result of this tool leads to another thought: what informs does, and every failure."""
-    return result.failed or not (name in OUTWARD or (name == "use_skill" and result.content.startswith(FORK)))
+def leads_to_thought(name: str, result: Entry) -> bool:
+    """Return whether the result of this tool leads to another thought: information does, and every failure."""
+    if result.failed:
+        return True
+    return name not in OUTWARD and not (name == "use_skill" and result.content.startswith(TASK_RESULT))
 
 
-def thoughts_ended(entries: Sequence[Entry]) -> dict[int, EndedWork]:
-    """What each /stop has ended, by its item number. Notes that are malformed tell nothing."""
-    found: dict[int, EndedWork] = {}
+def stopped_thoughts(entries: Sequence[Entry]) -> dict[int, EndedWork]:
+    """Return the thought that each /stop has ended, by the number of the item that said /stop.
+
+    The notes tell it, so a /stop that a crash has cut off from its answer does not end another thought when it is taken up again.
+    """
+    ended: dict[int, EndedWork] = {}
     for entry in entries:
-        stop, seconds = entry.metadata.get("stop"), entry.metadata.get("seconds")
-        if isinstance(stop, int) and not isinstance(stop, bool):
-            took = float(seconds) if isinstance(seconds, int | float) else 0.0
-            found[stop] = EndedWork("thought", str(entry.metadata.get("what")), took)
-    return found
+        number, seconds = entry.metadata.get("stop"), entry.metadata.get("seconds")
+        if type(number) is int:
+            duration = float(seconds) if isinstance(seconds, int | float) else 0.0
+            ended[number] = EndedWork("thought", str(entry.metadata.get("what")), duration)
+    return ended
 
 
-def is_of(metadata: Metadata, message_id: str | None) -> bool:
-    """Whether this is of the message, as far as it tells; another one under the same number is of an inbox that was lost."""
+def belongs_to(metadata: Metadata, message_id: str | None) -> bool:
+    """Return whether an entry is about this message, as far as its metadata tells.
+
+    Another message under the same item number means that the inbox was lost and has begun to count from 1 again.
+    """
     return message_id is None or metadata.get("messageId", message_id) == message_id
 
 
-def is_closed_by(entries: Sequence[Entry], item: int, message_id: str | None) -> bool:
-    """Whether the /new in this item began this session: its first line says so."""
+def is_begun_by(entries: Sequence[Entry], item: int, message_id: str | None) -> bool:
+    """Return whether the /new in this item began this session: its first entry says so."""
     metadata = entries[0].metadata if entries else {}
-    closes = metadata.get("closes")
-    return type(closes) is int and closes == item and is_of(metadata, message_id)
+    number = metadata.get("closes")
+    return type(number) is int and number == item and belongs_to(metadata, message_id)

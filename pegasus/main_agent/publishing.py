@@ -1,41 +1,41 @@
-"""Everything is an event (seed 003): what people say goes over the bus too, for whoever observes. Nobody waits for it."""
+"""Publishing: messages of people go over the event bus too, for observers such as logs and extensions. Nothing waits for it.
+
+The event is marked as handled by the Main Agent, so the task system makes no task of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from actors import ActorError, Ref
+from pegasus.events import BusMessage, Emit, EventMaker, EventType
 from pegasus.messages import InboundMessage
 from pegasus.wire import to_wire
 
-if TYPE_CHECKING:
-    from pegasus.events import BusMessage
-
-Publish: TypeAlias = Callable[[InboundMessage], None]
-"""Makes a message known; never waits, never fails."""
+PublishMessage: TypeAlias = Callable[[InboundMessage], None]
+"""Makes a message known to observers. Never waits, never fails."""
 
 
-def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Random) -> Publish:
-    """Emits MESSAGE_RECEIVED, marked as handled so that no task is made of it; while no bus runs, nothing.
+def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Random) -> PublishMessage:
+    """Return a function that emits MESSAGE_RECEIVED for a message, and does nothing while the bus does not run or has no room.
 
-    clock: wall clock, ms; random: where the events' ids come from.
+    clock: returns the wall clock, ms. random: source of the ids of events.
     """
+    events = EventMaker(clock, random)
 
     def publish(message: InboundMessage) -> None:
         if not bus.alive:
             return
-        from pegasus.events import Emit, EventMaker, EventType  # imported already, or there would be no bus
-
         channel = message.channel
-        event = EventMaker(clock, random).create(
+        event = events.create(
             EventType.MESSAGE_RECEIVED,
             f"{channel.type}:{channel.channel_id}",
             {"text": message.text, "channel": to_wire(channel), "handledBy": "main-agent"},
         )
-        with suppress(ActorError):  # the bus has no room; those who only look go without
+        with suppress(ActorError):
             bus.tell_nowait(Emit(event))
 
     return publish

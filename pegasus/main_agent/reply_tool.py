@@ -1,8 +1,15 @@
-"""The reply tool: the only way the agent is heard. Building posts from calls, and honest results from what became of them."""
+"""The reply tool: the only way the agent is heard.
+
+A call becomes a post for the outbox, the post becomes a stored reply or is refused, and the model is told which of the two. The
+result says "queued": the reply is kept for delivery. It does not say "delivered", since nobody knows that yet.
+
+Each post has an idempotency key, made of the queue item and the call. A crash between the call and its result may lead to the same
+post twice; the journal then answers with the reply that it has stored already.
+"""
 
 from __future__ import annotations
 
-import json
+from typing import Final
 
 import attrs
 
@@ -12,8 +19,9 @@ from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessa
 from pegasus.models import ToolCall, ToolSpec
 from pegasus.storage import Item, Post, PostResult, Unroutable
 from pegasus.tools import check_arguments
+from pegasus.wire import encode_json
 
-REPLY = ToolSpec(
+REPLY: Final = ToolSpec(
     "reply",
     "Speak. The only way anybody hears you. Give back the channel of the message you answer, or choose another known one.",
     {
@@ -27,52 +35,60 @@ REPLY = ToolSpec(
         "required": ["text", "channelId"],
     },
 )
+"""The tool as the model is shown it."""
 
 
 @attrs.frozen
-class Unspeakable:
-    """A reply call that cannot be posted; why is for the model."""
+class InvalidReply:
+    """A reply call that cannot be posted."""
 
-    why: str
+    problem: str
+    """Words for the model."""
 
 
-def post_key(item: int | None, call_id: str) -> str:
-    """The idempotency key of a reply: the queue item's number is unique over all sessions, the call id within its session."""
+def reply_key(item: int | None, call_id: str) -> str:
+    """Return the idempotency key of a call: item numbers are unique over all sessions, call ids within one session."""
     return f"main/{item or 0}/{call_id}"
 
 
-def post_of(call: ToolCall, item: Item) -> Post | Unspeakable:
-    """What a reply call wants said, and where. Nothing is delivered for a call that misses something (checklist 21)."""
+def parse_reply(call: ToolCall, item: Item) -> Post | InvalidReply:
+    """Return the post that a reply call wants. A call that misses something posts nothing at all."""
     problem = call.error or check_arguments(REPLY.parameters, call.arguments)
     if problem is not None:
-        return Unspeakable(problem)
-    text, channel_id = str(call.arguments["text"]), str(call.arguments["channelId"])
+        return InvalidReply(problem)
+    text = str(call.arguments["text"])
     if not text.strip():
-        return Unspeakable("text is empty")
+        return InvalidReply("text is empty")
     return Post(
-        key=post_key(item.n, call.id),
+        key=reply_key(item.n, call.id),
         text=text,
-        channel_id=channel_id,
+        channel_id=str(call.arguments["channelId"]),
         source=item.message.channel,
-        channel_type=_text(call.arguments.get("channelType")),
-        reply_to=_text(call.arguments.get("replyTo")),
-        metadata=_in_reply_to(item.message.id),
+        channel_type=_optional_text(call.arguments.get("channelType")),
+        reply_to=_optional_text(call.arguments.get("replyTo")),
+        metadata=_reply_metadata(item.message.id),
     )
 
 
-def spoken(text: str, item: Item, thought: int) -> Post | None:
-    """What the model wrote is what is said (direct speech); None if it chose silence. thought: its number within the item."""
-    said = text.strip()
-    return answer_to(item, said, f"text-{thought}") if said and said != SILENCE else None
+def direct_reply(text: str, item: Item, thought: int) -> Post | None:
+    """Return the post of a text that is the reply itself (direct speech); None if the model chose silence.
+
+    thought: number of the thought within the item, for the key.
+    """
+    text = text.strip()
+    return reply_to_sender(item, text, f"text-{thought}") if text and text != SILENCE else None
 
 
-def answer_to(item: Item, text: str, purpose: str) -> Post:
-    """A fixed text to the sender of an item: commands and apologies. purpose: makes the key unique within the item."""
-    return answer_in(item.message.channel, text, key=f"main/{item.n}/{purpose}", message_id=item.message.id)
+def reply_to_sender(item: Item, text: str, purpose: str) -> Post:
+    """Return the post of a fixed text to the sender of an item: the answer to a command, an apology.
+
+    purpose: makes the key unique within the item.
+    """
+    return reply_in_channel(item.message.channel, text, key=reply_key(item.n, purpose), message_id=item.message.id)
 
 
-def answer_in(channel: ChannelInfo, text: str, *, key: str, message_id: str) -> Post:
-    """A fixed text to a channel that a message came from."""
+def reply_in_channel(channel: ChannelInfo, text: str, *, key: str, message_id: str) -> Post:
+    """Return the post of a fixed text to the channel that a message came from."""
     return Post(
         key=key,
         text=text,
@@ -80,44 +96,43 @@ def answer_in(channel: ChannelInfo, text: str, *, key: str, message_id: str) -> 
         source=channel,
         channel_type=channel.type,
         reply_to=channel.reply_to,
-        metadata=_in_reply_to(message_id),
+        metadata=_reply_metadata(message_id),
     )
 
 
-def _in_reply_to(message_id: str) -> Metadata:
-    """Which message is answered; what a task had to say was nobody's message."""
-    return {} if message_id.startswith(INTERNAL_ID_PREFIX) else {"inReplyTo": message_id}
+def queued_result(message: OutboundMessage) -> str:
+    """Return the tool result (JSON) of a reply that is in the outbox."""
+    return encode_json(
+        {
+            "queued": True,
+            "channelType": message.channel.type,
+            "channelId": message.channel.channel_id,
+            "seq": message.seq,
+        }
+    )
 
 
-def reply_result(message: OutboundMessage) -> str:
-    """The tool result of a reply that is in the outbox: kept for delivery, which is not yet delivered (trap T19)."""
-    result: dict[str, Json] = {
-        "queued": True,
-        "channelType": message.channel.type,
-        "channelId": message.channel.channel_id,
-        "seq": message.seq,
-    }
-    return json.dumps(result, ensure_ascii=False, separators=(",", ":"))
-
-
-def failure_result(result: Unroutable | Unspeakable) -> str:
-    """The tool result of a reply that nobody will get."""
-    if isinstance(result, Unspeakable):
-        return f"Error: nothing was said: {result.why}"
-    known = ", ".join(map(_address, result.known)) or "none yet"
-    return f"Error: nothing was said: {result.reason}. Known channels: {known}"
-
-
-def result_of(result: PostResult) -> tuple[str, bool]:
-    """The content of the tool result, and whether the call failed."""
+def reply_result(result: PostResult | InvalidReply) -> tuple[str, bool]:
+    """Return the content of the tool result, and whether the call failed."""
     if isinstance(result, OutboundMessage):
-        return reply_result(result), False
-    return failure_result(result), True
+        return queued_result(result), False
+    if isinstance(result, InvalidReply):
+        return f"Error: nothing was said: {result.problem}", True
+    return f"Error: nothing was said: {result.reason}. Known channels: {_format_addresses(result)}", True
 
 
-def _address(address: Address) -> str:
+def _format_addresses(result: Unroutable) -> str:
+    return ", ".join(map(_format_address, result.known)) or "none yet"
+
+
+def _format_address(address: Address) -> str:
     return f"channelType {address.type} channelId {address.channel_id}"
 
 
-def _text(value: Json) -> str | None:
+def _reply_metadata(message_id: str) -> Metadata:
+    """Return the metadata of a reply: the message that it answers. A notice is nobody's message."""
+    return {} if message_id.startswith(INTERNAL_ID_PREFIX) else {"inReplyTo": message_id}
+
+
+def _optional_text(value: Json) -> str | None:
     return value if isinstance(value, str) and value else None

@@ -1,14 +1,25 @@
-"""What the agent thinks with, the same for every thought: model, prompt and tools, limits."""
+"""Services: everything the Main Agent works with, made by the composition root and handed over once.
+
+`AgentServices` is cheap to make and is there before the daemon is ready. `AgentToolset` holds the prompt, the tools and what else
+takes long to import; it is loaded once, at the first queue item or when the daemon has time for it. Prompt and tools then stay the
+same for the whole run, byte for byte, so that a provider finds them in its cache at every call.
+
+Models, windows and prices may change while the process runs. Objects that follow the settings (a `LanguageModel` that asks for the
+present one at each call, for example) are made by the composition root; nothing here knows about reloading.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import attrs
 
+from pegasus.conversation import OpenCall
+from pegasus.main_agent.messages import EndedWork
 from pegasus.main_agent.reply_tool import REPLY
+from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import LanguageModel, ModelRequest, ToolSpec
 from pegasus.tools import Tool
 
@@ -16,61 +27,87 @@ if TYPE_CHECKING:
     from pegasus.main_agent.compaction import Compactor
     from pegasus.main_agent.skill_invocation import SkillInvoker
 
+CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
+"""By command ("/usage"), what answers it. An answer may raise StorageError, which the sender is told."""
+TokenCount: TypeAlias = Callable[[ModelRequest, int], Awaitable[int]]
+"""Returns about how many tokens a request has; exact only near the given limit, since counting may take a network call."""
+
+
+class BackgroundWork(Protocol):
+    """The work behind the delegating tools, as the actor sees it. It outlives a crash of the Main Agent."""
+
+    async def stop(self, by: str, channel: ChannelInfo | None) -> tuple[EndedWork, ...]:
+        """End what was begun on this channel (None: everything); return what was ended, once nothing of it runs. Never raises."""
+
+    async def running(self) -> tuple[str, ...]:
+        """Return a short description of each task that is being worked on. Never raises; () if nobody can say."""
+
+    async def result_of(self, open_call: OpenCall, key: str) -> str | None:
+        """Return the true result (JSON) of a call that a crash interrupted; None if it had not taken effect."""
+
 
 @attrs.frozen(eq=False)
 class AgentToolset:
-    """The prompt, and the tools beside reply by their names. aliases: names that are accepted but not shown.
+    """Prompt and tools, and what else is loaded with them."""
 
-    skilled: what people and the model can call by name; None: nothing.
-    """
-
-    system: str
+    system_prompt: str
     tools: Mapping[str, Tool]
+    """Tools beside `reply`, by name."""
     aliases: frozenset[str] = frozenset()
-    skilled: SkillInvoker | None = None
+    """Names of tools that are accepted but not shown to the model."""
+    skills: SkillInvoker | None = None
+    """Skills that people and the model can call by name."""
+    work: BackgroundWork | None = None
+    """Tasks that the tools delegate to."""
+    compactor: Compactor | None = None
+    """Keeps the session within the model's window; None: nothing does."""
 
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is shown."""
+        """Tools as the model is shown them."""
         return (REPLY, *(tool.spec for name, tool in self.tools.items() if name not in self.aliases))
 
 
 @attrs.frozen(eq=False)
 class AgentConfig:
-    """Limits and manners (settings [agent] and [tools]). times in seconds.
-
-    direct: plain text is the reply (`agent.speech`). when_busy: what a message does that arrives while its chat is thought about.
-    """
+    """Limits and manners of the Main Agent (settings [agent] and [tools])."""
 
     max_thoughts: int = 20
+    """Model calls that one queue item may take."""
     max_replies: int = 200
+    """Replies that one queue item may have."""
     tool_timeout: float = 60.0
+    """Seconds that a tool call may take."""
     tool_timeouts: Mapping[str, float] = attrs.field(factory=dict)
+    """The same for single tools, by name."""
     direct: bool = False
+    """True if a text without tool calls is the reply (`agent.speech = "direct"`)."""
     when_busy: str = "followup"
+    """Effect of a message whose chat is being thought about: "followup", "steer" or "interrupt"."""
     steer_cap: int = 10
+    """Messages that may join one thought."""
     burst_cap: int = 1
+    """Messages that have waited together and are taken up as one."""
 
     def timeout_of(self, tool: str) -> float:
-        """Seconds that one call of this tool may take."""
+        """Return the seconds that one call of this tool may take."""
         return self.tool_timeouts.get(tool, self.tool_timeout)
 
 
 @attrs.frozen(eq=False)
 class AgentServices:
-    """clock: wall clock, ms.
-
-    make_faculties: called for every thought and gives the same each time; made at the first one, for that takes a while.
-    memory_index: what a session that begins is told of memory, "" for nothing. model_for: by `<provider>/<model>` or role; who
-    thinks where a skill wants another model. make_compactor: what keeps a session within the model's window; None: nothing does.
-    tokens: about how many a request has, most exactly near the given limit.
-    """
+    """Everything that the Main Agent is given when it starts."""
 
     model: LanguageModel
-    make_faculties: Callable[[], AgentToolset]
+    """Model that thinks."""
+    load_toolset: Callable[[], AgentToolset]
+    """Returns the toolset, the same one at every call. The first call takes long."""
     clock: Callable[[], int]
-    habits: AgentConfig = attrs.field(factory=AgentConfig)
+    """Returns the wall-clock time in ms."""
+    config: AgentConfig = attrs.field(factory=AgentConfig)
     memory_index: Callable[[], Awaitable[str]] | None = None
+    """Returns the text about long-term memory for a session that begins; "" for none."""
     model_for: Callable[[str], LanguageModel] | None = None
-    make_compactor: Callable[[], Compactor] | None = None
-    tokens: Callable[[ModelRequest, int], Awaitable[int]] | None = None
+    """Returns the model of a name `<provider>/<model>` or a role, for skills that want another one. Raises ValueError."""
+    count_tokens: TokenCount | None = None
+    """Counts the tokens of a request; None: nobody can, and only the provider says when the session is too long."""

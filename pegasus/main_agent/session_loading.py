@@ -1,20 +1,28 @@
-"""Loading a session at start: read, set torn lines aside, repair in place, write the outcome back (seed 000 "Startup Recovery")."""
+"""Loading a session at start: read it, set damaged lines aside, repair it, and write the outcome back.
+
+A process may die at any moment, so the file may end in half a line, in a tool call without a result, or in a message without an
+answer. Damaged lines are copied to a file beside the session before they are removed from it, since a person may still be able to
+read them. Open calls get their true result where their effect is recorded elsewhere: replies in the outbox, tasks in the task
+system. Everything else is marked as cancelled.
+
+Repairing is idempotent. A crash during it leaves a file that the next start repairs again, with the same outcome.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from actors import Ref
 from pegasus.conversation import BadEntry, Entry, OpenCall, Pictures, decode, encode, is_well_formed, open_calls, repair
-from pegasus.main_agent.reply_tool import post_key, reply_result
+from pegasus.formatting import truncate
+from pegasus.main_agent.reply_tool import REPLY, queued_result, reply_key
+from pegasus.main_agent.services import BackgroundWork
 from pegasus.main_agent.session import Session, until_written
-from pegasus.main_agent.works import BackgroundWork
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, Posted, ReadFile, ReplaceFile
-from pegasus.wire import BadLine, ReadLines, read_lines
+from pegasus.wire import BadLine, read_lines
 
 _log = get_logger("session")
 
@@ -23,76 +31,70 @@ async def load_session(
     path: str,
     journal: Ref[JournalMessage],
     clock: Callable[[], int],
-    make_works: Callable[[], BackgroundWork] | None = None,
-    up: Callable[[], None] = lambda: None,
+    find_work: Callable[[], BackgroundWork | None] = lambda: None,
+    report_started: Callable[[], None] = lambda: None,
 ) -> Session:
-    """The session in `path` below data/, well-formed again; a missing file is an empty session.
+    """Return the session in `path` below data/, well-formed again. A missing file is an empty session.
 
-    make_works: gives what knows which delegated work was begun. up: called before that is asked, for its answer may wait
-    for others, even for one that is to be started again and waits for the end of this start.
+    clock: returns the wall clock, ms. find_work: returns what knows whether delegated work was begun; it is called only if the
+    session has open calls, since it takes long. report_started: called right before that, because the answer may have to wait for
+    an actor that is only started after this one.
 
-    Raises StorageError if the file cannot be read.
+    Raises StorageError if the file cannot be read. Cancelled: the file is as it was, or repaired.
     """
-    content = await journal.ask(ReadFile, path)
-    entries, bad = _decode_all(read_lines(content))
-    if not bad and is_well_formed(entries):
-        return await _with_pictures(path, entries, journal)
-    repaired = repair(entries, await _recorded(entries, journal, make_works, up), clock())
-    for note in (*map(str, bad), *repaired.notes):
-        _log.warning("repaired the session", path=path, what=note)
-    if repaired.notes or bad:
-        # Bad lines go to a file of their own: they may hold something that a person can still read.
-        if bad:
-            aside = b"".join(line.raw.removesuffix(b"\n") + b"\n" for line in bad)
+    entries, bad_lines = _decode_lines(await journal.ask(ReadFile, path))
+    if bad_lines or not is_well_formed(entries):
+        recorded = await _recorded_results(entries, journal, find_work, report_started)
+        repaired = repair(entries, recorded, clock())
+        for note in (*map(str, bad_lines), *repaired.notes):
+            _log.warning("repaired the session", path=path, problem=note)
+        if bad_lines:
+            aside = b"".join(line.raw.removesuffix(b"\n") + b"\n" for line in bad_lines)
             await until_written(lambda: journal.ask(ReplaceFile, f"{path}.bad-{clock()}", aside), path)
-        content = b"".join(map(encode, repaired.entries))
+        entries = list(repaired.entries)
+        content = b"".join(map(encode, entries))
         await until_written(lambda: journal.ask(ReplaceFile, path, content), path)
-    return await _with_pictures(path, repaired.entries, journal)
-
-
-async def _with_pictures(path: str, entries: Sequence[Entry], journal: Ref[JournalMessage]) -> Session:
     pictures = Pictures()
     await pictures.load(journal, entries)
     return Session(path, entries, journal, pictures)
 
 
-async def _recorded(
-    entries: Sequence[Entry],
-    journal: Ref[JournalMessage],
-    make_works: Callable[[], BackgroundWork] | None,
-    up: Callable[[], None],
-) -> Callable[[OpenCall], str | None]:
-    """What knows the true result of each open call whose effect is recorded elsewhere."""
-    opened = open_calls(entries)
-    replies = [made for made in opened if made.call.name == "reply"]
-    stored = await journal.ask(Posted, tuple(post_key(made.item, made.call.id) for made in replies)) if replies else ()
-    effects = {(made.item, made.call.id): message for made, message in zip(replies, stored, strict=True)}
-
-    others = [made for made in opened if made.call.name != "reply"]
-    begun: dict[tuple[int | None, str], str | None] = {}
-    if others and make_works is not None:
-        up()
-        works = make_works()
-        for made in others:
-            begun[made.item, made.call.id] = await works.result_of(made, post_key(made.item, made.call.id))
-
-    def recorded(made: OpenCall) -> str | None:
-        if made.call.name != "reply":
-            return begun.get((made.item, made.call.id))
-        message = effects.get((made.item, made.call.id))
-        return reply_result(message) if isinstance(message, OutboundMessage) else None
-
-    return recorded
-
-
-def _decode_all(lines: ReadLines) -> tuple[list[Entry], list[BadLine]]:
-    """The entries, and the lines that hold none, in the order of the file."""
+def _decode_lines(content: bytes) -> tuple[list[Entry], list[BadLine]]:
+    """Return the entries of a file, and the lines that hold none as they stand there; both in the order of the file."""
+    lines = read_lines(content)
     entries: list[Entry] = []
-    bad = list(lines.bad)
+    bad_lines = list(lines.bad)
     for number, value in lines.good:
         try:
             entries.append(decode(value))
         except BadEntry as error:
-            raw = json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
-            bad.append(BadLine(number, 0, raw, f"{error} ({json.dumps(value)[:80]})"))
-    return entries, sorted(bad, key=attrgetter("number"))
+            raw = content.split(b"\n")[number - 1]
+            excerpt = truncate(raw.decode(errors="replace"), 80)
+            bad_lines.append(BadLine(number, 0, raw, f"{error} ({excerpt})"))
+    return entries, sorted(bad_lines, key=attrgetter("number"))
+
+
+async def _recorded_results(
+    entries: Sequence[Entry],
+    journal: Ref[JournalMessage],
+    find_work: Callable[[], BackgroundWork | None],
+    report_started: Callable[[], None],
+) -> Callable[[OpenCall], str | None]:
+    """Return a function from an open call to its true result; None for one whose effect is recorded nowhere."""
+    results: dict[tuple[int | None, str], str | None] = {}
+    opened = open_calls(entries)
+    replies = [open_call for open_call in opened if open_call.call.name == REPLY.name]
+    if replies:
+        keys = tuple(reply_key(open_call.item, open_call.call.id) for open_call in replies)
+        for open_call, message in zip(replies, await journal.ask(Posted, keys), strict=True):
+            if isinstance(message, OutboundMessage):
+                results[open_call.item, open_call.call.id] = queued_result(message)
+    others = [open_call for open_call in opened if open_call.call.name != REPLY.name]
+    if others:
+        report_started()
+        work = find_work()
+        if work is not None:
+            for open_call in others:
+                key = reply_key(open_call.item, open_call.call.id)
+                results[open_call.item, open_call.call.id] = await work.result_of(open_call, key)
+    return lambda open_call: results.get((open_call.item, open_call.call.id))

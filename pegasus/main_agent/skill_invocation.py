@@ -1,11 +1,16 @@
-"""Skills in the Main Agent: called by people (`/name args`) and by the model (use_skill); and what holds while one is in force.
+"""Skill invocation: skills called by people (`/name args`) and by the model (`use_skill`), and the limits while one is in force.
 
-An inline skill is in force for the rest of its queue item, which is read from the session alone, so that a crash does not lift its
-limits. A forked one is a task, with the limits in the task.
+A skill is a text of instructions. An *inline* skill is put into the session and is in force for the rest of its queue item: it may
+name the tools that are allowed and the model that thinks. A *forked* skill becomes a task, and the limits are the task's.
+
+Which skills are in force is read from the session, never remembered: the user entry has the name of a skill that a person has called,
+and the result of `use_skill` tells which one the model has called. So a crash in the middle of an item lifts no limit. If a skill was
+deleted meanwhile, nothing but `reply` is allowed any more, since nobody can say what it would have allowed.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -14,10 +19,9 @@ import attrs
 
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
 from pegasus.formatting import truncate
-from pegasus.main_agent.apologies import content_of_note
-from pegasus.main_agent.calling import parse_skill_call
-from pegasus.main_agent.delegation import ALIAS, SPAWN, USE_SKILL, forked, submit_task
-from pegasus.main_agent.reply_tool import REPLY, answer_to, post_key
+from pegasus.main_agent.apologies import note_of
+from pegasus.main_agent.delegation import SPAWN, SPAWN_ALIAS, USE_SKILL, skill_task_result, submit_task
+from pegasus.main_agent.reply_tool import REPLY, reply_key, reply_to_sender
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
 from pegasus.skills import Skill, SkillCatalog, expand, format_help
@@ -29,11 +33,12 @@ if TYPE_CHECKING:
     from pegasus.storage import Item
     from pegasus.tasks import AgentMessage
 
-NOTE: Final = "skill"
-"""Type of the note that ends an item whose skill became a task; ends the idempotency keys of task and answer, too."""
+SKILL_NOTE: Final = "skill"
+"""`metadata.type` of the note that ends an item whose skill became a task, and end of the keys of that task and its answer."""
+SHOWN_ARGUMENTS: Final = 200
+"""Characters of the arguments in the line that says what was called. The whole of them stands in the skill's text."""
 
-_SHOWN: Final = 200
-"""Characters of the arguments in the line that says what was called; they stand whole in what the skill says."""
+_CALL: Final = re.compile(r"/([a-z0-9][a-z0-9_-]{0,63})(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
 _SPEC: Final = ToolSpec(
     USE_SKILL,
     "Use a skill by its name. Gives what it says, which you then follow; or it runs as a background task, whose result comes to you "
@@ -49,118 +54,140 @@ _SPEC: Final = ToolSpec(
 )
 
 
+def parse_skill_call(text: str) -> tuple[str, str] | None:
+    """Return name and arguments of a message `/name args`; None for any other message.
+
+    Phones begin a line with a capital letter, and Telegram knows no `-` in commands but `_`: neither makes a difference.
+    """
+    if "/" not in text:
+        return None
+    found = _CALL.fullmatch(sanitize_for_prompt(text).strip())
+    return (found[1].lower().replace("_", "-"), (found[2] or "").strip()) if found else None
+
+
 @attrs.frozen
 class SkillInvocation:
-    """A skill that a person has called. text: what stands in the session as the text of the message.
-
-    problem: why it cannot be used, for the person, "" if it can.
-    """
+    """A skill that a person has called."""
 
     skill: Skill
     arguments: str
     text: str
+    """Text of the message as it stands in the session: the call, and behind it what an inline skill says."""
     problem: str = ""
+    """Why the skill cannot be used, for the person; "" if it can."""
 
     @property
     def metadata(self) -> Metadata:
-        """What the user entry's metadata has beside its own; from it the skill is known to be in force."""
+        """Metadata for the user entry, from which an inline skill is known to be in force."""
         return {} if self.skill.fork else {"skill": self.skill.name}
+
+    @property
+    def ends_item(self) -> bool:
+        """True if there is nothing to think about: the skill runs as a task, or cannot be used."""
+        return self.skill.fork or bool(self.problem)
 
 
 @attrs.frozen
-class Force:
-    """The inline skills of a queue item, in the order they came into force. gone: names of those that are no more."""
+class ActiveSkills:
+    """The inline skills that are in force for a queue item."""
 
     skills: tuple[Skill, ...] = ()
-    gone: tuple[str, ...] = ()
+    """In the order in which they came into force."""
+    missing: tuple[str, ...] = ()
+    """Names of skills that were in force and do not exist any more."""
 
     @property
     def model(self) -> str:
-        """Who is to think: "<provider>/<model>" or a role as the last one says that says it; "" = as ever."""
+        """Model that is to think, "<provider>/<model>" or a role, as the latest skill that names one says; "" for the usual one."""
         return next((skill.model for skill in reversed(self.skills) if skill.model), "")
 
     def refusal(self, call: ToolCall) -> str | None:
-        """Why this call is not allowed now, in words for the model; None if it is. To reply is always allowed."""
-        name = SPAWN if call.name == ALIAS else call.name
-        if name == REPLY.name or self._reads(call):
+        """Return why this call is not allowed now, in words for the model; None if it is. A reply is always allowed."""
+        name = SPAWN if call.name == SPAWN_ALIAS else call.name
+        if name == REPLY.name or self._reads_own_file(call):
             return None
-        if self.gone:
-            return f"{call.name}: the skill {self.gone[0]} is not there any more, so nothing but {REPLY.name} is allowed now"
+        if self.missing:
+            return f"{call.name}: the skill {self.missing[0]} is not there any more, so nothing but {REPLY.name} is allowed now"
         for skill in self.skills:
             if skill.tools is not None and not any(fnmatchcase(name, pattern) for pattern in skill.tools):
                 allowed = ", ".join(dict.fromkeys((*skill.tools, REPLY.name)))
                 return f"{call.name}: not allowed while the skill {skill.name} is in force, which allows {allowed}"
         return None
 
-    def _reads(self, call: ToolCall) -> bool:
-        """Whether it reads a file that belongs to one of these."""
-        return (
-            call.name == USE_SKILL
-            and bool(call.arguments.get("file"))
-            and call.arguments.get("skill") in [skill.name for skill in self.skills]
-        )
+    def _reads_own_file(self, call: ToolCall) -> bool:
+        names = [skill.name for skill in self.skills]
+        return call.name == USE_SKILL and bool(call.arguments.get("file")) and call.arguments.get("skill") in names
 
 
-_NONE = Force()
+_NO_SKILLS: Final = ActiveSkills()
 
 
-def in_force(entries: Iterable[Entry], get: Callable[[str], Skill | None]) -> Force:
-    """What holds after these entries, which are those of one queue item from its user entry on. get: a skill by its name."""
+def active_skills(entries: Iterable[Entry], get: Callable[[str], Skill | None]) -> ActiveSkills:
+    """Return the skills in force after these entries, which are those of one queue item from its user entry on.
+
+    get: returns a skill by its name.
+    """
     names: dict[str, None] = {}
-    calls: dict[str, Any] = {}
+    called: dict[str, Any] = {}
     for entry in entries:
-        called = entry.metadata.get("skill") if entry.role == "user" else None
-        if entry.role == "tool" and _gave_body(entry):
-            called = calls.get(entry.call_id or "")
-        calls.update({call.id: call.arguments.get("skill") for call in entry.calls if call.name == USE_SKILL})
-        if isinstance(called, str):
-            names[called] = None
+        name = entry.metadata.get("skill") if entry.role == "user" else None
+        if entry.role == "tool" and _is_body(entry):
+            name = called.get(entry.call_id or "")
+        called.update({call.id: call.arguments.get("skill") for call in entry.calls if call.name == USE_SKILL})
+        if isinstance(name, str):
+            names[name] = None
     if not names:
-        return _NONE
+        return _NO_SKILLS
     found = {name: get(name) for name in names}
     skills = tuple(skill for skill in found.values() if skill is not None)
-    return Force(skills, tuple(name for name, skill in found.items() if skill is None))
+    return ActiveSkills(skills, tuple(name for name, skill in found.items() if skill is None))
 
 
-def _gave_body(result: Entry) -> bool:
-    """A body is a JSON string; a task, or a file of a skill, is an object."""
+def _is_body(result: Entry) -> bool:
+    """Return whether a result of use_skill is the skill's text. That is a JSON string; a task, or a file, is an object."""
     return not result.failed and result.content.startswith('"')
 
 
 @attrs.frozen(eq=False)
 class SkillInvoker:
-    """skills: all there are. agent: the task system, for forked ones. check_model: raises ValueError where there is no such model."""
+    """Carries out skills for people and for the model."""
 
     skills: SkillCatalog
+    """All skills there are."""
     agent: Ref[AgentMessage]
+    """Actor of the task system, for forked skills."""
     check_model: Callable[[str], object] = lambda spec: None
+    """Raises ValueError if there is no such model."""
+
+    def active_skills(self, entries: Iterable[Entry]) -> ActiveSkills:
+        """Return the skills in force after these entries, which are those of one queue item from its user entry on."""
+        return active_skills(entries, self.skills.get)
 
     # ------------------------------------------------------------------ by people
 
     async def resolve(self, text: str) -> SkillInvocation | None:
-        """The skill that a message calls; None for an ordinary message, as one is that calls what people may not call."""
-        called = parse_skill_call(text)
-        if called is None:
+        """Return the skill that a message calls; None for an ordinary message, also if it calls what people may not call."""
+        call = parse_skill_call(text)
+        if call is None:
             return None
         await self.skills.refresh()
-        name, arguments = called
+        name, arguments = call
         skill = self.skills.get(name)
         if skill is None or not skill.by_user:
             return None
-        line = f"/{name} {truncate(arguments, _SHOWN)}".rstrip()
-        said = line
+        text = _call_line(name, arguments)
         if not skill.fork:
-            said += f"\n\n(The skill {name} is in force. It says:)\n\n{await self._body(skill, arguments)}"
-        return SkillInvocation(skill, arguments, said, self._problem(skill))
+            text += f"\n\n(The skill {name} is in force. It says:)\n\n{await self._body(skill, arguments)}"
+        return SkillInvocation(skill, arguments, text, self._model_problem(skill))
 
     async def start(self, invocation: SkillInvocation, item: Item, session: Session, now: int) -> None:
-        """Make a task of a forked skill that a person has called, tell them, and end the item; its user entry is there.
+        """Begin the task of a forked skill, tell the person, and end the item, whose user entry must be there.
 
-        An inline one that has a problem ends there, too. After a crash the same again makes no second task and no second answer.
-        now: wall clock, ms.
+        A skill that has a problem ends its item with that. now: wall clock, ms. Taken up again after a crash, it makes no second task
+        and no second answer.
         """
-        context = ToolContext(key=post_key(item.n, NOTE), origin=item.message.channel)
-        metadata: dict[str, Json] = {"type": NOTE, "ends": True}
+        context = ToolContext(key=reply_key(item.n, SKILL_NOTE), origin=item.message.channel)
+        metadata: dict[str, Json] = {"type": SKILL_NOTE, "ends": True}
         name = invocation.skill.name
         try:
             if invocation.problem:
@@ -170,50 +197,51 @@ class SkillInvoker:
             metadata["taskId"] = task_id
         except ToolError as error:
             text = f"/{name} could not be started: {error}"
-        await session.commit((), (answer_to(item, text, NOTE),))
-        await session.commit((Entry(now, "assistant", content_of_note(text), metadata=metadata),))
+        note = Entry(now, "assistant", note_of(text), metadata=metadata)
+        await session.commit((note,), (reply_to_sender(item, text, SKILL_NOTE),))
 
     async def help(self) -> str:
-        """A line for each skill that people may call; "" if there is none."""
+        """Return a line for each skill that people may call; "" if there is none."""
         await self.skills.refresh()
         return format_help(self.skills.all())
 
     # ------------------------------------------------------------------ by the model
 
     def tool(self) -> Tool:
-        """use_skill(skill, args?, file?): the body, `{taskId, status, skill}` of a forked one, or `{file, content}`."""
+        """Return use_skill(skill, args?, file?).
+
+        It gives the skill's text, or `{taskId, status, skill}` of a forked one, or `{file, content}` of a file beside the skill.
+        """
         return Tool(_SPEC, self._use, "custom", Effect.IDEMPOTENT)
 
-    async def _use(self, given: Metadata, context: ToolContext) -> Json:
+    async def _use(self, arguments: Metadata, context: ToolContext) -> Json:
         await self.skills.refresh()
-        name = str(given["skill"]).removeprefix("/")
+        name = str(arguments["skill"]).removeprefix("/")
         skill = self.skills.get(name)
         if skill is None:
-            raise ToolError(f"there is no skill {name!r}; there are: {self._known()}")
-        if given.get("file"):
-            return await self._file(skill, str(given["file"]))
+            known = ", ".join(skill.name for skill in self.skills.all() if skill.by_model) or "none"
+            raise ToolError(f"there is no skill {name!r}; there are: {known}")
+        if arguments.get("file"):
+            return await self._read_file(skill, str(arguments["file"]))
         if not skill.by_model:
             raise ToolError(f"the skill {name} is for people only: they call it by writing /{name}")
-        problem = self._problem(skill)
-        if problem:
+        if problem := self._model_problem(skill):
             raise ToolError(problem)
-        arguments = str(given.get("args") or "")
+        skill_arguments = str(arguments.get("args") or "")
         if skill.fork:
-            return forked(await self._fork(skill, arguments, context), name)
-        return await self._body(skill, arguments)
-
-    def in_force(self, entries: Iterable[Entry]) -> Force:
-        """What holds after these entries, which are those of one queue item from its user entry on."""
-        return in_force(entries, self.skills.get)
+            return skill_task_result(await self._fork(skill, skill_arguments, context), name)
+        return await self._body(skill, skill_arguments)
 
     # ------------------------------------------------------------------ both
 
     async def _fork(self, skill: Skill, arguments: str, context: ToolContext) -> str:
-        line = f"/{skill.name} {truncate(sanitize_for_prompt(arguments), _SHOWN)}".rstrip()
+        """Begin the task of a skill and return its id. Raises ToolError."""
+        line = _call_line(skill.name, sanitize_for_prompt(arguments))
         body = await self._body(skill, arguments)
         return await submit_task(self.agent, context, body, skill.agent, line, skill.model, skill.tools)
 
-    def _problem(self, skill: Skill) -> str:
+    def _model_problem(self, skill: Skill) -> str:
+        """Return why the model that a skill wants cannot be used; "" if it can."""
         if not skill.model:
             return ""
         try:
@@ -222,11 +250,8 @@ class SkillInvoker:
             return f"the skill {skill.name} wants a model that there is not: {error}"
         return ""
 
-    def _known(self) -> str:
-        return ", ".join(skill.name for skill in self.skills.all() if skill.by_model) or "none"
-
     async def _body(self, skill: Skill, arguments: str) -> str:
-        """What it says, with the arguments filled in and its files named: clean, and nothing in it imitates a metadata line."""
+        """Return the skill's text with the arguments filled in and its files named, cleaned like any text from outside."""
         text = expand(skill, arguments)
         files = await self.skills.files(skill)
         if files:
@@ -234,9 +259,13 @@ class SkillInvoker:
             text = f"Files beside this skill, in {skill.folder}: {', '.join(files)}.{reading}\n\n{text}"
         return escape_imitations(sanitize_for_prompt(text))
 
-    async def _file(self, skill: Skill, path: str) -> Json:
+    async def _read_file(self, skill: Skill, path: str) -> Json:
         try:
             content = await self.skills.read(skill, path)
         except ValueError as error:
             raise ToolError(str(error)) from error
         return {"file": path, "content": escape_imitations(sanitize_for_prompt(content))}
+
+
+def _call_line(name: str, arguments: str) -> str:
+    return f"/{name} {truncate(arguments, SHOWN_ARGUMENTS)}".rstrip()

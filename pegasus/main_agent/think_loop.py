@@ -1,15 +1,22 @@
-"""The think loop: what a queue item makes the agent think and do, until there is nothing more to think about it.
+"""The think loop: thinks about a queue item until nothing about it is left to think.
 
-A thought is one model call. Outward calls that succeed lead to no further thought; information, and every failure, does (seed
-000; trap T23). Messages of the same chat that come in meanwhile may be taken along (`agent.when_busy`): the newest one is then what is
-worked on, and the ones before it are as good as done, for it stands behind them in the session.
+A thought is one model call and the tool calls in its answer. Outward calls that succeed (a reply, a spawned task) lead to no further
+thought. Information does, and so does every failure, since the model must know. The number of thoughts is limited; whoever got no
+reply by then is told.
+
+Everything that a restart needs is in the session. `ThinkLoop.run` reads from it what has been done for the item, and goes on there:
+a message that is recorded is not recorded again, a thought that is on disk is not thought again, a reply that was posted is not
+posted again.
+
+Messages of the same chat that come in meanwhile may be taken along (`agent.when_busy`). The newest of them is then the one being
+worked on. The ones before it count as done, since it stands behind them in the session (see `progress`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -17,229 +24,261 @@ import trio
 from actors import Ref
 from pegasus.conversation import Entry, keep_media
 from pegasus.identity import SILENCE
-from pegasus.main_agent.apologies import apologise, give_up, model_failure, repeat_apology
-from pegasus.main_agent.context_budget import Room
-from pegasus.main_agent.notices import is_notice
-from pegasus.main_agent.progress import Next
-from pegasus.main_agent.services import AgentServices
+from pegasus.main_agent.apologies import MODEL_DECLINED, apologise, give_up, model_failure, repeat_apology
+from pegasus.main_agent.context_budget import ContextBudget
+from pegasus.main_agent.progress import NextStep
+from pegasus.main_agent.services import AgentServices, AgentToolset
 from pegasus.main_agent.session import Session, until_written
-from pegasus.main_agent.tool_calls import act, turn_of
-from pegasus.main_agent.user_entries import NOTHING_KEPT, user_entry
+from pegasus.main_agent.tool_calls import carry_out_calls, thought_entry
+from pegasus.main_agent.user_entries import NO_MEDIA, is_notice, user_entry
 from pegasus.messages import Progress
 from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, ModelResponse
 from pegasus.observe import get_logger
 from pegasus.storage import Item, JournalMessage, Newer, StorageError, Take
 
 if TYPE_CHECKING:
-    from pegasus.main_agent.skill_invocation import SkillInvocation, SkillInvoker
+    from pegasus.main_agent.skill_invocation import SkillInvocation
 
 _log = get_logger("main_agent")
 
-REFUSED = "Sorry, the model that thinks for me declined to answer this."
-DRAFT_EVERY = 0.25
+DRAFT_EVERY: Final = 0.25
 """Seconds between two drafts of a reply that is being written (direct speech)."""
+NOTICES_TOGETHER: Final = 64
+"""Waiting notifications of one task that are thought about together. A task may send hundreds, and each thought is a model call."""
 
 
 @attrs.define(eq=False)
-class Work:
-    """A queue item, and those of the same chat that were taken along; the last one is being worked on."""
+class AgentTurn:
+    """A queue item that is worked on, and the earlier ones of the same chat that it goes on with."""
 
     items: list[Item]
+    """All of them, in the order in which they stand in the session. Each needs a `Done`."""
 
     @property
     def item(self) -> Item:
-        """What is worked on."""
+        """The item that is being worked on: the last one."""
         return self.items[-1]
 
+    @property
+    def numbers(self) -> list[int]:
+        """Inbox numbers of all of them."""
+        return [item.n for item in self.items]
 
-@attrs.define(eq=False)
+
 class ThinkLoop:
-    """BackgroundWork on items. show: told the drafts of replies, in direct speech; never waits, never fails.
+    """Works on the items of one session, one turn after the other.
 
-    background: starts a task that runs beside the thoughts, for as long as the agent does.
+    Example:
+        loop = ThinkLoop(session, services, services.load_toolset(), journal, show)
+        await loop.run(AgentTurn([item]))
     """
 
-    session: Session
-    mind: AgentServices
-    journal: Ref[JournalMessage]
-    show: Callable[[Progress], None] | None = None
-    background: Callable[[Callable[[], Awaitable[None]]], None] | None = None
-    _room: Room | None = None
+    def __init__(
+        self,
+        session: Session,
+        services: AgentServices,
+        toolset: AgentToolset,
+        journal: Ref[JournalMessage],
+        show_draft: Callable[[Progress], None],
+    ) -> None:
+        self._session = session
+        self._services = services
+        self._config = services.config
+        self._toolset = toolset
+        self._journal = journal
+        self._show_draft = show_draft
+        """Shows a draft of a reply that is being written; never waits, never fails."""
+        self._budget: ContextBudget | None = None
+        """Keeps the session within the model's window; None: nothing does."""
+        if toolset.compactor is not None:
+            self._budget = ContextBudget(session, toolset.compactor, services.count_tokens)
 
-    async def run(self, work: Work) -> None:
-        """Do all that the item still needs; what was done before a crash is not done again.
+    async def run(self, turn: AgentTurn) -> None:
+        """Do all that the item of a turn still needs. Items that are taken along are added to the turn.
 
-        Cancelled: what had been said and done stays; `close_open_calls` then makes the session well-formed.
+        Cancelled: what was said and done stays, and `close_stopped_item` makes the session well-formed.
         """
-        progress = self.session.progress(work.item.n, work.item.message.id)
-        if progress.next is Next.NOTHING:
-            await repeat_apology(work.item, progress.end, self.session)
+        item, session, clock = turn.item, self._session, self._services.clock
+        progress = session.progress(item.n, item.message.id)
+        if progress.next is NextStep.NOTHING:
+            await repeat_apology(item, progress.end, session)
             return
-        called = await self._called(work.item) if not progress.thoughts else None
-        if progress.next is Next.RECORD:
-            await self.record(work.item, called)
-        if called is not None and (called.skill.fork or called.problem):
-            await self._skilled.start(called, work.item, self.session, self.mind.clock())
+        skills, invocation = self._toolset.skills, None
+        if skills is not None and not progress.thoughts and not is_notice(item):
+            invocation = await skills.resolve(item.message.text)
+        if progress.next is NextStep.RECORD:
+            await self.record(item, invocation)
+        if skills is not None and invocation is not None and invocation.ends_item:
+            await skills.start(invocation, item, session, clock())
             return
-        if progress.next is Next.RECORD and called is None:
-            await self._take_along(work, self.mind.habits.burst_cap)
+        if progress.next is NextStep.RECORD and invocation is None:
+            await self._take_along(turn, NOTICES_TOGETHER, _is_same_task)
+            await self._take_along(turn, self._config.burst_cap, _may_join)
         try:
-            await self._think_and_act(work, progress.thoughts, progress.replies)
+            await self._think_and_act(turn, progress.thoughts, progress.replies)
         except ModelError as error:
-            await apologise(work.item, self.session, self.mind.clock(), model_failure(error))
+            await apologise(turn.item, session, clock(), model_failure(error))
 
-    async def _think_and_act(self, work: Work, thoughts: int, replies: int) -> None:
-        habits = self.mind.habits
-        while thoughts < habits.max_thoughts:
-            response = await self._think(work)
+    async def record(self, item: Item, invocation: SkillInvocation | None = None) -> None:
+        """Write an item into the session for the first time; in a fresh session the index of memory stands before it.
+
+        invocation: the skill that the message calls. Cancelled: it is recorded, or nothing has happened.
+        """
+        services, session, message = self._services, self._session, item.message
+        entries: list[Entry] = []
+        if session.is_fresh and services.memory_index is not None and (index := await services.memory_index()):
+            entries.append(Entry(services.clock(), "user", index, metadata={"type": "memory_index"}))
+        media = NO_MEDIA
+        if message.media:
+            keep = partial(keep_media, self._journal, message.media, session.pictures)
+            media = await until_written(keep, "media")
+        name_user = session.is_shared(message.channel)
+        entries.append(user_entry(item, services.clock(), invocation=invocation, media=media, name_user=name_user))
+        await session.add(*entries)
+
+    async def _think_and_act(self, turn: AgentTurn, thoughts: int, replies: int) -> None:
+        """Think until nothing is left to think, or the limit is reached. Raises ModelError."""
+        session, config = self._session, self._config
+        while thoughts < config.max_thoughts:
+            response = await self._think(turn)
             if response is not None:
                 thoughts += 1
                 if response.stop_reason == "refusal" and not response.calls and not replies:
-                    await self.session.add(turn_of(response, self.mind.clock()))
-                    await apologise(work.item, self.session, self.mind.clock(), REFUSED)
+                    now = self._services.clock()
+                    await session.add(thought_entry(response, now))
+                    await apologise(turn.item, session, now, MODEL_DECLINED)
                     return
-                acted = await act(work.item, response, self.session, self.mind, thoughts, replies)
-                replies += acted.replies
-                if not acted.again:
+                outcome = await carry_out_calls(
+                    turn.item, response, session, self._services, self._toolset, thoughts, replies
+                )
+                replies += outcome.replies
+                if not outcome.thinks_again:
                     return
-            if habits.when_busy != "followup" and await self._take_along(work, habits.steer_cap + 1):
-                thoughts = replies = 0
-        await give_up(work.item, self.session, self.mind.clock(), thoughts, replied=replies > 0)
+            if config.when_busy != "followup" and await self._take_along(turn, config.steer_cap + 1, _may_join):
+                thoughts = replies = 0  # they are counted for each item
+        await give_up(turn.item, session, self._services.clock(), thoughts, replied=replies > 0)
 
-    # ------------------------------------------------------------------ thinking
+    # ------------------------------------------------------------------ one model call
 
-    async def _think(self, work: Work) -> ModelResponse | None:
-        """One model call; None if a newer message of the chat ended it (`when_busy = "interrupt"`). Raises ModelError.
+    async def _think(self, turn: AgentTurn) -> ModelResponse | None:
+        """Ask the model once; None if a newer message of the chat has ended the call (`when_busy = "interrupt"`).
 
-        Before it the session is compacted if it is due; and after it, where the provider says that it is too long, as often as
-        that makes it smaller.
+        The session is compacted before the call if it is due, and after it if the provider says that it is too long, as often as
+        that makes it smaller. Raises ModelError.
         """
         while True:
-            request = self._request(work.item)
-            if self._bounds is not None and await self._bounds.before_call(request, work):
-                request = self._request(work.item)
+            request = self._request(turn.item)
+            if self._budget is not None and await self._budget.check(request, turn.numbers):
+                request = self._request(turn.item)
             try:
-                return await self._ask(request, work)
+                if self._config.when_busy != "interrupt" or len(turn.items) > self._config.steer_cap:
+                    return await self._model_for(turn.item).generate(request)
+                return await self._generate_until_newer(request, turn)
             except ModelError as error:
-                if error.kind != "overflow" or self._bounds is None or not await self._bounds.too_long(work):
+                if error.kind != "overflow" or self._budget is None or not await self._budget.shrink(turn.numbers):
                     raise
 
-    async def _ask(self, request: ModelRequest, work: Work) -> ModelResponse | None:
-        model = self._model(work.item)
-        if self.mind.habits.when_busy != "interrupt" or len(work.items) > self.mind.habits.steer_cap:
-            return await model.generate(request)
+    def _request(self, item: Item) -> ModelRequest:
+        """Return the request: the whole session as turns, behind a prompt and tools that never change."""
+        draft = _DraftWriter(item, self._show_draft) if self._config.direct else None
+        return ModelRequest(
+            self._toolset.system_prompt,
+            tuple(self._session.projection.turns),
+            self._toolset.specs,
+            label=Label("default", item.message.channel, item.n),
+            on_text=draft,
+        )
+
+    def _model_for(self, item: Item) -> LanguageModel:
+        """Return the model that a skill in force wants, else the agent's own."""
+        services, skills = self._services, self._toolset.skills
+        wanted = skills.active_skills(self._session.of_item(item.n)).model if skills is not None else ""
+        if not wanted or services.model_for is None:
+            return services.model
+        try:
+            return services.model_for(wanted)
+        except ValueError as error:  # the settings have changed since the skill was called
+            _log.warning("no such model, using the usual one", item=item.n, wanted=wanted, error=str(error))
+            return services.model
+
+    async def _generate_until_newer(self, request: ModelRequest, turn: AgentTurn) -> ModelResponse | None:
+        """Ask the model; return None as soon as a newer message may join the turn. Raises ModelError."""
         response: ModelResponse | None = None
         failure: ModelError | None = None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._wait_for_newer, work, nursery.cancel_scope)
+            nursery.start_soon(self._cancel_on_newer, turn, nursery.cancel_scope)
             try:
-                response = await model.generate(request)
+                response = await self._model_for(turn.item).generate(request)
             except ModelError as error:
-                failure = error  # as itself, not in a group
+                failure = error  # raised below, since the nursery would wrap it in a group
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
         return response
 
-    async def _wait_for_newer(self, work: Work, thought: trio.CancelScope) -> None:
-        newer = await self._newer(work, wait=True)
-        if newer is not None and self._may_join(newer, work):
-            thought.cancel()
+    async def _cancel_on_newer(self, turn: AgentTurn, scope: trio.CancelScope) -> None:
+        newer = await self._find_newer(turn, wait=True)
+        if newer is not None and _may_join(newer, turn):
+            scope.cancel()
 
-    def _model(self, item: Item) -> LanguageModel:
-        """Who thinks: the model that a skill in force wants, else the agent's own."""
-        skilled = self.mind.make_faculties().skilled
-        if skilled is None or self.mind.model_for is None:
-            return self.mind.model
-        wanted = skilled.in_force(self.session.of_item(item.n)).model
-        try:
-            return self.mind.model_for(wanted) if wanted else self.mind.model
-        except ValueError as error:  # the settings have changed since the skill was called
-            _log.warning("the model that a skill wants is not there any more", item=item.n, error=str(error))
-            return self.mind.model
+    # ------------------------------------------------------------------ messages that come in meanwhile
 
-    def _request(self, item: Item) -> ModelRequest:
-        """The whole session as turns, behind a prompt and tools that never change (prefix caching)."""
-        faculties = self.mind.make_faculties()
-        label = Label("default", item.message.channel, item.n)
-        draft = _Drafting(item, self.show) if self.show is not None and self.mind.habits.direct else None
-        return ModelRequest(
-            faculties.system, tuple(self.session.projection.turns), faculties.specs, label=label, on_text=draft
-        )
+    async def _take_along(self, turn: AgentTurn, limit: int, may_join: Callable[[Item, AgentTurn], bool]) -> bool:
+        """Add the next items of this chat that may join, until the turn has `limit` items. Return whether any was added.
 
-    @property
-    def _bounds(self) -> Room | None:
-        if self._room is None and self.mind.make_compactor is not None:
-            self._room = Room(self.session, self.mind.make_compactor(), self.mind.tokens)
-            if self.background is not None:
-                self.background(self._room.run)
-        return self._room
-
-    # ------------------------------------------------------------------ what comes in
-
-    @property
-    def _skilled(self) -> SkillInvoker:
-        skilled = self.mind.make_faculties().skilled
-        if skilled is None:
-            raise AssertionError("there are no skills")
-        return skilled
-
-    async def _called(self, item: Item) -> SkillInvocation | None:
-        """The skill that a person's message calls."""
-        if self.mind.make_faculties().skilled is None or is_notice(item):
-            return None
-        return await self._skilled.resolve(item.message.text)
-
-    async def record(self, item: Item, called: SkillInvocation | None = None) -> None:
-        """Put it into the session, for the first time."""
-        preface = await self._preface() if self.session.is_fresh else ()
-        kept = NOTHING_KEPT
-        if item.message.media:
-            keep = partial(keep_media, self.journal, item.message.media, self.session.pictures)
-            kept = await until_written(keep, "media")
-        await self.session.add(*preface, user_entry(item, self.mind.clock(), called, kept))
-
-    async def _preface(self) -> tuple[Entry, ...]:
-        """What stands before the first message of a session: the index of memory (checklist 96)."""
-        index = await self.mind.memory_index() if self.mind.memory_index is not None else ""
-        return (Entry(self.mind.clock(), "user", index, metadata={"type": "memory_index"}),) if index else ()
-
-    async def _take_along(self, work: Work, most: int) -> bool:
-        """Take up what else this chat has said, up to `most` items in all; whether there was something."""
-        before = len(work.items)
-        while len(work.items) < most:
-            newer = await self._newer(work, wait=False)
-            if newer is None or not self._may_join(newer, work):
+        An item joins the turn only when it is recorded: if a cancel or a crash comes before, the journal hands it out again.
+        """
+        before = len(turn.items)
+        while len(turn.items) < limit:
+            newer = await self._find_newer(turn, wait=False)
+            if newer is None or not may_join(newer, turn):
                 break
-            taken = await self.journal.ask(Take, newer.n)
+            taken = await self._journal.ask(Take, newer.n)
             if taken is None:
                 break
             await self.record(taken)
-            work.items.append(taken)  # not before: one that is cut off here is handed out again
-        return len(work.items) > before
+            turn.items.append(taken)
+        return len(turn.items) > before
 
-    def _may_join(self, item: Item, work: Work) -> bool:
-        """Whether it goes on with what is worked on: the same person in the same thread, or a task's word for it.
-
-        Commands and skills keep their place in the queue: each begins something of its own.
-        """
-        here, there = work.item.message.channel, item.message.channel
-        if here.reply_to != there.reply_to:
-            return False
-        if is_notice(item):
-            return True
-        return here.user_id == there.user_id and not item.message.text.lstrip().startswith("/")
-
-    async def _newer(self, work: Work, *, wait: bool) -> Item | None:
+    async def _find_newer(self, turn: AgentTurn, *, wait: bool) -> Item | None:
+        """Return the next item of this chat that waits. wait: wait until there is one."""
         try:
-            return await self.journal.ask(Newer, work.item.message.channel.address, work.item.n, wait)
-        except StorageError as error:  # it cannot be read back now, and so it waits its turn
-            _log.warning("what else this chat has said cannot be read", error=str(error))
+            return await self._journal.ask(Newer, turn.item.message.channel.address, turn.item.n, wait)
+        except StorageError as error:  # it cannot be read now, so it is taken in its turn
+            _log.warning("cannot read the next message of this chat", error=str(error))
             return None
 
 
-class _Drafting:
-    """Shows what the model writes while it writes; each draft is the whole text so far. The word for silence is none."""
+def _may_join(item: Item, turn: AgentTurn) -> bool:
+    """Return whether an item goes on with a turn: the same person in the same thread, or a notice for it.
+
+    Commands and skills keep their place in the queue, since each begins something of its own.
+    """
+    ours, theirs = turn.item.message.channel, item.message.channel
+    if ours.reply_to != theirs.reply_to:
+        return False
+    if is_notice(item):
+        return True
+    return ours.user_id == theirs.user_id and not item.message.text.lstrip().startswith("/")
+
+
+def _is_same_task(item: Item, turn: AgentTurn) -> bool:
+    """Return whether both are notifications of the same task."""
+    task_id = turn.item.message.metadata.get("taskId")
+    return (
+        is_notice(item)
+        and is_notice(turn.item)
+        and task_id is not None
+        and item.message.metadata.get("taskId") == task_id
+        and _may_join(item, turn)
+    )
+
+
+class _DraftWriter:
+    """Shows the text of an answer while it is being written (direct speech). Each draft is the whole text so far.
+
+    The word that means silence is not shown, nor its beginning.
+    """
 
     def __init__(self, item: Item, show: Callable[[Progress], None]) -> None:
         self._channel = item.message.channel
@@ -248,6 +287,7 @@ class _Drafting:
         self._shown_at = -DRAFT_EVERY
 
     def __call__(self, piece: str | None) -> None:
+        """Add a piece of the text. None: the text so far is void, since the model is asked again."""
         self._text = "" if piece is None else self._text + piece
         now = trio.current_time()
         if now - self._shown_at >= DRAFT_EVERY and not SILENCE.startswith(self._text.strip()):

@@ -1,4 +1,16 @@
-"""What a thought does: its turn is on disk, then its calls are carried out in order (traps T18, T22)."""
+"""Tool calls: a thought is on disk before any of its calls acts, then the calls are carried out in their order.
+
+The order of effects is what makes a crash harmless:
+
+1. One durable step writes the assistant entry with its calls, and posts the replies among them. Each post has a key made of item
+   and call, so it cannot be posted twice.
+2. Each other call is run, and its result appended behind it, before the next one begins.
+
+A crash after step 1 leaves calls without a result. The next start gives them their true result or marks them as cancelled (see
+`session_loading`), and the model decides what to do about those.
+
+What a skill in force does not allow is refused call by call, since one of the calls may have brought the skill into force.
+"""
 
 from __future__ import annotations
 
@@ -7,125 +19,131 @@ from typing import Final
 import attrs
 
 from pegasus.conversation import Entry
-from pegasus.main_agent.progress import UNFINISHED, thinks_again
-from pegasus.main_agent.reply_tool import (
-    REPLY,
-    Unspeakable,
-    failure_result,
-    post_key,
-    post_of,
-    result_of,
-    spoken,
-)
-from pegasus.main_agent.services import AgentServices
+from pegasus.main_agent.progress import UNFINISHED, leads_to_thought
+from pegasus.main_agent.reply_tool import REPLY, InvalidReply, direct_reply, parse_reply, reply_key, reply_result
+from pegasus.main_agent.services import AgentConfig, AgentServices, AgentToolset
 from pegasus.main_agent.session import Session
 from pegasus.messages import Json
 from pegasus.models import ModelResponse, ToolCall, unfinished
-from pegasus.storage import Item, Post, PostResult
+from pegasus.observe import get_logger
+from pegasus.storage import Item, Post
 from pegasus.tools import ToolContext, cut_result, run_tool
 
-LONGEST: Final = 70_000
-"""Characters of a tool's result: the body of the largest skill, and what JSON adds to it; the replay of a task may be megabytes."""
+_log = get_logger("main_agent")
+
+LONGEST_RESULT: Final = 70_000
+"""Characters of a tool's result: the body of the largest skill, and what JSON adds to it. The replay of a task may be megabytes."""
+MOST_CALLS: Final = 64
+"""Calls of one answer that are carried out. A model that runs in circles may make thousands in a single answer; each would take
+place in the session for ever, and its result in every later request."""
+
+_TOO_MANY_REPLIES: Final = "this message has had as many replies as it may have; do not reply to it any more"
 
 
 @attrs.frozen
-class Acted:
-    """again: another thought is due. replies: how many were posted."""
+class CallsOutcome:
+    """What came of the calls of one thought."""
 
-    again: bool
+    thinks_again: bool
+    """True if another thought is due."""
     replies: int
+    """Replies that were posted."""
 
 
-async def act(
-    item: Item, response: ModelResponse, session: Session, mind: AgentServices, thoughts: int, replies: int
-) -> Acted:
-    """Record the thought, carry out its calls in order.
+async def carry_out_calls(
+    item: Item,
+    response: ModelResponse,
+    session: Session,
+    services: AgentServices,
+    toolset: AgentToolset,
+    thoughts: int,
+    replies: int,
+) -> CallsOutcome:
+    """Record a thought about an item and carry out its calls in order.
 
-    thoughts: how many the item has had, this one included; replies: how many were posted before.
-    What a skill in force does not allow is refused, call by call: one of them may have brought it into force.
+    thoughts: how many the item has had, this one included. replies: how many were posted for it before.
+
+    Cancelled: what was carried out stays; `close_stopped_item` then closes the other calls.
     """
-    calls = session.own_ids(response.calls)
-    said = spoken(response.text, item, thoughts) if mind.habits.direct and not calls else None
-    posts = _posts(item, calls, mind.habits.max_replies - replies)
-    wanted = tuple(post for post in (said, *posts.values()) if isinstance(post, Post))
-    note = _cut_off(response, mind)
-    results = await session.commit((turn_of(response, mind.clock(), calls, said), *note), wanted)
-    posted = dict(zip((post.key for post in wanted), results, strict=True))
-    again, count = bool(note), 0 if said is None else 1
+    config, clock = services.config, services.clock
+    calls = session.with_unique_ids(response.calls[:MOST_CALLS])
+    spoken = direct_reply(response.text, item, thoughts) if config.direct and not response.calls else None
+    parsed = _parse_replies(item, calls, config.max_replies - replies)
+    posts = tuple(post for post in (spoken, *parsed.values()) if isinstance(post, Post))
+    notes = _notes(item, response, clock())
+    results = await session.commit((thought_entry(response, clock(), calls, spoken=spoken is not None), *notes), posts)
+    posted = dict(zip((post.key for post in posts), results, strict=True))
+    thinks_again, count = bool(notes), 0 if spoken is None else 1
     for call in calls:
-        refusal = refusal_of(call, item, session, mind)
+        refusal = None
+        if toolset.skills is not None:
+            refusal = toolset.skills.active_skills(session.of_item(item.n)).refusal(call)
         if refusal is not None:
-            result = _result(call, mind, f"Error: {refusal}", failed=True)
+            content, failed = f"Error: {refusal}", True
+        elif call.id in parsed:
+            post = parsed[call.id]
+            content, failed = reply_result(posted[post.key] if isinstance(post, Post) else post)
         else:
-            result = await _carry_out(call, posts.get(call.id), posted, item, mind)
+            content, failed = await _run_call(call, item, toolset, config)
+        metadata: dict[str, Json] = {"error": True} if failed else {}
+        result = Entry(clock(), "tool", content, call_id=call.id, metadata=metadata)
         await session.add(result)
-        again = again or thinks_again(call.name, result)
-        count += call.name == REPLY.name and not result.failed
-    return Acted(again, count)
+        thinks_again = thinks_again or leads_to_thought(call.name, result)
+        count += call.name == REPLY.name and not failed
+    return CallsOutcome(thinks_again, count)
 
 
-def _cut_off(response: ModelResponse, mind: AgentServices) -> tuple[Entry, ...]:
-    """The note after an answer that is not whole, so that the model goes on; on disk with it, for a restart must know."""
-    note = unfinished(response)
-    return () if note is None else (Entry(mind.clock(), "system", note, metadata={"type": UNFINISHED}),)
-
-
-def refusal_of(call: ToolCall, item: Item, session: Session, mind: AgentServices) -> str | None:
-    """Why a skill that is in force for the item does not allow this call; None if it does, or none is."""
-    skilled = mind.make_faculties().skilled
-    return None if skilled is None else skilled.in_force(session.of_item(item.n)).refusal(call)
-
-
-def _posts(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, Post | Unspeakable]:
-    """What the reply calls want said, by call id; no more than there is room for."""
-    posts: dict[str, Post | Unspeakable] = {}
-    for call in calls:
-        if call.name != REPLY.name:
-            continue
-        post = post_of(call, item)
-        if isinstance(post, Post):
-            if room <= 0:
-                post = Unspeakable("this message has had as many replies as it may have; do not reply to it any more")
-            room -= 1
-        posts[call.id] = post
-    return posts
-
-
-async def _carry_out(
-    call: ToolCall, post: Post | Unspeakable | None, posted: dict[str, PostResult], item: Item, mind: AgentServices
+def thought_entry(
+    response: ModelResponse, now: int, calls: tuple[ToolCall, ...] = (), *, spoken: bool = False
 ) -> Entry:
-    if isinstance(post, Post):
-        return _result(call, mind, *result_of(posted[post.key]))
-    if isinstance(post, Unspeakable):
-        return _result(call, mind, failure_result(post), failed=True)
-    if call.error is not None:
-        return _result(call, mind, f"Error: {call.error}", failed=True)
-    tools = mind.make_faculties().tools
-    tool = tools.get(call.name)
-    if tool is None:
-        known = ", ".join((REPLY.name, *tools))
-        return _result(call, mind, f"Error: there is no tool {call.name!r} here. There are: {known}", failed=True)
-    context = ToolContext(
-        key=post_key(item.n, call.id), user_id=item.message.channel.user_id, origin=item.message.channel
-    )
-    outcome = await run_tool(tool, call.arguments, mind.habits.timeout_of(call.name), context)
-    return _result(call, mind, cut_result(outcome.content, LONGEST, tool.more), failed=outcome.failed)
-
-
-def _result(call: ToolCall, mind: AgentServices, content: str, failed: bool = False) -> Entry:
-    metadata: dict[str, Json] = {"error": True} if failed else {}
-    return Entry(mind.clock(), "tool", content, call_id=call.id, metadata=metadata)
-
-
-def turn_of(response: ModelResponse, now: int, calls: tuple[ToolCall, ...] = (), said: Post | None = None) -> Entry:
-    """The assistant entry of a thought. calls: with their own ids; said: what it says in direct speech."""
+    """Return the assistant entry of a thought. calls: with their unique ids. spoken: its text is the reply (direct speech)."""
     usage = response.usage
     metadata: dict[str, Json] = {
         "usage": {"promptTokens": usage.prompt_tokens, "completionTokens": usage.completion_tokens},
         "stopReason": response.stop_reason,
     }
-    if said is not None:
+    if spoken:
         metadata["spoken"] = True
     if response.thinking:
         metadata |= {"thinking": list(response.thinking), "thinkingOf": response.thinking_of}
     return Entry(now, "assistant", response.text, calls, metadata=metadata)
+
+
+def _notes(item: Item, response: ModelResponse, now: int) -> list[Entry]:
+    """Return the notes for the model after an answer that is not whole, or was too much.
+
+    They are written together with the answer, because a restart must know that another thought is due.
+    """
+    problems = [] if (problem := unfinished(response)) is None else [problem]
+    surplus = len(response.calls) - MOST_CALLS
+    if surplus > 0:
+        _log.warning("left out calls of one answer", item=item.n, calls=len(response.calls), limit=MOST_CALLS)
+        problems.append(f"({surplus:,} further calls of this answer were not carried out: {MOST_CALLS} are the limit.)")
+    return [Entry(now, "system", problem, metadata={"type": UNFINISHED}) for problem in problems]
+
+
+def _parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, Post | InvalidReply]:
+    """Return the posts that the reply calls want, by call id; at most `room` of them are valid."""
+    parsed: dict[str, Post | InvalidReply] = {}
+    for call in calls:
+        if call.name == REPLY.name:
+            post = parse_reply(call, item)
+            if isinstance(post, Post):
+                post = post if room > 0 else InvalidReply(_TOO_MANY_REPLIES)
+                room -= 1
+            parsed[call.id] = post
+    return parsed
+
+
+async def _run_call(call: ToolCall, item: Item, toolset: AgentToolset, config: AgentConfig) -> tuple[str, bool]:
+    """Run the tool of a call; return the content of its result, and whether it failed."""
+    if call.error is not None:
+        return f"Error: {call.error}", True
+    tool = toolset.tools.get(call.name)
+    if tool is None:
+        known = ", ".join((REPLY.name, *toolset.tools))
+        return f"Error: there is no tool {call.name!r} here. There are: {known}", True
+    channel = item.message.channel
+    context = ToolContext(key=reply_key(item.n, call.id), user_id=channel.user_id, origin=channel)
+    outcome = await run_tool(tool, call.arguments, config.timeout_of(call.name), context)
+    return cut_result(outcome.content, LONGEST_RESULT, tool.more), outcome.failed

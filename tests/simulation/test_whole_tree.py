@@ -8,7 +8,7 @@ import pytest
 
 from actors.testing import Faults, SimulationFailed, simulate
 from actors.testing._plan import AFTER
-from pegasus.main_agent.progress import Next, Progress
+from pegasus.main_agent.progress import ItemProgress, NextStep
 from pegasus.main_agent.session import Session
 from pegasus.storage import inbox
 from tests.simulation.verdict import verdict
@@ -58,7 +58,7 @@ def test_a_life_is_the_same_again():
 
 
 def forget_what_was_done(monkeypatch):
-    monkeypatch.setattr(Session, "progress", lambda session, n, message_id=None: Progress(Next.RECORD))
+    monkeypatch.setattr(Session, "progress", lambda session, n, message_id=None: ItemProgress(NextStep.RECORD))
 
 
 def forget_what_was_accepted(monkeypatch):

@@ -15,7 +15,7 @@ ANSWERS = {
     "/new": "This is a fresh",
 }
 FAILED = "Sorry, something in me failed 3 times"
-NOT_THOUGHT = "Sorry, I could not think about your message"
+NOT_THOUGHT = "The model did not answer: "
 
 
 def verdict(life, faults):

@@ -1,7 +1,9 @@
-"""Compaction: keeping the session within the model's window. Older turns become a summary; the whole stays readable in an archive."""
+"""Compaction: keeps the session within the model's window. Older turns become a summary; the whole stays readable in an archive.
 
-from pegasus.main_agent.compaction.compactor import CompactionLimits, Compactor, Conversation
-from pegasus.main_agent.compaction.outlook import NO_OUTLOOK, OpenTask, Outlook
-from pegasus.main_agent.compaction.task_outlook import OpenTaskFinder
+`Compactor` is what the think loop uses. Planning, transcript, checks and open items are pure functions below it, each in its file.
+"""
 
-__all__ = ["NO_OUTLOOK", "CompactionLimits", "Compactor", "Conversation", "OpenTask", "OpenTaskFinder", "Outlook"]
+from pegasus.main_agent.compaction.compactor import CompactableSession, Compactor
+from pegasus.main_agent.compaction.open_items import OpenTask, OpenTaskFinder, OpenTaskSource
+
+__all__ = ["CompactableSession", "Compactor", "OpenTask", "OpenTaskFinder", "OpenTaskSource"]

@@ -1,8 +1,12 @@
-"""When a session is compacted, and how: the plan, a summary, and a new session in its place.
+"""The compactor: decides when a session is compacted, and puts a new session with a summary in its place.
 
-Everything that may fail or take long comes before the one step that changes something (`Conversation.restart`); a crash or a cancel
-until then leaves the session as it was. A summary that cannot be had in time, or is not good enough twice, is made by code
-instead: a turn never fails because of it.
+Everything that takes long or may fail comes first: the plan, the summary, the questions to the task system and to memory. Then one
+step changes the session (`CompactableSession.restart`), and that step is atomic on disk. A crash or a cancel before it leaves the
+session as it was; after it, the new session is complete and the old one is an archive.
+
+A turn never fails because of compaction. A summary that does not come in time, or fails its checks twice, is made by code. A source
+that does not answer is left out. What a provider still finds too long is made smaller again, about by half each time, until nothing
+is left that can be shortened; only then does the caller see the provider's error.
 """
 
 from __future__ import annotations
@@ -14,260 +18,265 @@ import attrs
 import trio
 
 from pegasus.conversation import Entry
-from pegasus.main_agent.compaction.carried import bounded, carry
-from pegasus.main_agent.compaction.mechanical import mechanical_summary
-from pegasus.main_agent.compaction.opening import Rest, Summary, memory_entry, opening
-from pegasus.main_agent.compaction.outlook import NO_OUTLOOK, Outlook
+from pegasus.main_agent.compaction.background_summary import BackgroundSummary
+from pegasus.main_agent.compaction.open_items import OpenItems, OpenTaskSource, bound_items, find_open_items
+from pegasus.main_agent.compaction.opening import SessionSummary, memory_index_entry, opening_entry
 from pegasus.main_agent.compaction.planning import (
-    Plan,
-    Weigh,
-    clip,
+    CompactionPlan,
+    cut_middle,
+    entry_tokens,
     is_opening,
-    plan,
-    shortened,
-    weigh,
-    weight,
+    plan_compaction,
+    shorten_entries,
 )
-from pegasus.main_agent.compaction.preparing import Preparation
-from pegasus.main_agent.compaction.source import source_of, summary_in
-from pegasus.main_agent.compaction.summarising import NoSummary, Task, summarise
+from pegasus.main_agent.compaction.summary import NoSummary, SummaryRequest, summarise_by_code, summarise_by_model
+from pegasus.main_agent.compaction.transcript import MessageEvent, previous_summary, read_events, write_transcript
+from pegasus.messages import Address
 from pegasus.models import Label, LanguageModel, ModelError
 from pegasus.observe import get_logger
 
 _log = get_logger("compaction")
 _T = TypeVar("_T")
 
-KEEP: Final = 0.15
+KEPT_SHARE: Final = 0.15
 """Part of the window that stays word for word."""
-SUMMARY: Final = 0.05
-LONGEST: Final = 4_000
-"""Tokens a summary may have: that part of the window, at most."""
-EARLY: Final = 0.9
-"""Part of the threshold from which on a summary is prepared while turns go on."""
-AGAIN: Final = 0.1
-"""Part of the window by which a session must have grown since the last compaction, before the next one."""
-HOPELESS: Final = 1.5
-"""Windows that the messages at hand must come to, as `weigh` counts, which is too many, for their texts to be cut at once."""
-AT_HAND: Final = 0.5
-"""Part of the window that is then left of them."""
-ASKING: Final = 5.0
-"""Seconds that tasks, timers and memory may take to say how they stand."""
+SUMMARY_SHARE: Final = 0.05
+"""Part of the window that a summary may have."""
+LONGEST_SUMMARY: Final = 4_000
+"""Tokens that a summary may have in any window."""
+SHORTEST_SUMMARY: Final = 200
+"""Tokens that a summary may have even in a tiny window."""
+TRANSCRIPT_SHARE: Final = 0.6
+"""Part of the summarising model's window that one part of the transcript may have."""
+PREPARE_SHARE: Final = 0.9
+"""Part of the threshold at which a summary is begun in the background."""
+GROWTH_SHARE: Final = 0.1
+"""Part of the window by which a session must grow after a compaction before it is compacted again."""
+TOO_LONG: Final = 1.5
+"""Windows that the kept entries must come to, as `entry_tokens` counts, for their texts to be cut without asking the provider."""
+SHORTENED_SHARE: Final = 0.5
+"""Part of the window that the kept entries have after that."""
+SOURCE_TIMEOUT: Final = 5.0
+"""Seconds that the task system, and memory, may take to answer."""
+SHORTEST_CUT: Final = 400
+"""Characters below which a summary is not cut any more."""
 
 
-class Conversation(Protocol):
-    """The session that is compacted."""
+class CompactableSession(Protocol):
+    """Session as the compactor sees it."""
 
     @property
     def entries(self) -> Sequence[Entry]:
         """All of it, repaired."""
 
     async def restart(self, begin: Callable[[str], Sequence[Entry]], at: int) -> str:
-        """Put it aside and go on with `begin(archive's name)`, as one durable step; gives that name. at: wall clock, ms."""
-
-
-@attrs.frozen(eq=False)
-class CompactionLimits:
-    """window: tokens of the model that thinks; compact_window: of the one that summarises. timeout: seconds for a summary.
-
-    threshold: part of the window at which a session is compacted (`session.compact_threshold`).
-    """
-
-    window: Callable[[], int]
-    compact_window: Callable[[], int]
-    threshold: float = 0.8
-    timeout: float = 120.0
+        """Archive the session and go on with `begin(archive's name)`, as one durable step; return that name. at: wall clock, ms."""
 
 
 @attrs.define(eq=False)
 class Compactor:
-    """model: gives the model of role "compact". memory_index: text of the message that lists long-term memory, "" for none.
+    """Keeps a session within the window of the model that talks.
 
-    `run` wants to be running for summaries to be prepared; without it they are made when they are due.
+    Example:
+        compactor = Compactor(compact_model, models.context_window, clock)
+        nursery.start_soon(compactor.run)
+        ...
+        if compactor.is_due(tokens_of_next_request):
+            await compactor.compact(session, running={item.n})
     """
 
-    model: Callable[[], LanguageModel]
-    limits: CompactionLimits
+    model: LanguageModel
+    """Model of role "compact", which writes the summaries."""
+    context_window: Callable[[str], int]
+    """Returns the window in tokens of the model of a role. It is asked each time, since settings may change while we run."""
     clock: Callable[[], int]
-    outlook: Outlook = NO_OUTLOOK
+    """Returns the wall-clock time in ms."""
+    threshold_share: float = 0.8
+    """Part of the window at which a session is compacted (`session.compact_threshold`)."""
+    timeout: float = 120.0
+    """Seconds that a summary may take, all calls of it together."""
+    open_tasks: OpenTaskSource | None = None
+    """Source of tasks that are not done. None: the session itself has to tell."""
     memory_index: Callable[[], Awaitable[str]] | None = None
-    weigh: Weigh = weigh
-    _after: int | None = None
-    _compacted: bool = False
-    _early: Preparation = attrs.field(
-        init=False, default=attrs.Factory(lambda self: Preparation(self._plan, self._summary), takes_self=True)
+    """Returns the text of the message that lists long-term memory, "" for none."""
+    _tokens_after: int | None = None
+    """Tokens of the first request after the last compaction."""
+    _was_compacted: bool = False
+    """True until the first request after a compaction was measured."""
+    _background: BackgroundSummary = attrs.field(
+        init=False, default=attrs.Factory(lambda self: BackgroundSummary(self._plan, self._summarise), takes_self=True)
     )
 
     # ------------------------------------------------------------------ when
 
     @property
     def threshold(self) -> int:
-        """Tokens of a call at which the session is compacted."""
-        return round(self.limits.threshold * self.limits.window())
+        """Tokens of a request at which the session is compacted."""
+        return round(self.threshold_share * self.context_window("default"))
 
     def is_due(self, tokens: int) -> bool:
-        """Whether to compact before the next call, which will have about so many tokens. Ask before every call.
+        """Return whether to compact before the next request, which has about so many tokens. To be asked before every request.
 
-        What is still large after a compaction (prompt, tools, the message at hand) does not make it due again at once.
+        A request that is still large after a compaction (prompt, tools, the message at hand) does not trigger another one until
+        the conversation has grown by GROWTH_SHARE of the window. Otherwise every thought would begin with a compaction.
         """
-        if self._compacted:
-            self._after, self._compacted = tokens, False
-        grown = self._after is None or tokens >= self._after + AGAIN * self.limits.window()
-        return grown and tokens >= self.threshold
+        if self._was_compacted:
+            self._tokens_after, self._was_compacted = tokens, False
+        growth = GROWTH_SHARE * self.context_window("default")
+        has_grown = self._tokens_after is None or tokens >= self._tokens_after + growth
+        return has_grown and tokens >= self.threshold
 
     def is_near(self, tokens: int) -> bool:
-        """Whether to `prepare`."""
-        return tokens >= round(EARLY * self.threshold)
+        """Return whether to `prepare`, since the next request has about so many tokens."""
+        return tokens >= round(PREPARE_SHARE * self.threshold)
 
-    # ------------------------------------------------------------------ early
+    # ------------------------------------------------------------------ in the background
 
     async def run(self) -> None:
-        """Make the summaries that are prepared, one at a time, until cancelled."""
-        await self._early.run()
+        """Write the summaries that are prepared, one at a time, until cancelled."""
+        await self._background.run()
 
     def prepare(self, entries: Sequence[Entry], running: Collection[int], item: int | None = None) -> None:
-        """Begin a summary in the background, if none is there already. Does nothing where `run` does not run."""
-        self._early.begin(entries, running, item)
+        """Begin a summary in the background, unless one that fits is there. Does nothing while `run` does not run."""
+        self._background.begin(entries, running, item)
 
     # ------------------------------------------------------------------ now
 
     async def compact(
-        self, session: Conversation, running: Collection[int], *, item: int | None = None, forced: bool = False
+        self, session: CompactableSession, running: Collection[int], *, item: int | None = None, forced: bool = False
     ) -> str | None:
-        """Compact the session; gives the archive's name, or None if there is nothing to be made smaller.
+        """Compact the session. Return the archive's name, or None if nothing can be made smaller.
 
-        running: numbers of the queue items that are being worked on; all of their entries stay. item: the one it is done for.
-        forced: the provider has said that the session is too long. Each such call leaves about half of what the one before has left,
-        word for word; None: no more can be done.
+        running: numbers of the queue items that are being worked on; all of their entries stay. item: the queue item that the model
+        calls are counted for. forced: the provider has said that the session is too long. Each such call leaves, word for word,
+        about half of what the one before has left; None: no more can be done.
 
-        Raises StorageError as `session.restart` does, and nothing else. Cancelled: either nothing has happened or all of it.
+        While the disk refuses to write, `session.restart` waits. Cancelled: either nothing has happened, or all of it.
         """
-        made = await (self._forced(session, running, item) if forced else self._planned(session, running, item))
-        self._compacted = True
+        made = await (self._force(session, running, item) if forced else self._make(session, running, item))
+        self._was_compacted = True
         if made is None:
             return None
-        wanted, summary = made
-        now, window = self.clock(), self.limits.window()
-        rest = await self._rest(session.entries, wanted.kept, now, window)
-        memory = await self._remembered(now)
-        before = len(session.entries)
+        plan, summary = made
+        now, before = self.clock(), len(session.entries)
+        items = await self._open_items(session.entries, plan.kept, now)
+        index = await self._ask(self.memory_index, "", "memory") if self.memory_index is not None else ""
+        memory = (memory_index_entry(now, index),) if index.strip() else ()
 
-        def begin(archived: str) -> Sequence[Entry]:
-            return (opening(now, archived, summary, rest), *memory, *wanted.kept)
+        def begin(archive: str) -> Sequence[Entry]:
+            return (opening_entry(now, archive, summary, items), *memory, *plan.kept)
 
-        archived = await session.restart(begin, now)
-        self._early.drop()
+        archive = await session.restart(begin, now)
+        self._background.drop()
         _log.info(
             "compacted the session",
-            archive=archived,
+            archive=archive,
             before=before,
             after=len(session.entries),
-            by_code=summary.mechanical,
+            by_code=summary.by_code,
         )
-        return archived
+        return archive
 
-    async def _planned(
-        self, session: Conversation, running: Collection[int], item: int | None
-    ) -> tuple[Plan, Summary] | None:
-        ready = await self._early.ready(session.entries, running)
-        if ready is None:
-            wanted = self._plan(session.entries, running)
-            summary = await self._summary(wanted, item) if wanted.is_worth_it else None
-        else:
-            wanted, summary = ready
-        fewer = self._too_much(wanted.kept)
-        if fewer is not None:
-            wanted = attrs.evolve(wanted, kept=fewer)
-        elif summary is None:
-            return None
-        return wanted, summary or Summary(summary_in(session.entries), mechanical=False)
+    async def _make(
+        self, session: CompactableSession, running: Collection[int], item: int | None
+    ) -> tuple[CompactionPlan, SessionSummary] | None:
+        """Return plan and summary of a compaction at the threshold; None if there is nothing to summarise or to shorten.
 
-    def _too_much(self, kept: Sequence[Entry]) -> Sequence[Entry] | None:
-        """What stays, with its texts cut, where no provider could take it as it is; else None.
-
-        Some do not say so, but leave out what they like (Ollama), and all of them want the whole of it first.
+        Kept entries that no provider could take are shortened at once. Some providers do not report an overflow but leave
+        out whatever they like (Ollama), and all of them would want the whole of it first.
         """
-        window = self.limits.window()
-        if sum(weight(entry, self.weigh) for entry in kept) <= HOPELESS * window:
-            return None
-        return shortened(kept, int(AT_HAND * window), self.weigh)
+        ready = await self._background.take(session.entries, running)
+        if ready is not None:
+            plan, summary = ready
+        else:
+            plan = self._plan(session.entries, running)
+            if plan.is_worth_it:
+                summary = await self._summarise(plan, item)
+            else:
+                summary = SessionSummary(previous_summary(session.entries), by_code=False)
+        window = self.context_window("default")
+        shortened = None
+        if sum(map(entry_tokens, plan.kept)) > TOO_LONG * window:
+            shortened = shorten_entries(plan.kept, int(SHORTENED_SHARE * window))
+        if shortened is not None:
+            return attrs.evolve(plan, kept=shortened), summary
+        return (plan, summary) if plan.is_worth_it else None
 
-    async def _forced(
-        self, session: Conversation, running: Collection[int], item: int | None
-    ) -> tuple[Plan, Summary] | None:
+    async def _force(
+        self, session: CompactableSession, running: Collection[int], item: int | None
+    ) -> tuple[CompactionPlan, SessionSummary] | None:
+        """Return plan and summary that leave about half of the session; None if nothing can be made smaller.
+
+        The means, in this order: summarise more; shorten what must stay; cut the summary itself.
+        """
         entries = session.entries
-        talk = [entry for entry in entries if not is_opening(entry)]
-        keep = min(sum(weight(entry, self.weigh) for entry in talk) // 2, int(KEEP * self.limits.window()))
-        wanted = plan(entries, running, keep, self.weigh)
-        if sum(weight(entry, self.weigh) for entry in wanted.kept) > keep:
-            fewer = shortened(wanted.kept, keep, self.weigh)
-            if fewer is None and not wanted.is_worth_it:
-                return self._less_summary(wanted)
-            wanted = attrs.evolve(wanted, kept=wanted.kept if fewer is None else fewer)
-        elif not wanted.is_worth_it:
-            return self._less_summary(wanted)
-        if wanted.is_worth_it:
-            return wanted, await self._summary(wanted, item)
-        return wanted, Summary(summary_in(entries), mechanical=False)
-
-    def _less_summary(self, wanted: Plan) -> tuple[Plan, Summary] | None:
-        """The last thing that can be made smaller."""
-        before = summary_in(wanted.summarised)
-        if len(before) <= 400:
+        size = sum(entry_tokens(entry) for entry in entries if not is_opening(entry))
+        keep = min(size // 2, int(KEPT_SHARE * self.context_window("default")))
+        plan = plan_compaction(entries, running, keep)
+        shortened = shorten_entries(plan.kept, keep) if sum(map(entry_tokens, plan.kept)) > keep else None
+        if shortened is not None:
+            plan = attrs.evolve(plan, kept=shortened)
+        if plan.is_worth_it:
+            return plan, await self._summarise(plan, item)
+        before = previous_summary(entries)
+        if shortened is not None:
+            return plan, SessionSummary(before, by_code=False)
+        if len(before) <= SHORTEST_CUT:
             return None
-        return wanted, Summary(clip(before, len(before) // 2), mechanical=True)
+        return plan, SessionSummary(cut_middle(before, len(before) // 2), by_code=True)
 
-    # ------------------------------------------------------------------ the pieces
+    # ------------------------------------------------------------------ pieces
 
-    def _plan(self, entries: Sequence[Entry], running: Collection[int]) -> Plan:
-        return plan(entries, running, int(KEEP * self.limits.window()), self.weigh)
+    def _plan(self, entries: Sequence[Entry], running: Collection[int]) -> CompactionPlan:
+        return plan_compaction(entries, running, int(KEPT_SHARE * self.context_window("default")))
 
-    async def _summary(self, wanted: Plan, item: int | None) -> Summary:
-        window = self.limits.window()
-        most = min(LONGEST, max(200, int(SUMMARY * window)))
-        places = [place.address for place in carry(wanted.summarised).places if _since(place.last, wanted)]
-        room = max(1_000, int(0.6 * self.limits.compact_window()) - 3 * most)
+    async def _summarise(self, plan: CompactionPlan, item: int | None) -> SessionSummary:
+        """Return the summary of a plan within `timeout` seconds, by the model if it gives one, else by code.
+
+        If the model's window turns out to be smaller than we thought, it is asked once more with parts of a fourth of the size.
+        """
+        limit = min(LONGEST_SUMMARY, max(SHORTEST_SUMMARY, int(SUMMARY_SHARE * self.context_window("default"))))
+        part_tokens = max(1_000, int(TRANSCRIPT_SHARE * self.context_window("compact")) - 3 * limit)
+        places = _conversations(plan.summarised)
         problem = "it took too long"
-        with trio.move_on_after(self.limits.timeout) as scope:
-            for smaller in (1, 4):
-                task = Task(
-                    source_of(wanted.summarised, room // smaller, self.weigh),
-                    places,
-                    most,
-                    Label("compact", None, item),
-                )
+        with trio.move_on_after(self.timeout) as scope:
+            for divisor in (1, 4):
+                transcript = write_transcript(plan.summarised, part_tokens // divisor)
+                request = SummaryRequest(transcript, places, limit, Label("compact", None, item))
                 try:
-                    return Summary(await summarise(self.model(), task, self.weigh), mechanical=False)
+                    return SessionSummary(await summarise_by_model(self.model, request), by_code=False)
                 except (ModelError, NoSummary) as error:
                     problem = str(error)
                     if not (isinstance(error, ModelError) and error.kind == "overflow"):
                         break
-        _log.warning("no summary of the session could be had, so one was made by code", problem=problem)
-        text = mechanical_summary(wanted.summarised, most, self.weigh)
-        return Summary(text, mechanical=True, late=scope.cancelled_caught)
+        _log.warning("the model gave no summary of the session, one was made by code", problem=problem)
+        text = summarise_by_code(plan.summarised, limit)
+        return SessionSummary(text, by_code=True, timed_out=scope.cancelled_caught)
 
-    async def _rest(self, entries: Sequence[Entry], kept: Sequence[Entry], now: int, window: int) -> Rest:
-        tasks = await self._asked(self.outlook.tasks, None, "tasks")
-        timers: Sequence[str] = await self._asked(self.outlook.timers, [], "timers")
-        carried = carry(entries, kept)
-        known = None if tasks is None else {task.task_id for task in tasks}
-        return Rest(bounded(carried, now, window, known), tasks, timers, window)
+    async def _open_items(self, entries: Sequence[Entry], kept: Sequence[Entry], now: int) -> OpenItems:
+        items = find_open_items(entries, kept)
+        if self.open_tasks is not None:
+            tasks = await self._ask(self.open_tasks.open_tasks, None, "tasks")
+            if tasks is not None:
+                items = attrs.evolve(items, tasks=tuple(tasks))
+        return bound_items(items, now, self.context_window("default"))
 
-    async def _remembered(self, now: int) -> tuple[Entry, ...]:
-        index = await self._asked(self.memory_index, "", "memory") if self.memory_index is not None else ""
-        return (memory_entry(now, index),) if index.strip() else ()
-
-    async def _asked(self, ask: Callable[[], Awaitable[_T]], otherwise: _T, what: str) -> _T:
-        """The answer; one that does not come, or fails, must not cost a turn."""
+    async def _ask(self, ask: Callable[[], Awaitable[_T]], default: _T, source: str) -> _T:
+        """Return the answer of a source, or the default if it fails or does not answer within SOURCE_TIMEOUT."""
         try:
-            with trio.move_on_after(ASKING):
+            with trio.move_on_after(SOURCE_TIMEOUT):
                 return await ask()
-            _log.warning("took too long to be carried over", what=what)
+            _log.warning("left out of the new session: no answer in time", source=source)
         except Exception as error:
-            _log.warning("cannot be carried over", what=what, error=str(error))
-        return otherwise
+            _log.warning("left out of the new session", source=source, error=str(error))
+        return default
 
 
-def _since(ts: int, wanted: Plan) -> bool:
-    """Whether it was said in what is summarised now, and not before."""
-    first = next((entry.ts for entry in wanted.summarised if not is_opening(entry)), 0)
-    return ts >= first
+def _conversations(entries: Sequence[Entry]) -> list[Address]:
+    """Return the conversations that people wrote in, the one with the newest message last."""
+    newest: dict[Address, None] = {}
+    for _, event in read_events(entries):
+        if isinstance(event, MessageEvent):
+            newest.pop(event.address, None)
+            newest[event.address] = None
+    return list(newest)

@@ -1,4 +1,9 @@
-"""The first line of a compacted session: the summary, and behind it what code carries over."""
+"""The opening line of a compacted session: the summary, and behind it the open items that code carries over.
+
+The line is a system entry. Its content is what the model reads; its metadata is what the next compaction reads: the archive's name,
+the summary without the sections that code added, and the open items. People's own words stand in both, so all text is cleaned like
+a message: nothing in it may pass for a metadata line or for a task's notification.
+"""
 
 from __future__ import annotations
 
@@ -8,119 +13,81 @@ import attrs
 
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
 from pegasus.formatting import plural
-from pegasus.main_agent.compaction.carried import Carried, caps, to_metadata
-from pegasus.main_agent.compaction.outlook import OpenTask
-from pegasus.main_agent.compaction.planning import COMPACT, MEMORY_INDEX, clip
-from pegasus.main_agent.compaction.source import when
-from pegasus.messages import Address, Json
+from pegasus.main_agent.compaction.open_items import OpenItems, OpenTask, items_to_metadata
+from pegasus.main_agent.compaction.planning import COMPACT, MEMORY_INDEX
+from pegasus.main_agent.compaction.transcript import format_minute
+from pegasus.messages import Json
+
+_NOTHING_SUMMARISED = "(Nothing was summarised; long texts were shortened.)"
 
 
 @attrs.frozen
-class Summary:
-    """mechanical: made by code. late: because the model took too long."""
+class SessionSummary:
+    """Text that takes the place of the older part of a session."""
 
     text: str
-    mechanical: bool
-    late: bool = False
+    by_code: bool
+    """True if code has made it, because no model could or would."""
+    timed_out: bool = False
+    """True if code has made it because the model took too long."""
 
 
-@attrs.frozen
-class Rest:
-    """What stands behind the summary. tasks: None if nobody could say which are open, then the session's errands are told."""
-
-    carried: Carried
-    tasks: Sequence[OpenTask] | None
-    timers: Sequence[str]
-    window: int
-
-
-def opening(now: int, archived: str, summary: Summary, rest: Rest) -> Entry:
-    """The line (role system). now: wall clock, ms. archived: file name of the session that it summarises."""
-    text = clean(summary.text) or "(Nothing was summarised; long texts were shortened.)"
-    parts = [
-        f"Summary of our conversations so far. All of it is in the archive {archived}, which session_archive_read shows.",
+def opening_entry(now: int, archive: str, summary: SessionSummary, items: OpenItems) -> Entry:
+    """Return the opening line of the new session. now: wall clock, ms. archive: file name of the session that it summarises."""
+    text = clean_text(summary.text) or _NOTHING_SUMMARISED
+    content = [
+        f"Summary of our conversations so far. All of it is in the archive {archive}, which session_archive_read shows.",
         text,
-        *_sections(rest),
+        *_item_sections(items),
     ]
     metadata: dict[str, Json] = {
         "type": COMPACT,
-        "previousSession": archived,
+        "previousSession": archive,
         "summary": text,
-        "mechanical": summary.mechanical,
-        "carried": to_metadata(rest.carried),
+        "mechanical": summary.by_code,
+        "carried": items_to_metadata(items),
     }
-    return Entry(now, "system", "\n\n".join(parts), metadata=metadata)
+    return Entry(now, "system", "\n\n".join(content), metadata=metadata)
 
 
-def memory_entry(now: int, index: str) -> Entry:
-    """The message that lists long-term memory: at a fresh start, and behind the opening of a compacted session."""
+def memory_index_entry(now: int, index: str) -> Entry:
+    """Return the message that lists long-term memory, in a fresh session and behind the opening line of a compacted one."""
     return Entry(now, "user", index, metadata={"type": MEMORY_INDEX})
 
 
-def clean(text: str) -> str:
-    """As it may stand in the session: what people wrote is in it, and must not pass for more."""
+def clean_text(text: str) -> str:
+    """Return the text as it may stand in the session: without invisible characters, and without imitated metadata lines."""
     return escape_imitations(sanitize_for_prompt(text).strip())
 
 
-def _sections(rest: Rest) -> list[str]:
-    most, excerpt = caps(rest.window)
-    carried = rest.carried
-    sections = {
-        "Background tasks that are not done": _tasks(rest, most, excerpt),
-        "Questions that wait for an answer": [
-            f"{f'I asked on {q.address}' if q.ours else f'{q.address} asked'} ({when(q.ts)}): {quoted(q.text)}"
-            for q in carried.questions
-        ],
-        "What I said I would do (look whether it is done)": [
-            f"on {p.address} ({when(p.ts)}): {quoted(p.text)}{_with_tasks(p.tasks)}" for p in carried.promises
-        ],
-        "Timers": [one_line(clip(timer, excerpt)) for timer in rest.timers[:most]],
-        "Conversations": [
-            f"{place.address}: {plural(place.messages, 'message')}, the last {when(place.last)}{_by(place.users)}"
-            for place in carried.places
-        ],
-    }
-    return [
-        f"{title}:\n" + "\n".join(f"- {clean(line)}" for line in lines) for title, lines in sections.items() if lines
-    ]
-
-
-def _tasks(rest: Rest, most: int, excerpt: int) -> list[str]:
-    if rest.tasks is None:
-        return [
-            f"{e.task_id}{_where(e.address)}: {one_line(e.description)}{_asks(e.question)}"
-            for e in rest.carried.errands
-        ]
-    lines = [
-        f"{t.task_id} ({t.kind}, {t.state}{_where(t.address)}): {one_line(clip(t.description, 200))}"
-        f"{_asks(clip(t.question, excerpt))}"
-        for t in rest.tasks[-most:]
-    ]
-    more = len(rest.tasks) - most
-    return [f"({plural(more, 'older task')}: see task_list)", *lines] if more > 0 else lines
-
-
-def _where(address: Address | None) -> str:
-    return f", asked for on {address}" if address is not None and address.type else ""
-
-
-def _asks(question: str) -> str:
-    return f" — it wants to know: {quoted(question)}" if question else ""
-
-
-def _with_tasks(tasks: Sequence[str]) -> str:
-    return f" (task {', '.join(tasks)})" if tasks else ""
-
-
-def _by(users: Sequence[str]) -> str:
-    return f", by {', '.join(users)}" if users else ""
-
-
-def quoted(text: str) -> str:
-    """A text on one line, in quotes."""
-    return f"“{one_line(text)}”"
-
-
 def one_line(text: str) -> str:
-    """Without line breaks, so that nothing in it begins a line."""
+    """Return the text without line breaks, so that nothing in it begins a line."""
     return " ".join(text.split())
+
+
+def _item_sections(items: OpenItems) -> list[str]:
+    tasks = [_task_line(task) for task in items.tasks]
+    if items.left_out:
+        tasks.insert(0, f"({plural(items.left_out, 'older task')}: see task_list)")
+    questions = [
+        f"{f'I asked on {question.address}' if question.ours else f'{question.address} asked'}"
+        f" ({format_minute(question.ts)}): “{one_line(question.text)}”"
+        for question in items.questions
+    ]
+    sections = {"Background tasks that are not done": tasks, "Questions that wait for an answer": questions}
+    return [_section(title, lines) for title, lines in sections.items() if lines]
+
+
+def _section(title: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"{title}:", *(f"- {clean_text(line)}" for line in lines)])
+
+
+def _task_line(task: OpenTask) -> str:
+    asked = f"asked for on {task.address}" if task.address is not None and task.address.type else ""
+    facts = ", ".join(filter(None, (task.kind, task.state, asked)))
+    if task.kind:
+        facts = f" ({facts})"
+    elif facts:
+        facts = f", {facts}"
+    question = f" — it wants to know: “{one_line(task.question)}”" if task.question else ""
+    return f"{task.task_id}{facts}: {one_line(task.description)}{question}"

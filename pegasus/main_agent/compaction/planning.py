@@ -1,13 +1,23 @@
-"""Which part of a session becomes a summary, and which stays word for word.
+"""Which part of a session is summarised, which part stays word for word, and how much room each takes.
 
-The cut is made before a user entry of a queue item, so it never stands between a call and its result, and never after the first of
-the items that are being worked on: how far those are is read from their entries. Where even they do not fit, their long texts
-are shortened in place, which changes neither calls nor ids nor the number of thoughts.
+The session is cut in two. Everything before the cut becomes a summary, everything behind it stays. The cut is always made before
+the user entry of a queue item. This has two consequences:
+
+* A tool call and its result are never separated, since both stand behind the user entry that they belong to.
+* The items that are being worked on stay whole. How far the work on an item has come (thoughts made, replies posted, calls open)
+  is read from its entries and from nothing else, so none of them may be missing.
+
+When even the items that are being worked on do not fit, there is no place for a cut. Then their long texts are shortened in place.
+Shortening changes neither calls nor their ids nor the number of thoughts, so the progress that is read from the entries stays the
+same.
+
+All functions here are pure. Sizes are in tokens by a rough estimate that is too high rather than too low: a session that is
+compacted a little early costs little, and one that is compacted too late is refused by the provider.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -17,145 +27,172 @@ from pegasus.messages import Json
 from pegasus.models import ToolCall
 
 COMPACT: Final = "compact"
+"""`metadata.type` of the first entry of a compacted session."""
 MEMORY_INDEX: Final = "memory_index"
-"""What `metadata.type` is of the first line of a compacted session, and of the message that lists long-term memory."""
+"""`metadata.type` of the entry that lists the files of long-term memory."""
 SHORTEST: Final = 200
-"""Characters below which a text is not shortened any more."""
+"""Length in characters below which a text is not shortened any more."""
+IMAGE_TOKENS: Final = 1_600
+"""Tokens of an attached picture: about what providers count for a large one (Anthropic: width × height / 750)."""
+ENTRY_TOKENS: Final = 4
+"""Tokens that an entry costs besides its texts: role, separators."""
 
-IMAGE: Final = 1_600
-"""Tokens of an attached file: what providers count for a large picture, about (Anthropic: width × height / 750)."""
-
-Weigh = Callable[[str], int]
-"""Tokens of a text, about."""
-
-
-def weigh(text: str) -> int:
-    """Tokens of a text, rather too many than too few: a third of its UTF-8 bytes (Latin text has four a token, CJK about three)."""
-    return len(text.encode("utf-8", "replace")) // 3 + 1
+_OMISSION: Final = " […{:,} characters left out…] "
+_NO_MEDIA: Final = "(What was attached here was left out, to save room.)"
 
 
 @attrs.frozen(eq=False)
-class Plan:
-    """summarised: what the summary is of, the opening line of the session included. kept: what stays, all that is behind it."""
+class CompactionPlan:
+    """A session cut in two.
+
+    Example: `plan_compaction(entries, running={12}, keep=2_000)` keeps item 12, everything behind it, and as many of the queue items
+    before it as fit into 2,000 tokens.
+    """
 
     summarised: Sequence[Entry]
+    """Entries that the summary covers, the opening line of an earlier compaction included."""
     kept: Sequence[Entry]
+    """Entries that stay word for word: all that stand behind the cut."""
 
     @property
     def is_worth_it(self) -> bool:
-        """Whether something is summarised that is not a summary already."""
+        """Return whether the summary would cover more than an earlier summary and the memory index."""
         return any(not is_opening(entry) and not is_memory_index(entry) for entry in self.summarised)
 
 
 def is_opening(entry: Entry) -> bool:
-    """Whether this is what an earlier compaction has left."""
+    """Return whether this is the opening line that an earlier compaction left."""
     return entry.role == "system" and entry.metadata.get("type") == COMPACT
 
 
 def is_memory_index(entry: Entry) -> bool:
-    """Whether this is the list of long-term memory, which is given anew."""
+    """Return whether this is the list of long-term memory. It is not summarised, since every session gets a new one."""
     return entry.metadata.get("type") == MEMORY_INDEX
 
 
-def weight(entry: Entry, weigh: Weigh = weigh) -> int:
-    """Tokens of an entry as a model sees it, about."""
-    tokens = 4 + weigh(entry.content) + sum(weigh(call.name) + weigh(_text(call.arguments)) for call in entry.calls)
+def plan_compaction(entries: Sequence[Entry], running: Collection[int], keep: int) -> CompactionPlan:
+    """Return the plan that summarises as much as possible and leaves at most `keep` tokens.
+
+    running: numbers of the queue items that are being worked on. If they alone need more than `keep` tokens, they stay nevertheless,
+    and the cut is right before the first of them.
+    """
+    cut = first_running(entries, running)
+    room = keep - sum(map(entry_tokens, entries[cut:]))
+    for index in range(cut - 1, -1, -1):
+        room -= entry_tokens(entries[index])
+        if room < 0:
+            break
+        if entries[index].item is not None:
+            cut = index
+    return CompactionPlan(entries[:cut], entries[cut:])
+
+
+def first_running(entries: Sequence[Entry], running: Collection[int]) -> int:
+    """Return the index of the first user entry of an item in `running`, or the number of entries if there is none."""
+    return next((index for index, entry in enumerate(entries) if entry.item in running), len(entries))
+
+
+# ------------------------------------------------------------------ sizes
+
+
+def estimate_tokens(text: str) -> int:
+    """Return about how many tokens a text has: a third of its UTF-8 bytes.
+
+    Latin text has about four bytes a token and Chinese, Japanese and Korean text about three, so the result is rather too high.
+    """
+    return len(text.encode("utf-8", "replace")) // 3 + 1
+
+
+def entry_tokens(entry: Entry) -> int:
+    """Return about how many tokens an entry has as a provider sees it: text, calls, thinking blocks, pictures."""
+    tokens = ENTRY_TOKENS + estimate_tokens(entry.content)
+    for call in entry.calls:
+        tokens += estimate_tokens(call.name) + estimate_tokens(" ".join(map(str, call.arguments.values())))
     thinking, media = entry.metadata.get("thinking"), entry.metadata.get("media")
     if isinstance(thinking, list):
-        tokens += sum(weigh(str(block)) for block in thinking)
-    return tokens + IMAGE * len(media) if isinstance(media, list) else tokens
+        tokens += sum(estimate_tokens(str(block)) for block in thinking)
+    if isinstance(media, list):
+        tokens += IMAGE_TOKENS * len(media)
+    return tokens
 
 
-def plan(entries: Sequence[Entry], running: Collection[int], keep: int, weigh: Weigh = weigh) -> Plan:
-    """Summarise as much as leaves at most `keep` tokens; less where a queue item in `running` begins earlier."""
-    latest = next((i for i, entry in enumerate(entries) if entry.item in running), len(entries))
-    cut, left = latest, keep - sum(weight(entry, weigh) for entry in entries[latest:])
-    for i in range(latest - 1, -1, -1):
-        left -= weight(entries[i], weigh)
-        if left < 0:
-            break
-        if entries[i].item is not None:
-            cut = i
-    return Plan(entries[:cut], entries[cut:])
+# ------------------------------------------------------------------ shortening in place
 
 
-def planned_again(entries: Sequence[Entry], running: Collection[int], cut: int) -> Plan | None:
-    """The plan that was made with this cut, on the session as it has grown since; None if it does not hold any more."""
-    begun = next((i for i, entry in enumerate(entries) if entry.item in running), len(entries))
-    return Plan(entries[:cut], entries[cut:]) if cut <= begun else None
+def shorten_entries(entries: Sequence[Entry], limit: int) -> list[Entry] | None:
+    """Return the entries with their longest texts cut in the middle until all of them have at most `limit` tokens.
 
+    The length that a text may have is halved again and again, so that the longest texts lose most. When no text may be longer than
+    SHORTEST and it is still too much, attached pictures are left out as well, and the result is returned whatever its size.
+    Thinking blocks are removed except from the last assistant entry: a provider may want those of the last turn back.
 
-# ------------------------------------------------------------------ where nothing can be cut
-
-
-def shortened(entries: Sequence[Entry], most: int, weigh: Weigh = weigh) -> list[Entry] | None:
-    """The entries with their longest texts cut in the middle, to at most `most` tokens if that can be; None if nothing is long.
-
-    Thinking blocks are left out but in the last turn, where a provider may want them back.
+    Returns None if nothing is long enough to be shortened and no pictures are attached.
     """
-    longest = max((len(text) for entry in entries for text in _texts(entry)), default=0)
+    longest = max((len(text) for entry in entries for text in _entry_texts(entry)), default=0)
     if longest <= SHORTEST and not any("media" in entry.metadata for entry in entries):
         return None
-    last = max((i for i, entry in enumerate(entries) if entry.role == "assistant"), default=-1)
-    limit, result = longest, list(entries)
-    while limit > SHORTEST:
-        limit = max(limit // 2, SHORTEST)
-        result = [_shortened(entry, limit, thinking=i == last) for i, entry in enumerate(entries)]
-        if sum(weight(entry, weigh) for entry in result) <= most:
-            return result
-    return [_without_files(entry) for entry in result]
+    last_turn = max((index for index, entry in enumerate(entries) if entry.role == "assistant"), default=-1)
+    length, shortened = longest, list(entries)
+    while length > SHORTEST:
+        length = max(length // 2, SHORTEST)
+        shortened = [
+            _shorten_entry(entry, length, keep_thinking=index == last_turn) for index, entry in enumerate(entries)
+        ]
+        if sum(map(entry_tokens, shortened)) <= limit:
+            return shortened
+    return [_without_media(entry) for entry in shortened]
 
 
-def _without_files(entry: Entry) -> Entry:
+def cut_middle(text: str, limit: int) -> str:
+    """Return the text, or its beginning and its end with a note of how much is left out; at most `limit` characters."""
+    if len(text) <= limit:
+        return text
+    room = limit - len(_OMISSION.format(len(text)))
+    if room < 20:
+        return f"{text[: max(0, limit - 1)]}…"[:limit]
+    head = room * 2 // 3
+    tail = room - head
+    return f"{text[:head]}{_OMISSION.format(len(text) - room)}{text[len(text) - tail :]}"
+
+
+def _shorten_entry(entry: Entry, length: int, *, keep_thinking: bool) -> Entry:
+    metadata = entry.metadata
+    if "thinking" in metadata and not keep_thinking:
+        metadata = {key: value for key, value in metadata.items() if key not in ("thinking", "thinkingOf")}
+    calls = tuple(
+        ToolCall(call.id, call.name, _cut_strings(call.arguments, length), call.error) for call in entry.calls
+    )
+    return attrs.evolve(entry, content=cut_middle(entry.content, length), calls=calls, metadata=metadata)
+
+
+def _without_media(entry: Entry) -> Entry:
     if "media" not in entry.metadata:
         return entry
     metadata = {key: value for key, value in entry.metadata.items() if key != "media"}
-    return attrs.evolve(
-        entry, content=f"{entry.content}\n(What was attached here was left out, to save room.)", metadata=metadata
-    )
+    return attrs.evolve(entry, content=f"{entry.content}\n{_NO_MEDIA}", metadata=metadata)
 
 
-def clip(text: str, most: int) -> str:
-    """The text, or its beginning and end with a note of how much is left out; at most `most` characters."""
-    if len(text) <= most:
-        return text
-    room = most - len(_NOTE.format(len(text)))
-    if room < 20:
-        return f"{text[: max(0, most - 1)]}…"[:most]
-    head = room * 2 // 3
-    tail = room - head
-    return f"{text[:head]}{_NOTE.format(len(text) - room)}{text[len(text) - tail :]}"
-
-
-_NOTE: Final = " […{:,} characters left out…] "
-
-
-def _shortened(entry: Entry, most: int, *, thinking: bool) -> Entry:
-    metadata = entry.metadata
-    if "thinking" in metadata and not thinking:
-        metadata = {key: value for key, value in metadata.items() if key not in ("thinking", "thinkingOf")}
-    calls = tuple(ToolCall(c.id, c.name, _clipped(c.arguments, most), c.error) for c in entry.calls)
-    return attrs.evolve(entry, content=clip(entry.content, most), calls=calls, metadata=metadata)
-
-
-def _clipped(value: Any, most: int) -> Any:
+def _cut_strings(value: Any, length: int) -> Any:
+    """Return a JSON value with every string in it cut to `length` characters; keys stay."""
     if isinstance(value, str):
-        return clip(value, most)
+        return cut_middle(value, length)
     if isinstance(value, Mapping):
-        return {key: _clipped(inner, most) for key, inner in value.items()}
-    return [_clipped(inner, most) for inner in value] if isinstance(value, list) else value
+        return {key: _cut_strings(inner, length) for key, inner in value.items()}
+    return [_cut_strings(inner, length) for inner in value] if isinstance(value, list) else value
 
 
-def _texts(entry: Entry) -> list[str]:
-    return [entry.content, *(text for call in entry.calls for text in _strings(call.arguments))]
+def _entry_texts(entry: Entry) -> Iterator[str]:
+    yield entry.content
+    for call in entry.calls:
+        yield from _strings(call.arguments)
 
 
-def _strings(value: Json) -> list[str]:
+def _strings(value: Json) -> Iterator[str]:
     if isinstance(value, str):
-        return [value]
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return [text for one in inner for text in _strings(one)]
-
-
-def _text(arguments: Mapping[str, Json]) -> str:
-    return " ".join(map(str, arguments.values()))
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)

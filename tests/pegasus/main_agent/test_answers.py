@@ -51,8 +51,18 @@ async def test_one_that_is_always_cut_off_ends_at_the_limit(autojump_clock):
     model = ScriptedModel(lambda request: say("and", stop_reason="length"))
     async with open_world(model, settings=Settings(agent=AgentSettings(max_thoughts=3))) as world:
         await world.say("think hard")
-        assert (await world.next_reply()).text.startswith("I thought 3 times")
+        assert (await world.next_reply()).text == "I gave up after 3 attempts without coming to an end."
     assert len(model.requests) == 3
+
+
+async def test_one_that_fails_again_and_again_is_given_up_with_the_last_error(autojump_clock):
+    model = ScriptedModel(lambda request: say("", call("no_such_tool", "c")))
+    async with open_world(model, settings=Settings(agent=AgentSettings(max_thoughts=3))) as world:
+        await world.say("think hard")
+        text = (await world.next_reply()).text
+    assert text.startswith(
+        "I gave up after 3 attempts; the last one failed with: there is no tool 'no_such_tool' here."
+    )
 
 
 async def test_a_cut_off_answer_is_gone_on_with_after_a_power_failure(autojump_clock):

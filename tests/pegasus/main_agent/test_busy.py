@@ -103,15 +103,15 @@ async def test_an_interruption_does_not_cut_a_tool(autojump_clock):
     done = []
 
     async with open_world(model, settings=busy("interrupt")) as world:
-        faculties = world.grown.make_faculties()
-        original = faculties.tools["current_time"]
+        toolset = world.grown.load_toolset()
+        original = toolset.tools["current_time"]
 
         async def run(arguments, context):
             await trio.sleep(5)
             done.append(True)
             return "slept"
 
-        faculties.tools["sleepy"] = attrs.evolve(original, spec=attrs.evolve(original.spec, name="sleepy"), run=run)
+        toolset.tools["sleepy"] = attrs.evolve(original, spec=attrs.evolve(original.spec, name="sleepy"), run=run)
         await world.say("first")
         await trio.sleep(1)
         await world.say("second")

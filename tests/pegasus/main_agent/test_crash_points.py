@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from actors import ActorError, GaveUp
-from pegasus.main_agent.think_loop import ThinkLoop
+from pegasus.main_agent import SkillInvoker
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, down, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world
@@ -35,7 +35,7 @@ async def test_an_apology_that_a_power_failure_cuts_off_from_its_note_is_given_a
             await again.idle()
             await kill(again)
     assert len(cli.texts) == 1
-    assert cli.texts[0].startswith("Sorry, I could not think about your message")
+    assert cli.texts[0].startswith("The model did not answer: ")
 
 
 @pytest.mark.parametrize("operation", range(1, 12))
@@ -110,13 +110,13 @@ async def test_stop_taken_up_once_more_ends_nothing_else_and_says_what_it_had_en
 
 async def test_a_stop_before_the_message_is_recorded_is_recorded_with_it(autojump_clock, monkeypatch):
     """Else a crash before the answer to /stop would have the message thought about after all, and the stop forgotten."""
-    called = ThinkLoop._called
+    resolve = SkillInvoker.resolve
 
-    async def slowly(self, item):
+    async def slowly(self, text):
         await trio.sleep(1)
-        return await called(self, item)
+        return await resolve(self, text)
 
-    monkeypatch.setattr(ThinkLoop, "_called", slowly)
+    monkeypatch.setattr(SkillInvoker, "resolve", slowly)
     cli = FakeChannel("cli")
     async with open_world(ScriptedModel(lambda _: say("", reply("c1", "answer"))), channels=(cli,)) as world:
         await world.say("long", message_id="long")

@@ -1,4 +1,4 @@
-"""TaskDelegation work when something dies: the Main Agent, the task system, whatever is between them, or the machine.
+"""Delegated work when something dies: the Main Agent, the task system, whatever is between them, or the machine.
 
 A job is spawned once, ends once, and is told of once, at whatever moment that happens.
 """
@@ -21,6 +21,7 @@ from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, kill, open_world
 from pegasus.tools import Effect, Tool
 from tests.pegasus.main_agent.voices import (
+    FAIL,
     RESUME,
     SLACK,
     agent_of,
@@ -171,7 +172,7 @@ async def test_a_crash_of_the_main_agent_costs_no_task_and_no_word(autojump_cloc
 @pytest.mark.parametrize(("moment", "mode"), alternating(MOMENTS))
 async def test_a_crash_of_the_task_agent_is_told_once_and_costs_the_main_agent_nothing(autojump_clock, moment, mode):
     life = Life()
-    async with life.open(RESUME if mode == "resume" else None) as world:
+    async with life.open(RESUME if mode == "resume" else FAIL) as world:
         with world.root.events() as events:
             await world.say("job")
             await trio.sleep(moment)
@@ -188,7 +189,7 @@ async def test_a_crash_of_the_task_agent_is_told_once_and_costs_the_main_agent_n
 @pytest.mark.parametrize(("mode", "ends"), [("fail", "failed"), ("resume", "completed")])
 async def test_after_a_power_failure_the_rest_is_told_where_the_work_was_asked_for(autojump_clock, mode, ends):
     """Checklist 59, 61: what was said before it and the outcome after it reach the same thread."""
-    settings, (cli, slack) = RESUME if mode == "resume" else None, both()
+    settings, (cli, slack) = RESUME if mode == "resume" else FAIL, both()
     steps = [say("", call("notify", "n", message="half way")), Hang(), "the result"]
     life = {"task_model": ScriptedModel(steps), "channels": (cli, slack), "settings": settings}
     async with open_world(ScriptedModel(delegate), **life) as world:
@@ -212,7 +213,7 @@ async def test_after_a_power_failure_the_rest_is_told_where_the_work_was_asked_f
 @pytest.mark.parametrize(("moment", "mode"), alternating([0.4, 0.75, 1.2, 1.8]))
 async def test_a_crash_of_any_part_between_them_is_told_once(autojump_clock, path, moment, mode):
     life = Life()
-    async with life.open(RESUME if mode == "resume" else None) as world:
+    async with life.open(RESUME if mode == "resume" else FAIL) as world:
         await world.say("job")
         await trio.sleep(moment)
         crash(world, path)
@@ -222,7 +223,7 @@ async def test_a_crash_of_any_part_between_them_is_told_once(autojump_clock, pat
 @pytest.mark.parametrize(("operation", "mode"), alternating(range(1, 50, 2)))
 async def test_a_power_failure_at_any_write_is_told_once_and_nothing_is_spawned_twice(autojump_clock, operation, mode):
     life = Life()
-    settings = RESUME if mode == "resume" else None
+    settings = RESUME if mode == "resume" else FAIL
     with suppress(GaveUp):
         async with life.open(settings) as world:
             await world.say("job")

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 
 from pegasus.conversation.entry import Entry
-from pegasus.main_agent.progress import Next
+from pegasus.main_agent.progress import NextStep
 from pegasus.main_agent.session import Session
 from pegasus.models.base import ToolCall
 from tests.pegasus.conversation.logs import logs
@@ -27,27 +27,27 @@ def result(name, *, failed=False):
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
-        ([], Next.RECORD),
-        ([user(6)], Next.RECORD),
-        ([user(7)], Next.THINK),
-        ([user(7), turn()], Next.NOTHING),
-        ([user(7), turn("reply"), result("reply")], Next.NOTHING),
-        ([user(7), turn("reply"), result("reply", failed=True)], Next.THINK),
-        ([user(7), turn("current_time"), result("current_time")], Next.THINK),
+        ([], NextStep.RECORD),
+        ([user(6)], NextStep.RECORD),
+        ([user(7)], NextStep.THINK),
+        ([user(7), turn()], NextStep.NOTHING),
+        ([user(7), turn("reply"), result("reply")], NextStep.NOTHING),
+        ([user(7), turn("reply"), result("reply", failed=True)], NextStep.THINK),
+        ([user(7), turn("current_time"), result("current_time")], NextStep.THINK),
         (
             [user(7), turn("reply", "current_time"), result("reply"), result("current_time")],
-            Next.THINK,
+            NextStep.THINK,
         ),
-        ([user(7), turn("spawn_subagent"), result("spawn_subagent")], Next.NOTHING),
-        ([user(7), turn("current_time"), result("current_time"), turn("reply"), result("reply")], Next.NOTHING),
-        ([user(7), Entry(0, "system", "stopped", metadata={"ends": True})], Next.NOTHING),
-        ([user(7), user(8)], Next.NOTHING),
-        ([user(7), user(6)], Next.NOTHING),
-        ([user(8), turn(), user(7)], Next.THINK),
-        ([user(8), turn()], Next.RECORD),
-        ([user(7), Entry(0, "assistant", "Hello.", metadata={"spoken": True})], Next.NOTHING),
-        ([Entry(0, "system", "new", metadata={"closes": 7})], Next.NOTHING),
-        ([Entry(0, "system", "new", metadata={"closes": 6})], Next.RECORD),
+        ([user(7), turn("spawn_subagent"), result("spawn_subagent")], NextStep.NOTHING),
+        ([user(7), turn("current_time"), result("current_time"), turn("reply"), result("reply")], NextStep.NOTHING),
+        ([user(7), Entry(0, "system", "stopped", metadata={"ends": True})], NextStep.NOTHING),
+        ([user(7), user(8)], NextStep.NOTHING),
+        ([user(7), user(6)], NextStep.NOTHING),
+        ([user(8), turn(), user(7)], NextStep.THINK),
+        ([user(8), turn()], NextStep.RECORD),
+        ([user(7), Entry(0, "assistant", "Hello.", metadata={"spoken": True})], NextStep.NOTHING),
+        ([Entry(0, "system", "new", metadata={"closes": 7})], NextStep.NOTHING),
+        ([Entry(0, "system", "new", metadata={"closes": 6})], NextStep.RECORD),
     ],
 )
 def test_what_an_item_needs_next(entries, expected):
@@ -63,13 +63,13 @@ def test_thoughts_and_replies_before_a_crash_are_counted():
 @given(logs())
 def test_items_that_later_items_follow_are_done(entries):
     numbers = [e.item for e in entries if e.item is not None]
-    assert all(progress_of(entries, n).next is Next.NOTHING for n in numbers[:-1])
+    assert all(progress_of(entries, n).next is NextStep.NOTHING for n in numbers[:-1])
 
 
 def test_a_forked_skill_leads_to_no_further_thought_and_an_inline_one_does():
     forked = Entry(0, "tool", '{"taskId":"1","status":"spawned"}', call_id="use_skill-id")
-    assert progress_of([user(7), turn("use_skill"), forked], 7).next is Next.NOTHING
-    assert progress_of([user(7), turn("use_skill"), result("use_skill")], 7).next is Next.THINK
+    assert progress_of([user(7), turn("use_skill"), forked], 7).next is NextStep.NOTHING
+    assert progress_of([user(7), turn("use_skill"), result("use_skill")], 7).next is NextStep.THINK
 
 
 def test_what_is_said_in_direct_speech_counts_as_a_reply():

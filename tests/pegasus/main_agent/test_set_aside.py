@@ -1,7 +1,5 @@
 """Before a scripted journal: how the agent starts, and what it does with an item that has failed again and again."""
 
-from functools import partial
-
 import attrs
 import pytest
 import trio
@@ -52,9 +50,9 @@ class Journal:
 
 async def handle(journal):
     """Let the agent handle the item; gives the texts that it posted."""
-    mind = AgentServices(ScriptedModel(lambda _: say("")), lambda: AgentToolset("", {}), lambda: 0)
+    services = AgentServices(ScriptedModel(lambda _: say("")), lambda: AgentToolset("", {}), lambda: 0)
     async with open_supervisor([Child("journal", journal.run)]) as root:
-        await root.start_child(Child("agent", main_agent, root.ref("journal"), mind))
+        await root.start_child(Child("agent", main_agent, root.ref("journal"), services))
         await journal.done.wait()
     return [post.text for post in journal.posts]
 
@@ -112,10 +110,10 @@ async def test_the_agent_is_up_before_it_asks_what_became_of_delegated_work(auto
             await answer.wait()
             return '{"status":"spawned"}'
 
-    mind = AgentServices(ScriptedModel(lambda _: say("")), lambda: AgentToolset("", {}), lambda: 0)
+    toolset = AgentToolset("", {}, work=Busy())
+    services = AgentServices(ScriptedModel(lambda _: say("")), lambda: toolset, lambda: 0)
     async with open_supervisor([Child("journal", journal.run)]) as root:
-        run = partial(main_agent, make_works=Busy)
         with trio.fail_after(1):
-            await root.start_child(Child("agent", run, root.ref("journal"), mind))
+            await root.start_child(Child("agent", main_agent, root.ref("journal"), services))
         answer.set()
         await journal.done.wait()

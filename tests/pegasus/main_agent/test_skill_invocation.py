@@ -7,10 +7,9 @@ import pytest
 import trio
 
 from pegasus.conversation import Entry, OpenCall
-from pegasus.main_agent.calling import parse_skill_call
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.session import Session
-from pegasus.main_agent.skill_invocation import NOTE, Force, SkillInvoker, in_force
+from pegasus.main_agent.skill_invocation import SKILL_NOTE, ActiveSkills, SkillInvoker, active_skills, parse_skill_call
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.skills import SkillCatalog
 from pegasus.storage import Item
@@ -216,7 +215,7 @@ async def test_a_person_calls_a_forked_skill_and_is_told_once_also_when_it_is_do
         assert len(world.channels["cli"].texts) == 1
     assert told.text == f"/fix runs as task {task.task_id}. You will hear what comes of it."
     note = session.entries[-1]
-    assert (note.role, note.metadata) == ("assistant", {"type": NOTE, "ends": True, "taskId": task.task_id})
+    assert (note.role, note.metadata) == ("assistant", {"type": SKILL_NOTE, "ends": True, "taskId": task.task_id})
     assert session.progress(7).next.name == "NOTHING"
 
 
@@ -236,7 +235,7 @@ async def test_a_forked_skill_that_cannot_start_is_told_too(write, tmp_path, aut
 
 @pytest.fixture
 def force(skilled):
-    return partial(in_force, get=skilled.skills.get)
+    return partial(active_skills, get=skilled.skills.get)
 
 
 def person(name=None):
@@ -256,7 +255,7 @@ def allowed(held, *names):
 
 def test_nothing_is_in_force_without_a_skill(force):
     held = force([person()])
-    assert (held, held.model, held.refusal(call("spawn_subagent", "x"))) == (Force(), "", None)
+    assert (held, held.model, held.refusal(call("spawn_subagent", "x"))) == (ActiveSkills(), "", None)
 
 
 def test_allowed_tools_hold_for_the_rest_of_the_item(write, force):
@@ -299,7 +298,7 @@ def test_spawn_task_is_spawn_subagent(write, force):
 )
 def test_what_was_not_given_as_a_body_is_not_in_force(write, force, entries):
     write("fix", allowed_tools="")
-    assert force([person(), *entries]) == Force()
+    assert force([person(), *entries]) == ActiveSkills()
 
 
 def test_the_files_of_a_skill_in_force_can_be_read_whatever_it_allows(write, force):

@@ -235,7 +235,6 @@ async def test_other_chats_are_not_held_by_the_limits(write, tmp_path, autojump_
         assert "Error" not in result_of(world.session(), "current_time")[0]
 
 
-@pytest.mark.xfail(strict=False, reason="until the journal hands out only what is on disk")
 @pytest.mark.parametrize("operation", range(1, 7))
 async def test_a_call_that_the_disk_refuses_begins_no_task(write, tmp_path, autojump_clock, operation):
     write("dig", context="fork")

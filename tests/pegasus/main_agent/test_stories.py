@@ -144,7 +144,7 @@ async def test_endless_thinking_ends_at_the_limit_with_an_apology(autojump_clock
     async with open_world(model) as world:
         await world.say("loop")
         said = await world.next_reply()
-        assert "20 times" in said.text
+        assert "20 attempts" in said.text
         await world.idle()
         assert len(model.requests) == 20
 
@@ -438,7 +438,6 @@ async def test_killed_anywhere_in_new_nothing_before_it_is_answered_again(autoju
     assert sum("fresh" in text for text in cli.texts) == 1
 
 
-@pytest.mark.xfail(strict=False, reason="until the journal hands out only what is on disk")
 @pytest.mark.parametrize("operation", range(1, 5))
 async def test_a_message_that_the_disk_refuses_is_answered_once_when_it_is_sent_again(autojump_clock, operation):
     model = ScriptedModel(lambda _: thought("", reply("heard")), delay=1)
@@ -460,7 +459,6 @@ async def test_a_message_that_the_disk_refuses_is_answered_once_when_it_is_sent_
         assert sum("mine" in turn.text for turn in model.requests[-1].turns if isinstance(turn, UserTurn)) == 1
 
 
-@pytest.mark.xfail(strict=False, reason="until the journal hands out only what is on disk")
 async def test_new_that_the_disk_refuses_puts_nothing_aside(autojump_clock):
     async with open_world(ScriptedModel([thought("one")]), disk=MemoryDisk(delay=0.1)) as world:
         await world.say("before")
@@ -519,20 +517,33 @@ async def test_text_that_imitates_such_a_notice_is_escaped(autojump_clock):
     assert model.requests[0].turns[-1].text.endswith("x\n\\[Reply 3 could not be delivered]")
 
 
-async def test_five_hundred_replies_at_once_are_cut_at_the_limit_and_the_model_is_told(autojump_clock):
-    flood = ModelResponse(
-        "", tuple(ToolCall(f"c{i}", "reply", {"text": str(i), "channelId": "main"}) for i in range(500)), Usage(), "x"
-    )
-    model = ScriptedModel([flood, thought("enough")])
+def replies(first, last):
+    calls = (ToolCall(f"c{i}", "reply", {"text": str(i), "channelId": "main"}) for i in range(first, last))
+    return ModelResponse("", tuple(calls), Usage(), "x")
+
+
+async def test_more_replies_than_an_item_may_have_are_refused_and_the_model_is_told(autojump_clock):
+    model = ScriptedModel([replies(0, 60), replies(60, 64), thought("enough")])
+    async with open_world(model, settings=Settings(agent=AgentSettings(max_replies=50))) as world:
+        await world.say("count")
+        await world.idle()
+        await trio.sleep(1)
+        assert world.channels["cli"].texts == [str(i) for i in range(50)]
+    first, second = (request.turns[-1].results for request in model.requests[1:3])
+    assert [result.is_error for result in first] == [False] * 50 + [True] * 10
+    assert all("as many replies as it may have" in result.content for result in (*first[50:], *second))
+
+
+async def test_ten_thousand_calls_in_one_answer_are_cut_at_the_limit_and_the_model_is_told(autojump_clock):
+    model = ScriptedModel([replies(0, 10_000), thought("enough")])
     async with open_world(model) as world:
         await world.say("count")
         await world.idle()
         await trio.sleep(1)
-        assert world.channels["cli"].texts == [str(i) for i in range(200)]
-    results = model.requests[1].turns[-1].results
-    assert len(results) == 500
-    assert results[200].is_error
-    assert "as many replies as it may have" in results[200].content
+        assert world.channels["cli"].texts == [str(i) for i in range(64)]
+    turn = model.requests[1].turns[-1]
+    assert len(turn.results) == 64
+    assert "9,936 further calls of this answer were not carried out" in turn.text
 
 
 async def test_the_index_of_memory_is_told_once_where_a_session_begins(autojump_clock):
@@ -591,7 +602,7 @@ async def test_file_shell_and_web_tools_are_refused(autojump_clock):
 
 async def test_the_prompt_names_the_channels_that_were_there_before_and_stays_the_same_through_a_run(autojump_clock):
     """Checklist 22; what others chose as their id cannot break out of its line."""
-    disk, odd = MemoryDisk(), ChannelInfo("web", "x)\u200b-admin|y]")
+    disk, odd = MemoryDisk(), ChannelInfo("web", "x)-admin|y]")
     channels = [FakeChannel("cli"), FakeChannel("slack"), FakeChannel("web")]
     async with open_world(ScriptedModel(lambda request: thought()), disk=disk, channels=channels) as world:
         await world.say("hi", SLACK)

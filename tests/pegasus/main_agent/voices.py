@@ -11,7 +11,8 @@ from tests.pegasus.conversation.test_projection import is_valid
 
 SLACK = ChannelInfo("slack", "#general", "zhangsan", "thread:1")
 RESUME = Settings(tasks=TaskSettings(recovery="resume"))
-_LINE = re.compile(r"^\[channel: (\S+) \| id: (\S+)(?: \| thread: (\S+))?\]\n", re.MULTILINE)
+FAIL = Settings(tasks=TaskSettings(recovery="fail"))
+_LINE = re.compile(r"^\[channel: (\S+) \| id: (\S+)(?: \| thread: (\S+))?(?: \| user: \S+)?\]\n", re.MULTILINE)
 
 
 def reply(text, channel_id="main", call_id="r", **more):

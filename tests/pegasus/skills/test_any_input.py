@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pegasus.main_agent.calling import parse_skill_call
+from pegasus.main_agent.skill_invocation import parse_skill_call
 from pegasus.skills import NAME, Skill, expand, format_listing, parse_skill, split_arguments
 
 PIECES = st.sampled_from(

@@ -121,7 +121,11 @@ class Verdict:
             )
         if plan.fails and not said:
             return (
-                "" if own and "could not think" in own[0].text else "" if plan.number in self.stopped else "no apology"
+                ""
+                if own and "The model did not answer" in own[0].text
+                else ""
+                if plan.number in self.stopped
+                else "no apology"
             )
         if own:
             return f"why {own[0].text!r}?"

@@ -6,12 +6,11 @@ import pytest
 import trio
 
 from actors import ActorError
-from pegasus.main_agent.compaction import CompactionLimits, Compactor, OpenTask
-from pegasus.main_agent.compaction.planning import weight
+from pegasus.main_agent.compaction import Compactor, OpenTask
+from pegasus.main_agent.compaction.planning import entry_tokens
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.session_loading import load_session
 from pegasus.models.base import UserTurn
-from pegasus.storage import Commit
 from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
 from pegasus.testing.scripted import After, Hang, ScriptedModel, down, say
 from tests.pegasus.conversation.test_projection import is_valid
@@ -30,8 +29,7 @@ def nobody(request):
 
 def compactor(model=nobody, *, window=WINDOW, reads=100_000, timeout=60.0, **more):
     scripted = model if isinstance(model, ScriptedModel) else ScriptedModel(model)
-    limits = CompactionLimits(lambda: window, lambda: reads, timeout=timeout)
-    return Compactor(lambda: scripted, limits, lambda: NOW, **more)
+    return Compactor(scripted, {"default": window, "compact": reads}.__getitem__, lambda: NOW, timeout=timeout, **more)
 
 
 @asynccontextmanager
@@ -51,7 +49,7 @@ async def reloaded(disk):
 
 
 def total(entries):
-    return sum(map(weight, entries))
+    return sum(map(entry_tokens, entries))
 
 
 # ------------------------------------------------------------------ what comes of it
@@ -131,22 +129,18 @@ async def test_one_compaction_after_the_other_keeps_one_summary(autojump_clock):
         assert len(names) == 4
 
 
-async def test_tasks_timers_and_memory_are_asked_and_stand_in_the_new_session(autojump_clock):
-    class Outlook:
-        async def tasks(self):
-            return [OpenTask("t7", "explore", "acting", "count the stars")]
-
-        async def timers(self):
-            return ["tea at five"]
+async def test_tasks_and_memory_are_asked_and_stand_in_the_new_session(autojump_clock):
+    class Source:
+        async def open_tasks(self):
+            return [OpenTask("t7", "count the stars", kind="explore", state="acting")]
 
     async def index():
         return "[Memory: facts/user.md]"
 
     async with session_of(long_talk()) as session:
-        await compactor([good()], outlook=Outlook(), memory_index=index).compact(session, ())
+        await compactor([good()], open_tasks=Source(), memory_index=index).compact(session, ())
         opening, memory, *_ = session.entries
     assert "t7 (explore, acting): count the stars" in opening.content
-    assert "tea at five" in opening.content
     assert (memory.role, memory.content, memory.metadata) == (
         "user",
         "[Memory: facts/user.md]",
@@ -156,12 +150,9 @@ async def test_tasks_timers_and_memory_are_asked_and_stand_in_the_new_session(au
 
 
 async def test_who_does_not_answer_or_fails_costs_no_turn(autojump_clock):
-    class Outlook:
-        async def tasks(self):
+    class Source:
+        async def open_tasks(self):
             await trio.sleep_forever()
-
-        async def timers(self):
-            raise OSError("gone")
 
     async def index():
         raise ExceptionGroup("several", [ValueError("no memory")])
@@ -170,7 +161,7 @@ async def test_who_does_not_answer_or_fails_costs_no_turn(autojump_clock):
     talk.heard("go")
     talk.gave("t1", "count the stars")
     async with session_of(talk) as session:
-        await compactor([good()], outlook=Outlook(), memory_index=index).compact(session, ())
+        await compactor([good()], open_tasks=Source(), memory_index=index).compact(session, ())
         assert "t1, asked for on cli:main: count the stars" in session.entries[0].content
         assert trio.current_time() < 10
 
@@ -270,19 +261,6 @@ async def test_a_full_disk_delays_it_and_loses_nothing(autojump_clock):
         assert await compactor([good()]).compact(session, ()) == ARCHIVE
         assert session.disk.content(f"main/{ARCHIVE}") == old
         assert await reloaded(session.disk.survivor()) == session.entries
-
-
-async def test_lines_that_nobody_waited_for_and_that_the_disk_refused_are_in_the_archive(autojump_clock):
-    async with session_of(long_talk(2)) as session:
-        session.disk.fail(1, times=3)
-        late = Talk()
-        late.heard("late")
-        await session.add(*late.entries)
-        await trio.sleep(0.06)
-        await compactor([good()], window=1_000).compact(session, ())
-        assert b"late" in session.disk.content(f"main/{ARCHIVE}") + session.disk.content(PATH)
-        [name] = [path for path in session.disk.paths() if path.startswith("main/2")]
-        assert session.disk.survivor().content(name).count(b"late") == 1
 
 
 async def test_cancelled_before_the_summary_is_there_nothing_has_happened(autojump_clock):
@@ -465,7 +443,5 @@ async def test_what_comes_after_a_compaction_goes_on_in_the_new_session(autojump
         late = Talk()
         late.heard("more")
         await session.add(*late.entries)
-        await session.commit(())
-        await session._journal.ask(Commit, ((PATH, b""),))
         assert (await reloaded(session.disk.survivor()))[-1] == late.entries[0]
         assert isinstance(session.projection.turns[-1], UserTurn)

@@ -7,8 +7,7 @@ import trio
 
 from actors import Child, Mailbox, open_supervisor
 from pegasus.intake import Intake
-from pegasus.main_agent import AgentServices, AgentToolset, main_agent
-from pegasus.main_agent.compaction import CompactionLimits, Compactor
+from pegasus.main_agent import AgentServices, AgentToolset, Compactor, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.storage import LastSeq, Unacknowledged, Waiting, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
@@ -41,23 +40,18 @@ def voice(request):
 
 async def talk(disk, model, first, last, *, count, size=300):
     """count: whether tokens are counted before a call; else only the provider says that it is too long."""
-    limits = CompactionLimits(lambda: WINDOW, lambda: 100_000)
 
     async def tokens(request, near):
         return characters(request) // 3
 
-    mind = AgentServices(
-        model,
-        lambda: AgentToolset("prompt", {}),
-        wall_clock,
-        make_compactor=lambda: Compactor(lambda: model, limits, wall_clock),
-        tokens=tokens if count else None,
-    )
+    compactor = Compactor(model, {"default": WINDOW, "compact": 100_000}.__getitem__, wall_clock)
+    toolset = AgentToolset("prompt", {}, compactor=compactor)
+    services = AgentServices(model, lambda: toolset, wall_clock, count_tokens=tokens if count else None)
     async with open_supervisor(
         [Child("journal", partial(run_journal, clock=wall_clock), disk, mailbox=Mailbox(64))]
     ) as root:
         ref = root.ref("journal")
-        await root.start_child(Child("agent", main_agent, ref, mind))
+        await root.start_child(Child("agent", main_agent, ref, services))
         for n in range(first, last):
             await Intake(ref).submit(InboundMessage(f"message {n} " + "x" * size, CLI, f"m{n}"))
             while await ref.ask(Waiting):  # noqa: ASYNC110 virtual time

@@ -1,6 +1,6 @@
 """What the task system says is open, when a session is compacted."""
 
-from pegasus.main_agent.compaction.task_outlook import OpenTaskFinder
+from pegasus.main_agent.compaction import OpenTaskFinder
 from pegasus.messages import Address
 from pegasus.testing.scripted import Hang, ScriptedModel, say
 from pegasus.testing.world import FakeChannel, open_world
@@ -16,14 +16,13 @@ async def test_tasks_that_are_not_done_are_told_with_where_they_were_asked_for(a
             await world.next_reply()
         await world.say("long")
         await world.idle()
-        outlook = OpenTaskFinder(agent_of(world))
-        [task] = await outlook.tasks()
+        finder = OpenTaskFinder(agent_of(world))
+        [task] = await finder.open_tasks()
         assert (task.kind, task.state, task.description, task.address) == (
             "general",
             "reasoning",
             "long",
             Address("cli", "main"),
         )
-        assert await outlook.timers() == ()
         await world.root.stop()
-        assert await outlook.tasks() is None
+        assert await finder.open_tasks() is None

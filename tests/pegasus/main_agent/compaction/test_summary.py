@@ -1,13 +1,13 @@
 """What the summarising model reads, the checks on what it writes, and the summary that needs no model."""
 
+import attrs
 import pytest
 
-from pegasus.main_agent.compaction.carried import Carried
-from pegasus.main_agent.compaction.checks import problems
-from pegasus.main_agent.compaction.mechanical import mechanical_summary
-from pegasus.main_agent.compaction.opening import Rest, Summary, memory_entry, opening
-from pegasus.main_agent.compaction.planning import weigh
-from pegasus.main_agent.compaction.source import MOST_PARTS, source_of, summary_in
+from pegasus.main_agent.compaction.open_items import OpenItems
+from pegasus.main_agent.compaction.opening import SessionSummary, memory_index_entry, opening_entry
+from pegasus.main_agent.compaction.planning import estimate_tokens
+from pegasus.main_agent.compaction.summary import SYSTEM_PROMPT, find_problems, summarise_by_code
+from pegasus.main_agent.compaction.transcript import MOST_PARTS, previous_summary, write_transcript
 from pegasus.messages import Address
 from pegasus.testing.scripted import call, say
 
@@ -17,7 +17,7 @@ PLACES = (Address("cli", "main"), Address("slack", "#dev"))
 
 
 def before(summary="what was before"):
-    return opening(NOW, "old.jsonl", Summary(summary, mechanical=False), Rest(Carried(), None, (), 100_000))
+    return opening_entry(NOW, "old.jsonl", SessionSummary(summary, by_code=False), OpenItems())
 
 
 def test_the_transcript_tells_who_said_what_where_and_what_became_of_it():
@@ -28,7 +28,7 @@ def test_the_transcript_tells_who_said_what_where_and_what_became_of_it():
     talk.notice("t1", '{"response":"sunny"}', kind="slack", channel_id="#dev")
     talk.add("assistant", "I should tell Anna")
     talk.said("x", failed=True)
-    [part] = source_of(talk.entries, 10_000).parts
+    [part] = write_transcript(talk.entries, 10_000).parts
     assert part.splitlines() == [
         "[2026-02-25 14:31] anna on slack:#dev wrote: find the weather",
         "[2026-02-25 14:33] I replied on slack:#dev: on it",
@@ -41,9 +41,9 @@ def test_the_transcript_tells_who_said_what_where_and_what_became_of_it():
 
 def test_the_summary_before_is_folded_in_and_not_nested():
     talk = Talk()
-    talk.entries += [before(), memory_entry(NOW, "[Memory …]")]
+    talk.entries += [before(), memory_index_entry(NOW, "[Memory …]")]
     talk.heard("hi")
-    source = source_of(talk.entries, 10_000)
+    source = write_transcript(talk.entries, 10_000)
     assert source.previous == "what was before"
     assert len(source.parts) == 1
     assert "what was before" not in source.parts[0]
@@ -51,15 +51,15 @@ def test_the_summary_before_is_folded_in_and_not_nested():
 
 
 def test_a_long_session_comes_in_parts_that_fit():
-    source = source_of(long_talk(100).entries, 3_000)
+    source = write_transcript(long_talk(100).entries, 3_000)
     assert 1 < len(source.parts) <= MOST_PARTS
-    assert all(weigh(part) <= 3_300 for part in source.parts)
+    assert all(estimate_tokens(part) <= 3_300 for part in source.parts)
     assert "message 0 " in source.parts[0]
     assert "answer 99 " in source.parts[-1]
 
 
 def test_a_very_long_session_is_shortened_until_it_fits_in_a_few_parts():
-    source = source_of(long_talk(200, 1_500).entries, 4_000)
+    source = write_transcript(long_talk(200, 1_500).entries, 4_000)
     assert len(source.parts) <= MOST_PARTS
     assert "message 0 " in source.parts[0]
 
@@ -67,8 +67,8 @@ def test_a_very_long_session_is_shortened_until_it_fits_in_a_few_parts():
 def test_one_endless_message_fits_too():
     talk = Talk()
     talk.heard("好" * 5_000_000)
-    source = source_of(talk.entries, 1_000)
-    assert weigh(source.text) <= 2_000
+    source = write_transcript(talk.entries, 1_000)
+    assert estimate_tokens(source.text) <= 2_000
 
 
 # ------------------------------------------------------------------ checks
@@ -92,11 +92,11 @@ def test_one_endless_message_fits_too():
     ],
 )
 def test_what_is_wrong_with_a_summary_is_named(response, says):
-    assert any(says in one for one in problems(response, PLACES, 1_000))
+    assert any(says in one for one in find_problems(response, PLACES, 1_000))
 
 
 def test_a_good_summary_passes():
-    assert problems(good(), PLACES, 1_000) == []
+    assert find_problems(good(), PLACES, 1_000) == []
 
 
 # ------------------------------------------------------------------ without a model
@@ -109,8 +109,8 @@ def test_a_summary_by_code_has_the_last_words_of_each_conversation_and_the_last_
     talk.gave("t1")
     talk.notice("t1", "deployed", kind="slack", channel_id="#dev")
     talk.said("It is out.", "slack", "#dev")
-    text = mechanical_summary(talk.entries, 2_000)
-    assert problems(say(text), PLACES, 2_000) == []
+    text = summarise_by_code(talk.entries, 2_000)
+    assert find_problems(say(text), PLACES, 2_000) == []
     for wanted in ("message 9", "answer 9", "deploy it", "It is out.", "task t1 completed: deployed", "the old days"):
         assert wanted in text
     assert "message 3 " not in text
@@ -120,14 +120,14 @@ def test_a_summary_by_code_has_the_last_words_of_each_conversation_and_the_last_
 def test_it_is_as_short_as_it_must_be(most):
     talk = long_talk(300, 2_000)
     talk.entries.insert(0, before("old " * 5_000))
-    assert weigh(mechanical_summary(talk.entries, most)) <= most + 1
+    assert estimate_tokens(summarise_by_code(talk.entries, most)) <= most + 1
 
 
 def test_summaries_by_code_do_not_nest():
     talk = long_talk(10)
     sizes = []
     for _ in range(10):
-        text = mechanical_summary(talk.entries, 3_000)
+        text = summarise_by_code(talk.entries, 3_000)
         sizes.append(len(text))
         assert text.count("## Now") == 1
         talk = long_talk(10)
@@ -136,5 +136,16 @@ def test_summaries_by_code_do_not_nest():
 
 
 def test_of_a_session_without_a_summary_there_is_none():
-    assert summary_in(long_talk(1).entries) == ""
-    assert summary_in([before("x")]) == "x"
+    assert previous_summary(long_talk(1).entries) == ""
+    assert previous_summary([before("x")]) == "x"
+
+
+def test_promises_that_an_earlier_version_carried_over_by_code_are_told_to_the_summary():
+    opening = before("all is well")
+    carried = {"promises": [[NOW, "slack", "#dev", "I'll send the report", []], "broken", [1]]}
+    opening = attrs.evolve(opening, metadata={**opening.metadata, "carried": carried})
+    assert previous_summary([opening]) == "all is well\n- promised on slack:#dev: I'll send the report"
+
+
+def test_the_model_is_asked_for_what_was_promised():
+    assert "every promise that the agent made and has not kept yet" in SYSTEM_PROMPT

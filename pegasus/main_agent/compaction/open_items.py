@@ -1,0 +1,229 @@
+"""Open items: what code carries over a compaction, whatever the summary says.
+
+A model writes the summary, and a model can forget. Two kinds of things must not be forgotten, and code can recognise both without
+understanding what was said:
+
+* **Open tasks**: work that was given to a task and has not come back. The task system is asked; while it does not run, the entries
+  of the session answer, from the calls that start tasks and the notifications that end them.
+* **Open questions**: a question of the agent that nobody has answered in that conversation, and a question to the agent since
+  which it has said nothing there. A text asks if it has a question mark.
+
+Promises in words ("I'll look into it") are not recognised by code: that takes understanding, in every language. The summary is asked
+for them instead.
+
+The items are read from the entries on top of what the opening line of the session carries, so they survive any number of
+compactions. All of it is bounded, in number and in length: the newest items stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import attrs
+
+from actors import ActorError, Ref
+from pegasus.conversation import Entry
+from pegasus.main_agent.compaction.planning import cut_middle, is_opening
+from pegasus.main_agent.compaction.transcript import (
+    MessageEvent,
+    ReplyEvent,
+    TaskReportEvent,
+    TaskStartEvent,
+    read_events,
+)
+from pegasus.messages import Address, Json, Metadata
+from pegasus.tasks import AgentMessage, ListTasks, TaskState, TaskView
+
+MOST_ITEMS: Final = 20
+"""Items of each kind that are carried in a window of ROOMY tokens or more; a smaller window carries fewer."""
+TEXT_LENGTH: Final = 500
+"""Characters of a question in such a window."""
+DESCRIPTION_LENGTH: Final = 200
+"""Characters of a task's description, in any window."""
+ROOMY: Final = 64_000
+"""Tokens of a window that has room for MOST_ITEMS items."""
+KEPT_FOR: Final = 30 * 86_400_000
+"""Age in ms at which an open question is dropped: nobody waits for its answer any more."""
+
+_QUESTION: Final = re.compile(r"[？؟]|\?(?=[\s\"'”’)\]»*_]|$)")
+"""A question mark that ends a word; the one in `https://example.org/?q=1` does not."""
+
+
+@attrs.frozen
+class OpenQuestion:
+    """A question that was not answered so far."""
+
+    ts: int
+    """When it was asked; wall clock, ms."""
+    address: Address
+    """Conversation that it was asked in."""
+    text: str
+    ours: bool
+    """True if the agent has asked, False if it was asked."""
+
+
+@attrs.frozen
+class OpenTask:
+    """A task that has not come to its end."""
+
+    task_id: str
+    description: str
+    address: Address | None = None
+    """Conversation that the work was asked for in."""
+    kind: str = ""
+    """Type of the task; "" if only the session knows of it."""
+    state: str = ""
+    """State in one word; "" if only the session knows of it."""
+    question: str = ""
+    """What the task wants to know before it can go on."""
+
+
+@attrs.frozen
+class OpenItems:
+    """Everything that is carried over, oldest first."""
+
+    questions: tuple[OpenQuestion, ...] = ()
+    tasks: tuple[OpenTask, ...] = ()
+    left_out: int = 0
+    """Number of older tasks that are open as well and found no room."""
+
+
+class OpenTaskSource(Protocol):
+    """Source of the tasks that are not done. It is asked at every compaction."""
+
+    async def open_tasks(self) -> Sequence[OpenTask] | None:
+        """Return the tasks that wait, run or are suspended, oldest first; None if nobody can say. It may raise, and take its time."""
+
+
+@attrs.frozen(eq=False)
+class OpenTaskFinder:
+    """Asks the task system for open tasks."""
+
+    agent: Ref[AgentMessage]
+    """The actor of the task system."""
+
+    async def open_tasks(self) -> Sequence[OpenTask] | None:
+        """Return the open tasks, oldest first; None while the task system does not run."""
+        if not self.agent.alive:
+            return None
+        try:
+            views = await self.agent.ask(ListTasks, None)
+        except ActorError:
+            return None
+        unfinished = [view for view in views if view.state not in (TaskState.COMPLETED, TaskState.FAILED)]
+        return [_open_task(view) for view in sorted(unfinished, key=lambda view: view.created_at)]
+
+
+def _open_task(view: TaskView) -> OpenTask:
+    channel = view.metadata.get("channel")
+    address = (
+        Address(str(channel.get("type", "")), str(channel.get("channelId", ""))) if isinstance(channel, dict) else None
+    )
+    state = "waiting" if view.state is TaskState.IDLE else view.state.value
+    return OpenTask(
+        view.task_id, view.description or view.input_text, address, view.task_type, state, view.question or ""
+    )
+
+
+# ------------------------------------------------------------------ reading the session
+
+
+def find_open_items(entries: Iterable[Entry], kept: Collection[Entry] = ()) -> OpenItems:
+    """Return what a session leaves open, as its entries tell it.
+
+    kept: entries that stay word for word behind the summary. A question among them need not be carried, since it can be read
+    there; a task among them is carried nevertheless, since its notification may come much later.
+    """
+    questions: list[OpenQuestion] = []
+    tasks: dict[str, OpenTask] = {}
+    kept_ids = {id(entry) for entry in kept}
+    kept_since: int | None = None
+    for entry, event in read_events(entries):
+        if is_opening(entry):
+            carried = items_from_metadata(entry.metadata)
+            questions, tasks = list(carried.questions), {task.task_id: task for task in carried.tasks}
+        elif isinstance(event, MessageEvent | ReplyEvent):
+            ours = isinstance(event, ReplyEvent)
+            questions = [q for q in questions if q.address != event.address or q.ours is ours]  # answered by this
+            if _QUESTION.search(event.text) is not None:
+                questions.append(OpenQuestion(event.ts, event.address, event.text, ours))
+            if kept_since is None and id(entry) in kept_ids:
+                kept_since = entry.ts
+        elif isinstance(event, TaskStartEvent):
+            tasks[event.task_id] = OpenTask(event.task_id, event.description, event.address)
+        elif isinstance(event, TaskReportEvent) and event.kind in ("completed", "failed"):
+            tasks.pop(event.task_id, None)
+        elif isinstance(event, TaskReportEvent) and event.kind == "needs information" and event.task_id in tasks:
+            tasks[event.task_id] = attrs.evolve(tasks[event.task_id], question=event.text)
+    if kept_since is not None:
+        questions = [question for question in questions if question.ts < kept_since]
+    return OpenItems(tuple(questions), tuple(tasks.values()))
+
+
+def bound_items(items: OpenItems, now: int, window: int) -> OpenItems:
+    """Return the newest items, shortened. now: wall clock, ms. window: tokens of the model's window."""
+    share = min(1.0, window / ROOMY)
+    most, length = max(3, int(MOST_ITEMS * share)), max(120, int(TEXT_LENGTH * share))
+    recent = [question for question in items.questions if now - question.ts < KEPT_FOR]
+    return OpenItems(
+        tuple(attrs.evolve(question, text=cut_middle(question.text, length)) for question in recent[-most:]),
+        tuple(
+            attrs.evolve(
+                task,
+                description=cut_middle(task.description, DESCRIPTION_LENGTH),
+                question=cut_middle(task.question, length),
+            )
+            for task in items.tasks[-most:]
+        ),
+        left_out=max(0, len(items.tasks) - most),
+    )
+
+
+# ------------------------------------------------------------------ in the metadata of the opening line
+
+
+def items_to_metadata(items: OpenItems) -> dict[str, Json]:
+    """Return the items as the opening line carries them: rows that begin with a time and an address."""
+    return {
+        "questions": [[q.ts, q.address.type, q.address.channel_id, q.text, q.ours] for q in items.questions],
+        "errands": [
+            [0, *_address_cells(task.address), task.task_id, task.description, task.question] for task in items.tasks
+        ],
+    }
+
+
+def items_from_metadata(metadata: Metadata) -> OpenItems:
+    """Return the items that an opening line carries.
+
+    A row that does not have this form, because somebody has edited the file, is left out, and the other rows are read.
+    """
+    carried = metadata.get("carried")
+    if not isinstance(carried, Mapping):
+        return OpenItems()
+    questions = [_parse_question(row) for row in _rows(carried.get("questions"))]
+    tasks = [_parse_task(row) for row in _rows(carried.get("errands"))]
+    return OpenItems(tuple(q for q in questions if q is not None), tuple(task for task in tasks if task is not None))
+
+
+def _rows(value: Json) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _parse_question(row: Any) -> OpenQuestion | None:
+    match row:
+        case [int(ts), str(kind), str(channel_id), str(text), bool(ours)]:
+            return OpenQuestion(ts, Address(kind, channel_id), text, ours)
+    return None
+
+
+def _parse_task(row: Any) -> OpenTask | None:
+    match row:
+        case [_, str(kind), str(channel_id), str(task_id), str(description), str(question)]:
+            return OpenTask(task_id, description, Address(kind, channel_id) if kind else None, question=question)
+    return None
+
+
+def _address_cells(address: Address | None) -> tuple[str, str]:
+    return (address.type, address.channel_id) if address is not None else ("", "")
