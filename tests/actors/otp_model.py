@@ -81,7 +81,9 @@ class OtpModel:
         while self.queue:
             kind, what, step = self.queue.popleft()
             if kind == "EXIT":
-                self._exit(what, step.do == "normal")
+                child = self._find(step.name)
+                # A supervisor that has given up ends with the reason `shutdown`, which restart/1 takes as normal.
+                self._exit(what, step.do == "normal" or (child is not None and child.spec.nested))
             elif kind == "cast":
                 self._try_again_restart(what)
             else:

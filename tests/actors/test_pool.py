@@ -13,6 +13,7 @@ from actors import (
     ActorError,
     AskCycle,
     Child,
+    Exited,
     GaveUp,
     Inbox,
     Intensity,
@@ -23,7 +24,7 @@ from actors import (
     open_supervisor,
     watch,
 )
-from tests.actors.kit import Boom, Crash, Total, counter, fails_to_start, idle, settle
+from tests.actors.kit import Boom, Crash, Total, counter, fails_to_start, happened, idle, settle
 
 TEMPORARY = Restart.TEMPORARY
 
@@ -40,6 +41,16 @@ async def test_children_stop_together() -> None:
         begun = trio.current_time()
         assert pool.shutdown_budget() == 5 + 1
     assert trio.current_time() == begun + 4
+
+
+async def test_each_has_its_own_time_to_stop_whichever_was_started_first() -> None:
+    begun = trio.current_time()
+    async with open_pool() as pool:
+        events = pool.events()
+        for name, shutdown in (("long", 10), ("short", 2), ("middle", 5)):
+            await pool.start_child(Child(name, cleans_up, 60.0, shutdown=shutdown))
+    exits = [(event.path, event.time - begun) for event in happened(events, Exited)]
+    assert exits == [("short", 2), ("middle", 5), ("long", 10)]
 
 
 async def test_a_slow_start_keeps_nobody_waiting() -> None:

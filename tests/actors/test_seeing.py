@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+from functools import partial
 from typing import Any
 
 import attrs
@@ -26,7 +27,7 @@ from actors import (
     open_supervisor,
     supervisor,
 )
-from tests.actors.kit import Add, Boom, Crash, Total, Work, counter, happened, idle, never_reads, settle, tree
+from tests.actors.kit import Add, Boom, Crash, Probe, Total, Work, counter, happened, idle, never_reads, settle, tree
 
 
 def named(info: ActorInfo, path: str) -> ActorInfo:
@@ -63,6 +64,17 @@ async def test_it_shows_what_an_actor_has_in_hand_and_since_when_and_for_whom() 
         info = named(root.tree(), "a")
         assert (info.message, info.message_age, info.deadline, info.waiting_at) == (None, None, None, None)
         assert (info.depth, info.high_water, info.sent, info.handled) == (0, 3, 4, 4)
+
+
+async def test_it_shows_the_nearest_deadline_of_several_askers() -> None:
+    async with open_supervisor([Child("keeper", Probe().run)]) as root, trio.open_nursery() as nursery:
+        ref = root.ref("keeper")
+        for timeout in (50, 20, 80):
+            nursery.start_soon(partial(ref.ask, Total, timeout=timeout))
+            await settle()
+        await trio.sleep(5)
+        assert named(root.tree(), "keeper").deadline == 15
+        nursery.cancel_scope.cancel()
 
 
 async def test_it_shows_restarts() -> None:
@@ -209,6 +221,19 @@ async def test_the_stream_ends_after_the_tree() -> None:
         events = root.events()
     assert [event.exit async for event in events] == [Stopped()]
     assert [event async for event in root.events()] == []
+
+
+async def test_the_stream_ends_after_the_tree_also_when_the_block_was_cancelled() -> None:
+    async def tidies(inbox: Inbox[Any]) -> None:
+        await idle(inbox)
+        await trio.sleep(3)
+
+    begun = trio.current_time()
+    with trio.move_on_after(1):
+        async with open_supervisor([Child("a", tidies)]) as root:
+            events = root.events()
+            await trio.sleep_forever()
+    assert [(event.exit, event.time - begun) async for event in events] == [(Stopped(), 4)]
 
 
 async def test_everybody_gets_every_event() -> None:

@@ -201,6 +201,30 @@ async def test_all_significant_waits_for_the_last_of_them() -> None:
     assert trio.current_time() == begun + 3
 
 
+async def test_all_significant_waits_for_one_that_waits_for_its_restart() -> None:
+    async def crashes_once(inbox: Inbox[Any]) -> None:
+        inbox.started()
+        await trio.sleep(1)
+        if inbox.attempt == 1:
+            raise Boom
+
+    async def job(inbox: Inbox[Any]) -> None:
+        inbox.started()
+        await trio.sleep(2)
+
+    backoff = Backoff(5, 5, jitter=0)
+    children = [
+        Child("crashes", crashes_once, restart=TRANSIENT, significant=True, backoff=backoff),
+        Child("job", job, restart=TRANSIENT, significant=True),
+    ]
+    begun = trio.current_time()
+    async with open_supervisor(
+        children, auto_shutdown=AutoShutdown.ALL_SIGNIFICANT, intensity=Intensity(1, 60)
+    ) as root:
+        await root.wait_stopped()
+    assert trio.current_time() == begun + 1 + 5 + 1
+
+
 async def test_stop_stops_all_and_leaves_the_block_alone() -> None:
     async with open_supervisor([Child("a", idle)]) as root:
         await root.stop()
@@ -357,6 +381,19 @@ async def test_the_delay_is_told() -> None:
         await settle()
         [restarting] = happened(events, Restarting)
         assert (restarting.path, restarting.delay, restarting.attempt) == ("a", 2, 1)
+
+
+async def test_the_delay_is_told_after_each_failed_start_too() -> None:
+    async def fails_after_first(inbox: Inbox[Any]) -> None:
+        if inbox.attempt == 1:
+            await inbox.receive()
+        raise Boom
+
+    child = Child("a", fails_after_first, backoff=Backoff(1, 100, jitter=0))
+    async with tree(child, intensity=Intensity(9, 999)) as (root, events):
+        await root.ref("a").tell("go")
+        await trio.sleep(5)
+        assert [event.delay for event in happened(events, Restarting)] == [1, 2, 4]
 
 
 async def test_a_restart_that_waits_can_be_called_off() -> None:
@@ -526,6 +563,55 @@ async def test_a_temporary_nested_supervisor_that_gives_up_is_parked_and_the_res
         [exited] = [event for event in happened(events, Exited) if event.path == "parked"]
         assert isinstance(exited.exit, Crashed)
         assert isinstance(exited.exit.error, GaveUp)
+
+
+@pytest.mark.parametrize(("restart", "starts"), [(Restart.PERMANENT, 2), (TRANSIENT, 1), (TEMPORARY, 1)])
+async def test_a_nested_supervisor_that_gives_up_is_restarted_only_if_it_is_permanent(
+    restart: Restart, starts: int
+) -> None:
+    """In OTP it ends with the reason `shutdown`, which is a normal end for a transient child."""
+    probe = Probe()
+    below = supervisor([Child("probe", probe.run)], intensity=Intensity(0))
+    async with open_supervisor([Child("nested", below, restart=restart), Child("helper", idle)]) as root:
+        await root.ref("nested/probe").tell(Crash())
+        await settle()
+        assert probe.lives == starts
+        states = {info.name: info.state for info in root.children()}
+        assert states.get("nested", "down") == ("up" if starts == 2 else "down")
+        assert states["helper"] == "up"
+
+
+async def test_a_significant_nested_supervisor_that_gives_up_ends_its_parent() -> None:
+    below = supervisor([Child("counter", counter)], intensity=Intensity(0))
+    nested = Child("nested", below, restart=TRANSIENT, significant=True)
+    async with open_supervisor([nested], auto_shutdown=AutoShutdown.ANY_SIGNIFICANT) as root:
+        await root.ref("nested/counter").tell(Crash())
+        await root.wait_stopped()
+
+
+async def test_a_transient_actor_that_gets_gave_up_from_a_tree_of_its_own_has_crashed() -> None:
+    runs = []
+
+    async def opens(inbox: Inbox[Any]) -> None:
+        runs.append(inbox.attempt)
+        inbox.started()
+        if inbox.attempt == 1:
+            async with open_supervisor([Child("fails", fails_to_start)]):
+                pass
+        await idle(inbox)
+
+    async with open_supervisor([Child("opens", opens, restart=TRANSIENT)]):
+        await settle()
+        assert runs == [1, 2]
+
+
+async def test_a_transient_child_that_was_killed_is_restarted() -> None:
+    async with open_supervisor([Child("a", counter, restart=TRANSIENT)]) as root:
+        await settle()
+        root.ref("a")._cell.incarnation.kill("a test")
+        await settle()
+        [info] = root.children()
+        assert (info.state, info.attempt) == ("up", 2)
 
 
 async def test_a_nested_supervisor_whose_child_cannot_start_does_not_start() -> None:

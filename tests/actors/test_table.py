@@ -73,6 +73,17 @@ def test_credits_are_counted_over_the_period_both_ends_included() -> None:
     assert [verdict is Verdict.GIVE_UP for verdict in verdicts] == [False, False, False, True]
 
 
+@pytest.mark.parametrize("start", [0.0, 0.1, 0.2, 0.4, 0.7, 0.9, 1.2, 2.9, 3.3, 86400.2])
+@pytest.mark.parametrize(("later", "counts"), [(0.0, True), (0.0005, False)])
+def test_a_restart_counts_for_exactly_the_period_from_whatever_time(start: float, later: float, counts: bool) -> None:
+    table = table_of("a", restarts=1)
+    assert table.exited("a", 1, True, start) == Replace("a", (), 0.0)
+    table.starting("a")
+    table.up("a", start)
+    decision = table.exited("a", 2, True, start + 5.0 + later)
+    assert (decision is Verdict.GIVE_UP) is counts
+
+
 def test_a_restart_that_waits_is_due_once() -> None:
     table = table_of("a", backoff=Backoff(3, 9, jitter=0))
     decision = table.exited("a", 1, True, 0.0)

@@ -69,7 +69,8 @@ def _child(child: ChildSpec) -> str:
     significant = str(child.significant).lower()
     failing = ",".join(map(str, child.failing))
     shutdown = f"{child.shutdown * 1000:.0f}" if child.shutdown else "brutal_kill"
-    return f"{{{child.name},{child.restart},{significant},[{failing}],{shutdown},{child.slow * 1000:.0f}}}"
+    nested = str(child.nested).lower()
+    return f"{{{child.name},{child.restart},{significant},[{failing}],{shutdown},{child.slow * 1000:.0f},{nested}}}"
 
 
 def _step(step: Step) -> str:

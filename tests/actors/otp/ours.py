@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import trio
 import trio.testing
 
@@ -14,20 +15,32 @@ from actors import (
     GaveUp,
     Inbox,
     Intensity,
+    Ref,
     Restart,
     Strategy,
     Supervisor,
     open_supervisor,
+    supervisor,
 )
 from tests.actors.kit import settle
 from tests.actors.otp.scenario import FIRST, LAST, REQUESTS, Batch, ChildSpec, Scenario, Step, line
 
+BELOW = "below"
+"""Name of the child of a nested supervisor."""
 STATES = {"up": "up", "down": "undefined"}
 
 
 def play(scenario: Scenario) -> list[str]:
     """What happened, as the lines of tests/actors/otp/scenario.py."""
     return Player(scenario).run()
+
+
+@attrs.define(eq=False)
+class Attempts:
+    """How often a child was started; a nested one begins again at 1 with each start of its supervisor."""
+
+    spec: ChildSpec
+    count: int = 0
 
 
 class Player:
@@ -72,17 +85,16 @@ class Player:
     # ------------------------------------------------------------ children
 
     def child(self, spec: ChildSpec) -> Child:
-        return Child(
-            spec.name,
-            self.live,
-            spec,
-            restart=Restart(spec.restart),
-            significant=spec.significant,
-            shutdown=spec.shutdown,
-        )
+        options = {"restart": Restart(spec.restart), "significant": spec.significant}
+        if not spec.nested:
+            return Child(spec.name, self.live, Attempts(spec), shutdown=spec.shutdown, **options)
+        below = Child(BELOW, self.live, Attempts(spec), shutdown=spec.shutdown)
+        return Child(spec.name, supervisor([below], intensity=Intensity(0)), **options)
 
-    async def live(self, inbox: Inbox[str], spec: ChildSpec) -> None:
-        if inbox.attempt in spec.failing:
+    async def live(self, inbox: Inbox[str], attempts: Attempts) -> None:
+        spec = attempts.spec
+        attempts.count += 1
+        if attempts.count in spec.failing:
             self.events.append(f"start_failed {spec.name}")
             raise RuntimeError("nope")
         self.events.append(f"started {spec.name}")
@@ -107,12 +119,16 @@ class Player:
             for number, step in enumerate(batch):
                 if step.do in REQUESTS:
                     nursery.start_soon(self.request, supervisor, step, results, number)
-                elif supervisor.ref(step.name).alive:
-                    supervisor.ref(step.name).tell_nowait(step.do)
+                elif (ref := self.find(supervisor, step.name)) is not None:
+                    ref.tell_nowait(step.do)
                 await settle()
             hold.set()
             await settle()
         return tuple(results[number] for number in sorted(results))
+
+    def find(self, supervisor: Supervisor, name: str) -> Ref[str] | None:
+        refs: list[Ref[str]] = [supervisor.ref(f"{name}/{BELOW}"), supervisor.ref(name)]
+        return next((ref for ref in refs if ref.alive), None)
 
     async def occupy(self, supervisor: Supervisor, hold: trio.Event) -> None:
         async def wait(inbox: Inbox[Any]) -> None:

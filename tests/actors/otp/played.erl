@@ -1,7 +1,8 @@
 %% Plays scenarios against the real supervisor and prints what happened. Input and output: one Erlang term a line.
 %%
 %% In:  {Id, {Strategy, Intensity, AutoShutdown}, [Child], [Batch]}, where
-%%      Child = {Name, Restart, Significant, [attempts that fail], Shutdown, milliseconds to end}
+%%      Child = {Name, Restart, Significant, [attempts that fail], Shutdown, milliseconds to end, Nested}; if it is nested,
+%%      it is a supervisor with intensity 0 and one permanent child, which logs and crashes under its name.
 %%      Batch = [Step], Step = {crash, Name, Why} | {stop | restart | delete, Name} | {start, Child} | children.
 %% Out: {Id, [What]}, What = {started | start_failed, Name} | {crash | stopping, Name, Why} | {start_link, Error}
 %%      | {result, ok | error} | {children, [{Name, up | undefined}]} | stop_supervisor | {supervisor_exit, Reason}.
@@ -42,11 +43,18 @@ run(Flags, Children, Batches) ->
             log({supervisor_exit, Why})
     end.
 
+init({nested, Spec}) ->
+    {ok, {#{intensity => 0, period => 5}, [Spec]}};
 init({{Strategy, Intensity, AutoShutdown}, Children}) ->
     Flags = #{strategy => Strategy, intensity => Intensity, period => 5, auto_shutdown => AutoShutdown},
     {ok, {Flags, [spec(Child) || Child <- Children]}}.
 
-spec({Name, Restart, Significant, Failing, Shutdown, Slow}) ->
+spec({Name, Restart, Significant, Failing, Shutdown, Slow, true}) ->
+    Below = spec({Name, permanent, false, Failing, Shutdown, Slow, false}),
+    Start = {supervisor, start_link, [?MODULE, {nested, Below}]},
+    #{id => Name, start => Start, restart => Restart, significant => Significant, type => supervisor,
+      shutdown => infinity};
+spec({Name, Restart, Significant, Failing, Shutdown, Slow, false}) ->
     Start = {?MODULE, start_it, [Name, make_ref(), Failing, Slow]},
     #{id => Name, start => Start, restart => Restart, significant => Significant, shutdown => Shutdown}.
 
@@ -61,7 +69,7 @@ start_it(Name, Spec, Failing, Slow) ->
 
 child(Parent, Name, Slow) ->
     process_flag(trap_exit, true),
-    ets:insert(pids, {Name, self()}),
+    ets:insert(pids, {Name, self(), Parent}),
     log({started, Name}),
     proc_lib:init_ack({ok, self()}),
     receive
@@ -90,11 +98,12 @@ batch(Sup, Steps) ->
 
 step(Sup, {crash, Name, Why}) ->
     case ets:lookup(pids, Name) of
-        [{Name, Pid}] ->
+        [{Name, Pid, Parent}] ->
             case is_process_alive(Pid) of
                 true ->
                     Pid ! {crash, Why},
-                    in_queue(Sup, fun({'EXIT', From, _}) -> From =:= Pid; (_) -> false end);
+                    Ended = case Parent of Sup -> Pid; _ -> Parent end, % a nested supervisor gives up
+                    in_queue(Sup, fun({'EXIT', From, _}) -> From =:= Ended; (_) -> false end);
                 false -> nothing
             end;
         [] -> nothing

@@ -21,7 +21,11 @@ FIRST, LAST, OVER = "start_link", "stop_supervisor", "over"
 
 @attrs.frozen
 class ChildSpec:
-    """failing: the attempts that fail. shutdown, slow: seconds it is given to end, and takes."""
+    """failing: the attempts that fail. shutdown, slow: seconds it is given to end, and takes.
+
+    nested: it is a supervisor with one permanent child and no restart to spare, so when that child ends, for whatever
+    reason, the supervisor gives up. Events and steps of that name are those of the child below.
+    """
 
     name: str
     restart: str = "permanent"
@@ -29,16 +33,18 @@ class ChildSpec:
     failing: tuple[int, ...] = ()
     shutdown: float = 5.0
     slow: float = 0.0
+    nested: bool = False
 
     def __str__(self) -> str:
         fails = ["fails", *map(str, self.failing)] if self.failing else []
-        return " ".join([self.name, self.restart, *["significant"] * self.significant, *fails])
+        kinds = ["significant"] * self.significant + ["nested"] * self.nested
+        return " ".join([self.name, self.restart, *kinds, *fails])
 
     @classmethod
     def parse(cls, text: str) -> ChildSpec:
         words, _, fails = text.partition(" fails ")
-        name, restart, *significant = words.split()
-        return cls(name, restart, bool(significant), tuple(map(int, fails.split())))
+        name, restart, *kinds = words.split()
+        return cls(name, restart, "significant" in kinds, tuple(map(int, fails.split())), nested="nested" in kinds)
 
 
 @attrs.frozen
@@ -125,7 +131,7 @@ def _child(random: Random, name: str, auto_shutdown: str, *, at_first: bool = Fa
     earliest = 2 if at_first and random.random() < 0.97 else 1
     failing = random.sample(range(earliest, 6), random.choice([0, 1, 1, 2, 3]))
     significant = may_be_significant and random.random() < 0.6
-    return ChildSpec(name, restart, significant, tuple(sorted(failing)))
+    return ChildSpec(name, restart, significant, tuple(sorted(failing)), nested=random.random() < 0.25)
 
 
 def _batch(random: Random, names: str, auto_shutdown: str) -> Batch:
