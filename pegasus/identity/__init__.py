@@ -1,7 +1,8 @@
 """Identity: the persona of the agent, the system prompt made from it, and the way it changes.
 
-`persona` loads and checks it. `prompt` builds the system prompts, once at the start. `evolution` handles changes: the agent
-proposes, the owner decides, and the next start applies it; `proposals` is the pure state behind that, `view` its presentation.
+`persona` loads and checks it. `prompt` builds the system prompts, once at the start. `evolution`
+handles changes: the agent proposes, the owner decides, and the next start applies it; `proposals`
+is the pure state behind that, `view` its presentation.
 """
 
 from pegasus.identity.evolution import Evolution, PersonaState, persona_at_start, read_persona_state

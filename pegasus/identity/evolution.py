@@ -1,10 +1,12 @@
 """Changing the persona: the agent proposes, its owner decides, and the next start applies the decision.
 
-A running agent never changes, because its prompt is built once. A decision is one durable line in the file of proposals;
-persona.json is written after it, and then a line which records that. A crash between the first and the second leaves a decision
-that persona.json does not show. The next start reads both files and is as decided; the next change writes persona.json again.
+A running agent never changes, because its prompt is built once. A decision is one durable line in
+the file of proposals; persona.json is written after it, and then a line which records that. A crash
+between the first and the second leaves a decision that persona.json does not show. The next start
+reads both files and is as decided; the next change writes persona.json again.
 
-Both files are read anew for each operation, so a change made by hand counts, and no state is held between operations.
+Both files are read anew for each operation, so a change made by hand counts, and no state is held
+between operations.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class PersonaState:
 def read_persona_state(base: Persona, data: Path) -> PersonaState:
     """Return the state from the files, without a journal: at the start, or while no daemon runs.
 
-    data: the folder of the journal. Blocks. Raises PersonaError if persona.json has a mistake, and OSError.
+    data: the folder of the journal. Blocks. Raises PersonaError if persona.json has a mistake, and
+    OSError.
     """
     changes, file = load_changes(data / CHANGES), data / PROPOSALS
     log = parse_log(file.read_bytes()) if file.exists() else ProposalLog()
@@ -82,8 +85,9 @@ class Evolution:
         proposal = await evolution.propose("style", "warm and short", "People thank me for it", on="cli:main")
         await evolution.decide(proposal.number, accept=True, by="cli:main")
 
-    All operations raise StorageError (nothing was changed) and PersonaError (persona.json has a mistake). An operation that is
-    cancelled is either done as a whole, or what is missing is done at the next start or change.
+    All operations raise StorageError (nothing was changed) and PersonaError (persona.json has a
+    mistake). An operation that is cancelled is either done as a whole, or what is missing is done
+    at the next start or change.
     """
 
     def __init__(self, journal: Ref[JournalMessage], base: Persona, clock: Callable[[], int]) -> None:
@@ -92,7 +96,8 @@ class Evolution:
         self._base = base
         self._clock = clock
         self._changing = trio.Lock()
-        """Held during a change, because the number and the checks of a proposal depend on all earlier ones."""
+        """Held during a change, because the number and the checks of a proposal depend on all
+        earlier ones."""
 
     async def read_state(self) -> PersonaState:
         """Return the current state of the files."""
@@ -101,8 +106,9 @@ class Evolution:
     async def propose(self, field: str, value: str, why: str, *, on: str = "", key: str = "") -> Proposal:
         """Record a proposal and return it. The same wish again returns the same proposal.
 
-        value: the new text, with semicolons between the items of a list. why: the reason, for the owner. on: the channel that
-        the agent is listening to. key: the same for a call that is repeated after a crash. Raises ProposalRefused.
+        value: the new text, with semicolons between the items of a list. why: the reason, for the
+        owner. on: the channel that the agent is listening to. key: the same for a call that is
+        repeated after a crash. Raises ProposalRefused.
         """
         async with self._changing:
             changes, log = await self._read()
@@ -116,8 +122,9 @@ class Evolution:
     async def decide(self, number: int, *, accept: bool, by: str) -> Proposal:
         """Accept or reject a proposal, and return it as it is then. Rejecting an accepted one takes it back.
 
-        by: the channel of the owner, for the record; the caller checks that it may decide. The decision takes effect at the next
-        start. Repeating it changes nothing. Raises ProposalRefused.
+        by: the channel of the owner, for the record; the caller checks that it may decide. The
+        decision takes effect at the next start. Repeating it changes nothing. Raises
+        ProposalRefused.
         """
         async with self._changing:
             changes, log = await self._read()

@@ -1,10 +1,12 @@
 """The persona: name, role, personality, style, values and background, built in or from a JSON file.
 
-The persona stands at the beginning of every prompt, so it is constant for the life of the process: providers can keep the prompt in
-their cache, and the agent is the same on all channels. Two files use this format: the one that `agent.persona` names holds a whole
-persona, and `data/identity/persona.json` holds the fields that the owner has agreed to change.
+The persona stands at the beginning of every prompt, so it is constant for the life of the process:
+providers can keep the prompt in their cache, and the agent is the same on all channels. Two files
+use this format: the one that `agent.persona` names holds a whole persona, and
+`data/identity/persona.json` holds the fields that the owner has agreed to change.
 
-The files are written by people, so all mistakes of a file are reported at once, each with file, key, found and allowed.
+The files are written by people, so all mistakes of a file are reported at once, each with file,
+key, found and allowed.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ FIELDS: Final = (*REQUIRED, "background")
 LISTS: Final = ("personality", "values")
 """Fields that hold several texts."""
 MAX_BYTES: Final = 64 << 10
-"""Bytes of a persona file. A larger one was not written as a persona, and would fill the prompt of every call."""
+"""Bytes of a persona file. A larger one was not written as a persona, and would fill the prompt of
+every call."""
 
 
 class PersonaError(Exception):
@@ -36,8 +39,7 @@ class PersonaError(Exception):
 class Persona:
     """The character of the agent.
 
-    persona = load_persona(Path("ada.json"))
-    persona.name  # "Ada"
+    persona = load_persona(Path("ada.json")) persona.name # "Ada"
     """
 
     name: str
@@ -96,8 +98,8 @@ def _read(path: Path, required: Iterable[str]) -> Any:
 def _parse(name: str, content: bytes, required: Iterable[str]) -> Any:
     """Return the fields of a file.
 
-    It uses `json` and not `pegasus.wire`, because a key that is there twice has to be reported: one of the two values would be
-    lost without a word.
+    It uses `json` and not `pegasus.wire`, because a key that is there twice has to be reported: one
+    of the two values would be lost without a word.
     """
     if len(content) > MAX_BYTES:
         raise PersonaError(f"{name}: found more than {MAX_BYTES:,} bytes, which is no persona")

@@ -1,11 +1,12 @@
 """The system prompts of the Main Agent and of tasks, built once at the start so that providers can keep them in their cache.
 
-The order of sections is fixed: identity, safety, how to speak, tools, style, when to delegate, channels, history, skills. What
-never changes comes first, since a cache ends at the first difference. The prompt only mentions tools that exist: a prompt that
-promises a missing tool costs a failed call.
+The order of sections is fixed: identity, safety, how to speak, tools, style, when to delegate,
+channels, history, skills. What never changes comes first, since a cache ends at the first
+difference. The prompt only mentions tools that exist: a prompt that promises a missing tool costs a
+failed call.
 
-There are two ways of speaking (`agent.speech`). As a monologue, text is private and only the tool reply reaches anybody. In
-direct speech, text is the reply. Some sections have a version for each.
+There are two ways of speaking (`agent.speech`). As a monologue, text is private and only the tool
+reply reaches anybody. In direct speech, text is the reply. Some sections have a version for each.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import attrs
 from pegasus.identity.persona import Persona
 
 SILENCE: Final = "(silence)"
-"""Text by which the model says nothing in direct speech. The section "How You Speak" explains it."""
+"""Text by which the model says nothing in direct speech. The section "How You Speak" explains
+it."""
 
 
 @attrs.frozen
@@ -41,8 +43,9 @@ def main_prompt(
 ) -> str:
     """Return the Main Agent's prompt.
 
-    tools: names of the tools that it has. channels: the configured ones. subagents: description of each type of task, by name.
-    skills: the listing of its skills, one a line. direct: whether plain text is the reply (`agent.speech`).
+    tools: names of the tools that it has. channels: the configured ones. subagents: description of
+    each type of task, by name. skills: the listing of its skills, one a line. direct: whether plain
+    text is the reply (`agent.speech`).
     """
     spawns = "spawn_subagent" in tools
     parts = [

@@ -1,8 +1,9 @@
 """Proposed changes of the persona: the state of `data/identity/proposals.jsonl`, and the rules for proposing and deciding.
 
-Pure: bytes of the file in, values and lines to append out; `evolution` does the reading and writing. Every step is a line, and no
-line is ever removed, so the history of what the agent was asked to become is complete. The result of all decisions is
-`data/identity/persona.json`, which holds the fields that differ from the persona of the settings. Lines:
+Pure: bytes of the file in, values and lines to append out; `evolution` does the reading and
+writing. Every step is a line, and no line is ever removed, so the history of what the agent was
+asked to become is complete. The result of all decisions is `data/identity/persona.json`, which
+holds the fields that differ from the persona of the settings. Lines:
 
     {"type":"proposed","n":1,"at":ms,"field":"style","value":"…","why":"…","on":"cli:main","key":"…"}
     {"type":"accepted","n":1,"at":ms,"by":"cli:main","before":null}    before: the field in persona.json at that moment
@@ -10,10 +11,12 @@ line is ever removed, so the history of what the agent was asked to become is co
     {"type":"withdrawn","n":1,"at":ms,"by":"cli:main"}                 rejected after it had been accepted
     {"type":"applied","n":1}                                           persona.json follows the decision now
 
-A decision without `applied` is *unapplied*: it is durable and in force at the next start, but persona.json does not show it yet.
+A decision without `applied` is *unapplied*: it is durable and in force at the next start, but
+persona.json does not show it yet.
 
-A proposed text will stand in the prompt of every call, and a stranger may have talked the agent into it. So it is short, on one
-line except for the background, and holds nothing that a reader cannot see or that imitates a heading or a message.
+A proposed text will stand in the prompt of every call, and a stranger may have talked the agent
+into it. So it is short, on one line except for the background, and holds nothing that a reader
+cannot see or that imitates a heading or a message.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from pegasus.wire import encode_line, number_of, read_lines, text_of
 PROPOSALS: Final = "identity/proposals.jsonl"
 """The file of the lines, below data/; written by the journal."""
 CHANGES: Final = "identity/persona.json"
-"""The file of the accepted fields, below data/; written by the journal, and by people while no daemon runs."""
+"""The file of the accepted fields, below data/; written by the journal, and by people while no
+daemon runs."""
 MAX_OPEN: Final = 20
 """Proposals that may wait for a decision; more would be noise for the owner."""
 OPEN, ACCEPTED, REJECTED, WITHDRAWN = "open", "accepted", "rejected", "withdrawn"
@@ -74,9 +78,11 @@ class ProposalLog:
     proposals: dict[int, Proposal] = attrs.field(factory=dict)
     """All proposals by number, oldest first."""
     unapplied: dict[int, tuple[str, FieldValue | None]] = attrs.field(factory=dict)
-    """Field and new value of each unapplied decision, oldest first; None removes the field from persona.json."""
+    """Field and new value of each unapplied decision, oldest first; None removes the field from
+    persona.json."""
     problems: list[str] = attrs.field(factory=list)
-    """Lines that are not valid records, in words. They are skipped, and hide nothing around them."""
+    """Lines that are not valid records, in words. They are skipped, and hide nothing around
+    them."""
     torn: bytes = b""
     """The incomplete last line that a crash left behind."""
 
@@ -145,8 +151,9 @@ def next_persona(base: Persona, changes: Mapping[str, FieldValue], log: Proposal
 def make_proposal(log: ProposalLog, persona: Persona, wish: Proposal) -> Proposal:
     """Return the proposal that a wish becomes: a new one with the next number, or an existing one that is the same.
 
-    persona: the one from the next start on. wish: a proposal with a checked value and reason, whose number does not count.
-    The same call (by its key) and the same wish while it waits are the same proposal. Raises ProposalRefused.
+    persona: the one from the next start on. wish: a proposal with a checked value and reason, whose
+    number does not count. The same call (by its key) and the same wish while it waits are the same
+    proposal. Raises ProposalRefused.
     """
     same = [p for p in log.proposals.values() if (p.field, p.value) == (wish.field, wish.value)]
     for proposal in log.proposals.values():
@@ -168,8 +175,9 @@ def choose_state(
 ) -> tuple[str, FieldValue | None]:
     """Return the new state of a proposal, and its field in persona.json before the decision.
 
-    The state is "" if the proposal is decided that way already. Rejecting an accepted proposal withdraws it, unless the field has
-    been changed since: then nobody could tell which text to restore. Raises ProposalRefused.
+    The state is "" if the proposal is decided that way already. Rejecting an accepted proposal
+    withdraws it, unless the field has been changed since: then nobody could tell which text to
+    restore. Raises ProposalRefused.
     """
     proposal = log.proposals.get(number)
     if proposal is None:

@@ -27,8 +27,8 @@ _DECISION_WORDS: Final = {
 def persona_view(state: PersonaState, running: Persona | None = None) -> dict[str, Json]:
     """Return the persona and all proposals as JSON.
 
-    running: the persona of the running agent, or None if there is none. `evolved` names the fields that differ from the settings,
-    `atNextStart` those that differ from the running agent.
+    running: the persona of the running agent, or None if there is none. `evolved` names the fields
+    that differ from the settings, `atNextStart` those that differ from the running agent.
     """
     return {
         "persona": {field: format_value(getattr(state.persona, field)) for field in FIELDS},

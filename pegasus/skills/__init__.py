@@ -1,7 +1,8 @@
 """Skills: instructions in folders with a SKILL.md, called by name by people (`/name arguments`) and by the model.
 
-`skill` defines and parses one. `catalog` finds them in folders and notices changes. `arguments` fills the arguments of a call into
-the body. `listing` lists skills for the prompt and for people. Carrying a skill out is the work of `pegasus.main_agent`.
+`skill` defines and parses one. `catalog` finds them in folders and notices changes. `arguments`
+fills the arguments of a call into the body. `listing` lists skills for the prompt and for people.
+Carrying a skill out is the work of `pegasus.main_agent`.
 """
 
 from pegasus.skills.arguments import expand, split_arguments

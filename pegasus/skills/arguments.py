@@ -1,7 +1,8 @@
 """Filling the arguments of a call into the body of a skill: `$ARGUMENTS`, `$ARGUMENTS[N]`, `$1`.
 
-The body is passed over once. Arguments that were filled in are never looked at again, whatever they contain: text of a user must
-not be able to insert placeholders. The result is bounded, because a body may repeat a long argument many times.
+The body is passed over once. Arguments that were filled in are never looked at again, whatever they
+contain: text of a user must not be able to insert placeholders. The result is bounded, because a
+body may repeat a long argument many times.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Final
 from pegasus.skills.skill import Skill
 
 MAX_EXPANDED: Final = 256 << 10
-"""Characters of a body with its arguments. If they would make it longer, they stand once, at its end."""
+"""Characters of a body with its arguments. If they would make it longer, they stand once, at its
+end."""
 
 _PLACEHOLDER: Final = re.compile(
     r"""\\(?P<escaped>\$)(?=ARGUMENTS|\d)
@@ -68,8 +70,9 @@ def expand(skill: Skill, arguments: str) -> str:
 def split_arguments(text: str) -> tuple[str, ...]:
     """Return the single arguments: words, or texts in quotes.
 
-    Quotes count only if they begin and end a word. An apostrophe in a word, and a quote that is never closed, are ordinary
-    characters, so that people can write as usual without knowing these rules.
+    Quotes count only if they begin and end a word. An apostrophe in a word, and a quote that is
+    never closed, are ordinary characters, so that people can write as usual without knowing these
+    rules.
     """
     return tuple(map(_unquote, _WORD.finditer(text)))
 

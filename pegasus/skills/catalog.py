@@ -1,10 +1,12 @@
 """The skills of an installation: found in folders, read again when a file has changed, and the files that belong to them.
 
-The folders are not watched. Before a skill is used, `refresh` looks at the files, at most once a second, which costs one `stat` for
-each. A file with a mistake costs only its own skill: the mistake is logged once, and all other skills work.
+The folders are not watched. Before a skill is used, `refresh` looks at the files, at most once a
+second, which costs one `stat` for each. A file with a mistake costs only its own skill: the mistake
+is logged once, and all other skills work.
 
-Files come from people and from background tasks, so nothing about them is trusted. What is read is a regular file inside the
-skills folder (a link that leads out is refused), of bounded size, and opening it never waits, as a pipe would.
+Files come from people and from background tasks, so nothing about them is trusted. What is read is
+a regular file inside the skills folder (a link that leads out is refused), of bounded size, and
+opening it never waits, as a pipe would.
 """
 
 from __future__ import annotations
@@ -72,9 +74,7 @@ class _Snapshot:
 class SkillCatalog:
     """The skills below some folders. Of several with the same name, the one in the last folder wins.
 
-    catalog = SkillCatalog(BUILT_IN, home / "skills")
-    await catalog.refresh()
-    catalog.get("commit")
+    catalog = SkillCatalog(BUILT_IN, home / "skills") await catalog.refresh() catalog.get("commit")
     """
 
     def __init__(self, *folders: Path, in_thread: bool = True) -> None:
@@ -255,8 +255,9 @@ def _walk(folder: Path, prefix: str, levels: int) -> Iterator[str]:
 def read_supporting_file(skill: Skill, path: str) -> str:
     """Return a file of a skill as text. Blocks briefly.
 
-    Raises ValueError for a path that leads out of the folder, a hidden file, anything but a regular file, a file that is not
-    UTF-8, and one that is too large. The text names the files that there are.
+    Raises ValueError for a path that leads out of the folder, a hidden file, anything but a regular
+    file, a file that is not UTF-8, and one that is too large. The text names the files that there
+    are.
     """
     try:
         folder, real = os.path.realpath(skill.folder), os.path.realpath(skill.folder / path)

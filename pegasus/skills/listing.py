@@ -9,11 +9,14 @@ from pegasus.formatting import truncate
 from pegasus.skills.skill import Skill
 
 WINDOW_SHARE: Final = 0.02
-"""Part of the model's context window that the whole section may take. It is in the prompt of every call."""
+"""Part of the model's context window that the whole section may take. It is in the prompt of every
+call."""
 CHARACTERS_PER_TOKEN: Final = 4
-"""An estimate for ASCII. Every other character is counted as a token of its own, which is more than it takes."""
+"""An estimate for ASCII. Every other character is counted as a token of its own, which is more than
+it takes."""
 DESCRIPTION_SHARE: Final = 0.125
-"""Part of the list that one description may take, so that a long one does not displace all others."""
+"""Part of the list that one description may take, so that a long one does not displace all
+others."""
 
 _HEADING: Final = "## Available Skills\n\n"
 """The heading that the prompt puts above the list. It counts as part of the section."""
@@ -28,7 +31,8 @@ _TOKENS_FOR_MORE: Final = 16
 def format_listing(skills: Iterable[Skill], window: int) -> str:
     """Return the list for the prompt, without its heading; "" if there is no skill that the model may call.
 
-    window: the model's context window in tokens. The first skill that does not fit ends the list, so earlier ones have priority.
+    window: the model's context window in tokens. The first skill that does not fit ends the list,
+    so earlier ones have priority.
     """
     callable_skills = [skill for skill in skills if skill.by_model]
     budget = window * WINDOW_SHARE - _count_tokens(_HEADING + _INTRODUCTION) - _TOKENS_FOR_MORE

@@ -1,8 +1,9 @@
 """A skill: instructions that can be called by name, kept in a folder with a SKILL.md.
 
-SKILL.md is Markdown with YAML front matter, in the format of agentskills.io, which other agents use too. Files that were written for
-them must work here. So unknown keys are a warning and not an error, and the tool names of Claude Code are translated. Where a
-foreign skill asks for something that does not exist here, it is given less than it asks for, never more.
+SKILL.md is Markdown with YAML front matter, in the format of agentskills.io, which other agents use
+too. Files that were written for them must work here. So unknown keys are a warning and not an
+error, and the tool names of Claude Code are translated. Where a foreign skill asks for something
+that does not exist here, it is given less than it asks for, never more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ FILE: Final = "SKILL.md"
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 """The form of a name. The folder and the skill have the same name, so that people find the file."""
 MAX_BYTES: Final = 64 << 10
-"""Bytes of a SKILL.md: about 16,000 tokens, three times the recommended maximum of agentskills.io."""
+"""Bytes of a SKILL.md: about 16,000 tokens, three times the recommended maximum of
+agentskills.io."""
 MAX_DESCRIPTION: Final = 1024
 """Characters of a description (https://agentskills.io/specification)."""
 MAX_FIRST_PARAGRAPH: Final = 200
@@ -59,8 +61,8 @@ _FOREIGN_TOOLS: Final[Mapping[str, str]] = {
 class Skill:
     """A skill that can be called.
 
-    skill, warnings = parse_skill(path.read_text(), path.parent)
-    expand(skill, "the arguments of the call")
+    skill, warnings = parse_skill(path.read_text(), path.parent) expand(skill, "the arguments of the
+    call")
     """
 
     name: str
@@ -147,7 +149,8 @@ def _parse_description(front: Mapping[str, Json], body: str, warnings: list[str]
 def _parse_tools(value: Json, warnings: list[str]) -> tuple[str, ...] | None:
     """Return the names of tools, which are separated by commas or blanks; None for no limit.
 
-    `Bash(git add *)` allows a tool in part. That is not possible here, so it is left out: the skill gets less, never more.
+    `Bash(git add *)` allows a tool in part. That is not possible here, so it is left out: the skill
+    gets less, never more.
     """
     if value is None:
         return None

@@ -1,11 +1,13 @@
 """Tools: everything the agent can do besides speaking.
 
-`base` defines what a tool is, `executor` runs it (the deadline of a call is enforced there), `arguments` checks the arguments,
-`registry` holds the tools by name. Each category has its own file: `files/`, `shell` (commands, with `process`, `guard` and
-`strays`), `web_fetch` and `web_search` (with `http_client`, `http_exchange` and `addresses`), `system`, `data`, `memory` and
+`base` defines what a tool is, `executor` runs it (the deadline of a call is enforced there),
+`arguments` checks the arguments, `registry` holds the tools by name. Each category has its own
+file: `files/`, `shell` (commands, with `process`, `guard` and `strays`), `web_fetch` and
+`web_search` (with `http_client`, `http_exchange` and `addresses`), `system`, `data`, `memory` and
 `persona`. `standard` puts together what an installation has.
 
-A new tool is a `Tool` value; `docs/tools.md` has a complete example. Tools know nothing of tasks or conversations.
+A new tool is a `Tool` value; `docs/tools.md` has a complete example. Tools know nothing of tasks or
+conversations.
 """
 
 from pegasus.tools.arguments import check_arguments

@@ -1,10 +1,12 @@
 """The addresses that network tools may reach: public ones, and those permitted by the setting `tools.allowed_hosts`.
 
-A model can be talked into fetching `http://169.254.169.254/` (the credentials of a cloud machine) or a service of the local
-network. So every connection of a tool goes to an address that an `AddressGuard` returned. A name is resolved once, each of its
-addresses is checked, and the connection is made to a checked address. A name server that answers differently the second time (DNS
-rebinding) gains nothing, because there is no second time. Only the address counts, so the spelling of a host does not matter:
-`localhost.` and a public name that points inside end up as the same address.
+A model can be talked into fetching `http://169.254.169.254/` (the credentials of a cloud machine)
+or a service of the local network. So every connection of a tool goes to an address that an
+`AddressGuard` returned. A name is resolved once, each of its addresses is checked, and the
+connection is made to a checked address. A name server that answers differently the second time (DNS
+rebinding) gains nothing, because there is no second time. Only the address counts, so the spelling
+of a host does not matter: `localhost.` and a public name that points inside end up as the same
+address.
 
 Ranges: the IANA special-purpose address registries (RFC 6890) for IPv4 and IPv6.
 """
@@ -21,7 +23,8 @@ from pegasus.tools.base import ToolError
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""A function that returns the addresses of a host name, best first. It raises OSError if there are none."""
+"""A function that returns the addresses of a host name, best first. It raises OSError if there are
+none."""
 
 _HINT: Final = "only public addresses are reached, unless the user permits it by tools.allowed_hosts in pegasus.toml"
 
@@ -85,16 +88,17 @@ def why_not_public(address: Address) -> str | None:
 class AddressGuard:
     """Resolves hosts to addresses that may be connected to.
 
-    guard = AddressGuard(["*.home.example", "192.168.1.0/24"])
-    await guard.addresses("printer.home.example", 80)  # ("192.168.1.17",)
-    await guard.addresses("169.254.169.254", 80)  # raises ToolError
+    guard = AddressGuard(["*.home.example", "192.168.1.0/24"]) await
+    guard.addresses("printer.home.example", 80) # ("192.168.1.17",) await
+    guard.addresses("169.254.169.254", 80) # raises ToolError
     """
 
     def __init__(self, allowed: Sequence[str] = (), resolve: Resolve | None = None) -> None:
         """Make a guard.
 
-        allowed: names (`example.org`; `*.example.org` for all below it), addresses and CIDR ranges that are permitted though they
-        are not public. resolve: used instead of the system's resolver.
+        allowed: names (`example.org`; `*.example.org` for all below it), addresses and CIDR ranges
+        that are permitted though they are not public. resolve: used instead of the system's
+        resolver.
         """
         self._names: set[str] = set()
         self._suffixes: list[str] = []
@@ -115,8 +119,9 @@ class AddressGuard:
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
         """Return the addresses to connect to, best first. Raises ToolError if there are none that may be reached.
 
-        host: a name in its ASCII form, or an address. A permitted name may resolve to any address; an address that is written
-        directly must itself be public or permitted. When cancelled, returns at once.
+        host: a name in its ASCII form, or an address. A permitted name may resolve to any address;
+        an address that is written directly must itself be public or permitted. When cancelled,
+        returns at once.
         """
         name = host.lower().strip("[]")
         literal = _parse_literal(name)
@@ -159,8 +164,8 @@ def _explain_refusal(host: str, found: Sequence[Address]) -> str:
 def _parse_literal(host: str) -> Address | None:
     """Return the address if the host is one, None for a name.
 
-    Raises ToolError for spellings that programs read differently: what this check takes for a name, the system's resolver might
-    take for an address of this machine.
+    Raises ToolError for spellings that programs read differently: what this check takes for a name,
+    the system's resolver might take for an address of this machine.
     """
     try:
         address = ip_address(host.partition("%")[0])

@@ -1,11 +1,13 @@
 """Checking the arguments of a call against the JSON Schema of the tool, with messages that help a model to correct itself.
 
-There is one path for all tools, our own and those of MCP servers: the library `jsonschema_rs`. It knows all drafts of JSON
-Schema. Two of its options matter for safety, because a foreign schema is untrusted input. A `$ref` to a server is refused and
-not fetched, and a `pattern` that needs too many backtracking steps counts as a mismatch, so that it cannot hang the process.
+There is one path for all tools, our own and those of MCP servers: the library `jsonschema_rs`. It
+knows all drafts of JSON Schema. Two of its options matter for safety, because a foreign schema is
+untrusted input. A `$ref` to a server is refused and not fetched, and a `pattern` that needs too
+many backtracking steps counts as a mismatch, so that it cannot hang the process.
 
-The schema is compiled for each call. That takes 15 microseconds for a schema of ours, which is nothing next to the model call
-that produced the arguments, and it saves a cache that would have to notice when a server replaces its schema.
+The schema is compiled for each call. That takes 15 microseconds for a schema of ours, which is
+nothing next to the model call that produced the arguments, and it saves a cache that would have to
+notice when a server replaces its schema.
 """
 
 from __future__ import annotations
@@ -21,16 +23,19 @@ if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
 
 MAX_PROBLEMS: Final = 5
-"""Problems that one answer names. A model corrects a few things at a time, and a long list would fill its window."""
+"""Problems that one answer names. A model corrects a few things at a time, and a long list would
+fill its window."""
 MAX_PATTERN_STEPS: Final = 100_000
-"""Backtracking steps of a `pattern` with lookaround, some milliseconds. Patterns without lookaround run in linear time."""
+"""Backtracking steps of a `pattern` with lookaround, some milliseconds. Patterns without lookaround
+run in linear time."""
 
 
 def check_arguments(schema: Metadata, arguments: Metadata) -> str | None:
     """Return the problems of the arguments as text for the model, or None if they fit the schema.
 
-    A null counts as absent where the schema does not allow null (see `without_nulls`). Nothing is coerced: "5" is not a number.
-    A schema that is itself broken is reported as a problem, never raised.
+    A null counts as absent where the schema does not allow null (see `without_nulls`). Nothing is
+    coerced: "5" is not a number. A schema that is itself broken is reported as a problem, never
+    raised.
     """
     arguments = without_nulls(schema, arguments)
     try:
@@ -72,7 +77,8 @@ def _allows_null(schema: object) -> bool:
 def _compile(schema: Metadata) -> Validator:
     """Return the compiled schema. Raises ValueError if it is broken or refers to a server.
 
-    `jsonschema_rs` is a native library of 7 MB, so it is loaded when the first tool is called and not at the start.
+    `jsonschema_rs` is a native library of 7 MB, so it is loaded when the first tool is called and
+    not at the start.
     """
     import jsonschema_rs
 

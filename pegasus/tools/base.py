@@ -1,9 +1,10 @@
 """The parts of a tool: its description, its effect, the context of one call, and the outcome.
 
-A tool is a value (`Tool`), not a subclass: a `ToolSpec` that the model sees, an async function, and an `Effect`. Tools know
-nothing of tasks, conversations or the registry. They receive the checked arguments and a `ToolContext`, and either return JSON
-or raise `ToolError`. Everything around a call (checking the arguments, the deadline, masking secrets, cutting long results) is
-done by `pegasus.tools.executor`, so that no tool has to.
+A tool is a value (`Tool`), not a subclass: a `ToolSpec` that the model sees, an async function, and
+an `Effect`. Tools know nothing of tasks, conversations or the registry. They receive the checked
+arguments and a `ToolContext`, and either return JSON or raise `ToolError`. Everything around a call
+(checking the arguments, the deadline, masking secrets, cutting long results) is done by
+`pegasus.tools.executor`, so that no tool has to.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 
 MAX_RESULT: Final = 25_600
-"""Characters of a result if the context window is not known: 5 % of 128,000 tokens (see `pegasus.tools.standard.base_context`)."""
+"""Characters of a result if the context window is not known: 5 % of 128,000 tokens (see
+`pegasus.tools.standard.base_context`)."""
 
 
 class ToolError(Exception):
@@ -30,18 +32,22 @@ class Effect(StrEnum):
     """The consequence of running a call a second time. It decides what happens to a call that a crash interrupted."""
 
     PURE = "pure"
-    """The call only reads. It is run again after a crash, and may run at the same time as other pure calls."""
+    """The call only reads. It is run again after a crash, and may run at the same time as other
+    pure calls."""
     IDEMPOTENT = "idempotent"
-    """The call has its effect once per `ToolContext.key`. It is run again after a crash with the same key."""
+    """The call has its effect once per `ToolContext.key`. It is run again after a crash with the
+    same key."""
     ONCE = "once"
-    """Every run may have its effect. It is never repeated; the model is informed that the outcome is unknown."""
+    """Every run may have its effect. It is never repeated; the model is informed that the outcome
+    is unknown."""
 
 
 @attrs.frozen(eq=False)
 class ToolContext:
     """Permissions and origin of one call. The model chooses the arguments; it never chooses anything in here.
 
-    An installation makes one context from its settings (`base_context`), and each call derives its own:
+    An installation makes one context from its settings (`base_context`), and each call derives its
+    own:
 
         context = attrs.evolve(base, task_id="t-1", key="t-1/call_7", env=environment_of_the_task)
     """
@@ -61,11 +67,13 @@ class ToolContext:
     env: dict[str, str] = attrs.field(factory=dict)
     """Variables set by `set_env`. All calls of a task share this mapping; commands receive them."""
     max_result: int = MAX_RESULT
-    """Characters that a result may have. The executor cuts longer ones, unless the tool limits itself."""
+    """Characters that a result may have. The executor cuts longer ones, unless the tool limits
+    itself."""
     role: str = ""
     """The caller's role if `task_id` does not tell it, such as "reflection"."""
     outside: tuple[str, ...] = ()
-    """Kinds of outside sources ("web", "file") that the caller has read before; memory notes them with what it stores."""
+    """Kinds of outside sources ("web", "file") that the caller has read before; memory notes them
+    with what it stores."""
 
 
 NO_CONTEXT: Final = ToolContext()
@@ -85,9 +93,11 @@ class Tool:
     """
 
     spec: ToolSpec
-    """Name, description and JSON Schema as the model sees them. Arguments are checked against this schema before `run`."""
+    """Name, description and JSON Schema as the model sees them. Arguments are checked against this
+    schema before `run`."""
     run: Callable[[Metadata, ToolContext], Awaitable[Json]]
-    """The work. Returns JSON, or raises ToolError. It is cancelled at the deadline of the call, so it must clean up on cancel."""
+    """The work. Returns JSON, or raises ToolError. It is cancelled at the deadline of the call, so
+    it must clean up on cancel."""
     category: str = "custom"
     """One of system, file, network, data, memory, code, task, mcp, custom."""
     effect: Effect = Effect.ONCE

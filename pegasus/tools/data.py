@@ -1,7 +1,7 @@
 """Tools that convert data: json_parse, json_stringify, base64_encode, base64_decode.
 
-They exist for models that cannot do it reliably themselves. The arguments are bounded by the length of a model's answer, so
-the conversions are done at once and not in a thread.
+They exist for models that cannot do it reliably themselves. The arguments are bounded by the length
+of a model's answer, so the conversions are done at once and not in a thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The environment of commands: variables that programs need, and none of the daemon's own.
 
-The rule is a list of what is passed on, not of what is kept back. A secret in a variable that nobody thought of stays inside.
+The rule is a list of what is passed on, not of what is kept back. A secret in a variable that
+nobody thought of stays inside.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _SECRET_NAME: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS
 def command_environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a command.
 
-    environ: the daemon's own. extra: variables that the task or the call has set; they win over all others.
+    environ: the daemon's own. extra: variables that the task or the call has set; they win over all
+    others.
     """
     kept = {name: value for name, value in environ.items() if name in PASSED_ON or name.startswith("LC_")}
     return {"PATH": _FALLBACK_PATH, **kept, **NON_INTERACTIVE, **extra}
@@ -38,7 +40,7 @@ def command_environment(environ: Mapping[str, str], extra: Mapping[str, str]) ->
 def secrets_in_environment(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the values of variables that are named like secrets (`…KEY`, `…TOKEN`, `…PASSWORD` and similar).
 
-    Commands do not receive them, but can still find them (another process of the same user, a file that was sourced), so the
-    executor masks them in results.
+    Commands do not receive them, but can still find them (another process of the same user, a file
+    that was sourced), so the executor masks them in results.
     """
     return tuple(value for name, value in environ.items() if value and _SECRET_NAME.search(name))

@@ -2,16 +2,22 @@
 
 Steps of one call:
 
-1. The arguments are checked against the tool's schema (`pegasus.tools.arguments`). A call with wrong arguments does not start.
-2. The tool runs in a cancel scope that ends after `tools.timeout` seconds, or `tools.timeouts.<name>`. At the end of that time
-   the tool is cancelled, together with everything that it has started, and the call fails. A tool can have limits of its own
-   inside (a command its `timeout`, a connection its ten seconds), but they only ever end a call earlier.
-3. Every failure becomes a result that begins with `Error:`, because the model can react to a result but not to an exception.
-   Only a cancellation from outside (a stopped task, a shutdown) is passed on to the caller.
-4. Known secrets are replaced by `***`. This happens before cutting, since the first half of a key is a secret too.
-5. A result that is longer than `ToolContext.max_result` is cut, with a notice that tells how to get the rest.
+1. The arguments are checked against the tool's schema (`pegasus.tools.arguments`). A call with
+   wrong arguments does not start.
+2. The tool runs in a cancel scope that ends after `tools.timeout` seconds, or
+   `tools.timeouts.<name>`. At the end of that time the tool is cancelled, together with everything
+   that it has started, and the call fails. A tool can have limits of its own inside (a command its
+   `timeout`, a connection its ten seconds), but they only ever end a call earlier.
+3. Every failure becomes a result that begins with `Error:`, because the model can react to a result
+   but not to an exception. Only a cancellation from outside (a stopped task, a shutdown) is passed
+   on to the caller.
+4. Known secrets are replaced by `***`. This happens before cutting, since the first half of a key
+   is a secret too.
+5. A result that is longer than `ToolContext.max_result` is cut, with a notice that tells how to get
+   the rest.
 
-The Main Agent calls `run_tool` directly; tasks use a `ToolExecutor`, which adds steps 4 and 5 and the statistics.
+The Main Agent calls `run_tool` directly; tasks use a `ToolExecutor`, which adds steps 4 and 5 and
+the statistics.
 """
 
 from __future__ import annotations
@@ -33,13 +39,15 @@ DEFAULT_TIMEOUT: Final = 60.0
 MASK: Final = "***"
 """Text that stands for a secret, the same as in the log and in `pegasus config show`."""
 MIN_SECRET: Final = 6
-"""Characters from which a secret is masked. Shorter ones would also replace parts of ordinary words."""
+"""Characters from which a secret is masked. Shorter ones would also replace parts of ordinary
+words."""
 
 
 async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
     """Run a tool once, for at most `timeout` seconds, and return its result or its error.
 
-    Raises nothing but Cancelled. If the caller is cancelled, the tool is cancelled and has cleaned up when this returns.
+    Raises nothing but Cancelled. If the caller is cancelled, the tool is cancelled and has cleaned
+    up when this returns.
     """
     arguments = without_nulls(tool.spec.parameters, arguments)
     problem = check_arguments(tool.spec.parameters, arguments)

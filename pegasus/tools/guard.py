@@ -1,21 +1,25 @@
 """The guard of one command: a small process between the daemon and the command, which makes sure that all of it ends.
 
-`pegasus.tools.process` runs this file as a script with the bare interpreter (`-I -S`). Starting it is a part of every command, so
-it imports nothing of Pegasus, and of the standard library only modules that are already loaded or built in.
+`pegasus.tools.process` runs this file as a script with the bare interpreter (`-I -S`). Starting it
+is a part of every command, so it imports nothing of Pegasus, and of the standard library only
+modules that are already loaded or built in.
 
-The guard is a *subreaper* (prctl(2)): if a process below it loses its parent, the guard becomes the parent, also after a double
-fork or in a new session. So everything that the command starts stays below the guard, and "the guard has no child left" means
-that nothing is left; the kernel guarantees it.
+The guard is a *subreaper* (prctl(2)): if a process below it loses its parent, the guard becomes the
+parent, also after a double fork or in a new session. So everything that the command starts stays
+below the guard, and "the guard has no child left" means that nothing is left; the kernel guarantees
+it.
 
 Interface:
 
 * argv[1] is the descriptor to report to, argv[2] the one that becomes the command's stdin.
-* fd 0 brings the order (4 bytes of length, then marshal data), and nothing after it. Its end asks the guard to end everything. The
-  daemon closes it for that, and the kernel closes it if the daemon dies, even by kill -9.
+* fd 0 brings the order (4 bytes of length, then marshal data), and nothing after it. Its end asks
+  the guard to end everything. The daemon closes it for that, and the kernel closes it if the daemon
+  dies, even by kill -9.
 * fd 1 and 2 are the command's output; the guard closes its copies after the start.
-* Reports are lines: `refused <errno> <subject>`, `started <pid>`, `ended <wait status>`, `left <n>` (n processes outlived it).
-* Exit code 0: nothing can have escaped. 1: there is no subreaper (not Linux), so the guard ended the process group of the command,
-  which a new session escapes. Any other: the guard was killed.
+* Reports are lines: `refused <errno> <subject>`, `started <pid>`, `ended <wait status>`, `left <n>`
+  (n processes outlived it).
+* Exit code 0: nothing can have escaped. 1: there is no subreaper (not Linux), so the guard ended
+  the process group of the command, which a new session escapes. Any other: the guard was killed.
 """
 
 from __future__ import annotations

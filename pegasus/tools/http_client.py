@@ -2,15 +2,19 @@
 
 All tools that speak HTTP use `HttpClient`, so the rules of the network hold in one place:
 
-* Every hop is resolved and checked by an `AddressGuard`, and connected to by the checked address (`http_exchange`).
-* Redirects are followed here and not by the library, because each one is a new request to a place that a stranger chose.
-* At most `MAX_BODY` bytes are kept, after decompression: a small compressed body can stand for gigabytes. At most `MAX_PARTS` parts
-  are accepted, because a body in chunks of one byte costs a thousand times more work per byte than a normal one.
-* Nothing is kept between requests: no cookies, no connections. Proxies of the environment are not used, since a proxy resolves
-  names itself, past the check.
+* Every hop is resolved and checked by an `AddressGuard`, and connected to by the checked address
+  (`http_exchange`).
+* Redirects are followed here and not by the library, because each one is a new request to a place
+  that a stranger chose.
+* At most `MAX_BODY` bytes are kept, after decompression: a small compressed body can stand for
+  gigabytes. At most `MAX_PARTS` parts are accepted, because a body in chunks of one byte costs a
+  thousand times more work per byte than a normal one.
+* Nothing is kept between requests: no cookies, no connections. Proxies of the environment are not
+  used, since a proxy resolves names itself, past the check.
 
-This module is light. The library `httpx2` takes 100 ms to import, so it stands behind `http_exchange`, which is loaded in a
-thread by the first request. (It is the library that the SDKs of the models use too: loading a second one would cost 7 MB more.)
+This module is light. The library `httpx2` takes 100 ms to import, so it stands behind
+`http_exchange`, which is loaded in a thread by the first request. (It is the library that the SDKs
+of the models use too: loading a second one would cost 7 MB more.)
 """
 
 from __future__ import annotations
@@ -36,8 +40,9 @@ MAX_REDIRECTS: Final = 10
 MAX_BODY: Final = 1 << 20
 """Bytes of a body, decompressed, that are read."""
 MAX_PARTS: Final = 20_000
-"""Parts (network reads or chunks) of one body. A normal server needs under a hundred for `MAX_BODY`, one that sends line by line
-some thousands. Each part costs about 50 microseconds, so the bound is one second of work."""
+"""Parts (network reads or chunks) of one body. A normal server needs under a hundred for
+`MAX_BODY`, one that sends line by line some thousands. Each part costs about 50 microseconds, so
+the bound is one second of work."""
 
 _SET_BY_THE_CLIENT: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "upgrade", "te", "trailer"}
@@ -68,7 +73,8 @@ class HttpClient:
         client = HttpClient(AddressGuard())
         answer = await client.fetch("GET", "https://example.org/")
 
-    A client holds no connections, so it needs no closing, and one client can serve any number of requests at once.
+    A client holds no connections, so it needs no closing, and one client can serve any number of
+    requests at once.
     """
 
     def __init__(self, guard: AddressGuard, tls: ssl.SSLContext | None = None) -> None:
@@ -86,9 +92,10 @@ class HttpClient:
     ) -> HttpAnswer:
         """Send a request and return the answer, after at most `MAX_REDIRECTS` redirects.
 
-        limit: bytes of the body that are read; a longer body is cut, which is not an error. Every HTTP status is an answer.
-        Raises ToolError for a URL that is not http(s), an address that is refused, and a failed connection. There is no timeout
-        except for connecting (10 s for one address): the deadline of the call ends the rest.
+        limit: bytes of the body that are read; a longer body is cut, which is not an error. Every
+        HTTP status is an answer. Raises ToolError for a URL that is not http(s), an address that is
+        refused, and a failed connection. There is no timeout except for connecting (10 s for one
+        address): the deadline of the call ends the rest.
         """
         exchange = cast("Any", await trio.to_thread.run_sync(importlib.import_module, "pegasus.tools.http_exchange"))
         hop: Hop = exchange.first_hop(method, url, _check_headers(headers or {}), body)

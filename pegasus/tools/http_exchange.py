@@ -1,7 +1,8 @@
 """One hop of an HTTP request: connecting to a checked address, sending, following a redirect, reading the answer.
 
-Loaded by the first request (see `pegasus.tools.http_client`), because importing `httpx2` is slow. Only its transport is used, not
-its client: then nothing follows redirects, keeps cookies or adds headers by itself.
+Loaded by the first request (see `pegasus.tools.http_client`), because importing `httpx2` is slow.
+Only its transport is used, not its client: then nothing follows redirects, keeps cookies or adds
+headers by itself.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from pegasus.tools.base import ToolError
 from pegasus.tools.http_client import BodyReader, HttpAnswer
 
 _CONNECT_TIMEOUT: Final = 10.0
-"""Seconds for connecting to one address, so that the next one is tried before the deadline of the call."""
+"""Seconds for connecting to one address, so that the next one is tried before the deadline of the
+call."""
 _PORTS: Final = {"http": 80, "https": 443}
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _FOR_EVERY_ORIGIN: Final = frozenset({"accept", "accept-language", "user-agent"})
-"""Headers that are sent to another origin after a redirect. Any other may be a credential for the first one."""
+"""Headers that are sent to another origin after a redirect. Any other may be a credential for the
+first one."""
 
 _FAILURES: Final = (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL)
 
@@ -47,8 +50,8 @@ class Hop:
 class CheckedTransport(httpx2.AsyncBaseTransport):
     """A transport that resolves the host itself and connects only to addresses that a guard permits.
 
-    The library is given the checked address instead of the name, so it has nothing left to resolve. The name goes into the Host
-    header, and into TLS, where the certificate is checked against it.
+    The library is given the checked address instead of the name, so it has nothing left to resolve.
+    The name goes into the Host header, and into TLS, where the certificate is checked against it.
     """
 
     def __init__(self, guard: AddressGuard, tls: ssl.SSLContext) -> None:
@@ -95,7 +98,8 @@ def first_hop(method: str, url: str, headers: Mapping[str, str], body: bytes | N
 async def send(hop: Hop, guard: AddressGuard, tls: ssl.SSLContext, limit: int) -> HttpAnswer | Hop:
     """Send one request. Return its answer, or the next hop if it is a redirect that may be followed.
 
-    limit: bytes of the body that are read. Raises ToolError. The connection is closed in any case, also on cancel.
+    limit: bytes of the body that are read. Raises ToolError. The connection is closed in any case,
+    also on cancel.
     """
     try:
         async with CheckedTransport(guard, tls) as transport:
@@ -149,8 +153,8 @@ def _explain(error: BaseException) -> str:
 def _next_hop(hop: Hop, response: httpx2.Response) -> Hop | None:
     """Return the request that a redirect asks for, or None if the response is the answer.
 
-    Methods change as browsers change them (RFC 9110, 15.4). A body is never sent to another origin: that redirect is the answer,
-    and the model can decide.
+    Methods change as browsers change them (RFC 9110, 15.4). A body is never sent to another origin:
+    that redirect is the answer, and the model can decide.
     """
     location = response.headers.get("location")
     if response.status_code not in _REDIRECTS or not location:
@@ -204,10 +208,11 @@ async def _read_answer(hop: Hop, response: httpx2.Response, limit: int) -> HttpA
 async def _read_body(response: httpx2.Response, reader: BodyReader) -> None:
     """Feed the body to the reader until it ends or the reader is full.
 
-    A full reader closes the response and the loop goes on, instead of leaving it by `break`. The library reads through several
-    nested generators, and a `break` would leave the inner ones to the garbage collector. After closing they end by themselves,
-    with an error that is then expected. The checkpoint lets other tasks run between parts: thousands of small chunks can arrive
-    in one read, and the library hands them out without waiting.
+    A full reader closes the response and the loop goes on, instead of leaving it by `break`. The
+    library reads through several nested generators, and a `break` would leave the inner ones to the
+    garbage collector. After closing they end by themselves, with an error that is then expected.
+    The checkpoint lets other tasks run between parts: thousands of small chunks can arrive in one
+    read, and the library hands them out without waiting.
     """
     try:
         async for part in response.aiter_raw():

@@ -1,9 +1,9 @@
 """Tools for long-term memory: memory_list, memory_read, memory_search, memory_write, memory_patch, memory_append.
 
-They translate between a model's arguments and `pegasus.memory.Memory`, which does the work and keeps the promises (nothing is
-lost, every change is logged). Two things are decided here. The author of a change is taken from the context of the call, which
-the model cannot choose. And text that reads like an instruction is returned with a warning, since memory can hold words of
-strangers.
+They translate between a model's arguments and `pegasus.memory.Memory`, which does the work and
+keeps the promises (nothing is lost, every change is logged). Two things are decided here. The
+author of a change is taken from the context of the call, which the model cannot choose. And text
+that reads like an instruction is returned with a warning, since memory can hold words of strangers.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ _MORE_OF_A_FILE: Final = (
 def memory_tools(memory: Memory) -> tuple[Tool, ...]:
     """Return the six tools for this memory.
 
-    Patching and appending are not idempotent: a second run would find the text changed, or append it again.
+    Patching and appending are not idempotent: a second run would find the text changed, or append
+    it again.
     """
 
     async def list_all(arguments: Any, context: ToolContext) -> Json:

@@ -31,8 +31,8 @@ _SPEC: Final = ToolSpec(
 def persona_tool(evolution: Evolution, owners: tuple[str, ...]) -> Tool:
     """Return the tool.
 
-    owners: the setting `agent.owners`; the result names them, so that the model knows whom to ask. A call that is repeated with
-    the same key is the same proposal, so the tool is idempotent.
+    owners: the setting `agent.owners`; the result names them, so that the model knows whom to ask.
+    A call that is repeated with the same key is the same proposal, so the tool is idempotent.
     """
 
     async def run(arguments: Any, context: ToolContext) -> Json:

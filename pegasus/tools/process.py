@@ -1,14 +1,17 @@
 """Running a command so that it can be ended for certain, with everything it has started.
 
-Between the daemon and the command stands a guard (`pegasus.tools.guard`), a small process that becomes the parent of every orphan
-below it. All processes of the command are ended in five cases: the command itself ends, its timeout is over, the call is
-cancelled, it writes too much, and the daemon is gone (also after kill -9, because the guard notices that its pipe from the daemon
-is closed). They get SIGTERM, after `grace` seconds SIGKILL, and are reaped. Only then does the call return. If a guard was killed
-or stopped by what it guards, `pegasus.tools.strays` searches for the processes instead.
+Between the daemon and the command stands a guard (`pegasus.tools.guard`), a small process that
+becomes the parent of every orphan below it. All processes of the command are ended in five cases:
+the command itself ends, its timeout is over, the call is cancelled, it writes too much, and the
+daemon is gone (also after kill -9, because the guard notices that its pipe from the daemon is
+closed). They get SIGTERM, after `grace` seconds SIGKILL, and are reaped. Only then does the call
+return. If a guard was killed or stopped by what it guards, `pegasus.tools.strays` searches for the
+processes instead.
 
-Order of one call: pipes, guard, order (what to run) over the guard's stdin, reading until the guard reports the end, closing the
-guard's stdin (which asks it to end everything), waiting for the guard, reading what is left in the pipes. The part after the
-order is shielded from cancellation, so that a cancelled call cleans up as completely as any other.
+Order of one call: pipes, guard, order (what to run) over the guard's stdin, reading until the guard
+reports the end, closing the guard's stdin (which asks it to end everything), waiting for the guard,
+reading what is left in the pipes. The part after the order is shielded from cancellation, so that a
+cancelled call cleans up as completely as any other.
 """
 
 from __future__ import annotations
@@ -42,9 +45,11 @@ _LIBRARY_PATHS: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _call_numbers = itertools.count(1)
 
 MARK: Final = "PEGASUS_CALL"
-"""The environment variable by which the processes of a call are found. Its value is unique for each call."""
+"""The environment variable by which the processes of a call are found. Its value is unique for each
+call."""
 DEFAULT_OUTPUT: Final = 64 * 1024
-"""Bytes of each stream that are kept: about 16,000 tokens, more than a model wants of one command."""
+"""Bytes of each stream that are kept: about 16,000 tokens, more than a model wants of one
+command."""
 
 
 class ProcessError(Exception):
@@ -58,8 +63,9 @@ class CommandLimits:
     output: int = DEFAULT_OUTPUT
     """Bytes kept of each stream."""
     flood: int = 256 * 1024 * 1024
-    """Bytes of both streams after which the command is ended. All output is read all the time, so that the command never blocks on
-    a full pipe; reading costs no memory, but nobody wants this much."""
+    """Bytes of both streams after which the command is ended. All output is read all the time, so
+    that the command never blocks on a full pipe; reading costs no memory, but nobody wants this
+    much."""
     file_size: int = 4 * 1024 * 1024 * 1024
     """Bytes of a file that it may write."""
     memory: int | None = None
@@ -73,7 +79,8 @@ class CommandResult:
     """The end of a command and its output."""
 
     exit_code: int
-    """The exit code; 128 + number after a signal (as shells report it), 124 after the timeout (as timeout(1) reports it)."""
+    """The exit code; 128 + number after a signal (as shells report it), 124 after the timeout (as
+    timeout(1) reports it)."""
     stdout: str
     stderr: str
     truncated: bool
@@ -101,8 +108,9 @@ async def run_process(
 
         result = await run_process("make test", cwd=folder, env=environment, timeout=60.0)
 
-    stdin: bytes that it can read; by default it reads /dev/null. On cancel everything is ended first, which takes up to
-    `limits.grace` seconds, and a few seconds more if the guard was attacked. Raises ProcessError if it cannot be started.
+    stdin: bytes that it can read; by default it reads /dev/null. On cancel everything is ended
+    first, which takes up to `limits.grace` seconds, and a few seconds more if the guard was
+    attacked. Raises ProcessError if it cannot be started.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     limits = limits or CommandLimits()
@@ -126,7 +134,8 @@ async def run_process(
 def _encode_order(argv: list[str], cwd: str, env: Mapping[str, str], limits: CommandLimits) -> bytes:
     """Return the order for the guard: 4 bytes of length, then marshal data.
 
-    marshal is part of the interpreter, so the guard can read it without importing anything; both sides are the same version.
+    marshal is part of the interpreter, so the guard can read it without importing anything; both
+    sides are the same version.
     """
     bounds = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, limits.file_size)]
     if limits.memory is not None:
@@ -154,7 +163,8 @@ class _Pipes:
     async def start_guard(self, *, with_stdin: bool) -> trio.Process:
         """Start the guard, which then waits for its order and alone holds the other ends. Raises OSError.
 
-        Shielded: starting takes some milliseconds in a thread, and a process that was started must be known.
+        Shielded: starting takes some milliseconds in a thread, and a process that was started must
+        be known.
         """
         self.stdout, stdout = self._pipe(0)
         self.stderr, stderr = self._pipe(0)
@@ -299,8 +309,8 @@ class _RunningCommand:
     def result(self, seconds: float, timed_out: bool, guard_was_killed: bool) -> CommandResult:
         """Return the result. Raises ProcessError if the command never started.
 
-        guard_was_killed: the guard was ended by a signal. The command may have done that before its start could be reported, so
-        it counts as started.
+        guard_was_killed: the guard was ended by a signal. The command may have done that before its
+        start could be reported, so it counts as started.
         """
         if self._refusal:
             raise ProcessError(_explain_refusal(self._refusal))
@@ -363,9 +373,7 @@ def _explain_refusal(refusal: str) -> str:
 class HeadAndTail:
     """The beginning and the end of a stream of any length. Memory stays within about three times the limit.
 
-    output = HeadAndTail(1000)
-    output.add(b"...")
-    output.text()
+    output = HeadAndTail(1000) output.add(b"...") output.text()
     """
 
     def __init__(self, limit: int = DEFAULT_OUTPUT) -> None:

@@ -1,8 +1,9 @@
 """Tools that run programs: shell_exec and run_python.
 
-The programs have the rights of the user who runs Pegasus. `cwd` must be an allowed folder, but what a command does after its start
-is not restricted by the allowed paths. Their environment holds none of the daemon's secrets (`pegasus.tools.environment`), and
-everything that they start ends with the call (`pegasus.tools.process`).
+The programs have the rights of the user who runs Pegasus. `cwd` must be an allowed folder, but what
+a command does after its start is not restricted by the allowed paths. Their environment holds none
+of the daemon's secrets (`pegasus.tools.environment`), and everything that they start ends with the
+call (`pegasus.tools.process`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from pegasus.tools.files import real_folder
 from pegasus.tools.process import CommandLimits, CommandResult, ProcessError, run_process, signal_name
 
 _MARGIN: Final = 1.0
-"""Seconds, beside the grace, by which a command ends before the deadline of the call, so that its output can be returned."""
+"""Seconds, beside the grace, by which a command ends before the deadline of the call, so that its
+output can be returned."""
 _TIMEOUT: Final[Json] = {
     "type": "number",
     "description": "Seconds after which it is ended; what it wrote until then is returned. At most what the tool itself has",
@@ -110,7 +112,8 @@ async def _run(
 def time_left(grace: float) -> float:
     """Return the seconds a command may take, so that its result can be returned before the deadline of the call.
 
-    It is the rest of the call less the grace and a margin, but never less than three quarters of the rest.
+    It is the rest of the call less the grace and a margin, but never less than three quarters of
+    the rest.
     """
     left = trio.current_effective_deadline() - trio.current_time()
     return max(left - min(grace + _MARGIN, left / 4), 0.0) if left < float("inf") else left

@@ -1,7 +1,8 @@
 """The tools and the tool context of an installation, made from its settings, and the named sets of tools.
 
-This is the only file that knows all tools. The sets are tuples of names, so that whoever builds a set of tools and whoever
-describes it (a SUBAGENT.md, a listing on the command line) mean the same; a test compares them with the tools that exist.
+This is the only file that knows all tools. The sets are tuples of names, so that whoever builds a
+set of tools and whoever describes it (a SUBAGENT.md, a listing on the command line) mean the same;
+a test compares them with the tools that exist.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ def standard_tools(settings: ToolSettings, memory: Memory, clock: Callable[[], i
 def base_context(workspace: Path, allowed_paths: Sequence[str], context_window: int) -> ToolContext:
     """Return the context from which the context of each call is derived: `attrs.evolve(base, task_id=…, key=…, env=…)`.
 
-    allowed_paths: as in the settings. [] allows the workspace only, ["/"] everything; relative paths start at the workspace.
-    context_window: the model's, in tokens. It bounds the length of results.
-    Reads the file system briefly, to resolve links in the folders.
+    allowed_paths: as in the settings. [] allows the workspace only, ["/"] everything; relative
+    paths start at the workspace. context_window: the model's, in tokens. It bounds the length of
+    results. Reads the file system briefly, to resolve links in the folders.
     """
     limit = max(MIN_RESULT, int(context_window * RESULT_SHARE * CHARACTERS_PER_TOKEN))
     [real_workspace] = real_folders((str(workspace),), workspace)
@@ -94,10 +95,12 @@ PLAN_TOOLS: Final = (*EXPLORE_TOOLS, "memory_write", "memory_append")
 """Tools that read, and that write the result to memory."""
 
 REFLECTION_TOOLS: Final = ("memory_read", "memory_write", "memory_patch", "memory_append")
-"""Tools for the reflection on a finished task. The prompt already lists memory, so memory_list is not needed."""
+"""Tools for the reflection on a finished task. The prompt already lists memory, so memory_list is
+not needed."""
 
 MAIN_AGENT_TOOLS: Final = (
     *("current_time", *MEMORY_TOOLS, "task_list", "task_status", "task_replay", "session_archive_read"),
     *("spawn_subagent", "resume_task", "reply", "use_skill"),
 )
-"""Tools of the Main Agent. It has none for files, commands or the web: tasks do such work, so that it can always answer."""
+"""Tools of the Main Agent. It has none for files, commands or the web: tasks do such work, so that
+it can always answer."""

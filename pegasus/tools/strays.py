@@ -1,7 +1,8 @@
 """Ending the processes of a command whose guard cannot do it any more: a search through /proc.
 
-A command can kill or stop its own guard. Its processes are then found in two ways: as descendants of the guard, while that still
-exists, and by a mark in their environment. Everything here blocks, so it runs in a thread, for at most `_MAX_SECONDS`.
+A command can kill or stop its own guard. Its processes are then found in two ways: as descendants
+of the guard, while that still exists, and by a mark in their environment. Everything here blocks,
+so it runs in a thread, for at most `_MAX_SECONDS`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ _PAUSE: Final = 0.05
 def kill_marked(mark: str) -> None:
     """Kill every process that has `mark` ("NAME=value") in its environment.
 
-    A process that is just becoming another program shows an empty environment for a moment. So the search is repeated until no
-    marked process is left and no process has an empty environment that had none before.
+    A process that is just becoming another program shows an empty environment for a moment. So the
+    search is repeated until no marked process is left and no process has an empty environment that
+    had none before.
     """
     wanted, hidden_before = mark.encode(), frozenset[int]()
     until = time.monotonic() + _MAX_SECONDS

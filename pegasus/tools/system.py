@@ -40,7 +40,8 @@ _SLEEP: Final = ToolSpec(
 def current_time(clock: Callable[[], int]) -> Tool:
     """Return the tool `current_time(timezone?)`, which gives timestamp (ms), iso, timezone and formatted.
 
-    clock: returns the wall clock in ms since the epoch. An unknown zone is not an error: the answer is UTC, with a note.
+    clock: returns the wall clock in ms since the epoch. An unknown zone is not an error: the answer
+    is UTC, with a note.
     """
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
@@ -99,9 +100,10 @@ MAX_VARIABLES: Final = 100
 def system_tools(environ: Mapping[str, str] = os.environ) -> tuple[Tool, ...]:
     """Return sleep, get_env and set_env. environ: the daemon's own environment.
 
-    Both variable tools work on what commands get (`command_environment`): the few variables of the daemon that are passed on,
-    and those that the task has set. So no key, token or password of the daemon can be read, whatever its name, and nothing
-    that a task sets reaches the daemon or another task.
+    Both variable tools work on what commands get (`command_environment`): the few variables of the
+    daemon that are passed on, and those that the task has set. So no key, token or password of the
+    daemon can be read, whatever its name, and nothing that a task sets reaches the daemon or
+    another task.
     """
 
     async def get_env(arguments: Metadata, context: ToolContext) -> Json:

@@ -1,8 +1,9 @@
 """Text and bytes: the allowed encodings, recognition of text, and base64.
 
-Python knows codecs that are not character sets of files or web pages, and some of them are dangerous for a daemon. `punycode`
-takes quadratic time: one call with a megabyte of it would hold a thread, and with it the deadline and the shutdown, for hours.
-`unicode_escape` and `utf_7` give characters that the bytes do not show. So there is a list of what is allowed, not of what is
+Python knows codecs that are not character sets of files or web pages, and some of them are
+dangerous for a daemon. `punycode` takes quadratic time: one call with a megabyte of it would hold a
+thread, and with it the deadline and the shutdown, for hours. `unicode_escape` and `utf_7` give
+characters that the bytes do not show. So there is a list of what is allowed, not of what is
 forbidden. Every codec in the list takes linear time and can work in pieces.
 """
 
@@ -18,7 +19,8 @@ from pegasus.tools.base import ToolError
 BASE64: Final = "base64"
 """Name of the pretended encoding by which file tools read and write bytes."""
 PROBE: Final = 8192
-"""Bytes at the beginning of a file that tell text from binary data; the size that grep and git use."""
+"""Bytes at the beginning of a file that tell text from binary data; the size that grep and git
+use."""
 
 _ENCODING_NAMES: Final = (
     *("ascii", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"),
@@ -71,7 +73,8 @@ def require_encoding(name: str) -> str:
 def detect_encoding(beginning: bytes) -> str | None:
     """Return the encoding that the first bytes of a file suggest, or None for binary data.
 
-    A byte order mark decides. Without one, a file that has no NUL in its first bytes is taken for UTF-8.
+    A byte order mark decides. Without one, a file that has no NUL in its first bytes is taken for
+    UTF-8.
     """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if beginning.startswith(mark):

@@ -1,7 +1,7 @@
 """Tools that speak HTTP: http_get, http_post, http_request, and the conversion of a body into something a model can read.
 
-Text is decoded in whatever encoding it has. Small binary bodies are returned as base64, larger ones are only described, because a
-model can do little with them and they would fill its window.
+Text is decoded in whatever encoding it has. Small binary bodies are returned as base64, larger ones
+are only described, because a model can do little with them and they would fill its window.
 """
 
 from __future__ import annotations
@@ -184,7 +184,8 @@ def is_text(media_type: str, data: bytes) -> bool:
 def decode_body(data: bytes, media_type: str, charset: str) -> str:
     """Return the text. The encoding is named by a byte order mark, the header, or the HTML or XML itself; else it is UTF-8.
 
-    Names that are unknown or not allowed (see `pegasus.tools.text`) are skipped. Bytes that do not fit become �.
+    Names that are unknown or not allowed (see `pegasus.tools.text`) are skipped. Bytes that do not
+    fit become �.
     """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):

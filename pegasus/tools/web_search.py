@@ -1,10 +1,12 @@
 """The tool web_search, answered by the service that the settings name: Tavily, Brave, DuckDuckGo or an own SearXNG.
 
-A service is a row of `_SERVICES`: its address, whether it needs a key, a function that makes the request, and one that reads the
-results. Adding a service means adding a row. The key is sent to the service only: a redirect elsewhere is not followed with it.
+A service is a row of `_SERVICES`: its address, whether it needs a key, a function that makes the
+request, and one that reads the results. Adding a service means adding a row. The key is sent to the
+service only: a redirect elsewhere is not followed with it.
 
-Wire formats: docs.tavily.com (POST /search), api-dashboard.search.brave.com (web search API), html.duckduckgo.com (the page for
-browsers without JavaScript), docs.searxng.org (search API, format=json).
+Wire formats: docs.tavily.com (POST /search), api-dashboard.search.brave.com (web search API),
+html.duckduckgo.com (the page for browsers without JavaScript), docs.searxng.org (search API,
+format=json).
 """
 
 from __future__ import annotations
@@ -61,13 +63,15 @@ class _SearchService:
     make_request: Callable[[str, int, str], _SearchRequest]
     """Takes the query, the number of results and the key."""
     read_results: Callable[[HttpAnswer], Sequence[Mapping[str, Any]]]
-    """Returns title, url and snippet of each result. Raises ToolError if the answer has another form."""
+    """Returns title, url and snippet of each result. Raises ToolError if the answer has another
+    form."""
 
 
 def web_search(settings: WebSearchSettings) -> Tool:
     """Return the tool `web_search(query, limit?)`.
 
-    An address that the settings name may be on this machine or in the local network; redirects away from it may not.
+    An address that the settings name may be on this machine or in the local network; redirects away
+    from it may not.
     """
     host = urlsplit(settings.base_url).hostname
     client = HttpClient(AddressGuard([host] if host else []))
@@ -237,7 +241,8 @@ class _ResultPage(HTMLParser):
 def _link_target(href: str) -> str:
     """Return the address that a link leads to.
 
-    Results go through duckduckgo.com/l/?uddg=…; advertisements through y.js, for which this returns "".
+    Results go through duckduckgo.com/l/?uddg=…; advertisements through y.js, for which this returns
+    "".
     """
     parts = urlsplit(href)
     if parts.path == "/l/" and (targets := parse_qs(parts.query).get("uddg")):

@@ -1,7 +1,8 @@
 """File tools: read_file, write_file, list_files, delete_file, move_file, get_file_info, edit_file, grep_files.
 
-`tools` describes them to the model; the work is in `reading`, `changing` and `searching`. All of it goes through two modules:
-`paths` restricts access to the allowed folders, and `blocking` runs the work in short steps in threads.
+`tools` describes them to the model; the work is in `reading`, `changing` and `searching`. All of it
+goes through two modules: `paths` restricts access to the allowed folders, and `blocking` runs the
+work in short steps in threads.
 """
 
 from pegasus.tools.files.paths import real_folder, real_folders

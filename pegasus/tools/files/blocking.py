@@ -1,13 +1,14 @@
 """Blocking work on files in short steps, so that it never holds up the event loop and can be cancelled between two steps.
 
-A system call on a file blocks, so it runs in a thread, and a thread cannot be interrupted. The work is therefore written as a
-generator. Each `yield` is a point where it may be stopped; its `finally` and `with` blocks clean up as usual. A thread executes
-it for about 20 ms and returns at the next `yield`; then the event loop decides whether to go on. That bounds the time from a
-cancel to the end of the work by one step: the longest stretch between two `yield`s. Work on data of any size must yield about
-once per megabyte.
+A system call on a file blocks, so it runs in a thread, and a thread cannot be interrupted. The work
+is therefore written as a generator. Each `yield` is a point where it may be stopped; its `finally`
+and `with` blocks clean up as usual. A thread executes it for about 20 ms and returns at the next
+`yield`; then the event loop decides whether to go on. That bounds the time from a cancel to the end
+of the work by one step: the longest stretch between two `yield`s. Work on data of any size must
+yield about once per megabyte.
 
-`yield` returns a bool: whether the time of the call is nearly up. A search can then return what it has instead of being cancelled
-with nothing.
+`yield` returns a bool: whether the time of the call is nearly up. A search can then return what it
+has instead of being cancelled with nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 Steps: TypeAlias = Generator[None, bool, T]
-"""Blocking work that yields between its steps, receives whether it should hurry, and returns a T."""
+"""Blocking work that yields between its steps, receives whether it should hurry, and returns a
+T."""
 
 STEP_SECONDS: Final = 0.02
-"""Time after which a thread returns at the next `yield`. Starting a thread task costs about 0.1 ms, so this costs under 1 %."""
+"""Time after which a thread returns at the next `yield`. Starting a thread task costs about 0.1 ms,
+so this costs under 1 %."""
 HURRY_AFTER: Final = 0.75
 """Part of the time until the deadline after which the work is asked to hurry."""
 
@@ -34,7 +37,8 @@ HURRY_AFTER: Final = 0.75
 async def run_in_steps(start: Callable[[*Ts], Steps[T]], *args: *Ts) -> T:
     """Run the generator `start(*args)` in threads and return its result. Its exceptions are raised here.
 
-    On cancel, the current step is finished and the generator is closed in a thread; nothing of it runs after this returns.
+    On cancel, the current step is finished and the generator is closed in a thread; nothing of it
+    runs after this returns.
     """
     work = start(*args)
     now, deadline = trio.current_time(), trio.current_effective_deadline()

@@ -1,11 +1,12 @@
 """Changing files: writing, editing, deleting, moving.
 
-Promise: after any call, whether it succeeded, failed, was cancelled, met a full disk or was cut short by a crash, a file holds
-either its old content or the wanted new content. New content goes into a temporary file in the same folder, is synced, and then
-replaces the old file by a rename, which is atomic.
+Promise: after any call, whether it succeeded, failed, was cancelled, met a full disk or was cut
+short by a crash, a file holds either its old content or the wanted new content. New content goes
+into a temporary file in the same folder, is synced, and then replaces the old file by a rename,
+which is atomic.
 
-Limits come before work. The size of a result is computed before the result is made, because replacing a short text by a long one
-in a file of a few megabytes can stand for gigabytes.
+Limits come before work. The size of a result is computed before the result is made, because
+replacing a short text by a long one in a file of a few megabytes can stand for gigabytes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from pegasus.tools.text import BASE64, decode_base64, require_encoding
 CHUNK: Final = 1 << 20
 """Bytes that are read, encoded or written in one step."""
 MAX_EDIT: Final = 16 << 20
-"""Bytes that a file may have before and after edit_file. It is held in memory as a whole, several times over."""
+"""Bytes that a file may have before and after edit_file. It is held in memory as a whole, several
+times over."""
 MAX_DEPTH: Final = 200
 """Levels of folders that delete_file descends. Each level holds a descriptor open."""
 
@@ -76,8 +78,9 @@ def _encode(content: str, encoding: str) -> Steps[bytes]:
 def _replace_file(folder: int, name: str, data: bytes, shown: str, before: os.stat_result | None) -> Steps[None]:
     """Replace the file `name` by one with this content.
 
-    before: status of the file when it was read, or None if there was none. A file that somebody has changed since then is not
-    overwritten. On cancel before the rename, the old file stays and the temporary file is removed.
+    before: status of the file when it was read, or None if there was none. A file that somebody has
+    changed since then is not overwritten. On cancel before the rename, the old file stays and the
+    temporary file is removed.
     """
     if before is not None:
         require_file(before, shown)

@@ -1,19 +1,23 @@
 """Access to files by path, restricted to the allowed folders.
 
-The rule is about *real* paths. Whatever a path contains (`..`, `~`, symbolic links anywhere in it, also in the part that exists
-when the rest does not), the place that it finally means must be an allowed folder or lie below one.
+The rule is about *real* paths. Whatever a path contains (`..`, `~`, symbolic links anywhere in it,
+also in the part that exists when the rest does not), the place that it finally means must be an
+allowed folder or lie below one.
 
-Checking a path and then using it leaves a moment in which another process can put a link in its place. Therefore the check
-(`locate`) returns a real path, which contains no link, and the way to it is walked again at the moment of use: from the allowed
-folder down, one descriptor after the other, each opened with O_NOFOLLOW. The last operation (open, rename, unlink) is relative to
-the last descriptor. A link that is found on this way was put there after the check, and is refused.
+Checking a path and then using it leaves a moment in which another process can put a link in its
+place. Therefore the check (`locate`) returns a real path, which contains no link, and the way to it
+is walked again at the moment of use: from the allowed folder down, one descriptor after the other,
+each opened with O_NOFOLLOW. The last operation (open, rename, unlink) is relative to the last
+descriptor. A link that is found on this way was put there after the check, and is refused.
 
-Guaranteed: whatever is opened, made, renamed or deleted was, when its folder was opened, in a folder below an allowed one.
-Not covered: hard links and mounts that lead elsewhere, and a folder that is moved out of the allowed one during the walk. Somebody
-who can do that can reach the files directly.
+Guaranteed: whatever is opened, made, renamed or deleted was, when its folder was opened, in a
+folder below an allowed one. Not covered: hard links and mounts that lead elsewhere, and a folder
+that is moved out of the allowed one during the walk. Somebody who can do that can reach the files
+directly.
 
-Paths are compared as they are spelled on the disk. Where a file system ignores case, another spelling of an allowed folder is
-refused, never the reverse. Every function here blocks for a short time, so all of them are called in threads.
+Paths are compared as they are spelled on the disk. Where a file system ignores case, another
+spelling of an allowed folder is refused, never the reverse. Every function here blocks for a short
+time, so all of them are called in threads.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ from typing import Final, NamedTuple
 from pegasus.tools.base import ToolContext, ToolError
 
 NEVER_ALLOWED: Final = ("/proc", "/sys", "/dev")
-"""Folders that no setting can allow. They hold interfaces of the kernel and of processes, such as the daemon's own memory."""
+"""Folders that no setting can allow. They hold interfaces of the kernel and of processes, such as
+the daemon's own memory."""
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_STEP: Final = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -55,7 +60,8 @@ class LocatedPath(NamedTuple):
     root: str
     """The allowed folder, a real path."""
     steps: tuple[str, ...]
-    """The names from there down. None of them was a link when the path was checked. () means the allowed folder itself."""
+    """The names from there down. None of them was a link when the path was checked. () means the
+    allowed folder itself."""
     shown: str
     """The path as the model wrote it, for messages."""
 
@@ -78,8 +84,9 @@ def real_folders(folders: Sequence[str], workspace: Path) -> tuple[Path, ...]:
 def locate(context: ToolContext, path: str, *, follow: bool = True) -> LocatedPath:
     """Check a path against the allowed folders and return where it leads.
 
-    follow: if False and the last name is a symbolic link, the link itself is meant and not its target.
-    Raises ToolError, which names the allowed folders, for a path outside of them or one that cannot be used at all.
+    follow: if False and the last name is a symbolic link, the link itself is meant and not its
+    target. Raises ToolError, which names the allowed folders, for a path outside of them or one
+    that cannot be used at all.
     """
     try:
         real = _resolve(os.path.join(context.workspace, _expand_home(path)), follow=follow)
@@ -135,7 +142,8 @@ def _refuse_system_folders(real: str, path: str) -> None:
 def folder_of(located: LocatedPath, *, make: bool = False) -> Iterator[int]:
     """Open the folder that holds the path, without following any link, and yield its descriptor for use as `dir_fd`.
 
-    make: missing folders on the way are made. The descriptor is closed at the end of the block. Raises OSError.
+    make: missing folders on the way are made. The descriptor is closed at the end of the block.
+    Raises OSError.
     """
     fd = os.open(located.root, _OPEN_STEP)
     try:
@@ -176,8 +184,9 @@ def open_inner_folder(fd: int, name: str) -> int:
 def open_file(fd: int, name: str, shown: str) -> tuple[int, os.stat_result]:
     """Open the regular file `name` in the folder `fd` for reading, and return its descriptor and status.
 
-    It never waits for a pipe or wakes a device: the status is checked before opening, and again afterwards, since the file can
-    be exchanged in between. Raises ToolError for anything but a regular file, and OSError.
+    It never waits for a pipe or wakes a device: the status is checked before opening, and again
+    afterwards, since the file can be exchanged in between. Raises ToolError for anything but a
+    regular file, and OSError.
     """
     require_file(os.stat(name, dir_fd=fd, follow_symlinks=False), shown)
     opened = os.open(name, os.O_RDONLY | _OPEN_FILE, dir_fd=fd)

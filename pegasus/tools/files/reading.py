@@ -1,8 +1,9 @@
 """Reading text files, whole or by lines, and describing a path.
 
-A result never holds more of a file than the conversation can bear. A file that fits is returned whole. Of a longer one the lines
-are returned that fit, together with the number of the next line, so that the model can continue. The file is read in pieces and
-only the wanted lines are kept, so memory does not depend on its size.
+A result never holds more of a file than the conversation can bear. A file that fits is returned
+whole. Of a longer one the lines are returned that fit, together with the number of the next line,
+so that the model can continue. The file is read in pieces and only the wanted lines are kept, so
+memory does not depend on its size.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from pegasus.wire import encode_json
 CHUNK: Final = 256 << 10
 """Bytes that are read and decoded in one step."""
 MAX_COUNTED: Final = 512 << 20
-"""Bytes of a file that are read to count its lines once the result is full. Beyond that, totalLines is left out."""
+"""Bytes of a file that are read to count its lines once the result is full. Beyond that, totalLines
+is left out."""
 ENVELOPE: Final = 400
 """Characters of a result beside the content."""
 
@@ -32,7 +34,8 @@ ENVELOPE: Final = 400
 def read(context: ToolContext, path: str, encoding: str | None, offset: int | None, limit: int | None) -> Steps[Json]:
     """Return the result of read_file.
 
-    encoding: None detects it. offset: the first line, from 0. limit: lines at most. Raises ToolError.
+    encoding: None detects it. offset: the first line, from 0. limit: lines at most. Raises
+    ToolError.
     """
     wanted = require_encoding(encoding) if encoding else None
     located = locate(context, path)
@@ -90,8 +93,9 @@ def _format_text(path: str, window: _LineWindow, size: int, encoding: str) -> di
 class _LineWindow:
     """The wanted lines of a text that arrives in pieces: from `offset` on, as many as there is room for.
 
-    Text is fed piece by piece, then `end` is called. Until a line is complete, its beginning is held back; a beginning that
-    already exceeds the room is kept at once, since waiting for its end could take all memory.
+    Text is fed piece by piece, then `end` is called. Until a line is complete, its beginning is
+    held back; a beginning that already exceeds the room is kept at once, since waiting for its end
+    could take all memory.
     """
 
     def __init__(self, offset: int, limit: int | None, room: int) -> None:

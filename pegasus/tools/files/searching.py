@@ -1,8 +1,9 @@
 """Searching folders: list_files and grep_files, with their regular expressions and globs. Links are listed, never followed.
 
-A search must end, whatever it is asked and wherever it looks. Four things see to that. Regular expressions are RE2, whose time is
-linear in the text. Folders are entered to a fixed depth, and without following links, so there are no circles. The work yields
-after every entry and every match. And when three quarters of the time are used up, it returns what it has found so far.
+A search must end, whatever it is asked and wherever it looks. Four things see to that. Regular
+expressions are RE2, whose time is linear in the text. Folders are entered to a fixed depth, and
+without following links, so there are no circles. The work yields after every entry and every match.
+And when three quarters of the time are used up, it returns what it has found so far.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ ENVELOPE: Final = 400
 MAX_LINE: Final = 400
 """Characters of a line that are shown around a match."""
 NOT_SEARCHED: Final = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})
-"""Folders that grep_files enters only if its path leads there. People neither write nor look for their content."""
+"""Folders that grep_files enters only if its path leads there. People neither write nor look for
+their content."""
 
 
 # ------------------------------------------------------------------ walking
