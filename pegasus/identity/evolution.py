@@ -76,6 +76,7 @@ def persona_at_start(base: Persona, data: Path) -> Persona:
 
 
 def _state(base: Persona, changes: Mapping[str, FieldValue], log: ProposalLog) -> PersonaState:
+    """Return the state for the content of both files."""
     return PersonaState(base, next_persona(base, changes, log), tuple(log.proposals.values()))
 
 
@@ -139,6 +140,7 @@ class Evolution:
     # ------------------------------------------------------------------ files
 
     async def _read(self) -> tuple[Mapping[str, FieldValue], ProposalLog]:
+        """Return the content of both files."""
         content = await self._journal.ask(ReadFile, CHANGES)
         changes = parse_changes(f"data/{CHANGES}", content) if content else {}
         log = parse_log(await self._journal.ask(ReadFile, PROPOSALS))
@@ -149,6 +151,7 @@ class Evolution:
         return changes, log
 
     async def _append(self, lines: bytes, log: ProposalLog) -> None:
+        """Append lines to the file of proposals, after moving away an incomplete last line. Returns when they are on disk."""
         if log.torn:
             await self._set_torn_line_aside(log)
         await self._journal.ask(Commit, ((PROPOSALS, lines),))

@@ -87,6 +87,7 @@ def with_changes(persona: Persona, changes: Mapping[str, FieldValue]) -> Persona
 
 
 def _read(path: Path, required: Iterable[str]) -> Any:
+    """Return the fields of a file, of which no more than the limit is read."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -140,6 +141,7 @@ def _find_problems(value: dict[str, object], required: Iterable[str]) -> list[tu
 
 
 def _is_text(value: object) -> bool:
+    """Return whether a value is a text that is not blank and may stand in a prompt."""
     return isinstance(value, str) and bool(value.strip()) and not any(map(_is_forbidden, value))
 
 
@@ -150,5 +152,6 @@ def _is_forbidden(character: str) -> bool:
 
 
 def _format_value(value: object) -> str:
+    """Return a value for an error message: short, and in ASCII if it holds invisible characters."""
     text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     return text if len(text) <= 80 else f"{text[:79]}…"

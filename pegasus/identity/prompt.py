@@ -81,6 +81,7 @@ def identity_section(persona: Persona) -> str:
 
 
 def _tools_section(tools: Collection[str]) -> str:
+    """Return the section about tools, in the groups and order of `TOOL_GROUPS`; only those that exist."""
     parts = ["## Tools"]
     for group, entries in TOOL_GROUPS:
         lines = [f"- {text}" for name, text in entries if name in tools]
@@ -90,17 +91,20 @@ def _tools_section(tools: Collection[str]) -> str:
 
 
 def _delegation_section(*, spawns: bool, direct: bool) -> str:
+    """Return the section about answering or delegating. Without tasks, the monologue still needs to know when to reply."""
     if not spawns:
         return "" if direct else _REPLY_ONLY
     return _ANSWER_OR_SPAWN if direct else _REPLY_OR_SPAWN
 
 
 def _subagents_section(subagents: Mapping[str, str]) -> str:
+    """Return the section that names the types of tasks."""
     lines = [f"- {name}: {description}" for name, description in subagents.items()]
     return "\n".join(["## Subagent Types", "", "The type you give to spawn_subagent is one of:", *lines])
 
 
 def _known_channels(channels: Sequence[ChannelNote]) -> str:
+    """Return the list of configured channels, "" if there are none."""
     if not channels:
         return ""
     names = [f"- {c.type}" + (f" (channelId {c.channel_id})" if c.channel_id else "") for c in channels]

@@ -105,6 +105,10 @@ class ProposalLog:
                 raise ValueError("unknown type of record")
 
     def _apply_decision(self, proposal: Proposal, state: str, record: Mapping[str, Any]) -> None:
+        """Apply the record of a decision.
+
+        A rejection of an open proposal does not change persona.json, so it has nothing to apply.
+        """
         before = proposal.before
         if state == ACCEPTED:
             before = None if record["before"] is None else _parse_stored_value(proposal.field, record["before"])
@@ -225,6 +229,7 @@ def to_json(value: FieldValue) -> Json:
 
 
 def _parse_proposal(number: int, record: Mapping[str, Any]) -> Proposal:
+    """Return the proposal of a record. Raises KeyError, TypeError or ValueError if it is not valid."""
     field = text_of(record["field"])
     value, why, at = _parse_stored_value(field, record["value"]), text_of(record["why"]), number_of(record["at"])
     return Proposal(number, field, value, why, at, text_of(record.get("on", "")), text_of(record.get("key", "")))
@@ -293,6 +298,7 @@ def format_value(value: FieldValue) -> str:
 
 
 def _check_text(field: str, text: str, *, many_lines: bool = False) -> str:
+    """Return a text without blanks at the ends of its lines. Raises ProposalRefused if it may not stand in a prompt."""
     text = "\n".join(line.rstrip() for line in text.strip().split("\n"))
     limit = MAX_CHARACTERS[field]
     if not text or len(text) > limit:

@@ -39,6 +39,7 @@ def persona_view(state: PersonaState, running: Persona | None = None) -> dict[st
 
 
 def _differing_fields(persona: Persona, other: Persona) -> list[Json]:
+    """Return the names of the fields in which two personas differ."""
     return [field for field in FIELDS if getattr(persona, field) != getattr(other, field)]
 
 
@@ -84,12 +85,14 @@ def format_decision(proposal: Mapping[str, Any]) -> str:
 
 
 def _mark(view: Mapping[str, Any], field: str) -> str:
+    """Return a remark behind a field that a proposal has changed."""
     if field in view["atNextStart"]:
         return "  (from the next start on)"
     return "  (changed by a proposal)" if field in view["evolved"] else ""
 
 
 def _open_lines(proposal: Mapping[str, Any]) -> list[str]:
+    """Return the lines about a proposal that waits for a decision."""
     channel = f", on {proposal['on']}" if proposal["on"] else ""
     return [
         f"{proposal['n']}. {proposal['field']}: “{proposal['value']}”",
@@ -99,9 +102,11 @@ def _open_lines(proposal: Mapping[str, Any]) -> list[str]:
 
 
 def _decided_line(proposal: Mapping[str, Any]) -> str:
+    """Return the line about a decided proposal."""
     words, day = _STATE_WORDS[proposal["state"]], _format_day(proposal["decidedAt"])
     return f"{proposal['n']}. {proposal['field']}: “{proposal['value']}”: {words} ({day})"
 
 
 def _format_day(ms: int) -> str:
+    """Return the day of a time, UTC. Times beyond the calendar, written by hand, do not raise."""
     return format_time(ms, "%Y-%m-%d")

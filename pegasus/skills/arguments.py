@@ -78,6 +78,7 @@ def split_arguments(text: str) -> tuple[str, ...]:
 
 
 def _unquote(match: re.Match[str]) -> str:
+    """Return one argument without its quotes. A backslash before a quote or backslash escapes it in double quotes."""
     if match["double"] is not None:
         return _ESCAPED_CHARACTER.sub(lambda escaped: escaped[1], match["double"])
     return next(part for part in (match["single"], match["curly"], match["bare"]) if part is not None)

@@ -115,6 +115,7 @@ class SkillCatalog:
         return await self._run(read_supporting_file, skill, path)
 
     async def _run(self, read: Callable[[Unpack[_Args]], _T], *args: *_Args) -> _T:
+        """Call a function that reads files, in a thread. If cancelled, the thread is left behind: it only reads."""
         if self._in_thread:
             return await trio.to_thread.run_sync(read, *args, abandon_on_cancel=True)
         await trio.lowlevel.checkpoint()
@@ -125,6 +126,7 @@ class SkillCatalog:
         return self._snapshot or self._store(_read_folders(self._folders, {}))
 
     def _store(self, snapshot: _Snapshot) -> _Snapshot:
+        """Make a snapshot the current one, and log the mistakes that the last one did not have."""
         known = set(self._snapshot.problems) if self._snapshot else set()
         for problem in snapshot.problems:
             if problem not in known:
@@ -137,6 +139,7 @@ class SkillCatalog:
 
 
 def _read_folders(folders: tuple[Path, ...], known: Mapping[str, _SkillFile]) -> _Snapshot:
+    """Read all folders, the last first, so that the first skill of a name wins. Unchanged files are not read."""
     skills: dict[str, Skill] = {}
     problems: list[SkillProblem] = []
     files: dict[str, _SkillFile] = {}
@@ -191,6 +194,7 @@ def _read_file(path: Path, known: _SkillFile | None, folder: Path) -> _SkillFile
 
 
 def _read_text(fd: int, status: os.stat_result, path: Path, folder: Path) -> str:
+    """Return the content of an open SKILL.md. Raises ValueError if it is not allowed, OSError if it cannot be read."""
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("is no regular file")
     real, real_folder = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
@@ -204,12 +208,14 @@ def _read_text(fd: int, status: os.stat_result, path: Path, folder: Path) -> str
 
 
 def _explain(error: Exception) -> str:
+    """Return the reason for people."""
     if isinstance(error, UnicodeDecodeError):
         return f"is no UTF-8 text (byte {error.start:,})"
     return getattr(error, "strerror", None) or str(error)
 
 
 def _invalid_file(path: Path, fingerprint: tuple[int, int, int], text: str) -> _SkillFile:
+    """Return a file whose skill cannot be used."""
     return _SkillFile(fingerprint, None, (SkillProblem(str(path), text, True),))
 
 
@@ -237,6 +243,7 @@ def supporting_files(skill: Skill) -> tuple[str, ...]:
 
 
 def _walk(folder: Path, prefix: str, levels: int) -> Iterator[str]:
+    """Yield the files of a skill, by name. A folder that cannot be read is skipped."""
     try:
         with os.scandir(folder) as listed:
             entries = sorted(listed, key=lambda entry: entry.name)
@@ -279,4 +286,5 @@ def read_supporting_file(skill: Skill, path: str) -> str:
 
 
 def _format_files(skill: Skill) -> str:
+    """Return the names of the files of a skill, for an error message."""
     return ", ".join(supporting_files(skill)) or "none"

@@ -62,14 +62,17 @@ def format_help(skills: Iterable[Skill], width: int = 100) -> str:
 
 
 def _first_sentence(text: str) -> str:
+    """Return the first sentence of a text."""
     first, dot, rest = text.partition(". ")
     return f"{first}." if dot and rest else text
 
 
 def _format_call(skill: Skill) -> str:
+    """Return the name with its argument hint."""
     return f"{skill.name} {skill.argument_hint}" if skill.argument_hint else skill.name
 
 
 def _count_tokens(text: str) -> float:
+    """Return an upper estimate of the tokens of a text."""
     ascii_characters = sum(character.isascii() for character in text)
     return ascii_characters / CHARACTERS_PER_TOKEN + len(text) - ascii_characters

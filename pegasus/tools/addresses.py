@@ -108,6 +108,11 @@ class AddressGuard:
             self._permit(entry.strip().lower().rstrip("."))
 
     def _permit(self, entry: str) -> None:
+        """Take one entry of the setting.
+
+        Whatever is not an address or a range is a name, so a mistyped range permits nothing instead
+        of too much.
+        """
         try:
             self._blocks.append(ip_network(entry.strip("[]"), strict=False))
         except ValueError:
@@ -133,6 +138,11 @@ class AddressGuard:
         return tuple(dict.fromkeys(str(address) for address in checked))
 
     async def _lookup(self, name: str, port: int) -> list[Address]:
+        """Resolve a name.
+
+        Raises ToolError with the resolver's reason. The port is passed on because some resolvers
+        need one.
+        """
         if not name:
             raise ToolError("the address names no host")
         try:
@@ -142,9 +152,11 @@ class AddressGuard:
         return [ip_address(text) for text in found]
 
     def _is_permitted_name(self, name: str) -> bool:
+        """Return whether the settings permit this name, whatever it resolves to."""
         return name in self._names or any(name.endswith(suffix) for suffix in self._suffixes)
 
     def _is_reachable(self, address: Address) -> bool:
+        """Return whether an address is public, or in a permitted range, itself or as the IPv4 address in it."""
         return why_not_public(address) is None or any(
             form.version == block.version and form in block
             for form in (address, embedded_v4(address))
@@ -154,6 +166,7 @@ class AddressGuard:
 
 
 def _explain_refusal(host: str, found: Sequence[Address]) -> str:
+    """Return the reason for the model: what the first address is, and what the user can do about it."""
     if not found:
         return f"the host {host} has no address"
     address = str(found[0])

@@ -87,6 +87,7 @@ def _compile(schema: Metadata) -> Validator:
 
 
 def _refuse_reference(uri: str) -> Any:
+    """Refuse to fetch a schema; the validator calls this for every `$ref` that is not in the schema itself."""
     raise ValueError(f"{uri} is not fetched")
 
 
@@ -103,6 +104,7 @@ def _replace_surrogates(value: Any) -> Any:
 
 
 def _find_problems(validator: Validator, schema: Metadata, arguments: Any) -> list[str]:
+    """Return at most `MAX_PROBLEMS` problems in words. Further ones are not looked for."""
     errors = list(islice(validator.iter_errors(arguments), MAX_PROBLEMS + 1))
     words = [_describe_problem(error, schema) for error in errors[:MAX_PROBLEMS]]
     return [*words, "and more"] if len(errors) > MAX_PROBLEMS else words
@@ -137,6 +139,7 @@ def _known_parameters(error: ValidationError, schema: Any) -> str:
 
 
 def _format_path(steps: Iterable[str | int]) -> str:
+    """Return a path as people write it: `xs[1].q`."""
     path = ""
     for step in steps:
         path = f"{path}[{step}]" if isinstance(step, int) else _join(path, step)
@@ -144,10 +147,12 @@ def _format_path(steps: Iterable[str | int]) -> str:
 
 
 def _join(path: str, name: str) -> str:
+    """Return the path of a property below `path`."""
     return f"{path}.{name}" if path else name
 
 
 def _format_value(value: Any) -> str:
+    """Return a value as JSON, shortened: the model knows what it sent."""
     return _shorten(encode_json(value), 40)
 
 

@@ -46,6 +46,7 @@ def data_tools() -> tuple[Tool, ...]:
 
 
 async def _json_parse(arguments: Metadata, context: ToolContext) -> Json:
+    """Parse JSON. The error of the parser names line and column, which is what a model needs to mend it."""
     text: Any = arguments["text"]
     try:
         return {"data": decode_json(text)}
@@ -54,10 +55,12 @@ async def _json_parse(arguments: Metadata, context: ToolContext) -> Json:
 
 
 async def _json_stringify(arguments: Metadata, context: ToolContext) -> Json:
+    """Write any JSON value as text."""
     return {"text": encode_json(arguments["data"], indent=2 if arguments.get("pretty") else None)}
 
 
 async def _base64_encode(arguments: Metadata, context: ToolContext) -> Json:
+    """Encode text. Bytes cannot be passed in JSON; files with them are read by read_file with encoding base64."""
     text: Any = arguments["text"]
     try:
         return {"encoded": base64.b64encode(text.encode()).decode()}
@@ -66,6 +69,11 @@ async def _base64_encode(arguments: Metadata, context: ToolContext) -> Json:
 
 
 async def _base64_decode(arguments: Metadata, context: ToolContext) -> Json:
+    """Decode into text.
+
+    Bytes that are not UTF-8 cannot be returned as JSON, so the error names the tool that can store
+    them.
+    """
     encoded: Any = arguments["encoded"]
     data = decode_base64(encoded)
     try:

@@ -116,6 +116,7 @@ class ToolExecutor:
         return ToolOutcome(content, outcome.failed, round(milliseconds))
 
     def _mask(self, content: str) -> str:
+        """Replace every secret, in results and in errors: a command that fails often shows its arguments."""
         for text in self._masked_texts:
             content = content.replace(text, MASK)
         return content
@@ -144,6 +145,7 @@ def _forms_of(secrets: Iterable[str]) -> tuple[str, ...]:
 
 
 def _failure(message: str) -> ToolOutcome:
+    """Return the outcome of a call that failed. All failures begin with `Error:`, so that a model recognises them."""
     return ToolOutcome(f"Error: {message}", failed=True)
 
 

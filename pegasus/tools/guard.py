@@ -147,6 +147,7 @@ class Guard:
         return found
 
     def _send(self, pids: set[int], *signals: int) -> None:
+        """Send each signal to each process. Processes that have ended meanwhile are skipped."""
         for pid in pids:
             for number in signals:
                 try:
@@ -190,6 +191,7 @@ def _children_by_search(pid: int) -> list[int]:
 
 
 def _group_lives(group: int) -> bool:
+    """Return whether a process of the group is left."""
     try:
         os.killpg(group, 0)
     except OSError:

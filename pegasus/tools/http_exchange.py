@@ -113,6 +113,11 @@ async def send(hop: Hop, guard: AddressGuard, tls: ssl.SSLContext, limit: int) -
 
 
 def _request(hop: Hop) -> httpx2.Request:
+    """Return the request of a hop.
+
+    User name and password of the address become an Authorization header, as browsers do it.
+    Compression is limited to what `BodyReader` can read.
+    """
     headers = {
         "host": hop.url.netloc.decode("ascii"),
         "accept-encoding": "gzip, deflate",
@@ -126,6 +131,10 @@ def _request(hop: Hop) -> httpx2.Request:
 
 
 def _parse_url(text: str) -> httpx2.URL:
+    """Return an address that can be fetched, without its fragment, which is not sent.
+
+    Raises ToolError for anything but http and https: other schemes reach files and other protocols.
+    """
     try:
         url = httpx2.URL(text.strip())
     except (httpx2.InvalidURL, ValueError, TypeError) as error:
@@ -189,6 +198,7 @@ def _is_same_origin(origin: httpx2.URL, target: httpx2.URL) -> bool:
 
 
 async def _read_answer(hop: Hop, response: httpx2.Response, limit: int) -> HttpAnswer:
+    """Read the body and return the answer."""
     reader = BodyReader(response.headers.get("content-encoding", ""), limit)
     await _read_body(response, reader)
     headers: dict[str, str] = {}

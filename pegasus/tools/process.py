@@ -155,6 +155,7 @@ class _Pipes:
         self.stdout = self.stderr = self.report = self.stdin = -1
 
     def _pipe(self, own_end: int) -> tuple[int, int]:
+        """Make a pipe whose own end does not block, and remember both ends for closing."""
         ends = os.pipe()
         self._open.update(ends)
         os.set_blocking(ends[own_end], False)
@@ -247,6 +248,7 @@ class _RunningCommand:
         return scope.cancelled_caught
 
     async def _send_order(self, guard: trio.Process, order: bytes) -> None:
+        """Send the guard what to run."""
         assert guard.stdin is not None  # noqa: S101
         try:
             await guard.stdin.send_all(order)
@@ -255,6 +257,11 @@ class _RunningCommand:
 
     @staticmethod
     async def _read(fd: int, take: Callable[[bytes], object]) -> None:
+        """Read a pipe until its end and pass on the data.
+
+        The checkpoint after each read lets other tasks run: a command that writes without pause
+        would otherwise keep this loop going for ever.
+        """
         while True:
             try:
                 data = os.read(fd, _READ_SIZE)
@@ -267,10 +274,12 @@ class _RunningCommand:
             await trio.lowlevel.checkpoint()
 
     async def _read_reports(self, fd: int) -> None:
+        """Read the reports of the guard until it is gone."""
         await self._read(fd, self.take_report)
         self._finished.set()  # the guard is gone
 
     async def _write_stdin(self, pipes: _Pipes, data: bytes) -> None:
+        """Write the input of the command and close the pipe, so that the command sees its end."""
         view = memoryview(data)
         try:
             while view:
@@ -283,6 +292,8 @@ class _RunningCommand:
         pipes.close(pipes.stdin)
 
     def _take_output(self, stream: HeadAndTail) -> Callable[[bytes], object]:
+        """Return a function that stores output of one stream and ends the command if it floods."""
+
         def take(data: bytes) -> None:
             stream.add(data)
             if self.stdout.total + self.stderr.total > self._limits.flood:
@@ -361,6 +372,7 @@ def signal_name(number: int) -> str:
 
 
 def _explain_refusal(refusal: str) -> str:
+    """Return the reason why a command could not be started, from the guard's report `<errno> <subject>`."""
     number, _, subject = refusal.partition(" ")
     if int(number) == errno.EINVAL:
         return f"cannot run it: {subject}"

@@ -21,6 +21,7 @@ class _CallCounts:
     milliseconds: float = 0.0
 
     def as_json(self) -> dict[str, Json]:
+        """Return the statistics; at least one call has been counted."""
         average = round(self.milliseconds / self.count, 1)
         return {"count": self.count, "failures": self.failures, "avgDuration": average}
 

@@ -92,6 +92,11 @@ async def _run(
     limits: CommandLimits,
     stdin: bytes = b"",
 ) -> Json:
+    """Run a command for a tool and return its result.
+
+    The folder is checked in a thread, because that touches the disk. The output kept of each stream
+    depends on the room that the result has, so that a result is not cut in the middle of its JSON.
+    """
     requested: Any = arguments.get("timeout")
     if requested is not None and not requested > 0:
         raise ToolError(f"timeout must be above 0 seconds, found {requested}")
@@ -125,6 +130,7 @@ def _output_per_stream(limit: int, room: int) -> int:
 
 
 def _format_result(result: CommandResult, timeout: float, limits: CommandLimits) -> dict[str, Json]:
+    """Return the result as the model sees it."""
     note = "; ".join(_notes(result, timeout, limits))
     return {
         "exitCode": result.exit_code,

@@ -81,6 +81,7 @@ def _search(mark: bytes) -> tuple[list[int], frozenset[int]]:
 
 
 def _names_in_proc() -> list[str]:
+    """Return the names in /proc, which are process ids and others."""
     try:
         return os.listdir("/proc")
     except OSError:  # not Linux
@@ -88,11 +89,13 @@ def _names_in_proc() -> list[str]:
 
 
 def _read_environment(pid: str) -> bytes:
+    """Return the environment of a process, as it was when its program started."""
     with open(f"/proc/{pid}/environ", "rb") as file:
         return file.read()
 
 
 def _descendants(pid: int) -> Iterator[int]:
+    """Yield the processes below `pid`, parents before their children."""
     for child in children(pid):
         yield child
         yield from _descendants(child)

@@ -60,6 +60,7 @@ def current_time(clock: Callable[[], int]) -> Tool:
 
 
 def _describe_time(now: int, moment: datetime, zone: str) -> dict[str, Json]:
+    """Return the result of current_time."""
     return {
         "timestamp": now,
         "iso": moment.isoformat(timespec="seconds"),
@@ -130,6 +131,7 @@ def system_tools(environ: Mapping[str, str] = os.environ) -> tuple[Tool, ...]:
 
 
 def _check_variable(key: str, value: str, present: Mapping[str, str]) -> None:
+    """Raise ToolError unless the variable can be passed to a command and the task may set another one."""
     if not _VARIABLE_NAME.fullmatch(key):
         raise ToolError(f"{key!r} is no name of a variable: letters, digits and _, not beginning with a digit")
     if "\0" in value or len(value) > MAX_VALUE:

@@ -76,6 +76,7 @@ def fetch_tools(client: HttpClient) -> tuple[Tool, ...]:
 
 
 async def _send(client: HttpClient, method: str, arguments: Metadata, context: ToolContext) -> Json:
+    """Send a request with the arguments of a tool and return the answer as JSON."""
     given: Any = arguments.get("headers") or {}
     headers = {name.lower(): value for name, value in given.items()}
     body = _encode_body(arguments.get("body"), headers)
@@ -203,6 +204,7 @@ _WINDOWS_1252: Final = ("iso8859-1", "ascii")
 
 
 def _describe_binary(media_type: str, answer: HttpAnswer) -> dict[str, Json]:
+    """Return a small binary body as base64, or a sentence about a large one."""
     size = len(answer.body)
     if answer.complete and size <= MAX_BINARY:
         return {"body": base64.b64encode(answer.body).decode(), "encoding": "base64"}

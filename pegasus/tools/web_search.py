@@ -124,6 +124,10 @@ _REFUSALS: Final = {
 
 
 def _require_success(provider: str, answer: HttpAnswer) -> None:
+    """Raise ToolError if the service refused or the answer is incomplete.
+
+    The text does not quote the answer, which could repeat the key.
+    """
     if answer.status != 200:
         reason = _REFUSALS.get(answer.status, answer.reason or "it gives no reason")
         raise ToolError(f"the search at {provider} failed with status {answer.status}: {reason}")
@@ -138,6 +142,7 @@ def _clean(result: Mapping[str, Any]) -> Json:
 
 
 def _plain_text(text: str) -> str:
+    """Return a text without tags, entities and line breaks. Tags are bounded, so that one `<` does not eat the text."""
     return " ".join(html.unescape(re.sub(r"<[^>]{0,200}>", "", text)).split())
 
 

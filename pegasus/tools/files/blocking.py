@@ -28,8 +28,8 @@ Steps: TypeAlias = Generator[None, bool, T]
 T."""
 
 STEP_SECONDS: Final = 0.02
-"""Time after which a thread returns at the next `yield`. Starting a thread task costs about 0.1 ms,
-so this costs under 1 %."""
+"""Time after which a thread returns at the next `yield`. Long enough that starting a thread task
+costs little in comparison, short enough that nobody notices the time until a cancel takes effect."""
 HURRY_AFTER: Final = 0.75
 """Part of the time until the deadline after which the work is asked to hurry."""
 

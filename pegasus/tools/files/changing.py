@@ -119,6 +119,7 @@ def _temporary_file(folder: int, name: str, before: os.stat_result | None) -> It
 
 
 def _write_all(fd: int, data: memoryview) -> None:
+    """Write all of the data. A single write may take only a part of it, for instance at the end of a disk quota."""
     while data:
         data = data[os.write(fd, data) :]
 
@@ -129,6 +130,7 @@ def _identity(status: os.stat_result | None) -> tuple[int, ...] | None:
 
 
 def _status_or_none(folder: int, name: str) -> os.stat_result | None:
+    """Return the status of a file or link, or None if there is none."""
     with suppress(FileNotFoundError):
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     return None
@@ -169,6 +171,11 @@ def edit(context: ToolContext, path: str, old: str, new: str, everywhere: bool) 
 
 
 def _read_all(fd: int, size: int, shown: str) -> Steps[bytes]:
+    """Return the whole content of a file that can be edited.
+
+    The size is checked first, so nothing is read of a file that is too large. A NUL byte means that
+    the file is binary or UTF-16, in which the text of the model cannot be found.
+    """
     if size > MAX_EDIT:
         raise ToolError(f"{shown} has {size:,} bytes; edit_file takes up to {MAX_EDIT:,}")
     parts: list[bytes] = []
@@ -209,10 +216,12 @@ def _count_replacements(text: str, old: str, new: str, everywhere: bool, shown: 
 
 
 def _size_in_bytes(text: str) -> int:
+    """Return the size that a text has in the file."""
     return len(text.encode("utf-8", "surrogateescape"))
 
 
 def _require_size(size: int, shown: str) -> None:
+    """Raise ToolError if a file would become too large to be edited again."""
     if size > MAX_EDIT:
         raise ToolError(f"{shown} would grow to {size:,} bytes; edit_file makes files of up to {MAX_EDIT:,}")
 
@@ -237,6 +246,12 @@ def delete(context: ToolContext, path: str) -> Steps[Json]:
 
 
 def _remove(folder: int, name: str, shown: str, levels: int) -> Steps[None]:
+    """Delete a file, a link, or a folder with its content, depth first.
+
+    The names of a folder are read before the first is deleted, because deleting while listing may
+    skip some. What disappears meanwhile is not an error. A folder that gets new files meanwhile
+    cannot be removed, which is.
+    """
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     yield
     if not stat.S_ISDIR(status.st_mode):

@@ -103,6 +103,7 @@ def locate(context: ToolContext, path: str, *, follow: bool = True) -> LocatedPa
 
 
 def _format_allowed(context: ToolContext) -> str:
+    """Return a sentence that names the allowed folders."""
     folders = ", ".join(map(str, context.allowed_paths)) or "nothing"
     return f"Allowed: {folders} (relative paths start at {context.workspace})."
 
@@ -115,6 +116,7 @@ def real_folder(context: ToolContext, path: str) -> str:
 
 
 def _expand_home(path: str) -> str:
+    """Return the path with `~` at its beginning replaced. `~user` is an ordinary name: other homes are not looked up."""
     if not path:
         raise ValueError("it is empty; the workspace itself is .")
     return os.path.expanduser(path) if path == "~" or path.startswith("~/") else path
@@ -129,6 +131,7 @@ def _resolve(path: str, *, follow: bool) -> str:
 
 
 def _refuse_system_folders(real: str, path: str) -> None:
+    """Raise ToolError for a path in a folder that holds no files but interfaces of the kernel."""
     if any(real == folder or real.startswith(folder + os.sep) for folder in NEVER_ALLOWED):
         raise ToolError(
             f"{path} is no file but a part of the operating system ({', '.join(NEVER_ALLOWED)}), which tools never touch"
@@ -228,6 +231,7 @@ _REASONS: Final = {
 
 
 def _explain(error: Exception) -> str:
+    """Return the reason of an error in words for the model, instead of the name of an errno."""
     if isinstance(error, UnicodeError):
         return "it holds characters that are no text"
     if isinstance(error, OSError):

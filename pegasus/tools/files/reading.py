@@ -68,12 +68,14 @@ def read(context: ToolContext, path: str, encoding: str | None, offset: int | No
 
 
 def _read_base64(path: str, data: bytes, size: int, room: int) -> Json:
+    """Return a whole small file as base64. A part of one would be of no use, so there are no slices."""
     if size * 4 // 3 > room - 4:
         raise ToolError(f"{path} has {size:,} bytes, as base64 more than a result may hold ({room:,} characters)")
     return {"path": path, "content": base64.b64encode(data).decode(), "size": size, "encoding": BASE64}
 
 
 def _format_text(path: str, window: _LineWindow, size: int, encoding: str) -> dict[str, Json]:
+    """Return the result: the content alone if it is the whole file, otherwise with the position of the slice."""
     content = "".join(window.kept)
     result: dict[str, Json] = {"path": path, "content": content, "size": size, "encoding": encoding}
     if "\ufffd" in content:
@@ -151,6 +153,7 @@ class _LineWindow:
         self.total = self._seen
 
     def _keep(self, line: str) -> None:
+        """Keep a line if it is wanted and fits. The cost of a line is its length in JSON, where some characters are escaped."""
         if self.is_full or self._seen < self.offset:
             return
         cost = len(encode_json(line)) - 2
@@ -188,6 +191,7 @@ def info(context: ToolContext, path: str) -> Steps[Json]:
 
 
 def _status_of(located: LocatedPath) -> os.stat_result:
+    """Return the status of the path. A link cannot occur, since the path was resolved."""
     if not located.steps:
         return os.stat(located.root, follow_symlinks=False)
     with folder_of(located) as folder:

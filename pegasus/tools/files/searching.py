@@ -95,6 +95,10 @@ class _Walk:
         return True
 
     def _enter(self, entry: _Entry, levels: int) -> Steps[bool]:
+        """Visit everything in a folder of the walk. A folder that cannot be opened is counted and skipped.
+
+        Too many open files are not a property of this folder, so that error ends the walk.
+        """
         try:
             inner = open_inner_folder(entry.folder, entry.name)
         except OSError as error:
@@ -166,6 +170,7 @@ def list_folder(context: ToolContext, path: str, recursive: bool, pattern: str |
 
 
 def _describe_entry(entry: _Entry) -> dict[str, Json]:
+    """Return an entry of list_files. The size of a folder or link is that of the entry itself."""
     mode = entry.status.st_mode
     described: dict[str, Json] = {
         "name": entry.name,
@@ -276,6 +281,7 @@ class _LineSearch:
         return hurry
 
     def _keep(self, path: str, number: int, line: bytes, start: int, end: int) -> None:
+        """Keep a match, unless there is no room left for it in the result."""
         shown, matched = _excerpt(line, start, end), _decode(line[start:end])[:MAX_LINE]
         match: Json = {"file": path, "line": shown, "lineNumber": number, "match": matched}
         self._room -= len(encode_json(match)) + 1
@@ -299,6 +305,7 @@ def _excerpt(line: bytes, start: int, end: int) -> str:
 
 
 def _decode(line: bytes) -> str:
+    """Return a line as text. A result is JSON, so invalid UTF-8 has to be replaced."""
     return line.decode("utf-8", "replace")
 
 

@@ -20,14 +20,17 @@ _ENCODING: Final = {
 
 
 def _text(description: str) -> dict[str, Json]:
+    """Return the schema of a text."""
     return {"type": "string", "description": description}
 
 
 def _number(description: str, minimum: int) -> dict[str, Json]:
+    """Return the schema of a whole number."""
     return {"type": "integer", "minimum": minimum, "description": description}
 
 
 def _flag(description: str) -> dict[str, Json]:
+    """Return the schema of a boolean."""
     return {"type": "boolean", "description": description}
 
 
