@@ -44,7 +44,7 @@ def task_child(commons: Commons) -> Child[Never]:
 
 
 def _children(commons: Commons) -> list[Child[Any]]:
-    from pegasus.events.bus import event_bus
+    from pegasus.events import event_bus
     from pegasus.tasks import TaskLogs, task_agent, task_persister
 
     clock, find = commons.parts.clock, commons.find
@@ -52,7 +52,7 @@ def _children(commons: Commons) -> list[Child[Any]]:
     deps = make_task_deps(commons)
     return [
         Child("persister", task_persister, commons.journal, clock, mailbox=ROOMY),
-        Child("bus", event_bus, recorder, mailbox=ROOMY),
+        Child("bus", event_bus, mailbox=ROOMY),
         Child("agent", task_agent, deps, TaskLogs(recorder), find(LISTENER), mailbox=ROOMY, shutdown=SHUTDOWN - 2),
     ]
 

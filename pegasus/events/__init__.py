@@ -1,14 +1,13 @@
-"""Events and the bus that carries them: a priority queue with subscribers, FIFO among equals.
+"""Events and the bus that publishes them: messages, webhooks, schedules, every step of a task, start and stop.
 
-Nothing is told to a subscriber before the bus's gate (the task persister) has written it down.
+Observers subscribe to the bus; see docs/events.md. The composition root starts `event_bus` as an actor.
 """
 
-from pegasus.events.bus import RECORDED, is_recorded
+from pegasus.events.bus import event_bus
 from pegasus.events.event import Event, EventMaker, EventType
-from pegasus.events.messages import BusMessage, BusStatus, Deliver, Emit, GetBusStatus, Record, Subscribe, Unsubscribe
+from pegasus.events.messages import BusMessage, BusStatus, Deliver, Emit, GetBusStatus, Subscribe, Unsubscribe
 
 __all__ = [
-    "RECORDED",
     "BusMessage",
     "BusStatus",
     "Deliver",
@@ -17,8 +16,7 @@ __all__ = [
     "EventMaker",
     "EventType",
     "GetBusStatus",
-    "Record",
     "Subscribe",
     "Unsubscribe",
-    "is_recorded",
+    "event_bus",
 ]

@@ -1,4 +1,8 @@
-"""An event: the one form in which everything that happens is told (seed 003, "Everything is an Event")."""
+"""Events: the one form in which everything that happens is published.
+
+An event is a value and never changes. `parent_id` names the event that caused it, so a chain can be followed from a result back to
+the message that asked for it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from pegasus.messages import Json
 
 
 class EventType(IntEnum):
-    """What happened. The number is also its priority where an event names none: smaller is more urgent."""
+    """Type of an event. The number is also the priority of an event that names none: smaller is more urgent."""
 
     SYSTEM_STARTED = 0
     SYSTEM_SHUTTING_DOWN = 1
@@ -42,36 +46,40 @@ class EventType(IntEnum):
 
 @attrs.frozen(eq=False)
 class Event:
-    """One thing that happened; never changed afterwards.
-
-    id: 16 hexadecimal characters. timestamp: wall clock, ms since the epoch. source: who says so ("agent", "task", "cli:main").
-    task_id: the task it is about. parent_id: the event that caused it.
-    """
+    """Something that happened."""
 
     id: str
+    """16 hexadecimal characters; of an event that was read from a log, the number of its line."""
     type: EventType
     timestamp: int
+    """Wall clock, ms since the epoch."""
     source: str
+    """Origin, e.g. "agent", "task", "cli:main"."""
     task_id: str | None = None
+    """Task that the event is about."""
     payload: Mapping[str, Json] = attrs.field(factory=dict)
+    """Details; those of task events are in `pegasus.tasks.core.events`."""
     priority: int | None = None
+    """Overrides the priority of the type."""
     parent_id: str | None = None
+    """Id of the event that caused this one."""
 
     @property
     def effective_priority(self) -> int:
-        """Its own priority or else its type's number; smaller goes first."""
+        """Its own priority, or else the number of its type; smaller goes first."""
         return self.type if self.priority is None else self.priority
 
 
 class EventMaker:
-    """Makes events. clock: wall clock, ms; random: where ids come from."""
+    """Makes events. Example: `EventMaker(clock, Random()).create(EventType.HEARTBEAT, "cron")`."""
 
     def __init__(self, clock: Callable[[], int], random: Random) -> None:
+        """Prepare. clock: wall clock, ms. random: source of the ids."""
         self._clock = clock
         self._random = random
 
     def new_id(self) -> str:
-        """16 hexadecimal characters."""
+        """Return 16 random hexadecimal characters."""
         return f"{self._random.getrandbits(64):016x}"
 
     def create(
@@ -84,7 +92,7 @@ class EventMaker:
         priority: int | None = None,
         cause: Event | None = None,
     ) -> Event:
-        """An event. cause: the one that has led to it, if one has."""
+        """Return an event of now. cause: the event that has led to it, if there is one."""
         parent_id = cause.id if cause is not None else None
         return Event(self.new_id(), type, self._clock(), source, task_id, payload or {}, priority, parent_id)
 
@@ -98,7 +106,7 @@ class EventMaker:
         task_id: str | None = None,
         priority: int | None = None,
     ) -> Event:
-        """An event caused by `parent`, whose task and source it takes over where none is given."""
+        """Return an event caused by `parent`, whose task and source it takes over where none is given."""
         return Event(
             self.new_id(),
             type,

@@ -1,4 +1,4 @@
-"""What may be said to the event bus, and what it says to its subscribers."""
+"""Messages of the event bus."""
 
 from __future__ import annotations
 
@@ -12,49 +12,41 @@ from pegasus.events.event import Event, EventType
 
 @attrs.frozen(eq=False)
 class Emit:
-    """Make known that this happened. Told, not asked: an event is on its way when the bus has it."""
+    """Publish an event. Sent with `tell`, not `ask`: nobody waits for subscribers.
+
+    An event of a task must be on disk when it is emitted.
+    """
 
     event: Event
 
 
 @attrs.frozen(eq=False)
 class Deliver:
-    """To a subscriber: this happened. Most urgent first, in order of emission among equals."""
+    """To a subscriber: an event was published."""
 
     event: Event
 
 
 @attrs.frozen(eq=False)
-class Record:
-    """To a gate: these are about to be delivered; nobody else gets one of them before the gate has answered.
-
-    Events that come meanwhile are the next Record, so that a slow disk costs one sync for many events.
-    patient: it is answered when they are written, however often that must be tried; False: who asked would rather hear at once
-    that the disk refuses (StorageError, nothing was kept), and will ask again. What the answer is says nothing.
-    """
-
-    reply: Reply[object]
-    events: tuple[Event, ...]
-    patient: bool = True
-
-
-@attrs.frozen(eq=False)
 class Subscribe:
-    """Have events delivered from now on. types: None = all. The same subscriber again replaces its types.
+    """Deliver events from now on. A subscriber that subscribes again replaces its types.
 
-    essential: none may be lost; the bus keeps as many as it takes. Otherwise, of a subscriber that is slower than
-    `BACKLOG` events, the oldest are dropped, which is logged. A subscriber that is down is kept, and gets what comes when it runs.
+    A subscriber that is down is kept; events wait for it while it is restarted.
+
+    Example: `await bus.ask(Subscribe, inbox.ref, frozenset({EventType.TASK_FAILED}))`.
     """
 
     reply: Reply[None]
     subscriber: Ref[Deliver]
     types: frozenset[EventType] | None = None
+    """Types to deliver; None = all."""
     essential: bool = False
+    """Whether none may be lost. Of a subscriber that is not essential and 1,000 events behind, the oldest are dropped."""
 
 
 @attrs.frozen(eq=False)
 class Unsubscribe:
-    """Deliver nothing more to this subscriber."""
+    """Deliver nothing more to a subscriber. It is no error if there is no subscription."""
 
     reply: Reply[None]
     subscriber: Ref[Deliver]
@@ -62,17 +54,21 @@ class Unsubscribe:
 
 @attrs.frozen
 class BusStatus:
-    """pending: events that wait to be delivered. emitted: all so far. dropped: what subscribers were too slow for, all together."""
+    """Figures of the bus."""
 
     pending: int
+    """Events that wait in the backlogs of subscribers."""
     emitted: int
+    """Events since the bus started."""
     subscribers: tuple[str, ...]
+    """Paths of the subscribers in the tree of actors."""
     dropped: int
+    """Events that subscribers were too slow for, all together."""
 
 
 @attrs.frozen(eq=False)
 class GetBusStatus:
-    """Ask how the bus is."""
+    """Return the figures of the bus."""
 
     reply: Reply[BusStatus]
 

@@ -7,40 +7,35 @@ The composition root starts `task_persister` and `task_agent` as actors and give
 sends messages to the agent (`Submit`, `Wait`, `Cancel`, …) and receives `Notify` messages about the tasks it submitted.
 """
 
-from pegasus.tasks.agent import task_agent
-from pegasus.tasks.cognition.doer import Doer
-from pegasus.tasks.cognition.reflector import Reflector
-from pegasus.tasks.cognition.thinker import Thinker
-from pegasus.tasks.context import TaskContext, TaskState
-from pegasus.tasks.folder import read_task, read_tasks_of_day
-from pegasus.tasks.log import is_date
-from pegasus.tasks.logs import TaskLogs
-from pegasus.tasks.messages import (
+from pegasus.tasks.agent.agent import task_agent
+from pegasus.tasks.agent.messages import (
     AgentMessage,
     Cancel,
     CancelAll,
     GetContext,
     GetTask,
     ListTasks,
-    Notification,
     Notify,
     Resume,
     Stopped,
     Submit,
     Suspend,
-    TaskError,
-    TaskView,
     Wait,
     task_id_of,
 )
-from pegasus.tasks.persister import task_persister
-from pegasus.tasks.ports import TaskDeps, TaskLimits, TaskMemory
-from pegasus.tasks.replay import ReplayedTask
-from pegasus.tasks.storage_messages import PersisterMessage
-from pegasus.tasks.tools import task_tools
-from pegasus.tasks.types import BUILT_IN_TYPES, TaskType, TaskTypes, load_task_types
-from pegasus.tasks.views import task_view
-from pegasus.tasks.waiting import wait_until_running
+from pegasus.tasks.agent.tools import task_tools, wait_until_running
+from pegasus.tasks.core.context import TaskContext, TaskState
+from pegasus.tasks.core.task_types import BUILT_IN_TYPES, TaskType, TaskTypes, load_task_types
+from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_view
+from pegasus.tasks.log.format import is_date
+from pegasus.tasks.log.messages import PersisterMessage
+from pegasus.tasks.log.persister import task_persister
+from pegasus.tasks.log.replay import ReplayedTask
+from pegasus.tasks.log.task_logs import TaskLogs, read_task, read_tasks_of_day
+from pegasus.tasks.run.deps import TaskDeps, TaskLimits, TaskMemory
+from pegasus.tasks.run.doer import Doer
+from pegasus.tasks.run.reflector import Reflector
+from pegasus.tasks.run.thinker import Thinker
 
 __all__ = [
     "BUILT_IN_TYPES",

@@ -21,9 +21,7 @@ from benchmarks.samples import median
 from benchmarks.tasks_replay import task_lines
 from benchmarks.tasks_system import PATIENCE, Listener, Prompt, settings, task_system
 from benchmarks.workplace import Workplace
-from pegasus.tasks.index import INDEX, PENDING, index_line, pending_content
-from pegasus.tasks.log import date_of, task_path
-from pegasus.tasks.storage_messages import Pending
+from pegasus.tasks.log.format import INDEX, PENDING, Pending, date_of, index_line, pending_content, task_path
 
 TASKS = 1000
 LINES = 5

@@ -14,11 +14,10 @@ from benchmarks.workplace import Workplace
 from pegasus.conversation import Entry
 from pegasus.events import Event, EventType
 from pegasus.models.base import ToolCall
-from pegasus.tasks import payloads
-from pegasus.tasks.context import PlannedCall, Reasoning
-from pegasus.tasks.log import task_line
-from pegasus.tasks.planner import plan
-from pegasus.tasks.replay import replay
+from pegasus.tasks.core.context import PlannedCall, Reasoning
+from pegasus.tasks.core.events import ReasonDone, TaskCreated, ToolCallDone, make_plan, messages_json, to_payload
+from pegasus.tasks.log.format import task_line
+from pegasus.tasks.log.replay import replay
 
 LINES = 10_000
 LIMIT = 4.0
@@ -41,7 +40,9 @@ def measure(place: Workplace) -> Iterator[Result]:
 
 def task_lines(lines: int, task_id: str) -> Iterator[bytes]:
     """The log of a task that thinks and looks in turn, one call each time, for ever."""
-    yield _line(task_id, EventType.TASK_CREATED, payloads.created("write down what happens in the harbour"), 0)
+    yield _line(
+        task_id, EventType.TASK_CREATED, to_payload(TaskCreated(input_text="write down what happens in the harbour")), 0
+    )
     for n in range(1, lines):
         yield _thought(task_id, n) if n % 2 else _looked(task_id, n)
 
@@ -51,13 +52,15 @@ def _thought(task_id: str, n: int) -> bytes:
     words = "I look at the next part of the notes before I write anything about it."
     reasoning = Reasoning(words, "tool_use", tool_calls=(PlannedCall(f"call_{n}", "read_file", arguments),))
     turn = Entry(_BEGAN + n, "assistant", words, (ToolCall(f"call_{n}", "read_file", arguments),))
-    done = payloads.reason_done(reasoning, plan(reasoning, "harbour notes"), (turn,))
+    done = to_payload(ReasonDone(reasoning, make_plan(reasoning, "harbour notes"), messages_json((turn,))))
     return _line(task_id, EventType.REASON_DONE, done, n)
 
 
 def _looked(task_id: str, n: int) -> bytes:
     result = Entry(_BEGAN + n, "tool", _RESULT, call_id=f"call_{n - 1}")
-    return _line(task_id, EventType.TOOL_CALL_COMPLETED, payloads.tool_done("read_file", 12, result), n)
+    return _line(
+        task_id, EventType.TOOL_CALL_COMPLETED, to_payload(ToolCallDone("read_file", 12, messages_json((result,)))), n
+    )
 
 
 def _line(task_id: str, type: EventType, payload: dict[str, Any], n: int) -> bytes:

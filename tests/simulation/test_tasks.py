@@ -12,10 +12,11 @@ import trio
 from actors import ActorError
 from actors.testing import Faults, SimulationFailed, simulate
 from pegasus.models.base import UserTurn
-from pegasus.tasks import Resume, TaskError, TaskState, recovery
-from pegasus.tasks.applying import RESTARTED
-from pegasus.tasks.ports import TaskLimits
-from pegasus.tasks.replay import replay
+from pegasus.tasks import Resume, TaskError, TaskState
+from pegasus.tasks.agent import recovery
+from pegasus.tasks.core.changes import RESTARTED
+from pegasus.tasks.log.replay import replay
+from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import After, ScriptedModel, call, say
 from pegasus.tools import Effect
 from tests.pegasus.tasks.world import Listener, Shelf, make_tool, open_desk

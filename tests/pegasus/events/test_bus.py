@@ -1,4 +1,4 @@
-"""The bus in virtual time: order, subscribers of every sort, the gate, restarts."""
+"""The bus in virtual time: order, subscribers of every sort, restarts."""
 
 import gc
 import weakref
@@ -20,9 +20,9 @@ from pegasus.events import (
     GetBusStatus,
     Subscribe,
     Unsubscribe,
+    event_bus,
 )
-from pegasus.events.bus import BACKLOG, MAX_PENDING, RECORDED, event_bus, is_recorded
-from pegasus.tasks.payloads import KEYS
+from pegasus.events.bus import BACKLOG
 
 E = EventType
 TASK = "00112233aabbccdd"
@@ -34,7 +34,7 @@ def event(type=E.HEARTBEAT, id="", priority=None, task_id=None):
 
 
 def line(id, type=E.STEP_COMPLETED, priority=None):
-    """An event that is recorded."""
+    """An event of a task."""
     return event(type, id, priority, TASK)
 
 
@@ -73,36 +73,12 @@ class Reader:
                 await self.enough.wait()
 
 
-class Gate:
-    """records: the batches, as ids. pause: seconds for each. fails: how many it crashes with, after having read them."""
-
-    def __init__(self, pause=0.0):
-        self.records = []
-        self.pause = pause
-        self.fails = 0
-        self.open = trio.Event()
-        self.open.set()
-
-    async def run(self, inbox):
-        async for message in inbox:
-            await self.open.wait()
-            await trio.sleep(self.pause)
-            if self.fails:
-                self.fails -= 1
-                raise OSError("disk on fire")
-            self.records.append([it.id for it in message.events])
-            message.reply.send(None)
-
-
 @asynccontextmanager
-async def running(gate=None, **readers):
+async def running(**readers):
     """bus, and the refs of the readers; none has subscribed."""
     backoff = Backoff(first=1, limit=1, jitter=0)
-    children = []
-    if gate is not None:
-        children.append(Child("gate", gate.run, backoff=backoff))
-    async with open_supervisor(children, intensity=Intensity(9, 1000)) as root:
-        bus = await root.start_child(Child("bus", event_bus, root.ref("gate") if gate else None, mailbox=BUS))
+    async with open_supervisor([], intensity=Intensity(9, 1000)) as root:
+        bus = await root.start_child(Child("bus", event_bus, mailbox=BUS))
         refs = {}
         for name, reader in readers.items():
             mailbox = getattr(reader, "mailbox", Mailbox(capacity=4))
@@ -115,32 +91,41 @@ async def emit(bus, *events):
         await bus.tell(Emit(it))
 
 
+def emit_together(bus, *events):
+    """Events that wait in the mailbox of the bus at the same time."""
+    for it in events:
+        bus.tell_nowait(Emit(it))
+
+
 async def test_the_most_urgent_goes_first_and_equals_in_order():
-    reader, gate = Reader(), Gate()
-    async with running(gate, reader=reader) as (bus, refs, _):
+    reader = Reader()
+    async with running(reader=reader) as (bus, refs, _):
         await bus.ask(Subscribe, refs["reader"], None, True)
-        gate.open = trio.Event()
-        await emit(bus, line("first"))
-        await trio.sleep(1)  # the rest comes while it is being written
-        await emit(bus, event(E.HEARTBEAT, "90a"), line("335a"), event(E.SYSTEM_STARTED, "0"))
-        await emit(bus, line("own", priority=5), line("335b"), event(E.HEARTBEAT, "90b"))
-        gate.open.set()
-        await reader.until(7)
-    assert reader.got == ["first", "0", "own", "90a", "90b", "335a", "335b"]
+        together = [event(E.HEARTBEAT, "90a"), line("335a"), event(E.SYSTEM_STARTED, "0")]
+        together += [line("own", priority=5), line("335b"), event(E.HEARTBEAT, "90b")]
+        emit_together(bus, *together)
+        await reader.until(6)
+    assert reader.got == ["0", "own", "90a", "90b", "335a", "335b"]
 
 
 async def test_any_batch_is_sorted_and_stable():
-    random, reader, gate = Random(4), Reader(), Gate()
+    random, reader = Random(4), Reader()
     events = [event(random.choice(list(EventType)), str(n), random.choice([None, 7])) for n in range(500)]
-    async with running(gate, reader=reader) as (bus, refs, _):
+    async with running(reader=reader) as (bus, refs, _):
         await bus.ask(Subscribe, refs["reader"], None, True)
-        gate.open = trio.Event()
-        await emit(bus, line("first"))
-        await trio.sleep(1)
-        await emit(bus, *events)
-        gate.open.set()
-        await reader.until(501)
-    assert reader.got[1:] == [it.id for it in sorted(events, key=lambda it: it.effective_priority)]
+        emit_together(bus, *events)
+        await reader.until(500)
+    assert reader.got == [it.id for it in sorted(events, key=lambda it: it.effective_priority)]
+
+
+async def test_who_subscribes_gets_nothing_that_was_emitted_before():
+    reader = Reader()
+    async with running(reader=reader) as (bus, refs, _):
+        emit_together(bus, event(id="before"))
+        await bus.ask(Subscribe, refs["reader"])
+        await emit(bus, event(id="after"))
+        await reader.until(1)
+    assert reader.got == ["after"]
 
 
 async def test_a_subscriber_gets_the_types_it_asked_for():
@@ -264,143 +249,20 @@ async def test_one_that_crashes_gets_what_comes_when_it_runs_again():
     assert (reader.got, reader.runs) == (["1", "2", "3"], 2)
 
 
-# ------------------------------------------------------------------ the gate
-
-
-async def test_nothing_is_told_before_it_is_written():
-    reader, gate = Reader(), Gate()
-    gate.open = trio.Event()
-    async with running(gate, reader=reader) as (bus, refs, _):
-        await bus.ask(Subscribe, refs["reader"], None, True)
-        await emit(bus, line("0"))
-        await trio.sleep(1)
-        await emit(bus, line("1"), event(id="urgent"), line("2", E.TASK_FAILED))
-        await trio.sleep(100)
-        assert reader.got == []
-        gate.open.set()
-        await reader.until(4)
-    assert gate.records == [["0"], ["2", "1"]]  # one for the batch, in order of delivery, task events only
-    assert reader.got == ["0", "urgent", "2", "1"]
-
-
-async def test_what_comes_while_the_gate_writes_is_the_next_batch():
-    reader, gate = Reader(), Gate(pause=1)
-    async with running(gate, reader=reader) as (bus, refs, _):
-        await bus.ask(Subscribe, refs["reader"], None, True)
-        await emit(bus, line("0"))
-        await trio.sleep(0.5)
-        await emit(bus, *[line(str(n)) for n in range(1, 500)])
-        await reader.until(500)
-        assert trio.current_time() < 3
-    assert [len(record) for record in gate.records] == [1, 499]
-    assert reader.got == [*map(str, range(500))]
-
-
-async def test_what_is_no_task_event_passes_unwritten():
-    reader, gate = Reader(), Gate(pause=50)
-    async with running(gate, reader=reader) as (bus, refs, _):
-        await bus.ask(Subscribe, refs["reader"], None, True)
-        await emit(bus, event(E.TOOL_CALL_COMPLETED, "main agent's"), event(E.TASK_STATE_CHANGED, "x", task_id=TASK))
-        await reader.until(2)
-        assert trio.current_time() < 50
-    assert gate.records == []
-
-
-async def test_a_gate_that_is_down_for_a_moment_is_asked_again():
-    reader, gate = Reader(), Gate()
-    gate.fails = 3
-    async with running(gate, reader=reader) as (bus, refs, _):
-        await bus.ask(Subscribe, refs["reader"], None, True)
-        await emit(bus, line("1"))
-        await reader.until(1)
-        await emit(bus, line("2"))
-        await reader.until(2)
-    assert gate.records == [["1"], ["2"]]
-    assert reader.got == ["1", "2"]
-
-
-async def test_a_stop_still_records_what_was_emitted():
-    gate = Gate(pause=0.5)
-    async with running(gate) as (bus, _, root):
-        await emit(bus, line("1"))
-        await trio.sleep(0.1)
-        await emit(bus, line("2"))
-        await trio.lowlevel.checkpoint()
-        await root.stop_child("bus")
-    assert gate.records == [["1"], ["2"]]
-
-
-async def test_a_stop_does_not_wait_for_a_gate_that_is_gone(caplog):
-    gate = Gate()
-    async with running(gate) as (bus, _, root):
-        gate.open = trio.Event()
-        await emit(bus, line("1"))
-        await trio.sleep(1)
-        await root.stop_child("gate")
-        begun = trio.current_time()
-        await root.stop_child("bus")
-        assert trio.current_time() - begun < 1
-    assert gate.records == []
-
-
-async def test_emitters_wait_when_too_much_waits():
-    gate = Gate()
-    async with running(gate) as (bus, _, _root):
-        gate.open = trio.Event()
-        await emit(bus, line("0"))
-        await trio.sleep(1)
-        with trio.move_on_after(10) as scope:
-            await emit(bus, *[event(id=str(n)) for n in range(MAX_PENDING + 5000)])
-        assert scope.cancelled_caught
-        gate.open.set()
-        with trio.fail_after(10):
-            status = await bus.ask(GetBusStatus)
-        assert status.emitted >= MAX_PENDING
-
-
 # ------------------------------------------------------------------ beginning anew
 
 
-async def test_a_subscriber_of_a_new_run_is_not_told_what_the_logs_tell_it():
-    """Else it would take the same event twice: from the log that it has read, and from the bus."""
-    reader, gate = Reader(), Gate()
-    async with running(gate, reader=reader) as (bus, refs, _):
+async def test_a_subscriber_that_subscribes_again_after_a_crash_gets_what_waited_for_it():
+    reader = Reader()
+    async with running(reader=reader) as (bus, refs, _):
         await bus.ask(Subscribe, refs["reader"], None, True)
         await refs["reader"].tell(Crash())
         await trio.sleep(0.1)
-        for n in range(10):  # some in its mailbox, the others in its backlog
-            await emit(bus, line(f"old{n}"), event(E.WEBHOOK_TRIGGERED, f"hook{n}"))
-        await trio.sleep(0.1)
-        gate.open = trio.Event()
-        await emit(bus, line("being written"))
-        await trio.sleep(0.1)
-        answer = await bus.request(Subscribe, refs["reader"], None, True)
-        with trio.move_on_after(5) as scope:
-            await answer.get()
-        assert scope.cancelled_caught  # not before the last of the old ones is in the logs
-        gate.open.set()
-        await trio.sleep(2)
+        await emit(bus, *[event(E.WEBHOOK_TRIGGERED, f"hook{n}") for n in range(10)])  # mailbox and backlog
         await bus.ask(Subscribe, refs["reader"], None, True)
-        await emit(bus, line("new"))
-        await trio.sleep(1)
-    assert "being written" in gate.records[-2]
-    assert reader.got[-1] == "new"
-    assert "being written" not in reader.got
-    assert len([id for id in reader.got if id.startswith("old")]) <= 4  # what its mailbox held
-    assert [id for id in reader.got if id.startswith("hook")] == [f"hook{n}" for n in range(10)]
-
-
-async def test_who_subscribes_during_a_write_is_answered_when_it_is_done_though_nothing_follows():
-    reader, gate = Reader(), Gate()
-    async with running(gate, reader=reader) as (bus, refs, _):
-        gate.open = trio.Event()
-        await emit(bus, line("being written"))
-        await trio.sleep(0.1)
-        answer = await bus.request(Subscribe, refs["reader"], None, True)
-        await trio.sleep(0.1)
-        gate.open.set()
-        with trio.fail_after(5):
-            await answer.get()
+        await emit(bus, event(id="new"))
+        await reader.until(11)
+    assert reader.got == [*(f"hook{n}" for n in range(10)), "new"]
 
 
 async def test_a_bus_that_starts_anew_serves_who_subscribes_anew():
@@ -411,7 +273,7 @@ async def test_a_bus_that_starts_anew_serves_who_subscribes_anew():
             inbox.started()
             await trio.sleep(1)
             raise RuntimeError("crash")
-        await event_bus(inbox, None)
+        await event_bus(inbox)
 
     async with open_supervisor([Child("bus", frail, {"crash": True}, mailbox=BUS)]) as root:
         bus = root.ref("bus")
@@ -428,24 +290,21 @@ async def test_a_bus_that_starts_anew_serves_who_subscribes_anew():
 
 async def test_ten_thousand_events_for_several_subscribers():
     readers = {f"r{n}": Reader() for n in range(4)}
-    gate = Gate(pause=0.01)
-    async with running(gate, **readers) as (bus, refs, _):
+    async with running(**readers) as (bus, refs, _):
         for ref in refs.values():
             await bus.ask(Subscribe, ref, None, True)
         await emit(bus, *[line(str(n)) for n in range(10_000)])
         for reader in readers.values():
             await reader.until(10_000)
         assert (await bus.ask(GetBusStatus)).pending == 0
-    assert sum(map(len, gate.records)) == 10_000
-    assert len(gate.records) < 200
     for reader in readers.values():
         assert reader.got == [*map(str, range(10_000))]
 
 
 async def test_what_was_handed_out_is_not_kept():
     """Trap T25."""
-    reader, gate = Reader(), Gate()
-    async with running(gate, reader=reader) as (bus, refs, _):
+    reader = Reader()
+    async with running(reader=reader) as (bus, refs, _):
         await bus.ask(Subscribe, refs["reader"], None, True)
         kept = []
         for n in range(100):
@@ -461,13 +320,6 @@ async def test_what_was_handed_out_is_not_kept():
 
 
 # ------------------------------------------------------------------ events
-
-
-def test_recorded_are_the_events_with_a_line_in_the_log():
-    assert set(KEYS) == RECORDED
-    assert is_recorded(line("1"))
-    assert not is_recorded(event(E.TOOL_CALL_COMPLETED))
-    assert not is_recorded(event(E.TASK_STATE_CHANGED, task_id=TASK))
 
 
 def test_an_event_is_derived_from_its_cause():

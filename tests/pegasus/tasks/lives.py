@@ -9,13 +9,27 @@ from random import Random
 from pegasus.conversation import Entry
 from pegasus.events import Event, EventType
 from pegasus.models.base import ToolCall
-from pegasus.tasks import payloads
-from pegasus.tasks.applying import MEMORY_INDEX, RESTARTED
-from pegasus.tasks.context import PlannedCall, PostReflection, Reasoning, TaskState
-from pegasus.tasks.fsm import InvalidTransition, TaskFSM
-from pegasus.tasks.log import task_line
-from pegasus.tasks.planner import plan
-from pegasus.tasks.replay import notification_of
+from pegasus.tasks.core.changes import MEMORY_INDEX, RESTARTED
+from pegasus.tasks.core.context import PlannedCall, Reasoning, TaskState
+from pegasus.tasks.core.events import (
+    NeedMoreInfo,
+    ReasonDone,
+    ReflectionDone,
+    StepCompleted,
+    TaskCreated,
+    TaskFailed,
+    TaskNotified,
+    ToolCallDone,
+    make_plan,
+    messages_json,
+    task_completed,
+    task_resumed,
+    task_suspended,
+    to_payload,
+)
+from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM
+from pegasus.tasks.core.views import notification_of
+from pegasus.tasks.log.format import task_line
 
 E = EventType
 ID = "00112233aabbccdd"
@@ -26,8 +40,12 @@ def event(type, payload, id="e", at=BEGAN, task_id=ID, priority=None):
     return Event(id, type, at, "task", task_id, payload, priority)
 
 
+def created_payload(text="x", *, description="", source="user", metadata=None, task_type="general"):
+    return to_payload(TaskCreated(description, text, source, metadata or {}, task_type))
+
+
 def created(text="find papers", at=BEGAN, **more):
-    return event(E.TASK_CREATED, payloads.created(text, **more), "e0", at)
+    return event(E.TASK_CREATED, created_payload(text, **more), "e0", at)
 
 
 def thought(*calls, text="hm"):
@@ -41,45 +59,47 @@ def reasoned(*calls, text="hm", index="", at=BEGAN):
     if calls:
         made = tuple(ToolCall(id, name, arguments) for id, name, arguments in calls)
         entries.append(Entry(at, "assistant", text, made, metadata={"thinking": ["…"], "thinkingOf": "x"}))
-    return event(E.REASON_DONE, payloads.reason_done(reasoning, plan(reasoning, "goal"), entries), at=at)
+    return event(
+        E.REASON_DONE, to_payload(ReasonDone(reasoning, make_plan(reasoning, "goal"), messages_json(entries))), at=at
+    )
 
 
 def tool_done(call_id, content="{}", ok=True, name="look", at=BEGAN):
     result = Entry(at, "tool", content, call_id=call_id, metadata={} if ok else {"error": True})
     type = E.TOOL_CALL_COMPLETED if ok else E.TOOL_CALL_FAILED
-    return event(type, payloads.tool_done(name, 12, result), at=at)
+    return event(type, to_payload(ToolCallDone(name, 12, messages_json((result,)))), at=at)
 
 
 def responded(text="done", at=BEGAN):
-    return event(E.STEP_COMPLETED, payloads.step_completed(Entry(at, "assistant", text)), at=at)
+    return event(E.STEP_COMPLETED, to_payload(StepCompleted(messages_json((Entry(at, "assistant", text),)))), at=at)
 
 
 def asked(question="which one?"):
-    return event(E.NEED_MORE_INFO, payloads.need_more_info(thought(text="unsure"), question))
+    return event(E.NEED_MORE_INFO, to_payload(NeedMoreInfo(thought(text="unsure"), question)))
 
 
 def suspended(fsm, reason="hold on"):
-    return event(E.TASK_SUSPENDED, payloads.suspended(fsm.context, fsm.state, reason))
+    return event(E.TASK_SUSPENDED, task_suspended(fsm.context, fsm.state, reason))
 
 
 def resumed(fsm, text="go on", at=BEGAN):
-    return event(E.TASK_RESUMED, payloads.resumed(text, fsm.state, at), at=at)
+    return event(E.TASK_RESUMED, task_resumed(text, fsm.state, at), at=at)
 
 
 def finished(fsm):
-    return event(E.TASK_COMPLETED, payloads.completed(fsm.context))
+    return event(E.TASK_COMPLETED, task_completed(fsm.context))
 
 
 def failed(error="broken"):
-    return event(E.TASK_FAILED, payloads.failed(error))
+    return event(E.TASK_FAILED, to_payload(TaskFailed(error)))
 
 
 def told(message="half way"):
-    return event(E.TASK_NOTIFY, payloads.notify(message))
+    return event(E.TASK_NOTIFY, to_payload(TaskNotified(message)))
 
 
 def reflected():
-    return event(E.REFLECTION_COMPLETE, payloads.reflected(PostReflection("learned", 2)))
+    return event(E.REFLECTION_COMPLETE, to_payload(ReflectionDone(2, "learned")))
 
 
 class Life:
@@ -103,9 +123,9 @@ class Life:
         except InvalidTransition:
             self.refused += 1
             return False
-        note = notification_of(event)
+        note = notification_of(event, self.live.context.notified, {})
         if note is not None:
-            self.notes.append(note)
+            self.notes.append((note.type, note.text, note.result))
         return True
 
     def fresh_id(self):

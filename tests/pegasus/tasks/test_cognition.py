@@ -4,11 +4,10 @@ import trio
 from pegasus.conversation import Entry
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import AssistantTurn, ModelResponse, ToolCall, ToolSpec, Usage, UserTurn
-from pegasus.tasks.cognition.reflector import Reflector, should_reflect
-from pegasus.tasks.cognition.talk import Talk
-from pegasus.tasks.cognition.thinker import Thinker
-from pegasus.tasks.context import ActionResult, TaskContext
-from pegasus.tasks.types import BUILT_IN_TYPES, load_task_types
+from pegasus.tasks.core.context import ActionResult, TaskContext
+from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
+from pegasus.tasks.run.reflector import Reflector, should_reflect
+from pegasus.tasks.run.thinker import Thinker
 from pegasus.testing.scripted import After, ScriptedModel, call, say
 from pegasus.tools import ToolOutcome
 
@@ -73,7 +72,7 @@ async def test_one_thinker_serves_tasks_at_once_and_mixes_nothing_up(autojump_cl
         used = (Entry(2, "assistant", "", (ToolCall("c1", "read_file", {}),)), Entry(3, "tool", "", call_id="c1"))
         entries = (Entry(1, "user", name), *(used if name == "middle" else ()))
         about = TaskContext(name, input_text=name, messages=entries)
-        return await thinker.think(about, ScriptedModel(script), EXPLORE, (READ,), f"memory of {name}", Talk())
+        return await thinker.think(about, ScriptedModel(script), EXPLORE, (READ,), f"memory of {name}")
 
     names, shared, found = ("slow", "middle", "quick"), Thinker(PERSONA, lambda: 7), {}
 

@@ -20,10 +20,11 @@ class Crashing(Shelf):
     async def gate(self, inbox):
         async for message in inbox:
             speaks = any(event.type is EventType.TASK_NOTIFY for event in message.events)
-            if speaks and self.at == "before":
-                self.crash()
-                await trio.sleep(1)
-            self.write(message.events)
+            async with self.lock:
+                if speaks and self.at == "before":
+                    self.crash()
+                    await trio.sleep(1)
+                self.write(message.events)
             if speaks and self.at == "behind":
                 self.crash()
             message.reply.send(None)

@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 from pegasus.events import EventType
-from pegasus.tasks.context import TaskState
-from pegasus.tasks.fsm import TRANSITIONS
-from pegasus.tasks.log import event_of, task_line
-from pegasus.tasks.payloads import KEYS
-from pegasus.tasks.replay import replay
+from pegasus.tasks.core.context import TaskState
+from pegasus.tasks.core.events import RECORDED_KEYS
+from pegasus.tasks.core.fsm import TRANSITIONS
+from pegasus.tasks.log.format import parse_task_line, task_line
+from pegasus.tasks.log.replay import replay
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -34,8 +34,8 @@ def test_the_log_that_is_shown_is_a_life():
     assert found.is_over
     assert found.task.context.final_result["response"] == "Half past two."
     for line in text.splitlines():
-        event = event_of(json.loads(line))
-        assert list(event.payload) == list(KEYS[event.type])
+        event = parse_task_line(json.loads(line))
+        assert list(event.payload) == list(RECORDED_KEYS[event.type])
         assert task_line(event).decode() == line + "\n"
 
 

@@ -4,7 +4,7 @@ import trio
 
 from pegasus.events import EventType
 from pegasus.tasks import GetContext, GetTask, Resume, Suspend, TaskState
-from pegasus.tasks.ports import TaskLimits
+from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Shelf, StubMemory, open_desk
 

@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pegasus.events import Event, EventType
-from pegasus.tasks.applying import RESTARTED, apply
-from pegasus.tasks.context import Plan, PlannedCall, PlanStep, Reasoning, TaskContext, TaskState
-from pegasus.tasks.fsm import DEFAULT_PRIORITY, TRANSITIONS, InvalidTransition, Snapshot, TaskFSM
-from pegasus.tasks.payloads import KEYS
-from pegasus.tasks.planner import plan
-from pegasus.tasks.reading import plan_in, reasoning_in
+from pegasus.tasks.core.changes import RESTARTED, apply_event
+from pegasus.tasks.core.context import PlannedCall, PlanStep, Reasoning, TaskContext, TaskPlan, TaskState
+from pegasus.tasks.core.events import RECORDED_KEYS, ReasonDone, make_plan, parse_payload, to_payload
+from pegasus.tasks.core.fsm import DEFAULT_PRIORITY, TRANSITIONS, InvalidTransition, Snapshot, TaskFSM
 from pegasus.wire import from_wire, to_wire
 from tests.pegasus.tasks.lives import (
     BEGAN,
@@ -131,7 +129,7 @@ def test_there_are_six_states():
 
 def test_every_event_that_changes_a_task_is_a_line_of_its_log():
     """But for a message, which the agent turns into TASK_RESUMED."""
-    assert {type for _, type in TRANSITIONS} == set(KEYS) | {E.MESSAGE_RECEIVED}
+    assert {type for _, type in TRANSITIONS} == set(RECORDED_KEYS) | {E.MESSAGE_RECEIVED}
 
 
 def test_a_new_task_is_idle_and_knows_its_input():
@@ -412,7 +410,7 @@ def test_apply_is_what_the_machine_does(random):
         before = life.live.snapshot()
         made = any_event(life, random)
         if life.do(made) and made.type is not E.TASK_CREATED:
-            assert apply(before.context, made, before.state) == life.live.context
+            assert apply_event(before.context, made, before.state) == life.live.context
 
 
 @settings(max_examples=60, deadline=None)
@@ -432,13 +430,13 @@ reasonings = st.builds(
     Reasoning, names, st.sampled_from(["tool_use", "direct"]), st.booleans(), st.lists(calls, max_size=3).map(tuple)
 )
 steps = st.builds(PlanStep, st.integers(0, 99), names, names.filter(bool), st.none() | calls, st.booleans())
-plans = st.builds(Plan, names, st.lists(steps, min_size=1, max_size=3).map(tuple), names)
+plans = st.builds(TaskPlan, names, st.lists(steps, min_size=1, max_size=3).map(tuple), names)
 
 
 @given(reasonings, plans)
 def test_reading_is_the_way_back_from_the_wire(reasoning, made):
-    assert reasoning_in({"reasoning": to_wire(reasoning)}) == reasoning
-    assert plan_in({"plan": to_wire(made)}) == made
+    data = parse_payload(event(E.REASON_DONE, to_payload(ReasonDone(reasoning, made))))
+    assert (data.reasoning, data.plan) == (reasoning, made)
 
 
 # ------------------------------------------------------------------ the planner
@@ -446,7 +444,7 @@ def test_reading_is_the_way_back_from_the_wire(reasoning, made):
 
 @given(reasonings)
 def test_a_plan_is_the_calls_in_order_or_one_answer(reasoning):
-    made = plan(reasoning, "goal")
+    made = make_plan(reasoning, "goal")
     assert [step.index for step in made.steps] == list(range(len(made.steps)))
     assert not any(step.completed for step in made.steps)
     if reasoning.tool_calls:

@@ -7,9 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.tasks import read_task, read_tasks_of_day
-from pegasus.tasks.index import date_in, index_line, pending_content, read_index, read_pending
-from pegasus.tasks.log import date_of, task_line, task_path
-from pegasus.tasks.storage_messages import Pending
+from pegasus.tasks.log.format import (
+    IndexEntry,
+    PendingList,
+    date_of,
+    find_date,
+    index_line,
+    pending_content,
+    read_index,
+    read_pending,
+    task_line,
+    task_path,
+)
+from pegasus.tasks.log.messages import Pending
 from tests.pegasus.tasks.lives import BEGAN, ID, created, event
 
 ids = st.from_regex(r"[a-z0-9_-]{1,16}", fullmatch=True)
@@ -26,18 +36,18 @@ def test_a_task_is_found_in_the_index(names):
     found, problems = read_index(data)
     assert ([entry.task_id for entry in found], problems) == (names, [])
     for name in names:
-        assert date_in(data, name) == dict(found)[name]
-    assert date_in(data, "other than those") is None
+        assert find_date(data, name) == {entry.task_id: entry.date for entry in found}[name]
+    assert find_date(data, "other than those") is None
 
 
 def test_bad_lines_of_an_index_hide_no_others():
     good = index_line("a", "2026-01-01")
     data = b'{"taskId":"../x","date":"2026-01-01"}\n{"taskId":7}\n\0\0\0\n' + good + b'{"taskId":"b","da'
     found, problems = read_index(data)
-    assert found == [("a", "2026-01-01")]
+    assert found == [IndexEntry("a", "2026-01-01")]
     assert len(problems) == 4
-    assert date_in(data, "a") == "2026-01-01"
-    assert date_in(data, "b") is None
+    assert find_date(data, "a") == "2026-01-01"
+    assert find_date(data, "b") is None
 
 
 LINES = (
@@ -66,7 +76,7 @@ def test_an_index_says_the_same_whether_it_is_parsed_or_not(lines, torn):
 def test_what_is_pending_is_read_back(pending):
     content = pending_content(pending)
     assert json.loads(content) == [{"taskId": entry.task_id, "ts": entry.ts} for entry in pending]
-    assert read_pending(content) == (tuple(pending), "")
+    assert read_pending(content) == PendingList(tuple(pending))
 
 
 @given(entries.filter(bool), st.data())

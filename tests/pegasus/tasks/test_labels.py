@@ -7,11 +7,11 @@ import pytest
 from pegasus.conversation import Entry
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.messages import ChannelInfo
-from pegasus.tasks.cognition.reflector import Reflector
-from pegasus.tasks.cognition.thinker import Thinker
-from pegasus.tasks.context import TaskContext
-from pegasus.tasks.labels import label_of
-from pegasus.tasks.types import BUILT_IN_TYPES, load_task_types
+from pegasus.tasks.core.context import TaskContext
+from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
+from pegasus.tasks.run.call_origin import label_of
+from pegasus.tasks.run.reflector import Reflector
+from pegasus.tasks.run.thinker import Thinker
 from pegasus.testing.scripted import ScriptedModel
 
 CHANNEL = {"type": "slack", "channelId": "C1", "userId": "u1"}

@@ -2,7 +2,7 @@
 
 import trio
 
-from pegasus.tasks.context import TaskState
+from pegasus.tasks.core.context import TaskState
 from pegasus.testing.scripted import ScriptedModel, call, say
 from tests.pegasus.tasks.world import StubMemory, open_desk
 

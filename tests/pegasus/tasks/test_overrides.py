@@ -7,9 +7,8 @@ import trio
 
 from pegasus.events import Emit, EventType
 from pegasus.tasks import Resume, TaskError
-from pegasus.tasks.overrides import KEY, overridden, with_overrides
-from pegasus.tasks.ports import TaskLimits
-from pegasus.tasks.types import TaskType
+from pegasus.tasks.core.task_types import OVERRIDES, TaskType, apply_overrides, with_overrides
+from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Shelf, open_desk
 
@@ -46,7 +45,7 @@ async def test_no_tools_leaves_words_to_its_submitter_alone(autojump_clock):
 
 
 def test_tools_can_only_become_fewer():
-    narrowed = overridden(LOOKER, with_overrides({}, "", ("read_file", "shell_exec", "grep_*")))
+    narrowed = apply_overrides(LOOKER, with_overrides({}, "", ("read_file", "shell_exec", "grep_*")))
     assert [tool for tool in ("read_file", "grep_files", "shell_exec", "read_x") if narrowed.allows(tool)] == [
         "read_file",
         "grep_files",
@@ -55,11 +54,11 @@ def test_tools_can_only_become_fewer():
 
 @pytest.mark.parametrize("damaged", [7, [], {"tools": 7}, {"tools": ["a", 7]}, {"tools": "read_file"}])
 def test_overrides_that_cannot_be_read_allow_no_tool(damaged):
-    assert not overridden(TYPE, {KEY: damaged}).allows("read_file")
+    assert not apply_overrides(TYPE, {OVERRIDES: damaged}).allows("read_file")
 
 
 def test_without_overrides_the_type_is_as_it_was():
-    assert overridden(TYPE, {"channel": {}}) is TYPE
+    assert apply_overrides(TYPE, {"channel": {}}) is TYPE
     assert with_overrides({"a": 1}, "", None) == {"a": 1}
 
 
@@ -113,7 +112,7 @@ async def test_a_finished_task_that_is_resumed_still_has_them(autojump_clock):
 async def test_an_event_from_outside_cannot_choose_them(autojump_clock):
     model = ScriptedModel(["done"])
     async with open_desk(model) as desk:
-        given = {"text": "do it", "metadata": {"a": 1, KEY: {"model": "dear/model", "tools": []}}}
+        given = {"text": "do it", "metadata": {"a": 1, OVERRIDES: {"model": "dear/model", "tools": []}}}
         await desk.bus.tell(Emit(desk.events.create(EventType.WEBHOOK_TRIGGERED, "outside", given)))
         told = await desk.listener.next(1)
     assert told.metadata == {"a": 1}

@@ -9,11 +9,11 @@ import pytest
 from pegasus.events import Deliver
 from pegasus.settings import ModelSettings, Settings, TaskSettings
 from pegasus.tasks import AgentMessage
-from pegasus.tasks.cognition import reflector
-from pegasus.tasks.cognition.thinker import OWN_TOOLS
-from pegasus.tasks.ending import DRAIN
-from pegasus.tasks.ports import TaskLimits
-from pegasus.tasks.types import BUILT_IN_TYPES, LARGEST, load_task_types, parse
+from pegasus.tasks.agent.cancellation import DRAIN
+from pegasus.tasks.core.task_types import BUILT_IN_TYPES, LARGEST, load_task_types, parse_task_type
+from pegasus.tasks.run import reflector
+from pegasus.tasks.run.deps import TaskLimits
+from pegasus.tasks.run.thinker import OWN_TOOLS
 from pegasus.tools import REFLECTION_TOOLS
 
 ROOT = Path(__file__).parents[3]
@@ -73,7 +73,7 @@ def test_the_types_are_as_described():
     assert re.findall(r"^\| `(\w+)` \| (?!names|1 to|one|<)", text, re.MULTILINE)[:3] == list(types.names())
     assert f"larger than {LARGEST >> 10} kB" in text
     [example] = re.findall(r"```markdown\n(.*?)```", text, re.DOTALL)
-    found, warnings = parse(example, "librarian")
+    found, warnings = parse_task_type(example, "librarian")
     assert (found.name, found.model, warnings) == ("librarian", "anthropic/claude-haiku-5-5", [])
     assert found.allows("memory_read")
     assert not found.allows("shell_exec")
@@ -91,4 +91,4 @@ def test_every_folder_is_in_the_structure():
 
 def test_the_files_of_the_agent_are_there():
     for name in re.findall(r"`(\w+\.py)`", page("agent").partition("## Where what is")[2]):
-        assert (ROOT / "pegasus" / "tasks" / name).is_file()
+        assert list((ROOT / "pegasus" / "tasks").rglob(name))

@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pegasus.conversation import repair
-from pegasus.tasks import payloads
-from pegasus.tasks.applying import RESTARTED
-from pegasus.tasks.cognition.doer import next_steps
-from pegasus.tasks.context import TaskState
-from pegasus.tasks.log import task_line
-from pegasus.tasks.recovery import UNKNOWN, Drop, GoOn, Tell, Write, plan_recovery
-from pegasus.tasks.replay import replay
+from pegasus.tasks.agent.recovery import UNKNOWN, Continue, DropTask, NotifyAgain, RecordEvent, plan_recovery
+from pegasus.tasks.core.changes import RESTARTED
+from pegasus.tasks.core.context import TaskState
+from pegasus.tasks.log.format import task_line
+from pegasus.tasks.log.replay import replay
+from pegasus.tasks.run.doer import next_steps
 from pegasus.tools import Effect
 from tests.pegasus.tasks.lives import (
     ID,
     E,
     Life,
     asked,
+    created_payload,
     event,
     failed,
     finished,
@@ -48,7 +48,7 @@ def life_of(*events):
 
 
 def numbers(actions):
-    return [action.notification.n for action in actions if isinstance(action, Tell)]
+    return [action.notification.n for action in actions if isinstance(action, NotifyAgain)]
 
 
 @pytest.mark.parametrize("mode", ["fail", "resume"])
@@ -83,22 +83,22 @@ def test_an_unfinished_task_is_failed_once():
     again = plan_of(life.log, "fail")
     assert numbers(again) == [1, 2]
     assert again[-1].last
-    assert not any(isinstance(action, Write) for action in again)
+    assert not any(isinstance(action, RecordEvent) for action in again)
 
 
 @pytest.mark.parametrize("mode", ["fail", "resume"])
 def test_a_task_without_a_log_was_never_accepted(mode):
     [drop] = plan_of(b"", mode)
-    assert isinstance(drop, Drop)
+    assert isinstance(drop, DropTask)
 
 
 def test_a_task_that_had_not_begun_waits_for_its_place():
-    assert plan_of(Life().log) == (GoOn(TaskState.IDLE),)
+    assert plan_of(Life().log) == (Continue(TaskState.IDLE),)
 
 
 def test_a_task_that_was_thinking_thinks_again():
     life = life_of(reasoned(("c1", "look", {})), tool_done("c1"))
-    assert plan_of(life.log) == (GoOn(TaskState.REASONING),)
+    assert plan_of(life.log) == (Continue(TaskState.REASONING),)
 
 
 def test_a_look_is_taken_again():
@@ -147,7 +147,7 @@ def test_a_suspended_task_stays_so():
     life = life_of(asked("which one?"))
     tell, go_on = plan_of(life.log)
     assert (tell.notification.type, tell.notification.text) == ("needs_info", "which one?")
-    assert go_on == GoOn(TaskState.SUSPENDED)
+    assert go_on == Continue(TaskState.SUSPENDED)
     assert plan_of(life.log, "fail")[-1].type is E.TASK_FAILED
 
 
@@ -181,7 +181,7 @@ class World:
         self.calls = 0
         self.crashes = random.randint(0, 6)
         self.thoughts = 0
-        self.write(event(E.TASK_CREATED, payloads.created("x")), None)
+        self.write(event(E.TASK_CREATED, created_payload()), None)
 
     def may_crash(self):
         if self.crashes and self.random.random() < 0.15:
@@ -262,16 +262,16 @@ class World:
         for action in plan_recovery(found, self.mode, EFFECTS.get, NOW):
             self.may_crash()
             match action:
-                case Tell(note, last):
+                case NotifyAgain(note, last):
                     self.hear(note)
                     if last:
                         self.may_crash()
                         self.pending = False
-                case Write(type, payload):
+                case RecordEvent(type, payload):
                     self.write(event(type, payload), fsm)
-                case Drop():
+                case DropTask():
                     self.pending = False
-                case GoOn():
+                case Continue():
                     return fsm
         return fsm
 
@@ -327,5 +327,5 @@ def test_messages_of_a_resumed_task_are_well_formed():
 def test_a_damaged_log_that_is_over_and_tells_nothing_is_let_go():
     life = life_of(failed())
     lines = life.log.splitlines(keepends=True)
-    assert isinstance(plan_of(lines[0] + b"broken\n")[-1], GoOn)
+    assert isinstance(plan_of(lines[0] + b"broken\n")[-1], Continue)
     assert plan_of(lines[0] + lines[1])[-1].last

@@ -5,12 +5,11 @@ from types import SimpleNamespace
 
 import trio
 
-import pegasus.tasks.agent as agent_module
 from pegasus.events import EventType
 from pegasus.models.base import ModelError, ToolSpec
 from pegasus.tasks import Cancel, GetContext, GetTask, Resume, TaskState
-from pegasus.tasks.agent import TASK_EVENTS
-from pegasus.tasks.ports import TaskLimits
+from pegasus.tasks.agent.agent import OUTSIDE_EVENTS
+from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.tools import Effect, Tool
 from tests.pegasus.tasks.world import StubMemory, open_desk
@@ -95,7 +94,7 @@ async def test_a_finished_task_is_told_of_first_and_looked_back_on_then(autojump
     assert {tool.name for tool in request.tools} == set(NAMES) - {"memory_list"}
     assert "FACTS IN FULL" in request.turns[0].text
     assert len(desk.listener.heard) == 1
-    assert EventType.REFLECTION_COMPLETE not in TASK_EVENTS  # checklist 115
+    assert EventType.REFLECTION_COMPLETE not in OUTSIDE_EVENTS
 
 
 async def test_a_reflection_that_fails_changes_nothing(autojump_clock):
@@ -117,7 +116,7 @@ async def test_why_there_is_no_reflection_is_logged(autojump_clock, monkeypatch)
     def note(what, **more):
         logged.append(str(more["error"]))
 
-    monkeypatch.setattr("pegasus.tasks.task._log", SimpleNamespace(warning=note, exception=note))
+    monkeypatch.setattr("pegasus.tasks.run.task._log", SimpleNamespace(warning=note, exception=note))
     for problem in (ModelError("no route", kind="network"), RuntimeError("a defect")):
         memory = Shelves()
         model = ScriptedModel(lambda request, problem=problem: problem if looks_back(request) else LONG)
@@ -161,22 +160,15 @@ async def test_a_reflection_waits_for_a_permit_like_any_other_call(autojump_cloc
     assert [round(at) for at in looked] == [51]
 
 
-async def test_what_comes_of_a_reflection_is_only_recorded(autojump_clock, monkeypatch):
-    """Checklist 115: the agent has not subscribed to it."""
-    heard, take = [], agent_module._Agent._event
-
-    async def spy(self, event):
-        heard.append(event.type)
-        await take(self, event)
-
-    monkeypatch.setattr(agent_module._Agent, "_event", spy)
+async def test_what_comes_of_a_reflection_is_only_recorded(autojump_clock):
+    """It is a line of the log, and no notification."""
     memory = Shelves()
     model = ScriptedModel(lambda request: "Kept it." if looks_back(request) else LONG)
     async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
         task = await desk.run("job")
         await trio.sleep(10)
         assert desk.shelf.events(task.task_id)[-1] == "REFLECTION_COMPLETE"
-    assert heard[-1] is EventType.TASK_COMPLETED
+    assert [told.type for told in desk.listener.heard] == ["completed"]
 
 
 async def test_a_trivial_task_costs_no_second_call(autojump_clock):

@@ -1,14 +1,15 @@
 import pytest
 
 from pegasus.events import Event, EventType
-from pegasus.tasks import TaskState, payloads
-from pegasus.tasks.fsm import TaskFSM
-from pegasus.tasks.registry import TaskEntry, TaskNotFound, TaskRegistry
-from pegasus.tasks.views import task_view
+from pegasus.tasks import TaskState
+from pegasus.tasks.agent.state import TaskEntry, TaskNotFound, TaskRegistry
+from pegasus.tasks.core.events import TaskCreated, to_payload
+from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.views import task_view
 
 
 def entry(task_id, *, priority=None, state=None):
-    payload = payloads.created("do it")
+    payload = to_payload(TaskCreated(input_text="do it"))
     fsm = TaskFSM.from_event(Event(task_id, EventType.TASK_CREATED, 1, "t", task_id, payload, priority))
     if state is not None:
         fsm.assume(state)
@@ -56,7 +57,7 @@ def test_a_finished_task_that_goes_on_is_not_forgotten():
 def test_places_and_those_who_wait_for_one_are_counted():
     registry = TaskRegistry()
     working = registry.register(entry("a"))
-    working.working = True
+    working.holds_slot = True
     registry.register(entry("b"))
     registry.register(entry("c", state=TaskState.SUSPENDED))
     assert (registry.active, registry.waiting) == (1, 1)

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pegasus.conversation import repair
-from pegasus.tasks.applying import RESTARTED
-from pegasus.tasks.context import TaskState
-from pegasus.tasks.log import task_line
-from pegasus.tasks.replay import MAX_PROBLEMS, replay
+from pegasus.tasks.core.changes import RESTARTED
+from pegasus.tasks.core.context import TaskState
+from pegasus.tasks.log.format import task_line
+from pegasus.tasks.log.replay import MAX_PROBLEMS, replay
 from tests.pegasus.tasks.lives import (
     ID,
     E,

@@ -5,10 +5,10 @@ import trio
 
 from actors import ActorError
 from pegasus.tasks import Cancel, GetTask, Resume, TaskState
-from pegasus.tasks.applying import RESTARTED
-from pegasus.tasks.log import task_line
-from pegasus.tasks.ports import TaskLimits
-from pegasus.tasks.recovery import UNKNOWN
+from pegasus.tasks.agent.recovery import UNKNOWN
+from pegasus.tasks.core.changes import RESTARTED
+from pegasus.tasks.log.format import task_line
+from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.lives import ID, created, reasoned
 from tests.pegasus.tasks.world import Listener, Shelf, StubMemory, open_desk

@@ -4,7 +4,7 @@ import trio
 
 from pegasus.conversation import Entry
 from pegasus.models.base import ToolCall, ToolSpec
-from pegasus.tasks.sources import outside_of
+from pegasus.tasks.run.call_origin import outside_sources
 from pegasus.testing.scripted import ScriptedModel, call, say
 from pegasus.tools import Effect, Tool
 from tests.pegasus.tasks.world import StubMemory, open_desk
@@ -52,5 +52,5 @@ def test_kinds_of_sources():
 
     tools = {one.name: one for one in (tool("http_get", "network"), tool("x__y", "mcp"), tool("read_file", "file"))}
     entries = [Entry(0, "assistant", "", tuple(ToolCall(name, name, {}) for name in (*tools, "gone")))]
-    assert outside_of(entries, tools.get) == ("other", "web")
-    assert outside_of([], tools.get) == ()
+    assert outside_sources(entries, tools.get) == ("other", "web")
+    assert outside_sources([], tools.get) == ()

@@ -1,6 +1,6 @@
 import pytest
 
-from pegasus.tasks.types import BUILT_IN_TYPES, LARGEST, load_task_types, parse
+from pegasus.tasks.core.task_types import BUILT_IN_TYPES, LARGEST, load_task_types, parse_task_type
 
 
 def write(folder, name, text):
@@ -33,18 +33,18 @@ def test_the_users_type_wins_over_the_built_in_one_of_its_name(tmp_path):
 
 
 def test_a_list_may_name_the_tools_of_an_mcp_server_by_pattern():
-    found, _ = parse("---\ndescription: d\ntools: read_file, github__*\n---\nBody", "x")
+    found, _ = parse_task_type("---\ndescription: d\ntools: read_file, github__*\n---\nBody", "x")
     assert found.allows("github__create_issue")
     assert not found.allows("gitlab__create_issue")
 
 
 @pytest.mark.parametrize("tools", ["'*'", "read_file, *", "['*']"])
 def test_a_star_is_all_tools(tools):
-    assert parse(f"---\ndescription: d\ntools: {tools}\n---\nBody", "x")[0].tools is None
+    assert parse_task_type(f"---\ndescription: d\ntools: {tools}\n---\nBody", "x")[0].tools is None
 
 
 def test_the_folder_is_the_default_name_and_a_missing_description_is_a_warning():
-    found, warnings = parse("---\ntols: x\n---\nBody", "my-type")
+    found, warnings = parse_task_type("---\ntols: x\n---\nBody", "my-type")
     assert found.name == "my-type"
     assert warnings == ["unknown key 'tols' (known: name, description, tools, model)", warnings[1]]
     assert "no description" in warnings[1]
@@ -63,7 +63,7 @@ def test_the_folder_is_the_default_name_and_a_missing_description_is_a_warning()
 )
 def test_a_wrong_file_says_what_is_wrong(text, problem):
     with pytest.raises(ValueError, match=problem):
-        parse(text, "x")
+        parse_task_type(text, "x")
 
 
 def test_a_wrong_file_costs_only_its_own_type(tmp_path):

@@ -8,22 +8,25 @@ import attrs
 import trio
 
 from actors import Child, Mailbox, Strategy, open_supervisor
-from pegasus.events import EventMaker, EventType, Subscribe
-from pegasus.events.bus import event_bus
+from pegasus.events import EventMaker, EventType, Subscribe, event_bus
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import ToolSpec
-from pegasus.tasks import Submit, Wait
-from pegasus.tasks.agent import task_agent
-from pegasus.tasks.cognition.doer import Doer
-from pegasus.tasks.cognition.reflector import Reflector
-from pegasus.tasks.cognition.thinker import Thinker
-from pegasus.tasks.glance import glance
-from pegasus.tasks.log import task_line
-from pegasus.tasks.ports import TaskDeps, TaskLimits
-from pegasus.tasks.replay import replay
-from pegasus.tasks.storage_messages import Pending
-from pegasus.tasks.types import BUILT_IN_TYPES, load_task_types
-from pegasus.tasks.views import task_view
+from pegasus.tasks import (
+    BUILT_IN_TYPES,
+    Doer,
+    Reflector,
+    Submit,
+    TaskDeps,
+    TaskLimits,
+    Thinker,
+    Wait,
+    load_task_types,
+    task_agent,
+    task_view,
+)
+from pegasus.tasks.log.format import Pending, task_line
+from pegasus.tasks.log.persister import record
+from pegasus.tasks.log.replay import replay
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry
 
 START = 1_772_020_800_000
@@ -34,19 +37,22 @@ def clock():
 
 
 class Shelf:
-    """Logs in memory, as the persister writes them, and the archive that reads them."""
+    """Logs in memory: `gate` writes them as the persister does, the other methods are a TaskArchive."""
 
     def __init__(self):
         self.logs = {}
         self.forgotten = []
         self.refusing = None
+        self.writer = None
+        self.lock = trio.Lock()
 
     async def gate(self, inbox):
         async for message in inbox:
-            if self.refusing is not None:
-                await self.refusing.wait()
-            self.write(message.events)
-            message.reply.send(None)
+            async with self.lock:
+                if self.refusing is not None:
+                    await self.refusing.wait()
+                self.write(message.events)
+                message.reply.send(None)
 
     def write(self, events):
         for event in events:
@@ -55,15 +61,15 @@ class Shelf:
             if event.type is EventType.TASK_RESUMED and event.task_id in self.forgotten:
                 self.forgotten.remove(event.task_id)
 
-    async def exists(self, task_id):
-        return task_id in self.logs
+    async def record(self, events):
+        await record(self.writer, events)
 
     async def replay(self, task_id):
-        return replay(self.logs.get(task_id, b""), task_id)
+        async with self.lock:  # behind what was requested before
+            return replay(self.logs.get(task_id, b""), task_id)
 
-    async def replays(self, task_ids, *, at_a_glance=False):
-        logs = [(self.logs.get(task_id, b""), task_id) for task_id in task_ids]
-        return [(at_a_glance and glance(*log)) or replay(*log) for log in logs]
+    async def replays(self, task_ids):
+        return [replay(self.logs.get(task_id, b""), task_id) for task_id in task_ids]
 
     async def load(self, task_id):
         return (await self.replay(task_id)).task
@@ -176,7 +182,15 @@ def standard_tools(calls):
 
 @asynccontextmanager
 async def open_desk(
-    model, *, limits=TaskLimits(), shelf=None, listener=None, memory=None, tools=(), timeout=60.0, model_for=None
+    model,
+    *,
+    limits=TaskLimits(recovery="fail"),
+    shelf=None,
+    listener=None,
+    memory=None,
+    tools=(),
+    timeout=60.0,
+    model_for=None,
 ):
     calls = []
     shelf, listener, watcher = shelf or Shelf(), listener or Listener(), Watcher()
@@ -185,7 +199,8 @@ async def open_desk(
     toolbox = ToolExecutor(registry, timeout=timeout, timeouts={})
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, name="desk") as root:
         gate = await root.start_child(Child("gate", shelf.gate))
-        bus = await root.start_child(Child("bus", event_bus, gate, mailbox=Mailbox(1024)))
+        shelf.writer = gate
+        bus = await root.start_child(Child("bus", event_bus, mailbox=Mailbox(1024)))
         ear = await root.start_child(Child("listener", listener.run))
         eye = await root.start_child(Child("watcher", watcher.run, mailbox=Mailbox(4096)))
         await bus.ask(Subscribe, eye, None, True)

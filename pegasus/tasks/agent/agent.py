@@ -1,0 +1,245 @@
+"""The agent: it accepts work, creates tasks, and routes requests and reports. It runs no task itself.
+
+Tasks are actors in a pool below the agent, so they show in the tree of actors and stop side by side. The agent keeps a view of each
+for others, and the requests that wait for its end. Requests that wait for the disk or for a task run in tasks of their own,
+so that nobody waits for somebody else's.
+
+A crash of the agent ends its tasks with it; its next run treats them as a start of the process does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeVar
+
+import trio
+
+from actors import ActorError, Inbox, Ref, Reply, open_pool
+from pegasus.events import Deliver, Emit, Event, EventType, Subscribe
+from pegasus.messages import Metadata
+from pegasus.observe import get_logger
+from pegasus.storage import StorageError
+from pegasus.tasks.agent.cancellation import Cancellation
+from pegasus.tasks.agent.messages import (
+    AgentInput,
+    Cancel,
+    CancelAll,
+    GetContext,
+    GetTask,
+    ListTasks,
+    Notify,
+    Resume,
+    Submit,
+    Suspend,
+    Wait,
+    task_id_of,
+)
+from pegasus.tasks.agent.notifier import Notifier
+from pegasus.tasks.agent.queries import Queries
+from pegasus.tasks.agent.recovery import Recovery
+from pegasus.tasks.agent.scheduler import Scheduler
+from pegasus.tasks.agent.state import AgentState, TaskEntry
+from pegasus.tasks.core.events import TaskCreated, to_payload
+from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.task_types import DEFAULT_TYPE, apply_overrides, with_overrides, without_overrides
+from pegasus.tasks.core.views import TaskError, task_view
+from pegasus.tasks.log.task_logs import TaskArchive
+from pegasus.tasks.run.deps import TaskDeps
+from pegasus.tasks.run.messages import StateChanged, TaskActorEnded
+
+OUTSIDE_EVENTS: Final = frozenset({EventType.MESSAGE_RECEIVED, EventType.WEBHOOK_TRIGGERED, EventType.SCHEDULE_FIRED})
+"""Events from outside that create a task or, with a task id, answer one that waits."""
+
+_log = get_logger("agent")
+_T = TypeVar("_T")
+
+
+async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, archive: TaskArchive, listener: Ref[Notify]) -> None:
+    """Run the task system.
+
+    listener: receives the notifications of all tasks. Stopped: stages that run may finish for a while (`Cancellation.drain`);
+    whatever is left is taken up at the next start.
+    """
+    async with open_pool(name="tasks") as pool, trio.open_nursery() as nursery:
+        notifier = Notifier(archive, listener)
+        state = AgentState(deps, archive, notifier)
+        scheduler = Scheduler(state, pool, nursery, inbox.ref)
+        agent = _Agent(state, scheduler, nursery)
+        await deps.bus.ask(Subscribe, inbox.ref, OUTSIDE_EVENTS, True)
+        kept = _messages_of_last_run(inbox)
+        nursery.start_soon(notifier.run, agent.is_over)
+        await Recovery(state, scheduler, nursery).run()
+        await deps.bus.tell(Emit(deps.events.create(EventType.SYSTEM_STARTED, "agent")))
+        inbox.started()
+        for message in kept:
+            await agent.handle(message)
+        async for message in inbox:
+            await agent.handle(message)
+        await deps.bus.tell(Emit(deps.events.create(EventType.SYSTEM_SHUTTING_DOWN, "agent")))
+        await agent.cancellation.drain()
+        nursery.cancel_scope.cancel()
+
+
+def _messages_of_last_run(inbox: Inbox[AgentInput]) -> list[AgentInput]:
+    """Return the requests that the mailbox kept over a crash of the agent, without reports of tasks that ended with it."""
+    kept: list[AgentInput] = []
+    with suppress(trio.WouldBlock, trio.EndOfChannel):
+        while True:
+            message = inbox.receive_nowait()
+            if not isinstance(message, StateChanged | TaskActorEnded):
+                kept.append(message)
+    return kept
+
+
+class _Agent:
+    """Routes each message to the part that it is for, and creates tasks."""
+
+    def __init__(self, state: AgentState, scheduler: Scheduler, nursery: trio.Nursery) -> None:
+        self._state = state
+        self._scheduler = scheduler
+        self._nursery = nursery
+        self._queries = Queries(state)
+        self.cancellation = Cancellation(state, scheduler, nursery)
+
+    def is_over(self, task_id: str) -> bool:
+        """Return whether a task is over; one that is not in memory is."""
+        entry = self._state.registry.get_or_none(task_id)
+        return entry is None or entry.is_over
+
+    async def handle(self, message: AgentInput) -> None:
+        """Handle one message. Work that waits is started and not waited for."""
+        start, queries, cancellation = self._answer_with, self._queries, self.cancellation
+        match message:
+            case StateChanged():
+                await self._scheduler.state_changed(message)
+            case TaskActorEnded():
+                self._nursery.start_soon(self._scheduler.actor_ended, message)
+            case Deliver(event):
+                if event.task_id is not None or "handledBy" not in event.payload:
+                    self._nursery.start_soon(self._take_event, event)
+            case Submit(reply):
+                start(reply, partial(self._submit, message))
+            case GetTask(reply, task_id):
+                start(reply, partial(queries.view, task_id))
+            case ListTasks(reply, date):
+                start(reply, partial(queries.views, date))
+            case GetContext(reply, task_id):
+                start(reply, partial(queries.context, task_id))
+            case Wait(reply, task_id):
+                self._nursery.start_soon(queries.wait, reply, task_id)
+            case Cancel(reply, task_id, by):
+                start(reply, partial(cancellation.cancel, task_id, by))
+            case CancelAll(reply, by, channel):
+                start(reply, partial(cancellation.cancel_all, by, channel))
+            case Suspend(reply, task_id, reason):
+                start(reply, partial(self._scheduler.suspend, task_id, reason))
+            case Resume(reply, task_id, text, key):
+                start(reply, partial(self._scheduler.resume, task_id, text, key))
+
+    def _answer_with(self, reply: Reply[_T], work: Callable[[], Awaitable[_T]]) -> None:
+        async def answer() -> None:
+            try:
+                result = await work()
+            except (TaskError, StorageError, ActorError) as error:
+                reply.fail(error)
+            else:
+                reply.send(result)
+
+        self._nursery.start_soon(answer)
+
+    # ------------------------------------------------------------------ creating tasks
+
+    async def _submit(self, request: Submit) -> str:
+        """Create a task and return its id when TASK_CREATED is on disk. Raises TaskError."""
+        if not request.text.strip():
+            raise TaskError("input is empty: say what is to be done")
+        metadata = with_overrides(request.metadata, request.model, request.tools)
+        self._check_type(request, metadata)
+        task_id = task_id_of(request.key) if request.key else self._state.deps.events.new_id()
+        if await self._exists(request, task_id):
+            return task_id
+        if request.reply.abandoned:  # e.g. by /stop, which would not find a task that is created behind it
+            raise TaskError("nobody waits for this task any more")
+        payload = {"text": request.text, "handledBy": "agent"}
+        received = self._state.deps.events.create(EventType.MESSAGE_RECEIVED, request.source, payload)
+        data = TaskCreated(request.description, request.text, request.source, metadata, request.task_type)
+        entry = self._state.registry.get_or_none(task_id)  # another request with this key may have come meanwhile
+        if entry is None:
+            await self._create(received, data, task_id, request.priority, announce=True)
+        else:
+            await entry.created.wait()
+        return task_id
+
+    async def _exists(self, request: Submit, task_id: str) -> bool:
+        """Return whether a finished run has created the task of this key; one that is in memory is looked at later."""
+        if not request.key or task_id in self._state.registry:
+            return False
+        return await self._state.archive.load(task_id) is not None
+
+    def _check_type(self, request: Submit, metadata: Metadata) -> None:
+        deps = self._state.deps
+        task_type = deps.types.get(request.task_type)
+        if task_type is None:
+            known = ", ".join(deps.types.names())
+            raise TaskError(f"there is no type {request.task_type!r} of task; there are: {known}")
+        if request.model:
+            try:
+                deps.model_for(apply_overrides(task_type, metadata).model_name)
+            except ValueError as error:
+                raise TaskError(str(error)) from error
+
+    async def _create(
+        self, cause: Event, data: TaskCreated, task_id: str, priority: int | None, *, announce: bool = False
+    ) -> None:
+        """Create a task and let it wait for a slot. Returns when it is on disk.
+
+        announce: publish `cause` first. The task is in memory before anything is awaited, so a /stop finds it.
+        """
+        registry, limits = self._state.registry, self._state.deps.limits
+        if registry.waiting >= limits.max_queued + max(0, limits.max_active - registry.active):
+            raise TaskError(
+                f"{limits.max_queued} tasks are waiting already, which is the most there may be (tasks.max_queued)"
+            )
+        created = self._state.deps.events.derive(
+            cause, EventType.TASK_CREATED, to_payload(data), source="agent", task_id=task_id, priority=priority
+        )
+        fsm = TaskFSM.from_event(created)
+        entry = registry.register(TaskEntry(task_view(fsm), fsm))
+        async with entry.lock:
+            if announce:
+                await self._state.deps.bus.tell(Emit(cause))
+            await self._state.archive.record((created,))
+        entry.created.set()
+        await self._state.deps.bus.tell(Emit(created))
+        if not entry.is_ending:
+            await self._scheduler.enqueue(entry, created)
+
+    async def _take_event(self, event: Event) -> None:
+        """Resume the task that an event from outside is for, or create one. There is nobody to answer: problems are logged."""
+        text = event.payload.get("text")
+        try:
+            if event.task_id is not None:
+                await self._scheduler.resume(event.task_id, text if isinstance(text, str) else "", cause=event)
+            elif isinstance(text, str) and text.strip():
+                data = self._data_of(event, text)
+                await self._create(event, data, self._state.deps.events.new_id(), None)
+            else:
+                _log.warning("dropped an event without a text", type=event.type.name, source=event.source)
+        except (TaskError, StorageError, ActorError) as error:
+            _log.warning(
+                "dropped an event", type=event.type.name, task=event.task_id, source=event.source, problem=str(error)
+            )
+
+    def _data_of(self, event: Event, text: str) -> TaskCreated:
+        task_type, metadata = event.payload.get("taskType"), event.payload.get("metadata")
+        return TaskCreated(
+            description=str(event.payload.get("description") or ""),
+            input_text=text,
+            source=event.source,
+            input_metadata=without_overrides(metadata) if isinstance(metadata, dict) else {},
+            task_type=task_type
+            if isinstance(task_type, str) and self._state.deps.types.get(task_type)
+            else DEFAULT_TYPE,
+        )

@@ -1,0 +1,158 @@
+"""Messages of the task system: requests to the agent, and the notifications that its listener receives."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TypeAlias
+
+import attrs
+
+from actors import Reply
+from pegasus.events import Deliver
+from pegasus.messages import Metadata
+from pegasus.tasks.core.context import TaskContext
+from pegasus.tasks.core.views import Notification, TaskView
+from pegasus.tasks.run.messages import TaskReport
+
+
+def task_id_of(key: str) -> str:
+    """Return the id of the task that is submitted with this key."""
+    return blake2b(key.encode(), digest_size=8).hexdigest()
+
+
+@attrs.frozen
+class Submit:
+    """Create a task. Answered with its id when TASK_CREATED is on disk, before any work is done.
+
+    Fails with TaskError for an unknown type or model, an empty text, or more than `tasks.max_queued` waiting tasks.
+
+    Example: `task_id = await agent.ask(Submit, "find papers about otters")`.
+    """
+
+    reply: Reply[str]
+    text: str
+    """The work to do."""
+    source: str = "user"
+    """Submitter."""
+    task_type: str = "general"
+    """Name of a `TaskType`."""
+    description: str = ""
+    """A few words for people."""
+    metadata: Metadata = attrs.field(factory=dict)
+    """Kept with the task and given back with every notification, e.g. {"channel": {…}}."""
+    key: str | None = None
+    """The same key gives the same task, however often it is submitted (after a crash, say). None: always a new task."""
+    priority: int | None = None
+    """Smaller goes first among tasks that wait for a slot; None = the usual priority."""
+    model: str = ""
+    """Model that thinks instead of the type's: "<provider>/<model>" or a role; "" = the type's."""
+    tools: tuple[str, ...] | None = None
+    """Names or patterns that limit the tools of the type; None = all of them. Kept with the task, as `model` is."""
+
+
+@attrs.frozen
+class Resume:
+    """Continue a suspended or completed task, or one that a restart interrupted. Answered when TASK_RESUMED is on disk.
+
+    Fails with TaskError if there is no such task, or it is at work.
+    """
+
+    reply: Reply[None]
+    task_id: str
+    input: str
+    """Text that the task is told; may be empty for a suspended task, which then goes on as before."""
+    key: str = ""
+    """Stands with the input in the task's messages, so that the caller can see later whether this resume has happened."""
+
+
+@attrs.frozen
+class Suspend:
+    """Suspend a task at work, after the stage that is running. The results of the stage are kept."""
+
+    reply: Reply[None]
+    task_id: str
+    reason: str
+
+
+@attrs.frozen
+class Stopped:
+    """A task that a Cancel ended."""
+
+    task_id: str
+    what: str
+    """Its description, or its input."""
+    doing: str
+    """The activity that was ended, e.g. "thinking" or a tool; "waiting" for a task without a slot."""
+    seconds: float
+    """Time since it got its slot."""
+
+
+@attrs.frozen
+class Cancel:
+    """End a task for certain: answered when nothing of it runs any more (model call, tool, processes)."""
+
+    reply: Reply[Stopped]
+    task_id: str
+    by: str
+    """Name for the error of the task: "stopped by <by>"."""
+
+
+@attrs.frozen
+class CancelAll:
+    """End all tasks of a channel, or all tasks. Answered when nothing of them runs any more."""
+
+    reply: Reply[tuple[Stopped, ...]]
+    by: str
+    channel: tuple[str, str] | None = None
+    """(type, channelId) in the metadata of the tasks; None = all tasks."""
+
+
+@attrs.frozen
+class Wait:
+    """Wait for the outcome of a task: answered when it is completed or failed. Fails with TaskError if there is no such task."""
+
+    reply: Reply[TaskView]
+    task_id: str
+
+
+@attrs.frozen
+class GetTask:
+    """Return a task, from memory or from the logs; None if there is none."""
+
+    reply: Reply[TaskView | None]
+    task_id: str
+
+
+@attrs.frozen
+class GetContext:
+    """Return everything that a task knows, from its log; None if there is no such task."""
+
+    reply: Reply[TaskContext | None]
+    task_id: str
+
+
+@attrs.frozen
+class ListTasks:
+    """Return the tasks in memory (waiting, at work, suspended, lately finished), or all tasks of a day."""
+
+    reply: Reply[tuple[TaskView, ...]]
+    date: str | None = None
+    """UTC date, YYYY-MM-DD; None = the tasks in memory."""
+
+
+@attrs.frozen
+class Notify:
+    """To the listener: take responsibility for this notification.
+
+    Answered when it is safe. Sent again, with the same number, until it is answered; also after a crash.
+    """
+
+    reply: Reply[None]
+    notification: Notification
+
+
+AgentMessage: TypeAlias = (
+    Submit | Resume | Suspend | Cancel | CancelAll | Wait | GetTask | GetContext | ListTasks | Deliver
+)
+AgentInput: TypeAlias = AgentMessage | TaskReport
+"""Everything in the agent's mailbox: requests, events from outside, reports of the actors of tasks."""

@@ -1,0 +1,88 @@
+"""Notifying submitters through one listener: every notification, in the order of its task, until the listener has taken it.
+
+Notifications that wait together are sent together, so that a listener which stores them needs one durable step for many. Those of
+one task are sent one behind the other: if the first is refused, the second must not overtake it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from actors import ActorError, Ref
+from pegasus.observe import get_logger
+from pegasus.tasks.agent.messages import Notify
+from pegasus.tasks.core.views import Notification
+from pegasus.tasks.log.task_logs import TaskArchive
+
+SENT_TOGETHER: Final = 64
+"""Notifications that are sent before the first of them is answered."""
+RETRY_AFTER: Final = 1.0
+"""Seconds until a notification that the listener did not take is sent again."""
+
+_log = get_logger("agent")
+
+
+@attrs.frozen
+class _Waiting:
+    """A notification that waits."""
+
+    notification: Notification
+    is_last: bool
+    """The task is over with it: it leaves the pending list when the listener has taken it."""
+
+
+class Notifier:
+    """The queue of notifications. It is not bounded: its items are few and small, and none may be lost."""
+
+    def __init__(self, archive: TaskArchive, listener: Ref[Notify]) -> None:
+        self._archive = archive
+        self._listener = listener
+        self._queue: deque[_Waiting] = deque()
+        self._added = trio.Event()
+
+    def add(self, notification: Notification, *, is_last: bool) -> None:
+        """Put a notification into the queue. Never waits."""
+        self._queue.append(_Waiting(notification, is_last))
+        self._added.set()
+
+    async def run(self, is_over: Callable[[str], bool]) -> None:
+        """Send notifications for ever. Cancelled: those that were not taken are sent again after the next start.
+
+        is_over: whether a task is over still; one that was resumed since then stays on the pending list.
+        """
+        while True:
+            if not self._queue:
+                self._added = trio.Event()
+                await self._added.wait()
+            batch = self._next_batch()
+            while batch := await self._send(batch, is_over):  # noqa: ASYNC110 the listener does not say when it is ready
+                await trio.sleep(RETRY_AFTER)
+
+    def _next_batch(self) -> list[_Waiting]:
+        """Take the first notifications of different tasks off the queue."""
+        batch: dict[str, _Waiting] = {}
+        while self._queue and len(batch) < SENT_TOGETHER and self._queue[0].notification.task_id not in batch:
+            waiting = self._queue.popleft()
+            batch[waiting.notification.task_id] = waiting
+        return list(batch.values())
+
+    async def _send(self, batch: Sequence[_Waiting], is_over: Callable[[str], bool]) -> list[_Waiting]:
+        """Send a batch and return the notifications that the listener did not take."""
+        answers = [(waiting, await self._listener.request(Notify, waiting.notification)) for waiting in batch]
+        refused: list[_Waiting] = []
+        for waiting, answer in answers:
+            task_id = waiting.notification.task_id
+            try:
+                await answer.get()
+            except ActorError as error:
+                _log.info("task notification not taken yet, retrying", task=task_id, error=str(error))
+                refused.append(waiting)
+                continue
+            if waiting.is_last and is_over(task_id):
+                await self._archive.forget(task_id)
+        return refused

@@ -1,0 +1,227 @@
+"""Recovery: the tasks that were pending when the last run ended, whether it was stopped, killed or crashed.
+
+`plan_recovery` is pure: from the log of a task to a list of actions. Carrying out some of them twice, because of another crash,
+does no harm: a notification has its number, and an event that was recorded already changes the next plan. The plan rests on the rule
+of the doer (`next_steps`): calls that may have been running are those that it returns for the plan in the log; every step behind
+them was not begun.
+
+`Recovery` carries the plans out. Logs are read and events recorded many at a time, and a disk that refuses does not keep the agent
+from starting: the events wait, while tasks can be listed and cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+from pegasus.conversation import Entry
+from pegasus.events import Event, EventType
+from pegasus.observe import get_logger
+from pegasus.storage import StorageError
+from pegasus.tasks.agent.scheduler import Scheduler
+from pegasus.tasks.agent.state import AgentState, TaskEntry
+from pegasus.tasks.core.changes import RESTARTED
+from pegasus.tasks.core.context import PlannedCall, TaskState
+from pegasus.tasks.core.events import Payload, TaskFailed, ToolCallDone, messages_json, task_completed, to_payload
+from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.views import Notification, task_view
+from pegasus.tasks.log.replay import ReplayedTask
+from pegasus.tasks.run.doer import next_steps, notify_result
+from pegasus.tasks.run.thinker import ASK_USER, NOTIFY
+from pegasus.tools import Effect
+
+UNKNOWN: Final = "this call was under way when the process stopped; it may or may not have happened"
+"""Result of a call that must not be run again unasked. The model decides what to do about it."""
+RECOVERED_TOGETHER: Final = 250
+"""Tasks that are held in memory, whole, before their events are recorded."""
+
+_log = get_logger("agent")
+
+
+# ------------------------------------------------------------------ the plan
+
+
+@attrs.frozen
+class NotifyAgain:
+    """Send this notification; a listener that knows its number takes no notice."""
+
+    notification: Notification
+    last: bool = False
+    """The task is over with it and leaves the pending list."""
+
+
+@attrs.frozen
+class RecordEvent:
+    """Record this event and apply it."""
+
+    type: EventType
+    payload: Payload
+
+
+@attrs.frozen
+class Continue:
+    """Go on with the task: let it wait for a slot, or for an answer if it is suspended."""
+
+    state: TaskState
+    """State of the task; IDLE if it had not begun."""
+    again: tuple[PlannedCall, ...] = ()
+    """Calls that may have been running and are run again, with the same key."""
+
+
+@attrs.frozen
+class DropTask:
+    """Take the task off the pending list without a notification: it was never accepted, or its log is gone."""
+
+    reason: str
+
+
+RecoveryAction: TypeAlias = NotifyAgain | RecordEvent | Continue | DropTask
+
+
+def plan_recovery(
+    found: ReplayedTask, mode: str, effect_of: Callable[[str], Effect | None], now: int
+) -> tuple[RecoveryAction, ...]:
+    """Return the actions for a pending task, in order.
+
+    mode: `tasks.recovery`. "fail": an unfinished task is failed, once, and its submitter notified. "resume": it goes on. Finished
+    calls are never run again; of those that may have been running, pure and idempotent ones are, and for others the
+    model is told that their outcome is unknown. effect_of: effect of a tool, None if there is no such tool. now: wall clock, ms.
+    """
+    task = found.task
+    if task is None:
+        return (DropTask("there is no log of it"),)
+    notifications = [NotifyAgain(notification) for notification in found.notifications]
+    if found.is_over:
+        if not notifications:
+            return (DropTask("its log is damaged: it ends without anything to tell"),)
+        return (*notifications[:-1], NotifyAgain(notifications[-1].notification, last=True))
+    if task.state is TaskState.COMPLETED:  # the answer was given, only the line that says so is missing
+        return (*notifications, RecordEvent(EventType.TASK_COMPLETED, task_completed(task.context)))
+    if mode != "resume":
+        return (*notifications, RecordEvent(EventType.TASK_FAILED, to_payload(TaskFailed(RESTARTED))))
+    return (*notifications, *_go_on(task, found, effect_of, now))
+
+
+def _go_on(
+    task: TaskFSM, found: ReplayedTask, effect_of: Callable[[str], Effect | None], now: int
+) -> tuple[RecoveryAction, ...]:
+    """Return the actions that give every call which must not be run again a result, then go on."""
+    writes: list[RecoveryAction] = []
+    again: list[PlannedCall] = []
+    plan = task.context.plan
+    acting = TaskState.ACTING in (task.state, task.context.suspended_state)
+    for step in next_steps(plan.steps, effect_of) if plan is not None and acting else ():
+        call = step.call
+        if call is None:
+            continue
+        known = _settled(call, task.task_id, found, effect_of, now)
+        if known is None:
+            again.append(call)
+        else:
+            writes.append(known)
+    state = TaskState.IDLE if found.lines == 1 and task.state is TaskState.REASONING else task.state
+    return (*writes, Continue(state, tuple(again)))
+
+
+def _settled(
+    call: PlannedCall, task_id: str, found: ReplayedTask, effect_of: Callable[[str], Effect | None], now: int
+) -> RecordEvent | None:
+    """Return the event that ends a call which must not be run again; None for a call that may."""
+    if call.error is not None or call.name == ASK_USER.name:
+        return None  # running it again gives the same error
+    if call.name == NOTIFY.name:
+        message = call.arguments.get("message")
+        if not isinstance(message, str) or message not in found.unanswered:
+            return None
+        result = Entry(now, "tool", notify_result(message, task_id), call_id=call.id)
+        return _call_result(EventType.TOOL_CALL_COMPLETED, call, result)
+    if effect_of(call.name) in (Effect.PURE, Effect.IDEMPOTENT):
+        return None
+    result = Entry(now, "tool", f"Error: {UNKNOWN}", call_id=call.id, metadata={"error": True})
+    return _call_result(EventType.TOOL_CALL_FAILED, call, result)
+
+
+def _call_result(type: EventType, call: PlannedCall, result: Entry) -> RecordEvent:
+    return RecordEvent(type, to_payload(ToolCallDone(call.name, 0, messages_json((result,)))))
+
+
+# ------------------------------------------------------------------ carrying it out
+
+
+@attrs.frozen(eq=False)
+class _Recovering:
+    """A task whose plan is being carried out."""
+
+    entry: TaskEntry
+    fsm: TaskFSM
+    actions: tuple[RecoveryAction, ...]
+    events: tuple[Event, ...]
+    """Events of the plan."""
+
+
+class Recovery:
+    """Carries out the plans of the tasks that the last run left pending."""
+
+    def __init__(self, state: AgentState, scheduler: Scheduler, nursery: trio.Nursery) -> None:
+        self._state = state
+        self._scheduler = scheduler
+        self._nursery = nursery
+
+    async def run(self) -> None:
+        """Read the logs and register all pending tasks. Their events are recorded behind that."""
+        pending = await self._state.archive.pending()
+        for begin in range(0, len(pending), RECOVERED_TOGETHER):
+            task_ids = [entry.task_id for entry in pending[begin : begin + RECOVERED_TOGETHER]]
+            found = await self._state.archive.replays(task_ids)
+            recovering = [await self._take_up(*each) for each in zip(task_ids, found, strict=True)]
+            await self._nursery.start(self._carry_out, [each for each in recovering if each is not None])
+
+    async def _take_up(self, task_id: str, found: ReplayedTask | StorageError) -> _Recovering | None:
+        if isinstance(found, StorageError):  # it stays pending, and the next start tries again
+            _log.error("a pending task cannot be read", task=task_id, error=str(found))
+            return None
+        deps = self._state.deps
+        actions = plan_recovery(found, deps.limits.recovery, deps.doer.effect_of, deps.clock())
+        for action in actions:
+            if isinstance(action, DropTask):
+                _log.warning("dropped a pending task", task=task_id, reason=action.reason)
+                await self._state.archive.forget(task_id)
+        if found.task is None:
+            return None
+        entry = TaskEntry(task_view(found.task), found.task, notified=found.task.context.notified)
+        entry.created.set()
+        self._state.registry.register(entry)
+        if entry.is_over:
+            entry.fsm = None
+            self._state.registry.finished(entry)
+        records = [action for action in actions if isinstance(action, RecordEvent)]
+        events = tuple(self._state.make_event(entry, action.type, action.payload) for action in records)
+        return _Recovering(entry, found.task, actions, events)
+
+    async def _carry_out(
+        self, tasks: Sequence[_Recovering], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Record the events of these tasks as one step, then notify, and let unfinished tasks wait for their slots."""
+        async with AsyncExitStack() as locks:
+            for task in tasks:
+                await locks.enter_async_context(task.entry.lock)
+            task_status.started()
+            for task in tasks:
+                for action in task.actions:
+                    if isinstance(action, NotifyAgain):
+                        self._state.notifier.add(action.notification, is_last=action.last)
+            events = [event for task in tasks for event in task.events]
+            if events:
+                await self._state.archive.record(events)
+            for task in tasks:
+                for event in task.events:
+                    await self._state.apply(task.entry, task.fsm, event)
+        for task in tasks:
+            for action in task.actions:
+                if isinstance(action, Continue) and action.state is not TaskState.SUSPENDED:
+                    start = self._state.deps.events.create(EventType.SYSTEM_STARTED, "agent")
+                    await self._scheduler.enqueue(task.entry, start)

@@ -1,0 +1,227 @@
+"""Slots: which queued task runs next, starting its actor, suspending it, and resuming it later.
+
+At most `tasks.max_active` tasks hold a slot. Suspended and finished tasks hold none, so a question that nobody answers for a week
+blocks no other task; a reflection holds none either, since the result of its task is out already.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from actors import ActorError, Child, Crashed, Exit, Killed, Mailbox, Ref, Restart, Supervisor, watch
+from pegasus.events import Event, EventType
+from pegasus.formatting import describe_error
+from pegasus.observe import get_logger
+from pegasus.storage import StorageError
+from pegasus.tasks.agent.messages import AgentInput
+from pegasus.tasks.agent.state import AgentState, TaskEntry
+from pegasus.tasks.core.changes import RESTARTED
+from pegasus.tasks.core.context import TaskState
+from pegasus.tasks.core.events import TaskFailed, task_resumed, to_payload
+from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.task_types import DEFAULT_TYPE, TaskType, apply_overrides
+from pegasus.tasks.core.views import TaskError, task_view
+from pegasus.tasks.run.deps import CallSlots
+from pegasus.tasks.run.messages import ResumeTask, StateChanged, SuspendAfterStage, TaskActorEnded, TaskMessage
+from pegasus.tasks.run.task import task_actor
+
+SHUTDOWN: Final = 5.0
+"""Seconds that the actor of a task has to end when it is told to stop."""
+MAILBOX: Final = Mailbox(64)
+"""Mailbox of a task: it receives requests of people only."""
+
+_log = get_logger("agent")
+
+
+class Scheduler:
+    """Gives slots to tasks and runs their actors, children of `pool`."""
+
+    def __init__(self, state: AgentState, pool: Supervisor, nursery: trio.Nursery, agent: Ref[AgentInput]) -> None:
+        self._state = state
+        self._pool = pool
+        self._nursery = nursery
+        self._agent = agent
+        self._slots = CallSlots.within(state.deps.limits)
+
+    # ------------------------------------------------------------------ slots
+
+    async def enqueue(self, entry: TaskEntry, start: Event) -> None:
+        """Let a task wait for a slot. start: the event that starts it, which is on disk."""
+        entry.start = start
+        self._state.registry.enqueue(entry)
+        await self.fill()
+
+    async def fill(self) -> None:
+        """Start the tasks that wait, the most urgent first, as long as there are free slots."""
+        registry = self._state.registry
+        while registry.active < self._state.deps.limits.max_active and (entry := registry.dequeue()) is not None:
+            if entry.start is not None and entry.fsm is not None and not entry.is_ending:
+                await self._start(entry, entry.fsm, entry.start)
+
+    async def _start(self, entry: TaskEntry, fsm: TaskFSM, start: Event) -> None:
+        entry.holds_slot, entry.since = True, trio.current_time()
+        entry.fsm = entry.start = None
+        entry.starting, entry.ended = trio.Event(), trio.Event()
+        deps = self._state.deps
+        child: Child[TaskMessage] = Child(
+            f"task:{fsm.task_id}",
+            task_actor,
+            fsm,
+            self._type_of(fsm),
+            deps,
+            self._state.archive,
+            self._slots,
+            self._agent,
+            start,
+            restart=Restart.TEMPORARY,
+            shutdown=SHUTDOWN,
+            mailbox=MAILBOX,
+        )
+        try:
+            entry.ref = await self._pool.start_child(child)
+        finally:
+            entry.starting.set()
+            entry.starting = None
+        self._nursery.start_soon(self._watch, fsm.task_id, entry.ref)
+
+    def _type_of(self, fsm: TaskFSM) -> TaskType:
+        """Return the type of a task with its overrides; one whose type was removed gets the default."""
+        types, context = self._state.deps.types, fsm.context
+        task_type = types.get(context.task_type) or types.get(DEFAULT_TYPE)
+        if task_type is None:
+            raise TaskError(f"the type {DEFAULT_TYPE!r} is missing")
+        return apply_overrides(task_type, context.input_metadata)
+
+    async def _watch(self, task_id: str, ref: Ref[TaskMessage]) -> None:
+        down = await watch(ref)
+        await self._agent.tell(TaskActorEnded(task_id, _crash_reason(down.exit)))
+
+    # ------------------------------------------------------------------ reports of the actors
+
+    async def state_changed(self, report: StateChanged) -> None:
+        """Take over what the actor of a task reports, and give its slot to another task if it needs it no more."""
+        entry = self._state.registry.get(report.task.task_id)
+        self._state.update(entry, report.task, report.notifications)
+        if report.task.is_over or report.task.state is TaskState.SUSPENDED:
+            await self._free(entry)
+            return
+        entry.is_resuming = False
+        if not entry.holds_slot:  # resumed while it was reflecting
+            entry.holds_slot, entry.since = True, trio.current_time()
+
+    async def actor_ended(self, report: TaskActorEnded) -> None:
+        """Note that a task has no actor any more; fail a task whose actor has crashed.
+
+        Waits for the disk, so it must not run in the loop of the agent.
+        """
+        entry = self._state.registry.get(report.task_id)
+        entry.ref = None
+        if report.crashed:
+            async with entry.lock:
+                await self._catch_up(entry)
+                if not entry.view.is_over:
+                    await self._fail(entry, f"the task crashed: {report.crashed}")
+        entry.is_resuming = False
+        entry.ended.set()
+        await self._free(entry)
+
+    async def _catch_up(self, entry: TaskEntry) -> None:
+        """Take over the log of a task whose actor has crashed: it may have recorded events that it did not report."""
+        try:
+            found = await self._state.archive.replay(entry.task_id)
+        except (StorageError, ActorError) as error:  # it stays pending, so the next start notifies its submitter
+            _log.error("the log of a task cannot be read", task=entry.task_id, error=str(error))
+            return
+        if found.task is not None:
+            entry.fsm = found.task
+            self._state.update(entry, task_view(found.task), found.notifications[entry.notified :])
+
+    async def _fail(self, entry: TaskEntry, error: str) -> None:
+        try:
+            event = self._state.make_event(entry, EventType.TASK_FAILED, to_payload(TaskFailed(error)))
+            await self._state.record(entry, event)
+        except (TaskError, StorageError, ActorError) as problem:
+            _log.error("a task cannot be failed", task=entry.task_id, error=str(problem))
+
+    async def fail(self, entry: TaskEntry, error: str) -> None:
+        """Fail a task that has no actor, or whose actor is ending; unless it is over by then."""
+        if entry.ref is not None:
+            await entry.ended.wait()
+        async with entry.lock:
+            if not entry.view.is_over:
+                await self._fail(entry, error)
+        await self._free(entry)
+
+    async def _free(self, entry: TaskEntry) -> None:
+        if entry.holds_slot:
+            entry.holds_slot = False
+            await self.fill()
+
+    # ------------------------------------------------------------------ suspend, resume
+
+    async def suspend(self, task_id: str, reason: str) -> None:
+        """Suspend a task at work after its stage. Raises TaskError."""
+        entry = self._state.registry.get_or_none(task_id)
+        if entry is None or entry.ref is None or not entry.holds_slot:
+            raise TaskError(f"task {task_id!r} is not at work")
+        await entry.ref.tell(SuspendAfterStage(reason))
+
+    async def resume(self, task_id: str, text: str, key: str = "", cause: Event | None = None) -> None:
+        """Resume a task. Returns when TASK_RESUMED is on disk, since the caller will tell somebody that it is so.
+
+        cause: the event from outside that asks for it, if there is one. Raises TaskError, StorageError.
+        """
+        entry = await self._state.find(task_id)
+        if entry.is_resuming:
+            raise TaskError(f"task {task_id} is being resumed; only suspended and completed tasks can be resumed")
+        _check_resumable(entry, text)
+        entry.is_resuming = True
+        try:
+            if await self._resume_by_actor(entry, text, key, cause):
+                return  # `is_resuming` ends with the actor's report, which is on its way
+            await self._resume_by_agent(entry, text, key, cause)
+        except BaseException:
+            entry.is_resuming = False
+            raise
+        entry.is_resuming = False
+
+    async def _resume_by_actor(self, entry: TaskEntry, text: str, key: str, cause: Event | None) -> bool:
+        """Let the actor of a task record the resume; False if there is none, or it ends just now."""
+        if entry.ref is None:
+            return False
+        try:
+            await entry.ref.ask(ResumeTask, text, key, cause)
+        except ActorError:
+            await entry.ended.wait()
+            return False
+        return True
+
+    async def _resume_by_agent(self, entry: TaskEntry, text: str, key: str, cause: Event | None) -> None:
+        async with entry.lock:
+            _check_resumable(entry, text)  # its actor may have crashed meanwhile
+            payload = task_resumed(text, entry.view.state, self._state.deps.clock(), key)
+            event = self._state.make_event(entry, EventType.TASK_RESUMED, payload, cause)
+            await self._state.record(entry, event)
+        await self.enqueue(entry, event)
+
+
+def _check_resumable(entry: TaskEntry, text: str) -> None:
+    """Raise TaskError, which says why, if the task cannot be resumed."""
+    state = entry.view.state
+    was_restarted = state is TaskState.FAILED and entry.view.error == RESTARTED
+    if entry.is_ending or not (state in (TaskState.SUSPENDED, TaskState.COMPLETED) or was_restarted):
+        raise TaskError(f"task {entry.task_id} is {state.value}; only suspended and completed tasks can be resumed")
+    if state is TaskState.COMPLETED and not text.strip():
+        raise TaskError(f"task {entry.task_id} is completed; say what it is to do now")
+
+
+def _crash_reason(exit: Exit) -> str:
+    match exit:
+        case Crashed(error):
+            return describe_error(error)
+        case Killed(reason):
+            return reason
+        case _:
+            return ""

@@ -1,0 +1,207 @@
+"""The tasks in memory, and the events that the agent records for tasks without an actor.
+
+Memory holds the tasks that wait for a slot, are at work or are suspended, and the last that are over. Everything else is read
+from the logs, so memory does not grow with what was done.
+
+While a task has an actor, its actor records its events; otherwise the agent does, under the lock of the entry. Either way there is
+one writer for a task at a time, and the order in its log is the order in which it took the events.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+import trio
+
+from actors import Ref, Reply
+from pegasus.events import Event, EventType
+from pegasus.tasks.agent.notifier import Notifier
+from pegasus.tasks.core.context import TaskState
+from pegasus.tasks.core.events import Payload
+from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_view
+from pegasus.tasks.log.task_logs import TaskArchive
+from pegasus.tasks.run.deps import TaskDeps
+from pegasus.tasks.run.messages import TaskMessage
+from pegasus.tasks.run.task import apply_recorded
+
+REMEMBERED: Final = 200
+"""Finished tasks whose views are kept in memory."""
+
+
+class TaskNotFound(KeyError):
+    """There is no task of this id in memory."""
+
+    def __str__(self) -> str:
+        return f"there is no task {self.args[0]!r} in memory"
+
+
+@attrs.define(eq=False, repr=False)
+class TaskEntry:
+    """A task in memory."""
+
+    view: TaskView
+    """The task as others see it, after the last event that the agent knows of."""
+    fsm: TaskFSM | None = None
+    """The task itself, if it is in memory and no actor has it; else it is read from its log when it is needed."""
+    ref: Ref[TaskMessage] | None = None
+    """Its actor, while there is one."""
+    notified: int = 0
+    """Notifications that were handed to the notifier."""
+    holds_slot: bool = False
+    """Whether it holds one of the slots, since `since`."""
+    since: float = 0.0
+    """Trio time."""
+    is_ending: bool = False
+    """Whether it is being cancelled: it starts nothing any more."""
+    is_resuming: bool = False
+    """Whether TASK_RESUMED is on its way to the disk."""
+    start: Event | None = None
+    """The event that starts it when it gets a slot. It is on disk, and waits for its actor; None: the task does not want a slot."""
+    created: trio.Event = attrs.field(factory=trio.Event)
+    """Set when TASK_CREATED is on disk."""
+    starting: trio.Event | None = None
+    """Set when its actor, which is being started, is up; None while none is being started."""
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    """Set when its last actor has ended and the agent knows all that it recorded."""
+    lock: trio.Lock = attrs.field(factory=trio.Lock)
+    """Held while the agent records an event of the task."""
+    waiting: list[Reply[TaskView]] = attrs.field(factory=list)
+    """Requests to answer when the task is over."""
+
+    @property
+    def task_id(self) -> str:
+        """Id of the task."""
+        return self.view.task_id
+
+    @property
+    def is_over(self) -> bool:
+        """The task is over, and is not being resumed."""
+        return self.view.is_over and not self.is_resuming
+
+
+class TaskRegistry:
+    """Tasks by id, in order of registration; the queue of those that want a slot; the last that are over."""
+
+    def __init__(self, remembered: int = REMEMBERED) -> None:
+        self._tasks: dict[str, TaskEntry] = {}
+        self._queue: deque[TaskEntry] = deque()
+        self._finished: deque[str] = deque()
+        self._remembered = remembered
+
+    def __iter__(self) -> Iterator[TaskEntry]:
+        return iter(tuple(self._tasks.values()))
+
+    def __contains__(self, task_id: object) -> bool:
+        return task_id in self._tasks
+
+    def register(self, entry: TaskEntry) -> TaskEntry:
+        """Hold a task, unless one of its id is held already; returns the one that is held."""
+        return self._tasks.setdefault(entry.task_id, entry)
+
+    def get(self, task_id: str) -> TaskEntry:
+        """Return the task. Raises TaskNotFound."""
+        try:
+            return self._tasks[task_id]
+        except KeyError:
+            raise TaskNotFound(task_id) from None
+
+    def get_or_none(self, task_id: str) -> TaskEntry | None:
+        """Return the task, None if there is none."""
+        return self._tasks.get(task_id)
+
+    @property
+    def active(self) -> int:
+        """Number of tasks that hold a slot."""
+        return sum(entry.holds_slot for entry in self._tasks.values())
+
+    @property
+    def waiting(self) -> int:
+        """Number of tasks that wait for their first slot, including those that are not on disk yet."""
+        return sum(entry.view.state is TaskState.IDLE and not entry.holds_slot for entry in self._tasks.values())
+
+    def enqueue(self, entry: TaskEntry) -> None:
+        """Put a task into the queue for a slot."""
+        self._queue.append(entry)
+
+    def dequeue(self) -> TaskEntry | None:
+        """Take the most urgent task out of the queue, the first among equals; None if the queue is empty."""
+        if not self._queue:
+            return None
+        entry = min(self._queue, key=lambda entry: entry.fsm.priority if entry.fsm is not None else 0)
+        self._queue.remove(entry)
+        return entry
+
+    def withdraw(self, entry: TaskEntry) -> None:
+        """Take a task out of the queue if it is there."""
+        if entry in self._queue:
+            self._queue.remove(entry)
+
+    def finished(self, entry: TaskEntry) -> None:
+        """Note that a task is over, and forget the oldest of those that are."""
+        self._finished.append(entry.task_id)
+        while len(self._finished) > self._remembered:
+            task_id = self._finished.popleft()
+            oldest = self._tasks.get(task_id)
+            if oldest is not None and oldest.is_over and oldest.ref is None and task_id not in self._finished:
+                del self._tasks[task_id]
+
+
+class AgentState:
+    """The tasks in memory and the objects that all parts of the agent work with."""
+
+    def __init__(self, deps: TaskDeps, archive: TaskArchive, notifier: Notifier) -> None:
+        self.deps = deps
+        self.archive = archive
+        self.notifier = notifier
+        self.registry = TaskRegistry()
+
+    async def find(self, task_id: str) -> TaskEntry:
+        """Return a task that is in memory or on disk. Raises TaskError if there is none, StorageError."""
+        entry = self.registry.get_or_none(task_id)
+        if entry is not None:
+            return entry
+        fsm = await self.archive.load(task_id)
+        if fsm is None:
+            raise TaskError(f"there is no task {task_id!r}")
+        entry = TaskEntry(task_view(fsm), notified=fsm.context.notified)
+        entry.created.set()
+        return self.registry.register(entry)
+
+    def make_event(self, entry: TaskEntry, type: EventType, payload: Payload, cause: Event | None = None) -> Event:
+        """Return an event of a task."""
+        return self.deps.events.create(type, "agent", payload, task_id=entry.task_id, cause=cause)
+
+    async def record(self, entry: TaskEntry, event: Event) -> None:
+        """Record an event of a task that has no actor, then apply it. The caller holds the lock of the entry.
+
+        Raises StorageError or ActorError if the log cannot be read; then nothing was recorded.
+        """
+        fsm = entry.fsm or await self.archive.load(entry.task_id)
+        if fsm is None:
+            raise TaskError(f"there is no log of task {entry.task_id}")
+        entry.fsm = fsm
+        await self.archive.record((event,))
+        await self.apply(entry, fsm, event)
+
+    async def apply(self, entry: TaskEntry, fsm: TaskFSM, event: Event) -> None:
+        """Apply an event that is on disk to a task that has no actor."""
+        notification = await apply_recorded(self.deps, fsm, event)
+        self.update(entry, task_view(fsm), (notification,) if notification is not None else ())
+
+    def update(self, entry: TaskEntry, view: TaskView, notifications: tuple[Notification, ...]) -> None:
+        """Take over the new state of a task: notify its submitter, and answer those who wait for its end."""
+        was_over = entry.view.is_over
+        entry.view = view
+        for notification in notifications:
+            self.notifier.add(notification, is_last=view.is_over and notification is notifications[-1])
+            entry.notified = notification.n
+        if view.is_over and not was_over:
+            entry.start = entry.fsm = None
+            for reply in entry.waiting:
+                reply.send(view)
+            entry.waiting.clear()
+            self.registry.finished(entry)

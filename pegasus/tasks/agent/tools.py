@@ -1,0 +1,97 @@
+"""Access to the task system for others: the tools `task_list` and `task_replay`, and waiting until the agent runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from actors import ActorError, Ref
+from pegasus.conversation import Entry
+from pegasus.messages import Json, Metadata
+from pegasus.models import ToolSpec
+from pegasus.storage import StorageError
+from pegasus.tasks.agent.messages import AgentMessage, GetContext, ListTasks
+from pegasus.tasks.core.context import TaskContext, TaskState
+from pegasus.tasks.core.views import TaskView
+from pegasus.tasks.log.format import is_date
+from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
+
+RUNNING_WITHIN: Final = 10.0
+"""Seconds that the task system may take to start before a call for it fails."""
+
+_STATUS = {TaskState.COMPLETED: "completed", TaskState.FAILED: "failed"}
+
+
+async def wait_until_running(agent: Ref[AgentMessage]) -> bool:
+    """Return whether the task system runs, now or within RUNNING_WITHIN seconds.
+
+    It starts a moment after the daemon, and again after a crash of its own.
+    """
+    with trio.move_on_after(RUNNING_WITHIN):
+        while not agent.alive:  # noqa: ASYNC110 an actor that starts notifies nobody
+            await trio.sleep(0.02)
+    return agent.alive
+
+
+def task_tools(agent: Ref[AgentMessage]) -> tuple[Tool, ...]:
+    """Return task_list(date?) and task_replay(taskId). While the agent does not run, they fail with the reason."""
+    return (_task_list(agent), _task_replay(agent))
+
+
+def _task_list(agent: Ref[AgentMessage]) -> Tool:
+    spec = ToolSpec(
+        "task_list",
+        "List tasks: those that are not finished or finished lately, or all of a day.",
+        parameters({"date": {"type": "string", "description": "YYYY-MM-DD (UTC); left out: the present ones"}}),
+    )
+
+    async def run(arguments: Metadata, context: ToolContext) -> Json:
+        date = arguments.get("date")
+        if date is not None and not (isinstance(date, str) and is_date(date)):
+            raise ToolError(f"date: found {date!r}, allowed: YYYY-MM-DD")
+        try:
+            found = await agent.ask(ListTasks, date)
+        except (ActorError, StorageError) as error:
+            raise ToolError(str(error)) from error
+        return [_summary(task) for task in found]
+
+    return Tool(spec, run, "task", Effect.PURE)
+
+
+def _summary(task: TaskView) -> dict[str, Json]:
+    return {
+        "taskId": task.task_id,
+        "description": task.description,
+        "inputText": task.input_text,
+        "status": _STATUS.get(task.state, "in_progress"),
+        "state": task.state.value,
+        "createdAt": task.created_at,
+    }
+
+
+def _task_replay(agent: Ref[AgentMessage]) -> Tool:
+    spec = ToolSpec(
+        "task_replay",
+        "Read the whole conversation of a task: what it was told, did, found and answered.",
+        parameters({"taskId": {"type": "string", "description": "Its id"}}, "taskId"),
+    )
+
+    async def run(arguments: Metadata, context: ToolContext) -> Json:
+        task_id = str(arguments["taskId"])
+        try:
+            found: TaskContext | None = await agent.ask(GetContext, task_id)
+        except (ActorError, StorageError) as error:
+            raise ToolError(str(error)) from error
+        if found is None:
+            raise ToolError(f"there is no task {task_id!r}; task_list shows the tasks of a day")
+        return [_message(entry) for entry in found.messages]
+
+    return Tool(spec, run, "task", Effect.PURE, more="There is no way to get only a part.")
+
+
+def _message(entry: Entry) -> dict[str, Json]:
+    message: dict[str, Json] = {"role": entry.role, "content": entry.content}
+    if entry.calls:
+        message["toolCalls"] = [{"name": call.name, "arguments": call.arguments} for call in entry.calls]
+    return message

@@ -1,0 +1,265 @@
+"""The events that change a task: one attrs class for the payload of each type.
+
+A payload is exactly the `data` of the event's line in the task's log (docs/task-persistence.md). In memory an event carries it as
+a JSON object, for subscribers of the bus and for the log; `to_payload` and `parse_payload` convert. A running task parses
+the same JSON as a replay does, so both refuse and accept the same events.
+
+All keys of a type are always written. Missing keys read as their defaults, so that logs of earlier versions, which had
+fewer keys, can be replayed. Unknown keys are ignored, so that logs of newer versions can be read as far as they are understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+import attrs
+
+from pegasus.conversation import BadEntry, Entry, decode, to_json
+from pegasus.events import Event, EventType
+from pegasus.messages import Json, Metadata
+from pegasus.tasks.core.context import PlanStep, Reasoning, TaskContext, TaskPlan, TaskState
+from pegasus.wire import DEEPEST, WireError, camel, from_wire, to_wire
+
+Payload: TypeAlias = dict[str, Json]
+NewMessages: TypeAlias = tuple[Metadata, ...]
+"""Messages that an event adds to the conversation, as JSON objects: only what was added since the line before."""
+
+
+class PayloadError(ValueError):
+    """The payload does not fit its event type, or the event does not fit what the task knows. Nothing has changed."""
+
+
+@attrs.frozen
+class TaskCreated:
+    """TASK_CREATED."""
+
+    description: str = ""
+    input_text: str = ""
+    source: str = "user"
+    input_metadata: Metadata = attrs.field(factory=dict)
+    task_type: str = "general"
+
+
+@attrs.frozen
+class ReasonDone:
+    """REASON_DONE. new_messages: the memory index if it was given, then the assistant's turn if it calls tools."""
+
+    reasoning: Reasoning
+    plan: TaskPlan
+    new_messages: NewMessages = ()
+
+
+@attrs.frozen
+class ToolCallDone:
+    """TOOL_CALL_COMPLETED and TOOL_CALL_FAILED. new_messages: the tool message, whose toolCallId names the step."""
+
+    tool_name: str = ""
+    duration_ms: float = 0
+    new_messages: NewMessages = ()
+
+
+@attrs.frozen
+class StepCompleted:
+    """STEP_COMPLETED. new_messages: the assistant's turn, which is the response of the task."""
+
+    new_messages: NewMessages = ()
+
+
+@attrs.frozen
+class NeedMoreInfo:
+    """NEED_MORE_INFO."""
+
+    reasoning: Reasoning
+    question: str = ""
+
+
+@attrs.frozen
+class TaskNotified:
+    """TASK_NOTIFY."""
+
+    message: str = ""
+
+
+@attrs.frozen
+class TaskSuspended:
+    """TASK_SUSPENDED. suspended_state, reasoning and plan are for readers of the log; a replay knows them already."""
+
+    suspended_state: str = ""
+    suspend_reason: str = ""
+    reasoning: Reasoning | None = None
+    plan: TaskPlan | None = None
+    new_messages: NewMessages = ()
+
+
+@attrs.frozen
+class TaskResumed:
+    """TASK_RESUMED. new_input: what the task is told, "" = go on as before. previous_state: where it was."""
+
+    new_input: str = ""
+    previous_state: str = ""
+    new_messages: NewMessages = ()
+
+
+@attrs.frozen
+class MessageForTask:
+    """MESSAGE_RECEIVED with a task id. The agent records TASK_RESUMED instead; only old logs have this line."""
+
+    text: str = ""
+
+
+@attrs.frozen
+class ReflectionDone:
+    """REFLECTION_COMPLETE."""
+
+    tool_calls_count: int = 0
+    assessment: str = ""
+
+
+@attrs.frozen
+class TaskCompleted:
+    """TASK_COMPLETED. final_result: {taskId, input, response, iterations}."""
+
+    final_result: Metadata = attrs.field(factory=dict)
+    iterations: int = 0
+    new_messages: NewMessages = ()
+
+
+@attrs.frozen
+class TaskFailed:
+    """TASK_FAILED."""
+
+    error: str = ""
+
+
+TaskEventData: TypeAlias = (
+    TaskCreated
+    | ReasonDone
+    | ToolCallDone
+    | StepCompleted
+    | NeedMoreInfo
+    | TaskNotified
+    | TaskSuspended
+    | TaskResumed
+    | MessageForTask
+    | ReflectionDone
+    | TaskCompleted
+    | TaskFailed
+)
+
+_RECORDED_DATA: Final[Mapping[EventType, type[TaskEventData]]] = {
+    EventType.TASK_CREATED: TaskCreated,
+    EventType.REASON_DONE: ReasonDone,
+    EventType.TOOL_CALL_COMPLETED: ToolCallDone,
+    EventType.TOOL_CALL_FAILED: ToolCallDone,
+    EventType.STEP_COMPLETED: StepCompleted,
+    EventType.NEED_MORE_INFO: NeedMoreInfo,
+    EventType.TASK_NOTIFY: TaskNotified,
+    EventType.TASK_SUSPENDED: TaskSuspended,
+    EventType.TASK_RESUMED: TaskResumed,
+    EventType.REFLECTION_COMPLETE: ReflectionDone,
+    EventType.TASK_COMPLETED: TaskCompleted,
+    EventType.TASK_FAILED: TaskFailed,
+}
+_ALL_DATA: Final = {**_RECORDED_DATA, EventType.MESSAGE_RECEIVED: MessageForTask}
+
+RECORDED_KEYS: Final[Mapping[EventType, tuple[str, ...]]] = MappingProxyType(
+    {kind: tuple(camel(field.name) for field in attrs.fields(data)) for kind, data in _RECORDED_DATA.items()}
+)
+"""The events that are lines of a task's log, with the keys of their data. No other event changes a task."""
+END_EVENTS: Final = frozenset({EventType.TASK_COMPLETED, EventType.TASK_FAILED})
+"""After one of these the task is over, until it is resumed."""
+
+
+def to_payload(data: TaskEventData) -> Payload:
+    """Return the payload as JSON that can be written and read back, with every key of its class."""
+    wire = to_wire(data)
+    keys = {camel(field.name): getattr(data, field.name) for field in attrs.fields(type(data))}
+    return {key: json_safe(wire.get(key, default)) for key, default in keys.items()}
+
+
+def parse_payload(event: Event) -> TaskEventData:
+    """Return the payload of a task event. Raises PayloadError: the type changes no task, or a key has a wrong value."""
+    data = _ALL_DATA.get(event.type)
+    if data is None:
+        raise PayloadError(f"{event.type.name} does not change a task")
+    try:
+        return from_wire({key: value for key, value in event.payload.items() if value is not None}, data)
+    except WireError as error:
+        raise PayloadError(str(error)) from None
+
+
+def parse_messages(messages: NewMessages) -> tuple[Entry, ...]:
+    """Return the messages of a payload as entries of a conversation. Raises PayloadError."""
+    try:
+        return tuple(decode(message) for message in messages)
+    except BadEntry as error:
+        raise PayloadError(f"newMessages: {error}") from None
+
+
+def messages_json(entries: Sequence[Entry]) -> NewMessages:
+    """Return entries of a conversation as messages of a payload."""
+    return tuple(to_json(entry) for entry in entries)
+
+
+def make_plan(reasoning: Reasoning, goal: str) -> TaskPlan:
+    """Return one step for each tool call, in the order of the calls; without any, one step that responds.
+
+    Planning is plain code: the model decides by its calls, so it costs no model call of its own.
+    """
+    if not reasoning.tool_calls:
+        return TaskPlan(goal, (PlanStep(0, "respond", "respond"),))
+    steps = [PlanStep(n, f"call {call.name}", "tool_call", call) for n, call in enumerate(reasoning.tool_calls)]
+    return TaskPlan(goal, tuple(steps))
+
+
+# ------------------------------------------------------------------ payloads that need more than their fields
+
+
+def task_suspended(context: TaskContext, state: TaskState, reason: str) -> Payload:
+    """Return the payload of TASK_SUSPENDED for a task that is in this state now."""
+    return to_payload(TaskSuspended(str(state), reason, context.reasoning, context.plan))
+
+
+def task_resumed(new_input: str, previous_state: TaskState, at: int, key: str = "") -> Payload:
+    """Return the payload of TASK_RESUMED. at: wall clock, ms. key: stands with the input in the messages, as in `Resume`."""
+    metadata: Payload = {"key": key} if key else {}
+    entries = (Entry(at, "user", new_input, metadata=metadata),) if new_input else ()
+    return to_payload(TaskResumed(new_input, str(previous_state), messages_json(entries)))
+
+
+def task_completed(context: TaskContext) -> Payload:
+    """Return the payload of TASK_COMPLETED for a task that has given its answer.
+
+    The result is the last response, or null if there is none. Raw tool outputs are left out on purpose: they may be large
+    and are in the log already.
+    """
+    responses = (done.result for done in reversed(context.actions_done) if done.action_type == "respond")
+    result: Payload = {
+        "taskId": context.id,
+        "input": context.input_text,
+        "response": next(responses, None),
+        "iterations": context.iteration,
+    }
+    return to_payload(TaskCompleted(result, context.iteration))
+
+
+def json_safe(value: object, levels: int = DEEPEST) -> Json:
+    """Return the value as JSON that can be written and read back.
+
+    Models send values that JSON does not have, since providers' parsers accept NaN. Such a number becomes null, nesting beyond
+    `levels` a note, anything else text. A line that cannot be written would stop its task for good.
+    """
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, list | tuple):
+        return [json_safe(item, levels - 1) for item in value] if levels else _TOO_DEEP
+    if isinstance(value, Mapping):
+        return {str(key): json_safe(item, levels - 1) for key, item in value.items()} if levels else _TOO_DEEP
+    return str(value)
+
+
+_TOO_DEEP: Final = "(nested too deep)"

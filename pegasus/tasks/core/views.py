@@ -1,0 +1,112 @@
+"""The task as others see it: the view that lists and status commands show, and the notifications its submitter receives."""
+
+from __future__ import annotations
+
+import attrs
+
+from pegasus.events import Event
+from pegasus.messages import Json, Metadata
+from pegasus.tasks.core.context import TaskState
+from pegasus.tasks.core.events import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotified, parse_payload
+from pegasus.tasks.core.fsm import TaskFSM
+
+
+class TaskError(Exception):
+    """A request cannot be carried out for this task; the text says why, and what would work."""
+
+
+@attrs.frozen
+class TaskView:
+    """A task as others may see it."""
+
+    task_id: str
+    state: TaskState
+    description: str
+    """A few words of the submitter, may be empty."""
+    input_text: str
+    """The work to do."""
+    task_type: str
+    """Name of its type, e.g. "general"."""
+    source: str
+    """Submitter, e.g. "main-agent"."""
+    iteration: int
+    """Model calls since the start or the last resume."""
+    created_at: int
+    """Wall clock, ms."""
+    updated_at: int
+    """Wall clock of the last event, ms."""
+    doing: str = ""
+    """Current activity, e.g. "thinking" or "shell_exec"; "" if nothing runs."""
+    result: str | None = None
+    """The answer of a completed task."""
+    error: str | None = None
+    """The reason of a failure."""
+    question: str | None = None
+    """The question that a suspended task waits for."""
+    metadata: Metadata = attrs.field(factory=dict)
+    """Metadata of its Submit."""
+
+    @property
+    def is_over(self) -> bool:
+        """The task has failed, or has completed and its result is on disk."""
+        return self.state is TaskState.FAILED or (self.state is TaskState.COMPLETED and self.result is not None)
+
+
+@attrs.frozen
+class Notification:
+    """A message about a task for its submitter."""
+
+    task_id: str
+    n: int
+    """Number of the notification: 1, 2, 3 … per task, in the order of the log. (task_id, n) identifies it across crashes."""
+    type: str
+    """"completed", "failed", "notify" or "needs_info"."""
+    text: str
+    """The response, the error, the message or the question."""
+    metadata: Metadata = attrs.field(factory=dict)
+    """Metadata of the task's Submit."""
+    result: Json = None
+    """For "completed": {taskId, input, response, iterations}."""
+
+
+def task_view(fsm: TaskFSM, doing: str = "") -> TaskView:
+    """Return the view of a task. doing: its current activity."""
+    context = fsm.context
+    response = (context.final_result or {}).get("response")
+    return TaskView(
+        task_id=fsm.task_id,
+        state=fsm.state,
+        description=context.description,
+        input_text=context.input_text,
+        task_type=context.task_type,
+        source=context.source,
+        iteration=context.iteration,
+        created_at=fsm.created_at,
+        updated_at=fsm.updated_at,
+        doing=doing,
+        result=response if isinstance(response, str) else None,
+        error=context.error,
+        question=context.question,
+        metadata=context.input_metadata,
+    )
+
+
+def notification_of(event: Event, n: int, metadata: Metadata) -> Notification | None:
+    """Return the notification that an accepted event makes, None for the events that concern the task alone.
+
+    n: the number of notifications including this one (`TaskContext.notified` after the event).
+    """
+    task_id = event.task_id or ""
+    match parse_payload(event):
+        case TaskNotified(message):
+            return Notification(task_id, n, "notify", message, metadata)
+        case NeedMoreInfo(_, question):
+            return Notification(task_id, n, "needs_info", question, metadata)
+        case TaskFailed(error):
+            return Notification(task_id, n, "failed", error, metadata)
+        case TaskCompleted(result):
+            response = result.get("response")
+            text = "" if response is None else str(response)
+            return Notification(task_id, n, "completed", text, metadata, result)
+        case _:
+            return None

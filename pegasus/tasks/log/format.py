@@ -1,0 +1,202 @@
+"""The format of the files below `data/tasks`: lines of a log, lines of the index, and the list of pending tasks.
+
+Pure: bytes to values and back. Reading never raises because of damaged content; problems are reported in words, since one bad
+byte must not hide the tasks around it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import attrs
+
+from pegasus.events import Event, EventType
+from pegasus.formatting import format_time
+from pegasus.messages import Json
+from pegasus.tasks.core.events import RECORDED_KEYS, json_safe
+from pegasus.wire import Line, WireError, decode_json, encode_json, encode_line, from_wire, scan_lines, to_wire
+
+FOLDER: Final = "tasks"
+"""Folder of the task system below data/."""
+INDEX: Final = f"{FOLDER}/index.jsonl"
+"""A line for each task: the date in whose folder its log is."""
+PENDING: Final = f"{FOLDER}/pending.json"
+"""The tasks that are unfinished, or whose end their submitter may not know."""
+OLD_EVENTS: Final = frozenset({"ACT_DONE", "REFLECT_DONE"})
+"""Events of earlier versions. They are passed over: other lines say the same."""
+
+_BY_NAME: Final[Mapping[str, EventType]] = MappingProxyType({kind.name: kind for kind in RECORDED_KEYS})
+_TASK_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_ID_IN_DAMAGED_LIST: Final = re.compile(rb'"taskId"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
+
+
+class BadTaskLine(ValueError):
+    """A JSON line that is not an event of a task, or one of a newer version; says what is wrong."""
+
+
+# ------------------------------------------------------------------ ids, dates, paths
+
+
+def is_task_id(text: str) -> bool:
+    """Return whether the text can be a task id: 1 to 64 letters, digits, "_" and "-", so that it is safe as a file name."""
+    return _TASK_ID.fullmatch(text) is not None
+
+
+def is_date(text: str) -> bool:
+    """Return whether the text has the form YYYY-MM-DD."""
+    return _DATE.fullmatch(text) is not None
+
+
+def date_of(ms: int) -> str:
+    """Return the UTC date of a wall-clock time in ms, as YYYY-MM-DD."""
+    return format_time(ms, "%Y-%m-%d")
+
+
+def task_path(task_id: str, date: str) -> str:
+    """Return the path of a task's log below data/. date: UTC date of its creation. Raises ValueError for a bad id or date."""
+    if not is_task_id(task_id) or not is_date(date):
+        raise ValueError(f"no task can have the id {task_id!r} and the date {date!r}")
+    return f"{FOLDER}/{date}/{task_id}.jsonl"
+
+
+# ------------------------------------------------------------------ lines of a log
+
+
+def task_line(event: Event) -> bytes:
+    """Return the line of a recorded event, newline included. Values that JSON does not have are replaced, never refused."""
+    data = {key: event.payload[key] for key in RECORDED_KEYS[event.type] if key in event.payload}
+    line: dict[str, Json] = {"ts": event.timestamp, "event": event.type.name, "taskId": event.task_id, "data": data}
+    try:
+        return encode_line(line)
+    except (TypeError, ValueError):
+        return encode_line({**line, "data": json_safe(data)})
+
+
+def parse_task_line(line: Mapping[str, Any], number: int = 0) -> Event:
+    """Return the event of a line. Raises BadTaskLine. Its id is the number of the line, since lines have no ids.
+
+    Unknown keys are ignored, so that logs of newer versions can be read as far as they are understood.
+    """
+    name, ts, task_id, data = line.get("event"), line.get("ts"), line.get("taskId"), line.get("data")
+    kind = _BY_NAME.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise BadTaskLine(f"unknown event {name!r}")
+    if not isinstance(ts, int | float) or not math.isfinite(ts) or not isinstance(task_id, str):
+        raise BadTaskLine("ts must be a number and taskId a string")
+    if data is not None and not isinstance(data, dict):
+        raise BadTaskLine("data must be an object")
+    return Event(f"{number:016x}", kind, int(ts), "log", task_id, data or {})
+
+
+# ------------------------------------------------------------------ index.jsonl
+
+
+@attrs.frozen
+class IndexEntry:
+    """A line of the index."""
+
+    task_id: str
+    date: str
+    """UTC date of the task's creation, YYYY-MM-DD."""
+
+
+def index_line(task_id: str, date: str) -> bytes:
+    """Return the line of a task in the index."""
+    return encode_line(to_wire(IndexEntry(task_id, date)))
+
+
+def read_index(data: bytes) -> tuple[list[IndexEntry], list[str]]:
+    """Return the good lines of an index, oldest first, and a sentence for each bad one."""
+    entries: list[IndexEntry] = []
+    problems: list[str] = []
+    for line in scan_lines(data):
+        if not isinstance(line, Line):
+            problems.append(str(line))
+            continue
+        try:
+            entry = from_wire(line.value, IndexEntry)
+        except WireError as error:
+            problems.append(f"line {line.number}: {error}")
+            continue
+        if is_task_id(entry.task_id) and is_date(entry.date):
+            entries.append(entry)
+        else:
+            problems.append(f"line {line.number}: no task id and date")
+    return entries, problems
+
+
+def find_date(index: bytes, task_id: str) -> str | None:
+    """Return the date of one task, None if the index does not name it. The last line of several counts.
+
+    Only the line that has the id is parsed: an index has one line for each task that there ever was.
+    """
+    at = index.rfind(f'"taskId":{encode_json(task_id)}'.encode())
+    if at < 0:
+        return None
+    begin, end = index.rfind(b"\n", 0, at) + 1, index.find(b"\n", at)
+    entries, _ = read_index(index[begin : len(index) if end < 0 else end + 1])
+    return next((entry.date for entry in entries if entry.task_id == task_id), None)
+
+
+# ------------------------------------------------------------------ pending.json
+
+
+@attrs.frozen
+class Pending:
+    """A task that is unfinished, or whose end its submitter may not know."""
+
+    task_id: str
+    ts: float = 0
+    """Wall clock of when it became pending, ms."""
+
+
+@attrs.frozen
+class PendingList:
+    """Content of pending.json."""
+
+    entries: tuple[Pending, ...]
+    """The tasks that could be read."""
+    problem: str = ""
+    """Damage of the file, "" if it was whole. Tasks that are missing then must be looked for in the logs."""
+
+
+def pending_content(entries: Iterable[Pending]) -> bytes:
+    """Return the content of pending.json for these tasks."""
+    return encode_json([{"taskId": entry.task_id, "ts": entry.ts} for entry in entries]).encode() + b"\n"
+
+
+def read_pending(data: bytes) -> PendingList:
+    """Return the pending tasks. Of a damaged file, or one of a newer version, the ids that are recognisable.
+
+    b"": the file does not exist, which is a problem too unless no task was ever created.
+    """
+    if not data:
+        return PendingList((), "it is missing")
+    try:
+        found = decode_json(data)
+    except ValueError as error:
+        return PendingList(_recognisable(data), f"it is no JSON ({error})")
+    if not isinstance(found, list):
+        return PendingList(_recognisable(data), "it is no list")
+    entries: dict[str, Pending] = {}
+    for item in found:
+        try:
+            entry = from_wire(item, Pending)
+        except WireError:
+            continue
+        if is_task_id(entry.task_id) and math.isfinite(entry.ts):
+            entries[entry.task_id] = Pending(entry.task_id, int(entry.ts))
+    unreadable = len(found) - len(entries)
+    return PendingList(
+        tuple(entries.values()), f"{unreadable} entries are unreadable or there twice" if unreadable else ""
+    )
+
+
+def _recognisable(data: bytes) -> tuple[Pending, ...]:
+    ids = dict.fromkeys(found.decode() for found in _ID_IN_DAMAGED_LIST.findall(data))
+    return tuple(Pending(task_id) for task_id in ids)

@@ -1,0 +1,154 @@
+"""Replaying a log: its lines become events, and the state machine takes them as it took them when they happened.
+
+A replay never raises, whatever the bytes are. Damaged lines, lines of newer versions and events that the machine refuses are
+reported and left out. A log that lost a line is continued as well as possible: the state that the next event presupposes
+is assumed, because a task that can still be finished or failed is worth more than one that is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from pegasus.events import Event, EventType
+from pegasus.tasks.core.context import TaskContext, TaskState
+from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM
+from pegasus.tasks.core.views import Notification, notification_of
+from pegasus.tasks.log.format import OLD_EVENTS, BadTaskLine, parse_task_line
+from pegasus.wire import Line, scan_lines
+
+MAX_PROBLEMS: Final = 20
+"""Problems that are reported of one log; a file that is no log at all would give as many as it has lines."""
+
+_E = EventType
+_PRESUPPOSED: Final[Mapping[EventType, TaskState]] = {
+    _E.REASON_DONE: TaskState.REASONING,
+    _E.NEED_MORE_INFO: TaskState.REASONING,
+    _E.TOOL_CALL_COMPLETED: TaskState.ACTING,
+    _E.TOOL_CALL_FAILED: TaskState.ACTING,
+    _E.STEP_COMPLETED: TaskState.ACTING,
+    _E.TASK_SUSPENDED: TaskState.REASONING,
+    _E.TASK_RESUMED: TaskState.SUSPENDED,
+    _E.TASK_COMPLETED: TaskState.COMPLETED,
+}
+"""For a log that lost a line: the state in which an event makes sense."""
+
+
+@attrs.frozen
+class ReplayedTask:
+    """The outcome of a replay."""
+
+    task: TaskFSM | None
+    """The task after the last good line; None if the log tells of none."""
+    notifications: tuple[Notification, ...]
+    """Every notification that the submitter is owed, n = 1, 2, …."""
+    unanswered: tuple[str, ...]
+    """Messages of `notify` calls since the last completed step: calls that were made and whose result is not recorded."""
+    problems: tuple[str, ...]
+    """Problems in words, at most MAX_PROBLEMS."""
+    lines: int
+    """Lines with an event of this task, accepted or not."""
+    last_at: int
+    """Wall clock of the last line, ms."""
+
+    @property
+    def is_over(self) -> bool:
+        """The log ends in TASK_COMPLETED or TASK_FAILED: nothing is left to do but to notify."""
+        return self.task is not None and self.task.is_over
+
+
+def replay(data: bytes, task_id: str) -> ReplayedTask:
+    """Return the task of a log as it was when the last good line was written.
+
+    Example: `replay(path.read_bytes(), path.stem).task.context.messages`.
+    """
+    replayer = _Replayer(task_id)
+    for line in scan_lines(data):
+        if isinstance(line, Line):
+            replayer.take(line.value, line.number)
+        else:
+            replayer.take_damaged(str(line))
+    return replayer.result()
+
+
+class _Replayer:
+    """Takes the lines of a log, oldest first."""
+
+    def __init__(self, task_id: str) -> None:
+        self._task_id = task_id
+        self._task: TaskFSM | None = None
+        self._damaged = False
+        self._notifications: list[Notification] = []
+        self._unanswered: list[str] = []
+        self._problems: list[str] = []
+        self._lines = 0
+        self._last_at = 0
+
+    def take(self, line: Mapping[str, Any], number: int) -> None:
+        """Apply one parsed line."""
+        if line.get("event") in OLD_EVENTS:
+            return
+        try:
+            event = parse_task_line(line, number)
+            if event.task_id != self._task_id:
+                raise BadTaskLine(f"is of task {event.task_id!r}")
+            self._lines += 1
+            self._last_at = event.timestamp
+            self._apply(event)
+        except (BadTaskLine, InvalidTransition) as error:
+            self._report(f"line {number}: {error}")
+
+    def take_damaged(self, problem: str) -> None:
+        """Note a line that cannot be read. Events behind it may presuppose what it said."""
+        self._damaged = True
+        self._report(problem)
+
+    def result(self) -> ReplayedTask:
+        """Return the outcome of the lines so far."""
+        return ReplayedTask(
+            self._task,
+            tuple(self._notifications),
+            tuple(self._unanswered),
+            tuple(self._problems),
+            self._lines,
+            self._last_at,
+        )
+
+    def _report(self, problem: str) -> None:
+        if len(self._problems) < MAX_PROBLEMS:
+            self._problems.append(problem)
+
+    def _apply(self, event: Event) -> None:
+        task = self._task
+        if task is None:
+            task = self._task = self._first_task(event)
+        try:
+            task.transition(event)
+        except InvalidTransition:
+            if not self._damaged or event.type not in _PRESUPPOSED:
+                raise
+            before = task.state
+            task.assume(_PRESUPPOSED[event.type])
+            try:
+                task.transition(event)
+            except InvalidTransition:
+                task.assume(before)
+                raise
+        self._note(task, event)
+
+    def _first_task(self, event: Event) -> TaskFSM:
+        if event.type is _E.TASK_CREATED:
+            return TaskFSM.from_event(event)
+        self.take_damaged("the log does not begin with TASK_CREATED")
+        return TaskFSM.hydrate(self._task_id, TaskContext(self._task_id), TaskState.REASONING)
+
+    def _note(self, task: TaskFSM, event: Event) -> None:
+        notification = notification_of(event, len(self._notifications) + 1, task.context.input_metadata)
+        if notification is not None:
+            self._notifications.append(notification)
+        if event.type is _E.TASK_NOTIFY and notification is not None:
+            self._unanswered.append(notification.text)
+        else:
+            self._unanswered.clear()

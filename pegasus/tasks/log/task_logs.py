@@ -1,0 +1,134 @@
+"""Reading the logs of tasks: through the persister while the daemon runs (`TaskLogs`), or from the data folder without it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from actors import Ref
+from pegasus.events import Event
+from pegasus.observe import get_logger
+from pegasus.storage import StorageError
+from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.views import TaskView, task_view
+from pegasus.tasks.log.format import FOLDER, INDEX, Pending, find_date, is_date, is_task_id, read_index, task_path
+from pegasus.tasks.log.messages import Forget, GetPending, ListLogs, PersisterMessage, ReadLogs
+from pegasus.tasks.log.persister import record
+from pegasus.tasks.log.replay import ReplayedTask, replay
+
+_log = get_logger("tasks")
+
+
+class TaskArchive(Protocol):
+    """The logs as the agent and its tasks use them. Reading may raise StorageError or ActorError."""
+
+    async def record(self, events: Sequence[Event]) -> None:
+        """Return when these events are on disk, however long that takes."""
+
+    async def load(self, task_id: str) -> TaskFSM | None:
+        """Return the task as its log tells; None if there is none."""
+
+    async def replay(self, task_id: str) -> ReplayedTask:
+        """Return everything that the log of a task tells; without a task if there is no log."""
+
+    async def replays(self, task_ids: Sequence[str]) -> Sequence[ReplayedTask | StorageError]:
+        """Return the same for several tasks, read together; the error of each log that cannot be read."""
+
+    async def views(self, date: str) -> tuple[TaskView, ...]:
+        """Return the tasks of a day (UTC, YYYY-MM-DD), oldest first."""
+
+    async def pending(self) -> tuple[Pending, ...]:
+        """Return the tasks that are unfinished, or whose end their submitter may not know; oldest first."""
+
+    async def forget(self, task_id: str) -> None:
+        """Take a task off the pending list. Not durable at once."""
+
+
+class TaskLogs:
+    """The TaskArchive of the daemon. Damage of a log is logged, and what can be read is returned."""
+
+    def __init__(self, persister: Ref[PersisterMessage]) -> None:
+        self._persister = persister
+
+    async def record(self, events: Sequence[Event]) -> None:
+        """Return when these events are on disk. Cancelled: they may be written or not."""
+        await record(self._persister, events)
+
+    async def load(self, task_id: str) -> TaskFSM | None:
+        """Return the task as its log tells; None if there is none."""
+        return (await self.replay(task_id)).task
+
+    async def replay(self, task_id: str) -> ReplayedTask:
+        """Return everything that the log of a task tells. Raises StorageError."""
+        [found] = await self.replays((task_id,))
+        if isinstance(found, StorageError):
+            raise found
+        return found
+
+    async def replays(self, task_ids: Sequence[str]) -> list[ReplayedTask | StorageError]:
+        """Return the same for several tasks, read together; the error of each log that cannot be read."""
+        contents = await self._persister.ask(ReadLogs, tuple(task_ids))
+        return [
+            content if isinstance(content, StorageError) else _replay(task_id, content)
+            for task_id, content in zip(task_ids, contents, strict=True)
+        ]
+
+    async def views(self, date: str) -> tuple[TaskView, ...]:
+        """Return the tasks of a day (UTC, YYYY-MM-DD), oldest first; without those whose log cannot be read."""
+        found = await self.replays(await self._persister.ask(ListLogs, date))
+        tasks = [each.task for each in found if isinstance(each, ReplayedTask)]
+        return tuple(task_view(task) for task in tasks if task is not None)
+
+    async def pending(self) -> tuple[Pending, ...]:
+        """Return the tasks that the last run left unfinished, and those that are unfinished now; oldest first."""
+        return await self._persister.ask(GetPending)
+
+    async def forget(self, task_id: str) -> None:
+        """Take a task off the pending list. Not durable at once."""
+        await self._persister.tell(Forget(task_id))
+
+
+def _replay(task_id: str, content: bytes) -> ReplayedTask:
+    found = replay(content, task_id)
+    for problem in found.problems:
+        _log.warning("damage in the log of a task", task=task_id, problem=problem)
+    return found
+
+
+# ------------------------------------------------------------------ without a daemon
+
+
+def read_task(data: Path, task_id: str) -> ReplayedTask | None:
+    """Return a task from the data folder, None if there is none. Blocking; nothing is written. Raises OSError.
+
+    The log is found by the index or, where that does not name the task, by its file name.
+    """
+    path = _find_log(data, task_id)
+    return replay(path.read_bytes(), task_id) if path is not None else None
+
+
+def read_tasks_of_day(data: Path, date: str) -> tuple[ReplayedTask, ...]:
+    """Return the tasks that were created on a day (UTC, YYYY-MM-DD): those of the index in its order, then any others.
+
+    Blocking; nothing is written. Raises OSError if a log cannot be read.
+    """
+    if not is_date(date):
+        return ()
+    indexed = [entry.task_id for entry in read_index(_read_file(data / INDEX))[0] if entry.date == date]
+    named = sorted(path.stem for path in (data / FOLDER / date).glob("*.jsonl") if is_task_id(path.stem))
+    paths = [data / task_path(task_id, date) for task_id in dict.fromkeys((*indexed, *named))]
+    return tuple(replay(path.read_bytes(), path.stem) for path in paths if path.is_file())
+
+
+def _find_log(data: Path, task_id: str) -> Path | None:
+    if not is_task_id(task_id):
+        return None
+    date = find_date(_read_file(data / INDEX), task_id)
+    if date is not None and (path := data / task_path(task_id, date)).is_file():
+        return path
+    return next((data / FOLDER).glob(f"*/{task_id}.jsonl"), None)
+
+
+def _read_file(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""

@@ -1,0 +1,349 @@
+"""The actor of one task: it runs stage after stage, and records the events of each before it applies them.
+
+The loop of the actor (`_TaskRun.run`) is the whole life of a task:
+
+1. Choose the next stage by the state of the task.
+2. Run it, under the time that is left for the task.
+3. Record the events that came of it: one request to the persister, answered when they are on disk.
+4. Apply them to the state machine, publish them on the bus, report the new state to the agent.
+
+While a task has an actor, this loop is the only one that records events of it. So the order in the log is the order in which the task
+took them, and a replay of the log gives the same task. Requests of the agent (cancel, suspend, resume, finish) only leave a note for
+the loop and, where they cannot wait, cancel the running stage.
+
+A crash between 3 and 4 loses nothing: the agent replays the log of a task whose actor has crashed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import attrs
+import trio
+
+from actors import Inbox, Ref, Reply
+from pegasus.events import Emit, Event, EventType
+from pegasus.formatting import describe_error
+from pegasus.models import ModelError
+from pegasus.observe import get_logger
+from pegasus.tasks.core.context import TaskState
+from pegasus.tasks.core.events import TaskFailed, task_completed, task_resumed, task_suspended, to_payload
+from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM
+from pegasus.tasks.core.task_types import TaskType
+from pegasus.tasks.core.views import Notification, TaskError, notification_of, task_view
+from pegasus.tasks.log.task_logs import TaskArchive
+from pegasus.tasks.run.deps import CallSlots, TaskDeps
+from pegasus.tasks.run.messages import (
+    CancelStage,
+    FinishStage,
+    ResumeTask,
+    StateChanged,
+    SuspendAfterStage,
+    TaskMessage,
+    TaskReport,
+)
+from pegasus.tasks.run.reflector import should_reflect
+from pegasus.tasks.run.stages import EventDraft, Stages
+
+_log = get_logger("task")
+
+
+async def task_actor(
+    inbox: Inbox[TaskMessage],
+    fsm: TaskFSM,
+    task_type: TaskType,
+    deps: TaskDeps,
+    archive: TaskArchive,
+    slots: CallSlots,
+    agent: Ref[TaskReport],
+    start: Event,
+) -> None:
+    """Run one task until it is over, or suspended.
+
+    fsm: the task; from now on this actor alone changes it. start: the event that starts it and is on disk already; the cause of what
+    follows. Cancelled: the running stage ends, with everything it has started.
+    """
+    run = _TaskRun(fsm, task_type, deps, archive, slots, agent, start)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run.run, nursery.cancel_scope)
+        async for message in inbox:
+            run.handle(message)
+        nursery.cancel_scope.cancel()
+
+
+async def publish_change(deps: TaskDeps, cause: Event, before: TaskState, after: TaskState) -> None:
+    """Publish TASK_STATE_CHANGED if the event changed the state of its task. It is not recorded: the log says the same."""
+    if after is not before:
+        payload = {"fromState": before.value, "toState": after.value}
+        make = deps.events.create
+        changed = make(EventType.TASK_STATE_CHANGED, "task", payload, task_id=cause.task_id, cause=cause)
+        await deps.bus.tell(Emit(changed))
+
+
+async def apply_recorded(deps: TaskDeps, fsm: TaskFSM, event: Event) -> Notification | None:
+    """Apply an event that is on disk to its task, publish it, and return the notification that it makes.
+
+    An event that the task refuses is logged and changes nothing; a replay of the log refuses it too.
+    """
+    before = fsm.state
+    try:
+        fsm.transition(event)
+    except InvalidTransition as error:
+        _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
+        return None
+    await deps.bus.tell(Emit(event))
+    await publish_change(deps, event, before, fsm.state)
+    return notification_of(event, fsm.context.notified, fsm.context.input_metadata)
+
+
+@attrs.frozen(eq=False)
+class _Stage:
+    """A stage that is about to run."""
+
+    activity: str
+    """Text for people, e.g. "thinking" or the names of tools."""
+    work: Callable[[], Awaitable[list[EventDraft]]]
+    """The work; returns the events that came of it."""
+
+
+class _TaskRun:
+    """The loop of a task, and the notes that requests leave for it."""
+
+    def __init__(
+        self,
+        fsm: TaskFSM,
+        task_type: TaskType,
+        deps: TaskDeps,
+        archive: TaskArchive,
+        slots: CallSlots,
+        agent: Ref[TaskReport],
+        start: Event,
+    ) -> None:
+        self._fsm = fsm
+        self._deps = deps
+        self._archive = archive
+        self._agent = agent
+        self._stages = Stages(fsm, task_type, deps, slots)
+        self._cause = start
+        """Last recorded event of the task, the cause of the next."""
+        self._seconds_left = deps.limits.timeout
+        self._activity = ""
+        self._is_reflected = False
+        self._scope: trio.CancelScope | None = None
+        """Scope of the stage that runs; None while none does."""
+        self._requested = trio.Event()
+        """Set when a request has come in; for a task that has nothing to do."""
+        self._cancel_error: str | None = None
+        self._suspend_reason: str | None = None
+        self._resume: ResumeTask | None = None
+        self._cancel_replies: list[tuple[Reply[str], str]] = []
+        """Requests to answer when the running stage has ended, with the activity that it ends."""
+        self._finish_replies: list[Reply[None]] = []
+        self._is_finishing = False
+
+    # ------------------------------------------------------------------ requests
+
+    def handle(self, message: TaskMessage) -> None:
+        """Take note of a request. Never waits."""
+        match message:
+            case CancelStage(reply, error):
+                self._cancel_error = error
+                self._end_stage(reply)
+            case SuspendAfterStage(reason):
+                self._suspend_reason = reason
+            case ResumeTask():
+                self._resume = message
+                if self._scope is not None:
+                    self._scope.cancel()
+            case FinishStage(reply):
+                self._is_finishing = True
+                self._finish_replies.append(reply)
+        self._requested.set()
+
+    def _end_stage(self, reply: Reply[str]) -> None:
+        if self._scope is None:
+            reply.send("")
+            return
+        self._cancel_replies.append((reply, self._activity))
+        self._scope.cancel()
+
+    # ------------------------------------------------------------------ the loop
+
+    async def run(self, actor: trio.CancelScope) -> None:
+        """Run the task. At its end, cancel the scope of the actor: nothing is left to listen for."""
+        notifications: Sequence[Notification] = ()
+        if self._fsm.state is TaskState.IDLE:
+            self._fsm.transition(self._cause)  # TASK_CREATED, which was published when it was recorded
+            await publish_change(self._deps, self._cause, TaskState.IDLE, self._fsm.state)
+        while True:
+            drafts = self._requested_events()
+            stage = None if drafts or self._is_finishing else self._next_stage()
+            self._activity = stage.activity if stage is not None else ""
+            await self._agent.tell(StateChanged(task_view(self._fsm, self._activity), tuple(notifications)))
+            notifications = ()
+            if drafts:
+                notifications = await self._record(drafts)
+                self._answer_resume()
+            elif stage is not None:
+                if not self._is_interrupted:  # by a request that came in while the report was sent
+                    notifications = await self._record(await self._run_stage(stage))
+            elif self._is_at_end:
+                break
+            else:
+                await self._wait_for_request()
+        self._answer_finish()
+        actor.cancel()
+
+    def _requested_events(self) -> list[EventDraft]:
+        """Return the events that a request asks for, [] if there is none or the task is beyond it."""
+        state = self._fsm.state
+        if self._cancel_error is not None:
+            self._is_reflected = True  # a reflection that was cancelled does not start again
+            if not self._fsm.is_over:
+                return [_failure(self._cancel_error)]
+        if self._resume is not None and not self._fsm.can_transition(EventType.TASK_RESUMED):
+            self._resume.reply.fail(TaskError(f"task {self._fsm.task_id} is {state.value}"))
+            self._resume = None
+        if self._resume is not None:
+            payload = task_resumed(self._resume.text, state, self._deps.clock(), self._resume.key)
+            if self._resume.cause is not None:
+                self._cause = self._resume.cause
+            return [EventDraft(EventType.TASK_RESUMED, payload)]
+        if self._suspend_reason is not None and self._fsm.is_active:
+            payload = task_suspended(self._fsm.context, state, self._suspend_reason)
+            return [EventDraft(EventType.TASK_SUSPENDED, payload)]
+        return []
+
+    def _answer_resume(self) -> None:
+        if self._resume is not None and self._cause.type is EventType.TASK_RESUMED:
+            self._resume.reply.send(None)
+            self._resume = self._suspend_reason = self._cancel_error = None
+            self._is_reflected = False
+            self._seconds_left = self._deps.limits.timeout
+
+    def _answer_finish(self) -> None:
+        for reply in self._finish_replies:
+            reply.send(None)
+        self._finish_replies.clear()
+
+    async def _wait_for_request(self) -> None:
+        self._answer_finish()
+        await self._requested.wait()
+        self._requested = trio.Event()
+
+    @property
+    def _is_interrupted(self) -> bool:
+        """A request is to be carried out before the next stage."""
+        is_suspending = self._suspend_reason is not None and self._fsm.is_active
+        return self._cancel_error is not None or self._resume is not None or is_suspending
+
+    @property
+    def _is_at_end(self) -> bool:
+        """Nothing will happen without an event that starts the task anew."""
+        if self._fsm.state is TaskState.COMPLETED:
+            return self._fsm.is_over and (self._is_reflected or not self._is_finishing)
+        return self._fsm.state in (TaskState.FAILED, TaskState.SUSPENDED)
+
+    def _next_stage(self) -> _Stage | None:
+        """Return the stage that the state asks for, None if the task has nothing to do."""
+        match self._fsm.state:
+            case TaskState.REASONING if self._fsm.context.iteration >= self._deps.limits.max_iterations:
+                limit = self._deps.limits.max_iterations
+                return _emitting(_failure(f"the task did not come to an end within {limit} rounds of thinking"))
+            case TaskState.REASONING:
+                return _Stage("thinking", self._stages.reason)
+            case TaskState.ACTING:
+                return self._next_act()
+            case TaskState.COMPLETED if not self._fsm.is_over:
+                return _emitting(EventDraft(EventType.TASK_COMPLETED, task_completed(self._fsm.context)))
+            case TaskState.COMPLETED if not self._is_reflected:
+                self._is_reflected = True
+                if self._deps.memory is not None and should_reflect(self._fsm.context):
+                    return _Stage("reflecting", self._stages.reflect)
+        return None
+
+    def _next_act(self) -> _Stage | None:
+        calls = self._stages.next_calls()
+        if calls:
+            return _Stage(", ".join(call.name for call in calls), partial(self._stages.act, calls))
+        context = self._fsm.context
+        if context.plan is not None and context.plan.open_steps:
+            return _emitting(*self._stages.respond(context.reasoning))
+        return None
+
+    # ------------------------------------------------------------------ stages
+
+    async def _run_stage(self, stage: _Stage) -> list[EventDraft]:
+        """Run a stage and return the events to record. An error in it fails this task, and no other."""
+        is_reflection = self._fsm.state is TaskState.COMPLETED
+        begun = trio.current_time()
+        drafts: list[EventDraft] = []
+        self._scope = trio.CancelScope(deadline=math.inf if is_reflection else begun + self._seconds_left)
+        try:
+            with self._scope:
+                drafts = await stage.work()
+        except ModelError as error:
+            if is_reflection:
+                _log.warning("no reflection", task=self._fsm.task_id, error=str(error))
+            else:
+                drafts = [_failure(str(error))]
+        except Exception as error:
+            _log.exception("a stage failed", error=error, task=self._fsm.task_id)
+            drafts = [] if is_reflection else [_failure(describe_error(error))]
+        is_requested = self._cancel_error is not None or self._resume is not None
+        if self._scope.cancelled_caught and not is_requested:
+            drafts = [_failure(f"the task took longer than {self._deps.limits.timeout:g} s")]
+        self._seconds_left -= trio.current_time() - begun
+        self._scope, self._activity = None, ""
+        for reply, activity in self._cancel_replies:
+            reply.send(activity)
+        self._cancel_replies.clear()
+        return self._without_unwanted(drafts)
+
+    def _without_unwanted(self, drafts: list[EventDraft]) -> list[EventDraft]:
+        """Drop what a request makes pointless: the thought of a cancelled task, the answer of one that is to be suspended.
+
+        Results of tools are kept in any case, since the calls were made.
+        """
+        is_thought = bool(drafts) and drafts[0].type in (EventType.REASON_DONE, EventType.NEED_MORE_INFO)
+        if is_thought and self._cancel_error is not None:
+            return []
+        return drafts[:1] if is_thought and self._suspend_reason is not None else drafts
+
+    # ------------------------------------------------------------------ events
+
+    async def _record(self, drafts: Sequence[EventDraft]) -> list[Notification]:
+        """Write the events, then apply and publish them. Returns the notifications that they make."""
+        events = self._events_of(drafts)
+        if not events:
+            return []
+        await self._archive.record(events)
+        notifications = [await apply_recorded(self._deps, self._fsm, event) for event in events]
+        self._cause = events[-1]
+        return [notification for notification in notifications if notification is not None]
+
+    def _events_of(self, drafts: Sequence[EventDraft]) -> list[Event]:
+        events: list[Event] = []
+        for draft in drafts:
+            cause = events[-1] if draft.follows and events else self._cause
+            make = self._deps.events.create
+            event = make(
+                draft.type, "task", draft.payload, task_id=self._fsm.task_id, priority=draft.priority, cause=cause
+            )
+            events.append(event)
+        return events
+
+
+def _failure(error: str) -> EventDraft:
+    return EventDraft(EventType.TASK_FAILED, to_payload(TaskFailed(error)))
+
+
+def _emitting(*drafts: EventDraft) -> _Stage:
+    """Return a stage without work of its own."""
+
+    async def work() -> list[EventDraft]:
+        return list(drafts)
+
+    return _Stage("", work)
