@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pegasus.app.commons import AGENT, Commons
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.identity import ChannelNote
-from pegasus.main_agent import AgentConfig, AgentServices, AgentToolset
+from pegasus.main_agent import (
+    REPLY,
+    SPAWN_ALIAS,
+    AgentConfig,
+    AgentServices,
+    AgentToolset,
+    Compactor,
+    OpenTaskFinder,
+    SkillInvoker,
+    TaskDelegation,
+    archive_tool,
+    delegation_tools,
+    persona_answer,
+)
 from pegasus.storage import escape_field
 
 if TYPE_CHECKING:
@@ -26,18 +39,29 @@ Answer = Callable[["InboundMessage"], Awaitable[str]]
 
 
 def make_agent_services(commons: Commons, known: Sequence[Address] = ()) -> AgentServices:
-    """Return what the Main Agent works with. The toolset, which is slow to import, is loaded at its first use and then kept.
+    """Return what the Main Agent works with.
 
     known: addresses that were there before this start, newest first.
     """
-    parts, workshop = commons.parts, commons.workshop
+    parts, workshop, task_agent = commons.parts, commons.workshop, commons.find(AGENT)
+    compactor = Compactor(
+        workshop.model_for("compact"),
+        workshop.context_window,
+        parts.clock,
+        threshold_share=parts.settings.session.compact_threshold,
+        timeout=parts.settings.models.timeout,
+        open_tasks=OpenTaskFinder(task_agent),
+        memory_index=commons.memory_index,
+    )
     return AgentServices(
         model=parts.model,
-        load_toolset=cache(partial(load_toolset, commons, _channels(parts.settings, known))),
+        toolset=make_toolset(commons, _channels(parts.settings, known)),
         clock=parts.clock,
         config=_agent_config(parts.settings),
         memory_index=commons.memory_index,
         model_for=workshop.talker_for,
+        work=TaskDelegation(task_agent, workshop.wanted),
+        compactor=compactor,
         count_tokens=partial(_count_tokens, workshop.counter) if workshop.counter is not None else None,
     )
 
@@ -62,8 +86,6 @@ def make_answers(commons: Commons) -> Mapping[str, Answer]:
         return await model_command("".join(argument), parts.switch, owner=is_owner(message.channel, owners))
 
     async def persona(message: InboundMessage) -> str:
-        from pegasus.main_agent import persona_answer
-
         return await persona_answer(commons.evolution(), parts.persona, owners, message.text, message.channel)
 
     return {"/usage": usage, "/model": model, "/persona": persona}
@@ -72,19 +94,9 @@ def make_answers(commons: Commons) -> Mapping[str, Answer]:
 # ------------------------------------------------------------------ its parts
 
 
-def load_toolset(commons: Commons, channels: Sequence[ChannelNote]) -> AgentToolset:
+def make_toolset(commons: Commons, channels: Sequence[ChannelNote]) -> AgentToolset:
     """Return prompt and tools, and what is loaded with them. channels: the channels that the prompt names."""
     from pegasus.identity import main_prompt
-    from pegasus.main_agent import (
-        REPLY,
-        SPAWN_ALIAS,
-        Compactor,
-        OpenTaskFinder,
-        SkillInvoker,
-        TaskDelegation,
-        archive_tool,
-        delegation_tools,
-    )
     from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
     from pegasus.tasks import task_tools
     from pegasus.tools import current_time, memory_tools, persona_tool
@@ -111,23 +123,7 @@ def load_toolset(commons: Commons, channels: Sequence[ChannelNote]) -> AgentTool
         skills=format_listing(skills.all(), workshop.context_window("default")),
         direct=parts.settings.agent.speech == "direct",
     )
-    compactor = Compactor(
-        workshop.model_for("compact"),
-        workshop.context_window,
-        parts.clock,
-        threshold_share=parts.settings.session.compact_threshold,
-        timeout=parts.settings.models.timeout,
-        open_tasks=OpenTaskFinder(agent),
-        memory_index=commons.memory_index,
-    )
-    return AgentToolset(
-        prompt,
-        tools,
-        aliases=frozenset({SPAWN_ALIAS}),
-        skills=invoker,
-        work=TaskDelegation(agent, workshop.wanted),
-        compactor=compactor,
-    )
+    return AgentToolset(prompt, tools, aliases=frozenset({SPAWN_ALIAS}), skills=invoker)
 
 
 async def _count_tokens(counter: Callable[[], TokenCounter], request: ModelRequest, limit: int) -> int:

@@ -212,7 +212,6 @@ async def _after_ready(reloader: Reloader, notifier: Notifier, grown: Grown, wor
         _log.info("ready", model=reloader.current)
         await start_logging()
         workshop.wanted.set()
-        await trio.to_thread.run_sync(grown.load_toolset)
         await reloader.models.warm_up()
         gc.freeze()  # what was imported stays for good: a collection that walks an SDK costs a turn many milliseconds
 

@@ -35,7 +35,7 @@ class Grown:
     root: Supervisor
     journal: Ref[JournalMessage]
     main_agent: Ref[MainAgentMessage]
-    load_toolset: Callable[[], AgentToolset]
+    toolset: AgentToolset
     memory: Callable[[], Memory]
     evolution: Callable[[], Evolution]
     parts: Parts
@@ -61,7 +61,7 @@ async def grow(root: Supervisor, parts: Parts) -> Grown:
     agent = Child("global", run, storage, services, backoff=RETRY)
     await root.start_child(Child("main-agent", supervisor([agent, courier_child(storage)], intensity=PATIENCE)))
     return Grown(
-        root, storage, root.ref("main-agent/global"), services.load_toolset, commons.memory, commons.evolution, parts
+        root, storage, root.ref("main-agent/global"), services.toolset, commons.memory, commons.evolution, parts
     )
 
 

@@ -75,11 +75,11 @@ async def main_agent(
     Raises StorageError if the session cannot be read. Cancelled or stopped: the running model call ends at once, and its item is
     taken up again at the next start.
     """
-    session = await load_session(
-        path, journal, services.clock, lambda: services.load_toolset().work, report_started=inbox.started
-    )
+    session = await load_session(path, journal, services.clock, services.work, report_started=inbox.started)
     async with trio.open_nursery() as nursery:
         agent = _MainAgent(session, journal, services, announce, publish, answers, nursery)
+        if services.compactor is not None:
+            nursery.start_soon(services.compactor.run)
         nursery.start_soon(agent.main_lane)
         nursery.start_soon(agent.control_lane)
         async for message in inbox:
@@ -144,8 +144,7 @@ class _MainAgent:
         self._publish = publish
         self._answers = answers
         self._nursery = nursery
-        self._loop: ThinkLoop | None = None
-        """Made at the first item, since its toolset takes long to load."""
+        self._loop = ThinkLoop(session, services, journal, self._show)
         self._running: _RunningTurn | None = None
         self._started = trio.current_time()
         self._turns = 0
@@ -165,16 +164,14 @@ class _MainAgent:
         while True:
             item = await self._journal.ask(NextItem, "main", prefer)
             prefer = None
-            if self._loop is None:
-                self._loop = self._make_loop()
             turn = AgentTurn([item])
             running = self._running = _RunningTurn(turn, trio.current_time())
             self._session.replies = ()
             self._show_typing(item, active=True)
             try:
                 with running.scope:
-                    await self._work_on(turn, self._loop)
-                if running.scope.cancelled_caught and not await self._close_stopped(running, self._loop):
+                    await self._work_on(turn)
+                if running.scope.cancelled_caught and not await self._close_stopped(running):
                     continue  # the journal hands the item out again
                 for done in turn.items:
                     await self._journal.tell(Done(done.n))
@@ -185,13 +182,7 @@ class _MainAgent:
                 running.ended.set()
                 self._show_typing(item, active=False)
 
-    def _make_loop(self) -> ThinkLoop:
-        toolset = self._services.load_toolset()
-        if toolset.compactor is not None:
-            self._nursery.start_soon(toolset.compactor.run)
-        return ThinkLoop(self._session, self._services, toolset, self._journal, self._show)
-
-    async def _work_on(self, turn: AgentTurn, loop: ThinkLoop) -> None:
+    async def _work_on(self, turn: AgentTurn) -> None:
         item = turn.item
         is_done = self._session.progress(item.n, item.message.id).next is NextStep.NOTHING
         if item.attempt > MAX_ATTEMPTS and not is_done:
@@ -199,9 +190,9 @@ class _MainAgent:
         elif _begins_session(item):
             await self._begin_session(item)
         else:
-            await loop.run(turn)
+            await self._loop.run(turn)
 
-    async def _close_stopped(self, running: _RunningTurn, loop: ThinkLoop) -> bool:
+    async def _close_stopped(self, running: _RunningTurn) -> bool:
         """End the item that a /stop has cut short. Return False if it is to be worked on again.
 
         A message that the /stop has overtaken before it was recorded is recorded now, or nothing in the session would tell that it
@@ -209,7 +200,7 @@ class _MainAgent:
         """
         item = running.turn.item
         if self._session.progress(item.n, item.message.id).next is NextStep.RECORD and not _begins_session(item):
-            await loop.record(item)
+            await self._loop.record(item)
         return await close_stopped_item(
             self._session,
             item,
@@ -276,7 +267,7 @@ class _MainAgent:
                 uptime = trio.current_time() - self._started
                 return status_text(self.status(), await self._running_tasks(), max(0, waiting - in_hand), uptime)
             case "/help":
-                skills = self._services.load_toolset().skills
+                skills = self._services.toolset.skills
                 return help_text(self._answers, await skills.help() if skills is not None else "")
             case command:
                 answer = self._answers.get(command or "")
@@ -292,7 +283,7 @@ class _MainAgent:
         return max(0, await self._journal.ask(Waiting) - 1)
 
     async def _running_tasks(self) -> tuple[str, ...]:
-        work = self._services.load_toolset().work
+        work = self._services.work
         with trio.move_on_after(TASKS_PATIENCE):
             return await work.running() if work is not None else ()
         return ()
@@ -335,7 +326,7 @@ class _MainAgent:
         async def end_tasks(work: BackgroundWork) -> None:
             finish("tasks", *await work.stop(by, channel))
 
-        work = self._services.load_toolset().work
+        work = self._services.work
         if running is not None:
             thought = EndedWork("thought", running.about, trio.current_time() - running.since)
             running.stopped_by = by

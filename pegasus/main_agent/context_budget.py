@@ -8,16 +8,13 @@ is made smaller whatever was counted, again and again until the provider takes i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 
+from pegasus.main_agent.compaction import Compactor
 from pegasus.main_agent.services import TokenCount
 from pegasus.main_agent.session import Session
 from pegasus.models import ModelRequest
-
-if TYPE_CHECKING:
-    from pegasus.main_agent.compaction import Compactor
 
 
 @attrs.frozen(eq=False)

@@ -1,31 +1,27 @@
-"""Services: everything the Main Agent works with, made by the composition root and handed over once.
+"""Services: everything the Main Agent works with, built by the composition root and handed over once.
 
-`AgentServices` is cheap to make and is there before the daemon is ready. `AgentToolset` holds the prompt, the tools and what else
-takes long to import; it is loaded once, at the first queue item or when the daemon has time for it. Prompt and tools then stay the
-same for the whole run, byte for byte, so that a provider finds them in its cache at every call.
-
-Models, windows and prices may change while the process runs. Objects that follow the settings (a `LanguageModel` that asks for the
-present one at each call, for example) are made by the composition root; nothing here knows about reloading.
+All of it are finished objects. Prompt and tools stay the same for the whole run, byte for byte, so that a provider finds them in its
+cache at every call. Models, windows and prices may change while the process runs; the objects that are handed over follow the
+settings by themselves (a `LanguageModel` that asks for the present target at each call, for example), so nothing here knows about
+reloading.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import attrs
 
 from pegasus.conversation import OpenCall
+from pegasus.main_agent.compaction import Compactor
 from pegasus.main_agent.messages import EndedWork
 from pegasus.main_agent.reply_tool import REPLY
+from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import LanguageModel, ModelRequest, ToolSpec
 from pegasus.tools import Tool
-
-if TYPE_CHECKING:
-    from pegasus.main_agent.compaction import Compactor
-    from pegasus.main_agent.skill_invocation import SkillInvoker
 
 CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
 """By command ("/usage"), what answers it. An answer may raise StorageError, which the sender is told."""
@@ -48,7 +44,7 @@ class BackgroundWork(Protocol):
 
 @attrs.frozen(eq=False)
 class AgentToolset:
-    """Prompt and tools, and what else is loaded with them."""
+    """Prompt, tools and skills of the Main Agent, the same at every call."""
 
     system_prompt: str
     tools: Mapping[str, Tool]
@@ -57,10 +53,6 @@ class AgentToolset:
     """Names of tools that are accepted but not shown to the model."""
     skills: SkillInvoker | None = None
     """Skills that people and the model can call by name."""
-    work: BackgroundWork | None = None
-    """Tasks that the tools delegate to."""
-    compactor: Compactor | None = None
-    """Keeps the session within the model's window; None: nothing does."""
 
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -100,8 +92,7 @@ class AgentServices:
 
     model: LanguageModel
     """Model that thinks."""
-    load_toolset: Callable[[], AgentToolset]
-    """Returns the toolset, the same one at every call. The first call takes long."""
+    toolset: AgentToolset
     clock: Callable[[], int]
     """Returns the wall-clock time in ms."""
     config: AgentConfig = attrs.field(factory=AgentConfig)
@@ -109,5 +100,9 @@ class AgentServices:
     """Returns the text about long-term memory for a session that begins; "" for none."""
     model_for: Callable[[str], LanguageModel] | None = None
     """Returns the model of a name `<provider>/<model>` or a role, for skills that want another one. Raises ValueError."""
+    work: BackgroundWork | None = None
+    """Tasks that the tools delegate to; None: there are none."""
+    compactor: Compactor | None = None
+    """Keeps the session within the model's window; None: nothing does."""
     count_tokens: TokenCount | None = None
     """Counts the tokens of a request; None: nobody can, and only the provider says when the session is too long."""

@@ -31,20 +31,20 @@ async def load_session(
     path: str,
     journal: Ref[JournalMessage],
     clock: Callable[[], int],
-    find_work: Callable[[], BackgroundWork | None] = lambda: None,
+    work: BackgroundWork | None = None,
     report_started: Callable[[], None] = lambda: None,
 ) -> Session:
     """Return the session in `path` below data/, well-formed again. A missing file is an empty session.
 
-    clock: returns the wall clock, ms. find_work: returns what knows whether delegated work was begun; it is called only if the
-    session has open calls, since it takes long. report_started: called right before that, because the answer may have to wait for
-    an actor that is only started after this one.
+    clock: returns the wall clock, ms. work: knows whether the work of an open call was begun; None: there is no such work.
+    report_started: called right before it is asked, because the answer may have to wait for an actor that is only started after
+    this one.
 
     Raises StorageError if the file cannot be read. Cancelled: the file is as it was, or repaired.
     """
     entries, bad_lines = _decode_lines(await journal.ask(ReadFile, path))
     if bad_lines or not is_well_formed(entries):
-        recorded = await _recorded_results(entries, journal, find_work, report_started)
+        recorded = await _recorded_results(entries, journal, work, report_started)
         repaired = repair(entries, recorded, clock())
         for note in (*map(str, bad_lines), *repaired.notes):
             _log.warning("repaired the session", path=path, problem=note)
@@ -77,7 +77,7 @@ def _decode_lines(content: bytes) -> tuple[list[Entry], list[BadLine]]:
 async def _recorded_results(
     entries: Sequence[Entry],
     journal: Ref[JournalMessage],
-    find_work: Callable[[], BackgroundWork | None],
+    work: BackgroundWork | None,
     report_started: Callable[[], None],
 ) -> Callable[[OpenCall], str | None]:
     """Return a function from an open call to its true result; None for one whose effect is recorded nowhere."""
@@ -90,11 +90,9 @@ async def _recorded_results(
             if isinstance(message, OutboundMessage):
                 results[open_call.item, open_call.call.id] = queued_result(message)
     others = [open_call for open_call in opened if open_call.call.name != REPLY.name]
-    if others:
+    if others and work is not None:
         report_started()
-        work = find_work()
-        if work is not None:
-            for open_call in others:
-                key = reply_key(open_call.item, open_call.call.id)
-                results[open_call.item, open_call.call.id] = await work.result_of(open_call, key)
+        for open_call in others:
+            key = reply_key(open_call.item, open_call.call.id)
+            results[open_call.item, open_call.call.id] = await work.result_of(open_call, key)
     return lambda open_call: results.get((open_call.item, open_call.call.id))

@@ -13,25 +13,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
+from actors import Ref
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
 from pegasus.formatting import truncate
 from pegasus.main_agent.apologies import note_of
 from pegasus.main_agent.delegation import SPAWN, SPAWN_ALIAS, USE_SKILL, skill_task_result, submit_task
 from pegasus.main_agent.reply_tool import REPLY, reply_key, reply_to_sender
+from pegasus.main_agent.session import Session
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
 from pegasus.skills import Skill, SkillCatalog, expand, format_help
+from pegasus.storage import Item
+from pegasus.tasks import AgentMessage
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
-
-if TYPE_CHECKING:
-    from actors import Ref
-    from pegasus.main_agent.session import Session
-    from pegasus.storage import Item
-    from pegasus.tasks import AgentMessage
 
 SKILL_NOTE: Final = "skill"
 """`metadata.type` of the note that ends an item whose skill became a task, and end of the keys of that task and its answer."""

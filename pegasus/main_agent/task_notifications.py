@@ -9,7 +9,7 @@ so nobody can take its place.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -19,10 +19,8 @@ from pegasus.main_agent.user_entries import TASK_NOTIFY
 from pegasus.messages import ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.storage import Accept, Accepted, JournalMessage, Overloaded, StorageError
+from pegasus.tasks import Notification, Notify
 from pegasus.wire import WireError, encode_json, from_wire
-
-if TYPE_CHECKING:  # this actor runs before the task system is imported
-    from pegasus.tasks import Notification, Notify
 
 _log = get_logger("courier")
 

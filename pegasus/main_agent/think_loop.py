@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 import trio
@@ -27,17 +27,15 @@ from pegasus.identity import SILENCE
 from pegasus.main_agent.apologies import MODEL_DECLINED, apologise, give_up, model_failure, repeat_apology
 from pegasus.main_agent.context_budget import ContextBudget
 from pegasus.main_agent.progress import NextStep
-from pegasus.main_agent.services import AgentServices, AgentToolset
+from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import Session, until_written
+from pegasus.main_agent.skill_invocation import SkillInvocation
 from pegasus.main_agent.tool_calls import carry_out_calls, thought_entry
 from pegasus.main_agent.user_entries import NO_MEDIA, is_notice, user_entry
 from pegasus.messages import Progress
 from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, ModelResponse
 from pegasus.observe import get_logger
 from pegasus.storage import Item, JournalMessage, Newer, StorageError, Take
-
-if TYPE_CHECKING:
-    from pegasus.main_agent.skill_invocation import SkillInvocation
 
 _log = get_logger("main_agent")
 
@@ -69,7 +67,7 @@ class ThinkLoop:
     """Works on the items of one session, one turn after the other.
 
     Example:
-        loop = ThinkLoop(session, services, services.load_toolset(), journal, show)
+        loop = ThinkLoop(session, services, journal, show_draft)
         await loop.run(AgentTurn([item]))
     """
 
@@ -77,21 +75,20 @@ class ThinkLoop:
         self,
         session: Session,
         services: AgentServices,
-        toolset: AgentToolset,
         journal: Ref[JournalMessage],
         show_draft: Callable[[Progress], None],
     ) -> None:
         self._session = session
         self._services = services
         self._config = services.config
-        self._toolset = toolset
+        self._toolset = services.toolset
         self._journal = journal
         self._show_draft = show_draft
         """Shows a draft of a reply that is being written; never waits, never fails."""
         self._budget: ContextBudget | None = None
         """Keeps the session within the model's window; None: nothing does."""
-        if toolset.compactor is not None:
-            self._budget = ContextBudget(session, toolset.compactor, services.count_tokens)
+        if services.compactor is not None:
+            self._budget = ContextBudget(session, services.compactor, services.count_tokens)
 
     async def run(self, turn: AgentTurn) -> None:
         """Do all that the item of a turn still needs. Items that are taken along are added to the turn.
@@ -148,9 +145,7 @@ class ThinkLoop:
                     await session.add(thought_entry(response, now))
                     await apologise(turn.item, session, now, MODEL_DECLINED)
                     return
-                outcome = await carry_out_calls(
-                    turn.item, response, session, self._services, self._toolset, thoughts, replies
-                )
+                outcome = await carry_out_calls(turn.item, response, session, self._services, thoughts, replies)
                 replies += outcome.replies
                 if not outcome.thinks_again:
                     return

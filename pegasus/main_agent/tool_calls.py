@@ -55,7 +55,6 @@ async def carry_out_calls(
     response: ModelResponse,
     session: Session,
     services: AgentServices,
-    toolset: AgentToolset,
     thoughts: int,
     replies: int,
 ) -> CallsOutcome:
@@ -65,7 +64,7 @@ async def carry_out_calls(
 
     Cancelled: what was carried out stays; `close_stopped_item` then closes the other calls.
     """
-    config, clock = services.config, services.clock
+    config, toolset, clock = services.config, services.toolset, services.clock
     calls = session.with_unique_ids(response.calls[:MOST_CALLS])
     spoken = direct_reply(response.text, item, thoughts) if config.direct and not response.calls else None
     parsed = _parse_replies(item, calls, config.max_replies - replies)

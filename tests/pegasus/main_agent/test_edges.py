@@ -126,7 +126,7 @@ async def test_a_reply_without_a_text_is_an_error_and_reaches_nobody(autojump_cl
 async def test_stop_while_a_tool_runs_gives_each_open_call_its_result(autojump_clock):
     model = ScriptedModel([say("", call("sleepy", "s1"), call("current_time", "t1")), say("", reply("r", "next"))])
     async with open_world(model) as world:
-        add_sleepy(world.grown.load_toolset().tools)
+        add_sleepy(world.grown.toolset.tools)
         await world.say("sleep")
         await trio.sleep(1)
         await world.say("/stop")
@@ -183,7 +183,7 @@ async def test_a_tool_has_the_time_that_the_settings_give_it(autojump_clock):
     model = ScriptedModel([say("", call("sleepy", "s1")), say()])
     settings = Settings(tools=ToolSettings(timeout=50.0, timeouts={"sleepy": 2.0}))
     async with open_world(model, settings=settings) as world:
-        add_sleepy(world.grown.load_toolset().tools)
+        add_sleepy(world.grown.toolset.tools)
         await world.say("hi")
         await world.idle()
     assert "took longer than 2 s" in model.requests[1].turns[-1].results[0].content
@@ -195,7 +195,7 @@ async def test_a_result_that_fills_the_window_is_cut_with_a_notice(autojump_cloc
         [say("", call("huge", "h1")), say("", call("current_time", "t1", timezone="x" * 200_000)), say()]
     )
     async with open_world(model) as world:
-        tools = world.grown.load_toolset().tools
+        tools = world.grown.toolset.tools
 
         async def run(arguments, context):
             return ["word " * 100] * 2_000

@@ -50,7 +50,7 @@ class Journal:
 
 async def handle(journal):
     """Let the agent handle the item; gives the texts that it posted."""
-    services = AgentServices(ScriptedModel(lambda _: say("")), lambda: AgentToolset("", {}), lambda: 0)
+    services = AgentServices(ScriptedModel(lambda _: say("")), AgentToolset("", {}), lambda: 0)
     async with open_supervisor([Child("journal", journal.run)]) as root:
         await root.start_child(Child("agent", main_agent, root.ref("journal"), services))
         await journal.done.wait()
@@ -110,8 +110,7 @@ async def test_the_agent_is_up_before_it_asks_what_became_of_delegated_work(auto
             await answer.wait()
             return '{"status":"spawned"}'
 
-    toolset = AgentToolset("", {}, work=Busy())
-    services = AgentServices(ScriptedModel(lambda _: say("")), lambda: toolset, lambda: 0)
+    services = AgentServices(ScriptedModel(lambda _: say("")), AgentToolset("", {}), lambda: 0, work=Busy())
     async with open_supervisor([Child("journal", journal.run)]) as root:
         with trio.fail_after(1):
             await root.start_child(Child("agent", main_agent, root.ref("journal"), services))

@@ -45,8 +45,8 @@ async def talk(disk, model, first, last, *, count, size=300):
         return characters(request) // 3
 
     compactor = Compactor(model, {"default": WINDOW, "compact": 100_000}.__getitem__, wall_clock)
-    toolset = AgentToolset("prompt", {}, compactor=compactor)
-    services = AgentServices(model, lambda: toolset, wall_clock, count_tokens=tokens if count else None)
+    toolset = AgentToolset("prompt", {})
+    services = AgentServices(model, toolset, wall_clock, compactor=compactor, count_tokens=tokens if count else None)
     async with open_supervisor(
         [Child("journal", partial(run_journal, clock=wall_clock), disk, mailbox=Mailbox(64))]
     ) as root:
