@@ -1,21 +1,25 @@
-"""How amounts, times, long texts and what broke are said to people."""
+"""Texts for people: amounts, durations, times, long texts and errors."""
 
 from __future__ import annotations
 
 import time
 from typing import Final
 
-_LAST: Final = 253_402_300_799
-"""The last second of the year 9999."""
+_LAST_SECOND: Final = 253_402_300_799
+"""The last second of the year 9999; `strftime` is not defined beyond it on all systems."""
 
 
-def plural(n: int, one: str, many: str | None = None) -> str:
-    """`1 message`, `1,204 messages`."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
+def plural(n: int, singular: str, plural: str | None = None) -> str:
+    """Return a count with its noun. Without `plural`, an s is added.
+
+    >>> plural(1204, "message")
+    '1,204 messages'
+    """
+    return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
 
 
 def format_duration(seconds: float) -> str:
-    """A duration: `3.2 s`, `42 s`, `1.5 min`, `2.0 h`, `11.6 d`."""
+    """Return a duration in the largest unit that fits: `3.2 s`, `42 s`, `1.5 min`, `2.0 h`, `11.6 d`."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
@@ -23,28 +27,28 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time(ms: int, form: str = "%Y-%m-%d %H:%M:%S", *, local: bool = False) -> str:
-    """A time of the wall clock, UTC. ms: since the epoch; what lies beyond the years 1970 to 9999 becomes their beginning or end.
+    """Return a time of the wall clock (ms since the epoch) in UTC or, with `local`, in the machine's time zone.
 
-    local: as the clock on this machine's wall says it.
+    form: as for `time.strftime`. Times outside of the years 1970 to 9999 are shown as the beginning or end of these.
     """
-    seconds = max(0, min(ms // 1000, _LAST))
+    seconds = max(0, min(ms // 1000, _LAST_SECOND))
     return time.strftime(form, time.localtime(seconds) if local else time.gmtime(seconds))
 
 
-def truncate(text: str, most: int) -> str:
-    """The text on one line, or its beginning with a sign that there is more; at most `most` characters."""
+def truncate(text: str, limit: int) -> str:
+    """Return the text on one line, cut to `limit` characters. The last of them is `…` if something was cut off."""
     line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """The first thing that went wrong, without the groups that nurseries wrap around it: those say nothing."""
+    """Return the first exception inside the groups that nurseries wrap around it; the groups themselves say nothing."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def describe_error(error: BaseException) -> str:
-    """What broke, of which nobody knows more than its name and its words: `ValueError: no such colour`."""
-    first = first_cause(error)
-    return f"{type(first).__name__}: {first}"
+    """Return the kind and message of an unexpected error: `ValueError: no such colour`."""
+    cause = first_cause(error)
+    return f"{type(cause).__name__}: {cause}"

@@ -1,67 +1,56 @@
-"""Markdown with YAML front matter: SUBAGENT.md and SKILL.md (interfaces section 7)."""
+"""Markdown with YAML front matter, the format of SUBAGENT.md and SKILL.md.
+
+    ---
+    name: explore
+    description: Searches files and explains what it found.
+    ---
+    The text of the file.
+
+The front matter is read with `yaml.safe_load`, which builds plain values only: a file cannot make the program create
+objects or call anything. PyYAML is slow to import, so it is imported with the first front matter.
+"""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Sequence
 
 from pegasus.messages import Json, Metadata
 from pegasus.wire import kind
 
+_FENCE = "---"
+
 
 class FrontMatterError(ValueError):
-    """The text does not begin with a front matter that can be read; says what is wrong, and in which line."""
+    """The front matter cannot be read. The message says what is wrong, and in which line."""
 
 
 def split(text: str) -> tuple[Metadata, str]:
-    """The front matter as a mapping, and the body without blank lines around it.
+    r"""Return the front matter as a mapping, and the body without blank lines around it.
 
-    A text without front matter is all body. Raises FrontMatterError for one that is not closed, no YAML, or no mapping.
+    A text without front matter is all body, with an empty mapping. Raises FrontMatterError for front matter that has no
+    end, is not YAML, or is not a mapping with texts as keys.
+
+    >>> split("---\nname: x\n---\nBody")
+    ({'name': 'x'}, 'Body')
     """
     lines = text.removeprefix("\ufeff").splitlines()
-    if not lines or lines[0].rstrip() != "---":
+    if not lines or lines[0].rstrip() != _FENCE:
         return {}, "\n".join(lines).strip()
-    try:
-        end = next(i for i, line in enumerate(lines) if i and line.rstrip() == "---")
-    except StopIteration:
-        raise FrontMatterError("the front matter that begins in line 1 has no end (a line with only ---)") from None
+    end = next((n for n, line in enumerate(lines[1:], 1) if line.rstrip() == _FENCE), None)
+    if end is None:
+        raise FrontMatterError("the front matter that begins in line 1 has no end (a line with only ---)")
     return _mapping("\n".join(lines[1:end])), "\n".join(lines[end + 1 :]).strip()
 
 
-_PLAIN = re.compile(r'([A-Za-z][A-Za-z0-9_-]*): +(?:"([^"\\\t]*)"|([A-Za-z][ -~]*?)) *')
-_NO_TEXTS = frozenset(["true", "false", "yes", "no", "on", "off", "null", "y", "n"])
-"""What YAML takes for something else."""
-
-
-def _plainly(lines: Sequence[str]) -> Metadata | None:
-    """The mapping, where every line is a key and a text that stands for itself; None where only YAML can tell."""
-    found: dict[str, Json] = {}
-    for line in lines:
-        match = _PLAIN.fullmatch(line) if line.isascii() and line.isprintable() else None
-        if match is None:
-            return None
-        key, quoted, plain = match.groups()
-        if plain is not None and (": " in plain or " #" in plain or plain.endswith(":") or plain.lower() in _NO_TEXTS):
-            return None
-        if key.lower() in _NO_TEXTS:
-            return None
-        found[key] = quoted if plain is None else plain
-    return found
-
-
 def _mapping(source: str) -> Metadata:
-    plain = _plainly(source.splitlines())
-    if plain:
-        return plain
-    import yaml  # slow to import, and with most files not needed
+    """Return the mapping that a front matter describes. Line numbers in errors count the fence as line 1."""
+    import yaml
 
     try:
         value: Json = yaml.safe_load(source)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that does not exist
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 2}: " if mark is not None else ""
-        what = getattr(error, "problem", None) or str(error)
-        raise FrontMatterError(f"{where}the front matter is no YAML: {what}") from None
+        problem = getattr(error, "problem", None) or str(error)
+        raise FrontMatterError(f"{where}the front matter is no YAML: {problem}") from None
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):

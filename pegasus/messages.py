@@ -1,4 +1,7 @@
-"""The values that travel between people and the agent, shared by every room."""
+"""Messages between people and the agent, and the addresses that they come from and go to.
+
+These values are shared by all packages. `pegasus.wire` converts them to JSON and back; they know nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +11,38 @@ from typing import TypeAlias
 import attrs
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | None"
-"""What the json module reads and writes."""
+"""A JSON value, as the `json` module reads and writes it."""
 
 Metadata: TypeAlias = Mapping[str, Json]
+"""Free-form data of a message. Channels may put into it what they like; the agent hands it on."""
 
 
 @attrs.frozen
 class ChannelInfo:
-    """Where a message comes from or goes to.
+    """The channel that a message comes from or goes to.
 
-    type: kind of channel ("cli", "web", "slack" …; unknown kinds are allowed).
-    channel_id: the space of the conversation; type + channel_id is the *address* that replies are numbered by.
-    user_id: who wrote; reply_to: thread within the space.
+    >>> ChannelInfo("slack", "#general", "U1").address
+    Address(type='slack', channel_id='#general')
     """
 
     type: str
+    """Kind of channel: "cli", "web", "slack" … Unknown kinds are allowed."""
     channel_id: str
+    """The conversation within the type."""
     user_id: str | None = None
+    """The person who wrote the message."""
     reply_to: str | None = None
+    """The thread within the conversation."""
 
     @property
     def address(self) -> Address:
-        """The part that `seq` counts by: type and channel_id, without user or thread."""
+        """The conversation without user and thread."""
         return Address(self.type, self.channel_id)
 
 
 @attrs.frozen(order=True)
 class Address:
-    """A conversation space: what replies are numbered by (interfaces 8.3)."""
+    """A conversation. Replies are numbered for each address."""
 
     type: str
     channel_id: str
@@ -46,53 +53,55 @@ class Address:
 
 @attrs.frozen
 class Media:
-    """A file that travels with a message; `data` is base64."""
+    """A file that travels with a message."""
 
     name: str
     mime: str
     data: str
+    """The content, in base64."""
 
 
 @attrs.frozen
 class InboundMessage:
-    """What somebody said to the agent. `id` is the sender's own; the same id on the same address is one message."""
+    """A message from a person to the agent."""
 
     text: str
     channel: ChannelInfo
     id: str
+    """The sender's own id. The same id from the same address is the same message, however often it is sent."""
     metadata: Metadata = attrs.field(factory=dict)
     media: tuple[Media, ...] = ()
 
 
 @attrs.frozen
 class OutboundMessage:
-    """What the agent says to somebody. `seq` is 1 for the first reply to an address and grows by 1 (interfaces 8.3)."""
+    """A reply of the agent."""
 
     text: str
     channel: ChannelInfo
     seq: int
+    """1 for the first reply to an address, growing by 1 and never reused. A client recognises by it what it has missed."""
     metadata: Metadata = attrs.field(factory=dict)
     media: tuple[Media, ...] = ()
 
 
 @attrs.frozen
 class Typing:
-    """The agent began (`active`) or ended thinking about a message of this channel. Never stored, may be lost.
-
-    after: the seq of the last reply that came of it to this address, 0 if none did; the end is told after that one.
-    """
+    """A signal that the agent works on a message of this channel, or has ended. It is not stored and may be lost."""
 
     channel: ChannelInfo
     active: bool
     after: int = 0
+    """The seq of the last reply to this address that came of it, 0 if none did. The end is signalled after that reply."""
 
 
 @attrs.frozen
 class Progress:
-    """What the agent is about to say to this channel, as far as it is written (direct speech). Never stored, may be lost.
+    """A draft of what the agent is about to say (direct speech). It is not stored and may be lost.
 
-    Each draft is the whole text so far. What is said in the end comes as a reply, and may be something else.
+    The final text comes as a reply and may differ.
     """
 
     channel: ChannelInfo
     text: str
+    """The whole text so far, not only what is new."""

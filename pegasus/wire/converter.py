@@ -1,4 +1,17 @@
-"""The one converter between values (attrs classes, snake_case) and what stands on the wire and in files (JSON objects, camelCase)."""
+"""Conversion between attrs values (snake_case) and JSON objects (camelCase), for the wire and for files.
+
+The classes know nothing of their wire format; it is here, once:
+
+* Names are camelCase on the wire.
+* Fields that hold their default are left out, and absent fields get it. So a field with a default can be added later,
+  and older files and clients stay valid. Keys that a class does not know are ignored, for the opposite direction.
+* Nothing is coerced. "5" is no number, 5 is no text, and 1 is not true: a sender that mixes them up has an error that
+  should be found, not guessed away.
+* Errors name the first field that does not fit, by its path on the wire: `channel.replyTo`, `media[1].mime`.
+
+cattrs generates the code for each class when it is used for the first time. Its own rules for scalars coerce, so they
+are replaced, as are those for lists, which would accept any iterable.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +31,34 @@ T = TypeVar("T")
 _Structure = Callable[[Any, Any], Any]
 
 DEEPEST = 64
-"""Levels that free-form JSON (metadata) may nest: far below the recursion limit of whoever writes it out again."""
+"""Levels that free-form JSON (metadata) may nest. It is far below the depth at which writing it out again would fail."""
 
 
 class WireError(ValueError):
-    """A mapping does not fit the class. path: the bad field as it stands on the wire, "" for the whole."""
+    """A JSON value does not fit the class."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}" if path else problem)
         self.path = path
+        """The field that does not fit, as it is called on the wire; "" for the value as a whole."""
         self.problem = problem
 
 
 def to_wire(value: attrs.AttrsInstance) -> dict[str, Json]:
-    """An attrs value as a JSON object; fields that hold their default are absent.
+    """Return an attrs value as a JSON object. Free-form mappings are not copied.
 
-    Free-form mappings are handed on as they are, not copied.
+    >>> to_wire(ChannelInfo("web", "c1"))
+    {'type': 'web', 'channelId': 'c1'}
     """
     wire: dict[str, Json] = _unstructure_hook(type(value))(value)
     return wire
 
 
 def from_wire(mapping: object, cls: type[T]) -> T:
-    """A value from a parsed JSON object; keys that `cls` does not know are ignored.
+    """Return the value of class `cls` that a JSON object stands for. Raises WireError, which names the first bad field.
 
-    Nothing is coerced: "5" is no number and 5 no string. Raises WireError that names the first bad field.
+    >>> from_wire({"type": "web", "channelId": "c1"}, ChannelInfo)
+    ChannelInfo(type='web', channel_id='c1', user_id=None, reply_to=None)
     """
     try:
         wanted: Any = cls
@@ -53,7 +69,7 @@ def from_wire(mapping: object, cls: type[T]) -> T:
 
 
 def camel(name: str) -> str:
-    """`channel_id` → `channelId`."""
+    """Return a name in camelCase: `channel_id` becomes `channelId`."""
     first, *rest = name.split("_")
     return first + "".join(map(str.capitalize, rest))
 
@@ -83,7 +99,7 @@ def describe(value: object) -> str:
 
 
 class _Misfit(ValueError):
-    """A value is not of the kind that is wanted here; cattrs notes on it where that was."""
+    """A value is not of the kind that is expected. cattrs adds a note that says where."""
 
 
 @cache
@@ -127,7 +143,7 @@ def _scalar(cls: type, allowed: tuple[type, ...], words: str) -> _Structure:
 
 
 def _class_structure(cls: type[Any], converter: Converter) -> _Structure:
-    # The generated code is what makes this fast; it takes anything with [] for a mapping, so that is looked at here.
+    # The generated code takes anything with [] for a mapping, so the kind is checked here.
     fields = make_dict_structure_fn(cls, converter, _cattrs_detailed_validation=True, **_renames(cls))
 
     def structure(value: object, _: object) -> object:
@@ -149,7 +165,7 @@ def _renames(cls: type[Any]) -> dict[str, Any]:
 
 
 _NAMES: dict[str, Any] = {"Json": Json, "Mapping": Mapping}
-"""What `Metadata` is made of, which a class that uses it need not import."""
+"""Names that the annotation `Metadata` consists of. A class that uses it need not import them."""
 
 
 def _is_tuple(annotation: Any) -> bool:
@@ -190,7 +206,7 @@ def _json_object(value: object, _: object) -> object:
 
 
 def _check_json(value: object, levels: int) -> None:
-    """Refuse what could be read but not be written again: NaN, Infinity, nesting without end."""
+    """Refuse what could be read but not be written again: NaN, Infinity, nesting that is too deep."""
     if isinstance(value, (dict, list)):
         if not levels:
             raise _Misfit(f"nested deeper than {DEEPEST} levels")
@@ -200,11 +216,11 @@ def _check_json(value: object, levels: int) -> None:
         raise _Misfit("found NaN, Infinity or a number too large for a float, allowed: finite numbers")
 
 
-# ------------------------------------------------------------------ where it went wrong
+# ------------------------------------------------------------------ errors
 
 
 def _first_problem(error: Exception, path: str = "") -> tuple[str, str]:
-    """Path and words of the first leaf: cattrs nests one exception group for each level, and notes the step on each."""
+    """Return path and message of the first error. cattrs nests one exception group for each level, with a note of the step."""
     if isinstance(error, (ClassValidationError, IterableValidationError)):
         inner = error.exceptions[0]
         return _first_problem(inner, path + _step(inner, path))
