@@ -1,6 +1,6 @@
-"""What makes the daemon a good supervised process: its home, lock, signals, ready line and systemd's notify protocol.
+"""Process of the daemon: its home, lock, signals, ready line, standard streams, and systemd's notify protocol.
 
-Nothing here knows what the daemon does.
+Everything that makes a good supervised process, without knowledge of what the daemon does.
 """
 
 from pegasus.host.daemon import DaemonInfo, announced, read_daemon

@@ -1,4 +1,8 @@
-"""What the daemon says when it is ready: `run/daemon.json`, the ready line, and systemd's READY=1."""
+"""Announcement of a daemon that is ready: `run/daemon.json`, the ready line on stdout, and systemd's READY=1.
+
+Clients on the same machine find the daemon by daemon.json. A daemon that was killed leaves the file behind, so that a
+reader also checks that the process is alive.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +22,20 @@ from pegasus.host.streams import print_line
 
 @attrs.frozen
 class DaemonInfo:
-    """The contents of daemon.json. ws, http: addresses (http None when off). started_at: ms since the epoch."""
+    """Contents of daemon.json."""
 
     pid: int
     ws: str
+    """Address of the gateway: "ws://127.0.0.1:7717"."""
     http: str | None
+    """Address of the HTTP server, None when it is off."""
     version: str
     started_at: int
+    """Ms since the epoch."""
 
     @property
     def ready_line(self) -> str:
-        """The one line on stdout."""
+        """The line on stdout that tells a supervisor that everything listens."""
         return f"pegasus ready ws={self.ws} http={self.http or '-'} pid={self.pid}"
 
 
@@ -41,7 +48,7 @@ def announced(
     http: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[DaemonInfo]:
-    """While the body runs, the world knows that the daemon is ready.
+    """Announce the daemon while the body runs.
 
     On entry: daemon.json, the ready line, READY=1. On exit: STOPPING=1, and daemon.json is gone. Raises HomeError
     where daemon.json cannot be written. A closed stdout is no error.
@@ -59,7 +66,7 @@ def announced(
 
 
 def read_daemon(home: Home) -> DaemonInfo | None:
-    """The daemon of this home, or None where none runs: no file, one that makes no sense, or left by a dead process."""
+    """Return the daemon of this home, None where none runs: no file, an unreadable one, or one left by a dead process."""
     try:
         raw = json.loads(home.daemon.read_bytes())
         info = DaemonInfo(int(raw["pid"]), str(raw["ws"]), raw["http"], str(raw["version"]), int(raw["startedAt"]))
@@ -84,7 +91,10 @@ def _is_alive(pid: int) -> bool:
 
 
 def _is_defunct(pid: int) -> bool:
-    """It has ended, and only its parent has not asked how (proc(5), on Linux); a container's first process may never ask."""
+    """Return True for a process that has ended and was not reaped (proc(5), on Linux).
+
+    A container's first process may never reap its children.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()

@@ -1,4 +1,9 @@
-"""The home directory: what is where (interfaces.md, section 5), which one is meant, and the token in it."""
+"""The home directory: its paths, the choice between several homes, and the token in it.
+
+A home is everything that one agent owns: settings, token, data, log, workspace. Everything in it is private to the user
+(folders 0700, files 0600), because sessions and keys are in it. Whole files are written aside and renamed, so that a
+crash leaves the old file or the new one, never a part.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +18,18 @@ from typing import Final
 
 import attrs
 
+SHORTEST_TOKEN: Final = 16
+"""Characters of a token at least."""
+
 _PROFILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class HomeError(Exception):
-    """The home cannot be used. str() is one line that names the path and what to do; exit_code is 78, or 2 for wrong usage."""
+    """A home that cannot be used. str() is one line that names the path and what to do."""
+
+    exit_code: int
+    """78 for a home that is wrong, 2 for wrong usage, 75 for one that is in use."""
 
     def __init__(self, message: str, *, exit_code: int = 78) -> None:
         super().__init__(message)
@@ -27,7 +38,14 @@ class HomeError(Exception):
 
 @attrs.frozen(repr=False)
 class Home:
-    """The paths of one home directory, all absolute. Nothing is read or made before `prepare`."""
+    """Paths of one home directory, all absolute. Nothing is read or made before `prepare`.
+
+    Example::
+
+        home = resolve_home(profile="work")
+        home.prepare()
+        home.log  # ~/.pegasus-work/logs/pegasus.log
+    """
 
     path: Path
 
@@ -41,53 +59,60 @@ class Home:
 
     @property
     def token(self) -> Path:
+        """The token that clients of the gateway show."""
         return self.path / "token"
 
     @property
     def lock(self) -> Path:
+        """The lock that the daemon holds."""
         return self.path / "lock"
 
     @property
     def daemon(self) -> Path:
-        """What the running daemon says about itself."""
+        """Address and process of the running daemon."""
         return self.path / "run" / "daemon.json"
 
     @property
     def log(self) -> Path:
+        """The log of the daemon; older ones have a number behind the name."""
         return self.path / "logs" / "pegasus.log"
 
     @property
     def data(self) -> Path:
-        """What the journal keeps; nobody else writes there."""
+        """Sessions, messages, tasks, memory; only the journal writes there."""
         return self.path / "data"
 
     @property
     def workspace(self) -> Path:
+        """The folder that tasks work in."""
         return self.path / "workspace"
 
     @property
     def skills(self) -> Path:
+        """The user's own skills."""
         return self.path / "skills"
 
     @property
     def subagents(self) -> Path:
+        """The user's own types of tasks."""
         return self.path / "subagents"
 
     @property
     def personas(self) -> Path:
+        """Personas to choose from in the settings."""
         return self.path / "personas"
 
     @property
     def history(self) -> Path:
-        """What was typed into the terminal chat."""
+        """Messages that were typed into the terminal chat."""
         return self.path / "run" / "history"
 
     def resolve(self, path: str) -> Path:
-        """A path from the settings: `~` is the user's directory, and a relative path starts at the home."""
+        """Return a path from the settings: `~` is the user's directory, and a relative path starts at the home."""
         return self.path / Path(path).expanduser()
 
     def prepare(self, *, everything: bool = False) -> None:
-        """Make the folders the daemon needs, or all of section 5. Raises HomeError naming the one that cannot be made."""
+        """Make the folders that the daemon needs; everything: those for the user too. Raises HomeError."""
         for folder in self._folders() if everything else self._folders()[:5]:
             _make_folder(folder)
 
@@ -98,7 +123,7 @@ class Home:
 
 
 def resolve_home(home: str | None = None, profile: str | None = None, environ: Mapping[str, str] = os.environ) -> Home:
-    """The home that --home, --profile or PEGASUS_HOME means, else `~/.pegasus`. Raises HomeError."""
+    """Return the home that --home, --profile or PEGASUS_HOME names, else `~/.pegasus`. Raises HomeError."""
     if home is not None and profile is not None:
         raise HomeError("--home and --profile exclude each other: give one of them", exit_code=2)
     if home == "":
@@ -124,7 +149,7 @@ def _make_folder(path: Path) -> None:
 
 
 def reason(error: Exception) -> str:
-    """What the system says, without the path: "Permission denied"."""
+    """Return the reason of an OSError without the path: "Permission denied"."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -132,9 +157,10 @@ def reason(error: Exception) -> str:
 
 
 def ensure_token(home: Home, configured: str = "") -> str:
-    """The gateway's token: the configured one, else the one in the file, which is made (0600) if it is not there.
+    """Return the gateway's token: the configured one, else the one in the file, which is made (0600) if it is not there.
 
-    Raises HomeError where the file cannot be read, made, or holds nothing.
+    Raises HomeError where the file cannot be read or made, or its token is too short: it protects everything that the
+    agent can do, and a short one can be guessed. The settings check the configured one in the same way.
     """
     if configured:
         return configured
@@ -144,11 +170,17 @@ def ensure_token(home: Home, configured: str = "") -> str:
         return _new_token(home.token)
     except OSError as error:
         raise HomeError(f"{home.token}: cannot be made private ({reason(error)}); it must be yours") from None
-    return read_token(home)
+    token = read_token(home)
+    if len(token) < SHORTEST_TOKEN:
+        raise HomeError(
+            f"{home.token}: found a token of {len(token)} characters, allowed: at least {SHORTEST_TOKEN}; "
+            "delete the file, and the next start makes a new one"
+        )
+    return token
 
 
 def read_token(home: Home, configured: str = "") -> str:
-    """The token a client has to show. Raises HomeError where there is none to read."""
+    """Return the token that a client has to show. Raises HomeError where there is none to read."""
     if configured:
         return configured
     try:
@@ -172,14 +204,14 @@ def _make_private(path: Path) -> None:
 
 
 def _new_token(path: Path) -> str:
-    """Written aside and renamed, so that a crash leaves a whole token or none."""
+    """Make a token of 256 random bits."""
     token = secrets.token_urlsafe(32)
     write_private(path, token + "\n")
     return token
 
 
 def write_private(path: Path, text: str) -> None:
-    """Put a whole file in place, readable by its owner only. Raises HomeError; then the old one is still there."""
+    """Replace a whole file, readable by its owner only and synced. Raises HomeError; then the old file is still there."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with os.fdopen(os.open(aside, _NEW_FILE, 0o600), "w", encoding="utf-8") as stream:

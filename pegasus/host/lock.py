@@ -1,4 +1,8 @@
-"""One daemon for one home: the lock that is held as long as the process lives."""
+"""Lock that keeps a second daemon out of a home.
+
+It is an flock(2) on `<home>/lock`: the kernel releases it when the process ends, in whatever way, so that no lock file has
+to be cleaned up after a crash. The descriptor is not inherited, so that a command that outlives the daemon does not hold it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,10 @@ from pegasus.host.home import Home, HomeError, reason
 
 
 class HomeBusy(HomeError):
-    """Another daemon owns the home. pid: its process, where it is known."""
+    """A home that another daemon owns."""
+
+    pid: int | None
+    """Process of that daemon, where it is known."""
 
     def __init__(self, home: Home, pid: int | None) -> None:
         who = f"process {pid}" if pid else "another process"
@@ -22,10 +29,7 @@ class HomeBusy(HomeError):
 
 @contextmanager
 def own_home(home: Home) -> Iterator[None]:
-    """Make the home's folders and hold it. Raises HomeBusy, or HomeError where it cannot be written.
-
-    The kernel lets go of the lock when the process ends, however it ends; children do not inherit it.
-    """
+    """Make the home's folders and hold the lock while the body runs. Raises HomeBusy, HomeError."""
     home.prepare()
     descriptor = _open(home)
     try:
@@ -43,7 +47,7 @@ def _open(home: Home) -> int:
 
 
 def _acquire(descriptor: int, home: Home) -> None:
-    """The file holds the owner's pid, so that the next one can say who it is: daemon.json comes only later."""
+    """Lock the file and write the pid into it, for the error message of the next daemon: daemon.json comes only later."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(descriptor, 0)

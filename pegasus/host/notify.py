@@ -1,4 +1,8 @@
-"""systemd's notify protocol (sd_notify(3)), spoken directly: datagrams of `NAME=value` lines to a Unix socket."""
+"""systemd's notify protocol (sd_notify(3)): datagrams of `NAME=value` lines to a Unix socket.
+
+systemd starts dependent services after READY=1, and restarts a service whose WATCHDOG=1 stays away. The protocol is a
+dozen lines, so that no library is needed. Nothing here blocks or fails: a supervisor that does not listen is ignored.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,13 @@ import trio
 
 
 class Notifier:
-    """Speaks to the supervisor that started the process; without one every call does nothing.
+    """Connection to the supervisor that started the process; without one every call does nothing.
 
-    address: the socket's path, "@…" for an abstract one, "" for none. watchdog: seconds within which the supervisor
-    wants a sign of life, or None. A message is never waited for: if it cannot be sent at once, it is lost.
+    address: the socket's path, "@…" for an abstract one, "" for none. A message that cannot be sent at once is lost.
     """
+
+    watchdog: float | None
+    """Seconds within which the supervisor wants a sign of life, None if it wants none."""
 
     def __init__(self, address: str = "", watchdog: float | None = None) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
@@ -22,28 +28,28 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str] = os.environ) -> Notifier:
-        """As NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID say. They are removed: they are not meant for children."""
+        """Make one from NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, which are removed: they are not meant for children."""
         notifier = cls(environ.get("NOTIFY_SOCKET", ""), _watchdog_seconds(environ))
         for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
             environ.pop(name, None)
         return notifier
 
     def ready(self, status: str) -> None:
-        """Everything listens; status is the line that `systemctl status` shows."""
+        """Tell that everything listens. status: the line that `systemctl status` shows."""
         self._send(f"READY=1\nSTATUS={status}")
 
     def stopping(self) -> None:
-        """The process is about to end."""
+        """Tell that the process is about to end."""
         self._send("STOPPING=1\nSTATUS=stopping")
 
     def alive(self) -> None:
-        """One sign of life."""
+        """Send one sign of life."""
         self._send("WATCHDOG=1")
 
     async def keep_alive(self) -> None:
-        """Signs of life, twice as often as wanted, until cancelled; returns at once where none are wanted.
+        """Send signs of life, twice as often as wanted, until cancelled; return at once where none are wanted.
 
-        They come from the event loop, so that they stop when it hangs, which is what the watchdog is for.
+        They come from the event loop, so that they stop when it hangs: then the supervisor restarts the process.
         """
         while self.watchdog:
             self.alive()

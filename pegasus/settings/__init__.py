@@ -1,13 +1,16 @@
-"""The settings: what a person may decide, in pegasus.toml, `PEGASUS__…` variables and --set.
+"""Settings: what a person may decide, in pegasus.toml, in `PEGASUS__…` variables and with --set.
 
-Every key with its default and limits is in `model.py`; all mistakes are found at once and told by key path.
+`sections` lists every key with its default and limits, by means of `keys`. `sources` reads the places that settings come
+from, `load` checks and merges them, `checks` looks at several keys together, `render` writes TOML. All mistakes are found
+at once, and each names its source, its key path, the value that was found and the values that are allowed.
 docs/settings.md is the page for people.
 """
 
 from pegasus.settings.checks import is_loopback
 from pegasus.settings.errors import SettingsError, SettingsProblem
 from pegasus.settings.load import changed_keys, load_settings, reload_settings, secrets_of
-from pegasus.settings.model import (
+from pegasus.settings.render import commented_file, effective
+from pegasus.settings.sections import (
     MODEL_ROLES,
     PROVIDER_TYPES,
     AgentSettings,
@@ -31,7 +34,6 @@ from pegasus.settings.model import (
     ToolSettings,
     WebSearchSettings,
 )
-from pegasus.settings.render import commented_file, effective
 
 __all__ = [
     "MODEL_ROLES",

@@ -1,17 +1,29 @@
-"""What no key can say alone: keys that only make sense together, and what this version cannot do yet."""
+"""Checks that concern several keys, and settings whose feature does not exist yet.
+
+`check_settings` runs when every key is valid by itself. A setting for a feature that does not exist yet is refused, so
+that nothing fails silently: `NOT_YET` lists these.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from ipaddress import ip_address, ip_network
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from pegasus.settings.errors import SettingsProblem, one_of
-from pegasus.settings.model import MODEL_ROLES, PROVIDER_TYPES, McpServerSettings, Settings
+from pegasus.settings.sections import MODEL_ROLES, PROVIDER_TYPES, McpServerSettings, Settings
 
-Report = Callable[[str, str, str, str], None]
-"""key path, found, allowed, hint."""
+Report: TypeAlias = Callable[[str, str, str, str], None]
+"""Takes key path, found, allowed, hint."""
+
+SHORTEST_TOKEN: Final = 16
+"""Characters of a token. A shorter one can be guessed by a program on the same machine; the one made at first start has 43."""
 
 ANY_VALUE: Final = object()
+"""In NOT_YET: every value but an empty one."""
+NOT_DEFAULT: Final = object()
+"""In NOT_YET: every value but the default."""
 
 _LATER_CHANNELS: Final = ("telegram", "slack", "sms", "web", "api")
 
@@ -21,12 +33,14 @@ NOT_YET: Final = (
     *((f"channels.{name}.enabled", (True,), "false") for name in _LATER_CHANNELS),
     *((f"channels.{name}.allow_from", (ANY_VALUE,), "[]") for name in _LATER_CHANNELS),
     ("mcp.servers.*.enabled", (True,), "false"),
+    ("session.memory_window", (NOT_DEFAULT,), "50"),
+    ("session.consolidation_timeout", (NOT_DEFAULT,), "30.0"),
 )
-"""Nothing may look as if it worked: what a setting asks for and this version lacks is refused."""
+"""Settings that ask for something that this version cannot do."""
 
 
 def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]:
-    """The problems of settings whose keys are all right one by one. known: key paths that already have one."""
+    """Return the problems of settings whose keys are valid one by one. known: key paths that already have a problem."""
     problems: list[SettingsProblem] = []
 
     def report(key: str, found: str, allowed: str, hint: str = "") -> None:
@@ -34,6 +48,7 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
             problems.append(SettingsProblem(_origin(settings, key), key, found, allowed, hint))
 
     _check_hosts(settings, report)
+    _check_token(settings, report)
     _check_providers(settings, report)
     _check_models(settings, report)
     _check_origins(settings, report)
@@ -46,7 +61,7 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
 
 
 def _origin(settings: Settings, key: str) -> str:
-    """Who said it: the key itself, or a neighbour in its section where the key is missing."""
+    """Return the source of a key, or of a neighbour in its section where the key is missing."""
     if key in settings.origins:
         return settings.origins[key]
     section = key.rpartition(".")[0] + "."
@@ -57,13 +72,11 @@ def _origin(settings: Settings, key: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """True for an address that only this machine can reach."""
-    import ipaddress
-
+    """Return True for an address that only this machine can reach."""
     if host.lower() == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
 
@@ -75,6 +88,13 @@ def _check_hosts(settings: Settings, report: Report) -> None:
         allowed = f'"127.0.0.1", "::1", "localhost", or {name}.allow_remote = true'
         hint = "The connection is not encrypted: put a TLS proxy or a tunnel in front."
         report(f"{name}.host", f'"{server.host}", which other machines can reach', allowed, hint)
+
+
+def _check_token(settings: Settings, report: Report) -> None:
+    token = settings.gateway.token
+    if token and len(token) < SHORTEST_TOKEN:
+        allowed = f'at least {SHORTEST_TOKEN} characters, or "" for a token that is made at first start'
+        report("gateway.token", f"a token of {len(token)} characters", allowed, "")
 
 
 def _check_origins(settings: Settings, report: Report) -> None:
@@ -107,8 +127,11 @@ def _check_providers(settings: Settings, report: Report) -> None:
 
 
 def _is_web_address(url: str) -> bool:
-    scheme, separator, rest = url.partition("://")
-    return bool(separator) and scheme in ("http", "https") and bool(rest.strip("/")) and " " not in rest
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc) and " " not in url
 
 
 def _check_models(settings: Settings, report: Report) -> None:
@@ -147,10 +170,8 @@ def _check_tools(settings: Settings, report: Report) -> None:
 
 
 def _is_host(entry: str) -> bool:
-    import ipaddress
-
     try:
-        ipaddress.ip_network(entry.strip("[]"), strict=False)
+        ip_network(entry.strip("[]"), strict=False)
     except ValueError:
         labels = entry.removeprefix("*.").removesuffix(".").split(".")
         return (
@@ -178,7 +199,8 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
 def _check_not_yet(settings: Settings, report: Report) -> None:
     for pattern, values, instead in NOT_YET:
         for key, value in _matching(settings, pattern.split("."), ""):
-            if value in values or (ANY_VALUE in values and value):
+            refused = value in values or (ANY_VALUE in values and value)
+            if refused or (NOT_DEFAULT in values and str(value) != instead):
                 report(key, f"{_shown(value)}, which is not in this version yet", instead, "")
 
 
@@ -187,9 +209,8 @@ def _matching(section: Any, pattern: list[str], path: str) -> Iterator[tuple[str
         yield path.lstrip("."), section
         return
     name, rest = pattern[0], pattern[1:]
-    names = [name] if name != "*" else list(section if isinstance(section, dict) else section.__attrs_attrs__)
-    for each in names:
-        key = each if isinstance(each, str) else each.name
+    names = [name] if name != "*" else list(section)
+    for key in names:
         inner = section[key] if isinstance(section, dict) else getattr(section, key)
         yield from _matching(inner, rest, f"{path}.{key}")
 
@@ -197,4 +218,6 @@ def _matching(section: Any, pattern: list[str], path: str) -> Iterator[tuple[str
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
     return f'"{value}"' if isinstance(value, str) else "a list"

@@ -1,24 +1,25 @@
-"""What is wrong with a person's settings, in words that person can act on."""
+"""Mistakes in a person's settings, in words that person can act on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+import attrs
 
 
+@attrs.frozen
 class SettingsProblem:
-    """One mistake. source: the file, environment variable or option; key: dotted key path ("" = the source as a whole).
+    """One mistake; str() is one printable line: `FILE: gateway.port: found "x"; allowed: a whole number from 0 to 65535`."""
 
-    hint is one more sentence, or "".
-    """
-
-    __slots__ = ("allowed", "found", "hint", "key", "source")
-
-    def __init__(self, source: str, key: str, found: str, allowed: str, hint: str = "") -> None:
-        self.source = source
-        self.key = key
-        self.found = found
-        self.allowed = allowed
-        self.hint = hint
+    source: str
+    """File, environment variable or option with the mistake."""
+    key: str
+    """Dotted key path; "" = the source as a whole."""
+    found: str
+    allowed: str
+    hint: str = ""
+    """One more sentence, or ""."""
 
     def __str__(self) -> str:
         place = f"{self.source}: {self.key}" if self.key else self.source
@@ -28,9 +29,12 @@ class SettingsProblem:
 
 
 class SettingsError(Exception):
-    """The settings cannot be used. problems holds every mistake, not only the first; str() has one line for each."""
+    """Settings that cannot be used. str() has one line for each mistake."""
 
     exit_code = 78
+
+    problems: tuple[SettingsProblem | str, ...]
+    """Every mistake, not only the first."""
 
     def __init__(self, problems: Iterable[SettingsProblem | str]) -> None:
         self.problems = tuple(problems)
@@ -38,14 +42,12 @@ class SettingsError(Exception):
 
 
 def closest(name: str, names: Sequence[str]) -> str:
-    """`Did you mean "port"?`, or "" where no name is near."""
-    from difflib import get_close_matches
-
+    """Return `Did you mean "port"?`, or "" where no name is near."""
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.6)
     return f'Did you mean "{near[0]}"?' if near else ""
 
 
 def one_of(names: Iterable[str]) -> str:
-    """`"line" or "json"`; `one of "a", "b", "c"`."""
+    """Return `"line" or "json"`; with more names `one of "a", "b", "c"`."""
     quoted = [f'"{name}"' for name in names]
     return " or ".join(quoted) if len(quoted) <= 2 else "one of " + ", ".join(quoted)

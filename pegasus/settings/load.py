@@ -1,27 +1,35 @@
-"""From the layers to Settings: every value is checked where it stands, and all mistakes are told at once."""
+"""Loading: from the sources to one Settings object, or to an error with every mistake.
+
+Each value is checked where it is written, also one that a later source overrides, so that a person sees all mistakes at
+once and each with its place. Good values go into a tree of plain dicts, which replaces defaults at the end. Checks that
+concern several keys come last (`checks`), and skip keys that have a mistake already.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import attrs
 
 from pegasus.settings.checks import check_settings
 from pegasus.settings.errors import SettingsError, SettingsProblem, closest
-from pegasus.settings.interpolate import Interpolated, InterpolationError, interpolate
-from pegasus.settings.layers import (
+from pegasus.settings.keys import Key, Section, check_value, is_clean, key_of, keys_of
+from pegasus.settings.sections import PROVIDER_TYPES, Settings, SettingsSource
+from pegasus.settings.sources import (
+    Interpolated,
+    InterpolationError,
     Layer,
     Raw,
     environment_layers,
     file_layer,
+    interpolate,
     override_layers,
     provider_layers,
     toml_value,
 )
-from pegasus.settings.model import PROVIDER_TYPES, Settings, SettingsSource
-from pegasus.settings.rules import RULE, Rule, SectionRule, TableRule, Unfit, is_clean
 
 Path = tuple[str, ...]
 Tree = dict[str, Any]
@@ -30,16 +38,16 @@ _MAX_NAME: Final = 64
 
 
 def load_settings(source: SettingsSource, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of a source and an environment. Raises SettingsError with everything that is wrong."""
+    """Return the settings of a source and an environment. Raises SettingsError with everything that is wrong."""
     problems: list[SettingsProblem] = []
     layers = provider_layers(environ)
     if source.file is not None and (layer := file_layer(source.file, required=source.required, problems=problems)):
         layers.append(layer)
     layers += environment_layers(environ, problems)
     layers += override_layers(source.overrides, problems)
-    reader = _Reader(environ, problems)
+    reader = _SettingsReader(environ, problems)
     for layer in layers:
-        reader.section(Settings, layer.table, (), reader.tree, layer)
+        reader.read_section(Settings, layer.table, (), reader.tree, layer)
     _infer_types(reader.tree)
     settings: Settings = _build(Settings(origins=reader.origins, source=source), reader.tree)
     problems += check_settings(settings, {problem.key for problem in problems})
@@ -49,56 +57,60 @@ def load_settings(source: SettingsSource, environ: Mapping[str, str] = os.enviro
 
 
 def reload_settings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The same file and options read again. Raises SettingsError; the old settings stay good."""
+    """Return the settings read again from the same file and options. Raises SettingsError; the old settings stay valid."""
     return load_settings(settings.source, environ)
 
 
 def changed_keys(old: Settings, new: Settings) -> tuple[str, ...]:
-    """The key paths whose values differ, for the log line of a reload."""
+    """Return the key paths whose values differ, for the log line of a reload."""
     before, after = dict(leaves(old)), dict(leaves(new))
     return tuple(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
 
 
 def leaves(section: Any, path: Path = ()) -> list[tuple[str, Any]]:
-    """All key paths of the settings with their values, in the order of definition."""
+    """Return all key paths of the settings with their values, in the order of definition."""
     found: list[tuple[str, Any]] = []
-    for name, rule in rules_of(type(section)).items():
+    for name, key in keys_of(type(section)).items():
         value = getattr(section, name)
-        if isinstance(rule, Rule):
+        if isinstance(key, Key):
             found.append((".".join((*path, name)), value))
-        elif rule.named:
-            for key, one in value.items():
-                found += leaves(one, (*path, name, key))
+        elif key.named:
+            for inner_name, inner in value.items():
+                found += leaves(inner, (*path, name, inner_name))
         else:
             found += leaves(value, (*path, name))
     return found
 
 
 def secrets_of(settings: Settings) -> tuple[str, ...]:
-    """Every secret in the settings, for the mask of the logs."""
+    """Return every secret in the settings, for the mask of the logs; passwords in addresses are among them."""
     return tuple(secret for secret in _secrets(settings) if secret)
 
 
 def _secrets(section: Any) -> Iterator[str]:
-    for name, rule in rules_of(type(section)).items():
+    for name, key in keys_of(type(section)).items():
         value = getattr(section, name)
-        if isinstance(rule, SectionRule):
-            for inner in value.values() if rule.named else (value,):
+        if isinstance(key, Section):
+            for inner in value.values() if key.named else (value,):
                 yield from _secrets(inner)
-        elif rule.secret:
-            yield from value.values() if isinstance(rule, TableRule) else (value,)
+        elif key.secret:
+            yield from value.values() if key.each is not None else (value,)
+        elif isinstance(value, str) and "@" in value and "://" in value:
+            yield _password(value)
 
 
-def rules_of(cls: type[attrs.AttrsInstance]) -> Mapping[str, Rule | SectionRule]:
-    """What each key of a section may hold."""
-    return {field.name: field.metadata[RULE] for field in attrs.fields(cls) if RULE in field.metadata}
+def _password(url: str) -> str:
+    try:
+        return urlsplit(url).password or ""
+    except ValueError:
+        return ""
 
 
 # ------------------------------------------------------------------ reading
 
 
-class _Reader:
-    """Walks a layer along the classes, puts good values into `tree` and mistakes into `problems`."""
+class _SettingsReader:
+    """Walk of a layer along the classes. Good values go into `tree`, mistakes into `problems`."""
 
     def __init__(self, environ: Mapping[str, str], problems: list[SettingsProblem]) -> None:
         self.environ = environ
@@ -106,56 +118,71 @@ class _Reader:
         self.tree: Tree = {}
         self.origins: dict[str, str] = {}
 
-    def section(self, cls: type[attrs.AttrsInstance], table: object, path: Path, tree: Tree, layer: Layer) -> None:
-        rules = rules_of(cls)
-        for name, value in self._items(table, path, layer, "a table of keys: " + ", ".join(rules)):
-            key = name.lower() if layer.folded else name
-            rule = rules.get(key)
-            here = (*path, key)
-            if rule is None:
-                self._unknown(here, list(rules), layer)
-            elif isinstance(rule, SectionRule):
-                inner = tree.setdefault(key, {})
-                if rule.named:
-                    self._named(rule, value, here, inner, layer)
-                else:
-                    self.section(rule.cls, value, here, inner, layer)
+    def read_section(self, cls: type[attrs.AttrsInstance], table: object, path: Path, tree: Tree, layer: Layer) -> None:
+        """Read a table into `tree`, which is the part of the whole tree at `path`."""
+        keys = keys_of(cls)
+        fields = attrs.fields_dict(attrs.resolve_types(cls))
+        for written, value in self._items(table, path, layer, "a table of keys: " + ", ".join(keys)):
+            name = written.lower() if layer.folded else written
+            key = keys.get(name)
+            if key is None:
+                hint = closest(name, list(keys))
+                self._report(layer, (*path, name), "an unknown key", ", ".join(keys), hint)
+            elif isinstance(key, Key):
+                self._read_key(key, fields[name], value, (*path, name), tree, layer)
+            elif key.named:
+                self._read_named(key, value, (*path, name), tree.setdefault(name, {}), layer)
             else:
-                self._leaf(rule, value, here, tree, layer)
+                self.read_section(key.cls, value, (*path, name), tree.setdefault(name, {}), layer)
 
-    def _named(self, rule: SectionRule, table: object, path: Path, tree: Tree, layer: Layer) -> None:
-        for name, value in self._items(table, path, layer, f"tables, as [{'.'.join(path)}.NAME]"):
-            key = _known_name(name, tree) if layer.folded else name
-            if not (_is_model(key) if rule.models else _is_name(key)):
-                allowed = '"<provider>/<model>"' if rule.models else f"letters, digits, - and _, at most {_MAX_NAME}"
-                self.problems.append(SettingsProblem(layer.source, ".".join(path), f'the name "{key[:80]}"', allowed))
+    def _read_named(self, section: Section, table: object, path: Path, tree: Tree, layer: Layer) -> None:
+        for written, value in self._items(table, path, layer, f"tables, as [{'.'.join(path)}.NAME]"):
+            name = _known_name(written, tree) if layer.folded else written
+            if not (_is_model(name) if section.models else _is_name(name)):
+                allowed = '"<provider>/<model>"' if section.models else f"letters, digits, - and _, at most {_MAX_NAME}"
+                self._report(layer, path, f'the name "{name[:80]}"', allowed)
             else:
-                self.section(rule.cls, value, (*path, key), tree.setdefault(key, {}), layer)
+                self.read_section(section.cls, value, (*path, name), tree.setdefault(name, {}), layer)
 
-    def _leaf(self, rule: Rule, value: object, path: Path, tree: Tree, layer: Layer) -> None:
-        if isinstance(rule, TableRule):
-            inner = tree.setdefault(path[-1], {})
-            self.origins[".".join(path)] = layer.source
-            for name, each in self._items(value, path, layer, "a table"):
-                key = name.lower() if layer.folded and not rule.secret else name
-                self._leaf(rule.each, each, (*path, key), inner, layer)
+    def _read_key(
+        self, key: Key, field: attrs.Attribute[Any], value: object, path: Path, tree: Tree, layer: Layer
+    ) -> None:
+        if key.each is not None:
+            self._read_table(key, key.each, value, path, tree, layer)
             return
         try:
-            tree[path[-1]] = rule.check(self._filled(rule, value))
+            tree[path[-1]] = check_value(field, self._filled(value, textual=field.type is str))
             self.origins[".".join(path)] = layer.source
         except InterpolationError as error:
-            self.problems.append(SettingsProblem(layer.source, ".".join(path), error.found, error.allowed))
-        except Unfit:
-            self.problems.append(SettingsProblem(layer.source, ".".join(path), describe(value, rule), rule.allowed))
+            self._report(layer, path, error.found, error.allowed)
+        except ValueError:
+            self._report(layer, path, describe(value, secret=key.secret), key.allowed)
 
-    def _filled(self, rule: Rule, value: object) -> object:
-        """The value with its variables; a text that is not from a file, or has variables, may stand for another type."""
+    def _read_table(
+        self, key: Key, each: attrs.Attribute[Any], table: object, path: Path, tree: Tree, layer: Layer
+    ) -> None:
+        inner = tree.setdefault(path[-1], {})
+        self.origins[".".join(path)] = layer.source
+        item = key_of(each)
+        for written, value in self._items(table, path, layer, "a table"):
+            name = written.lower() if layer.folded and not key.secret else written
+            self._read_key(item, each, value, (*path, name), inner, layer)
+
+    def _report(self, layer: Layer, path: Path, found: str, allowed: str, hint: str = "") -> None:
+        self.problems.append(SettingsProblem(layer.source, ".".join(path), found, allowed, hint))
+
+    def _filled(self, value: object, *, textual: bool) -> object:
+        """Return the value with its variables filled in.
+
+        A text that comes from outside a file, or has variables, may stand for another type. textual: the key holds a text,
+        so that nothing but quotes around it is taken as TOML.
+        """
         if isinstance(value, list):
             return [interpolate(item, self.environ) if isinstance(item, str) else item for item in value]
         if not isinstance(value, str):
             return value
         text = interpolate(value, self.environ)
-        if rule.textual:
+        if textual:
             quoted = isinstance(value, Raw) and text[:1] in ("'", '"') and isinstance(toml_value(text), str)
             return toml_value(text) if quoted else text
         return toml_value(text) if isinstance(value, Raw) or isinstance(text, Interpolated) else text
@@ -165,17 +192,13 @@ class _Reader:
             table = toml_value(table)
         if isinstance(table, Mapping):
             return list(table.items())
-        self.problems.append(SettingsProblem(layer.source, ".".join(path), describe(table), allowed))
+        self._report(layer, path, describe(table), allowed)
         return []
 
-    def _unknown(self, path: Path, known: list[str], layer: Layer) -> None:
-        hint = closest(path[-1], known)
-        self.problems.append(SettingsProblem(layer.source, ".".join(path), "an unknown key", ", ".join(known), hint))
 
-
-def describe(value: object, rule: Rule | None = None) -> str:
-    """What was found, as it stands in a settings file; of a secret only its kind, of a long value only its beginning."""
-    if rule is not None and rule.secret:
+def describe(value: object, *, secret: bool = False) -> str:
+    """Return a value as it stands in a settings file; of a secret only its kind, of a long value only its beginning."""
+    if secret:
         return "a secret with control characters" if isinstance(value, str) else f"a {type(value).__name__}"
     if isinstance(value, bool):
         return str(value).lower()
@@ -205,7 +228,7 @@ def _is_model(name: str) -> bool:
 
 
 def _known_name(name: str, tree: Tree) -> str:
-    """The name an environment variable means: one that is there, whatever its case and dashes, else in lower case."""
+    """Return the name that an environment variable means: a known one, whatever its case and dashes, else in lower case."""
     folded = name.lower()
     return next((key for key in tree if key.lower().replace("-", "_") == folded), folded)
 
@@ -220,14 +243,17 @@ def _infer_types(tree: Tree) -> None:
 
 
 def _build(default: Any, tree: Tree) -> Any:
-    """The section with the keys of the tree changed; where nothing changes, the section itself."""
+    """Return the section with the keys of the tree changed; where nothing changes, the section itself."""
     changes: dict[str, Any] = {}
-    for name, rule in rules_of(type(default)).items() if tree else ():
+    for name, key in keys_of(type(default)).items() if tree else ():
         if name not in tree:
             continue
         value, old = tree[name], getattr(default, name)
-        if isinstance(rule, SectionRule) and rule.named:
-            changes[name] = {**old, **{key: _build(old.get(key) or rule.cls(), one) for key, one in value.items()}}
+        if isinstance(key, Section) and key.named:
+            changes[name] = {
+                **old,
+                **{part: _build(old.get(part) or key.cls(), inner) for part, inner in value.items()},
+            }
         else:
-            changes[name] = _build(old, value) if isinstance(rule, SectionRule) else value
+            changes[name] = _build(old, value) if isinstance(key, Section) else value
     return attrs.evolve(default, **changes) if changes else default

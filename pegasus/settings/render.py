@@ -9,10 +9,10 @@ from typing import Any, Final
 import attrs
 
 from pegasus.settings.checks import NOT_YET
-from pegasus.settings.layers import PROVIDER_VARIABLES
-from pegasus.settings.load import leaves, rules_of
-from pegasus.settings.model import ProviderSettings, Settings
-from pegasus.settings.rules import Rule, SectionRule, TableRule
+from pegasus.settings.keys import Key, Section, keys_of
+from pegasus.settings.load import leaves
+from pegasus.settings.sections import ProviderSettings, Settings
+from pegasus.settings.sources import PROVIDER_VARIABLES
 
 MASK: Final = "***"
 
@@ -26,7 +26,7 @@ _HEAD: Final = """\
 
 
 def as_toml(value: object) -> str:
-    """A value as it stands in a TOML file."""
+    """Return a value as it stands in a TOML file."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -43,35 +43,36 @@ def as_toml(value: object) -> str:
 
 
 def effective(settings: Settings) -> str:
-    """All settings as TOML, secrets masked; behind a value that is no default stands where it came from."""
+    """Return all settings as TOML, secrets masked; the source of a value that is not the default follows it as a comment."""
     defaults = dict(leaves(Settings()))
     origins = {key: settings.origins.get(key, "") for key, value in leaves(settings) if defaults.get(key) != value}
     return "\n".join(_effective(settings, (), origins)).lstrip("\n")
 
 
 def _effective(section: Any, path: tuple[str, ...], origins: Mapping[str, str]) -> Iterator[str]:
-    rules = rules_of(type(section))
-    if any(isinstance(rule, Rule) for rule in rules.values()):
+    keys = keys_of(type(section))
+    if any(isinstance(key, Key) for key in keys.values()):
         yield f"\n[{'.'.join(map(_bare, path))}]"
-    for name, rule in rules.items():
-        if isinstance(rule, Rule):
+    for name, key in keys.items():
+        if isinstance(key, Key):
             origin = origins.get(".".join((*path, name)))
-            yield f"{name} = {as_toml(_masked(getattr(section, name), rule))}" + (f"  # {origin}" if origin else "")
-    for name, rule in rules.items():
-        if isinstance(rule, SectionRule):
-            value = getattr(section, name)
-            for key, inner in value.items() if rule.named else ((None, value),):
-                yield from _effective(inner, (*path, name) if key is None else (*path, name, key), origins)
+            yield f"{name} = {as_toml(_masked(getattr(section, name), key))}" + (f"  # {origin}" if origin else "")
+    for name, key in keys.items():
+        if isinstance(key, Section) and key.named:
+            for inner_name, inner in getattr(section, name).items():
+                yield from _effective(inner, (*path, name, inner_name), origins)
+        elif isinstance(key, Section):
+            yield from _effective(getattr(section, name), (*path, name), origins)
 
 
 def _bare(key: str) -> str:
-    """A key as it stands in the head of a table."""
+    """Return a key as it stands in the head of a table."""
     return key if key.replace("-", "a").replace("_", "a").isalnum() and key.isascii() else as_toml(key)
 
 
-def _masked(value: Any, rule: Rule) -> object:
-    if rule.secret and value:
-        return dict.fromkeys(value, MASK) if isinstance(rule, TableRule) else MASK
+def _masked(value: Any, key: Key) -> object:
+    if key.secret and value:
+        return dict.fromkeys(value, MASK) if key.each is not None else MASK
     return _without_password(value) if isinstance(value, str) and "://" in value else value
 
 
@@ -96,30 +97,30 @@ def commented_file() -> str:
 def _section(section: Any, path: str) -> Iterator[str]:
     if _keys(type(section)):
         yield from _commented_table(type(section), path, section)
-    for name, inner in rules_of(type(section)).items():
+    for name, inner in keys_of(type(section)).items():
         below = f"{path}.{name}" if path else name
         if below == "providers":
             for provider in ("anthropic", "openai"):
                 yield from _provider_table(provider)
-        elif isinstance(inner, SectionRule) and inner.named:
+        elif isinstance(inner, Section) and inner.named:
             yield from _commented_table(
                 inner.cls, below + ('."PROVIDER/MODEL"' if inner.models else ".NAME"), inner.cls()
             )
-        elif isinstance(inner, SectionRule):
+        elif isinstance(inner, Section):
             yield from _section(getattr(section, name), below)
 
 
 def _commented_table(cls: type[attrs.AttrsInstance], path: str, values: object) -> Iterator[str]:
     yield f"## {cls.__doc__}"
     yield f"# [{path}]"
-    for name, rule in _keys(cls):
-        yield f"## {rule.doc}{_not_yet(f'{path}.{name}')}"
+    for name, key in _keys(cls):
+        yield f"## {key.doc}{_not_yet(f'{path}.{name}')}"
         yield f"# {name} = {as_toml(getattr(values, name))}"
     yield ""
 
 
-def _keys(cls: type[attrs.AttrsInstance]) -> list[tuple[str, Rule]]:
-    return [(name, rule) for name, rule in rules_of(cls).items() if isinstance(rule, Rule)]
+def _keys(cls: type[attrs.AttrsInstance]) -> list[tuple[str, Key]]:
+    return [(name, key) for name, key in keys_of(cls).items() if isinstance(key, Key)]
 
 
 def _provider_table(name: str) -> Iterator[str]:
@@ -134,16 +135,15 @@ def _provider_table(name: str) -> Iterator[str]:
 
 
 def _not_yet(key: str) -> str:
-    """` ("direct" is not in this version yet)`."""
+    """Return ` ("chat": not in this version yet)` for a key with such values, else ""."""
     for pattern, values, _ in NOT_YET:
         if _fits(pattern, key):
-            shown = (
-                " and ".join(as_toml(value) for value in values if isinstance(value, str | bool)) or "any other value"
-            )
+            named = " and ".join(as_toml(value) for value in values if isinstance(value, str | bool))
+            shown = named or "any other value"
             return f" ({shown}: not in this version yet)"
     return ""
 
 
 def _fits(pattern: str, key: str) -> bool:
-    one, other = pattern.split("."), key.split(".")
-    return len(one) == len(other) and all(a in ("*", b) for a, b in zip(one, other, strict=True))
+    wanted, given = pattern.split("."), key.split(".")
+    return len(wanted) == len(given) and all(a in ("*", b) for a, b in zip(wanted, given, strict=True))

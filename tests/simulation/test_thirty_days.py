@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from pegasus.main_agent.compaction import opening
 from pegasus.memory import Memory, Written
-from pegasus.settings.model import AgentSettings
+from pegasus.settings import AgentSettings
 from tests.simulation.thirty_days.life import Life
 from tests.simulation.thirty_days.verdict import Verdict
 

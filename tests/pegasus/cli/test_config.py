@@ -36,7 +36,7 @@ def test_models_and_persona_are_checked_too(pegasus):
 
 def test_show_is_toml_without_secrets(pegasus, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hidden")
-    code, out, err = pegasus("config", "show", "--set", "gateway.token=hidden")
+    code, out, err = pegasus("config", "show", "--set", "gateway.token=hidden-0123456789")
     assert (code, err) == (0, "")
     shown = tomllib.loads(out)
     assert shown["providers"]["openai"]["api_key"] == shown["gateway"]["token"] == "***"

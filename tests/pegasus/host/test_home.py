@@ -149,9 +149,9 @@ def test_a_configured_token_needs_no_file(home):
 
 
 def test_a_token_that_others_could_read_is_made_private(home):
-    home.token.write_text("abc\n")
+    home.token.write_text("abc-0123456789-0123\n")
     home.token.chmod(0o644)
-    assert ensure_token(home) == "abc"
+    assert ensure_token(home) == "abc-0123456789-0123"
     assert mode(home.token) == 0o600
 
 
@@ -159,6 +159,13 @@ def test_a_token_that_others_could_read_is_made_private(home):
 def test_a_file_that_holds_no_token(home, content):
     home.token.write_bytes(content)
     with pytest.raises(HomeError, match=r"token: .*delete it, and the next start makes a new one"):
+        ensure_token(home)
+
+
+@pytest.mark.parametrize("token", ["x", "0123456789abcde"])
+def test_a_token_that_can_be_guessed_is_refused(home, token):
+    home.token.write_text(token)
+    with pytest.raises(HomeError, match=r"found a token of \d+ characters, allowed: at least 16; delete the file"):
         ensure_token(home)
 
 

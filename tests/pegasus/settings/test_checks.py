@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pegasus.settings import is_loopback, secrets_of
-from pegasus.settings.checks import NOT_YET
+from pegasus.settings.checks import ANY_VALUE, NOT_DEFAULT, NOT_YET
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LOCALHOST"])
@@ -29,6 +29,12 @@ def test_listening_for_others_needs_consent(load, mistakes, section):
     assert line.startswith(f'--set: {section}.host: found "0.0.0.0", which other machines can reach; allowed: ')
     assert f"{section}.allow_remote = true" in line
     load(sets=[f"{section}.host=0.0.0.0", f"{section}.allow_remote=true"])
+
+
+@pytest.mark.parametrize("token", ["x", "0123456789abcde"])
+def test_a_token_that_can_be_guessed(mistakes, token):
+    (line,) = mistakes(sets=[f"gateway.token={token}"])
+    assert line.startswith(f"--set: gateway.token: found a token of {len(token)} characters; allowed: at least 16")
 
 
 @pytest.mark.parametrize("origin", ["example.org", "https://", "https://example.org/", "https://example.org/x", "://x"])
@@ -137,6 +143,10 @@ def test_a_tool_server_has_the_keys_of_its_transport(mistakes, text, key):
             '[mcp.servers.x]\ncommand = "c"\n',
             "mcp.servers.x.enabled: found true, which is not in this version yet; allowed: false",
         ),
+        (
+            "[session]\nmemory_window = 7\n",
+            "session.memory_window: found 7, which is not in this version yet; allowed: 50",
+        ),
     ],
 )
 def test_what_is_not_there_yet_is_refused(mistakes, text, line):
@@ -147,17 +157,24 @@ def test_every_line_of_the_table_names_a_key_that_exists(mistakes):
     """A renamed key would otherwise silently take its refusal away."""
     for pattern, values, _ in NOT_YET:
         key = pattern.replace("*", "x")
-        value = values[0] if isinstance(values[0], str) else "true" if values[0] is True else '["u"]'
+        examples = {True: "true", ANY_VALUE: '["u"]', NOT_DEFAULT: "7"}
+        value = values[0] if isinstance(values[0], str) else examples[values[0]]
         sets = [f"{key}={value}", *(["mcp.servers.x.command=c"] if key.startswith("mcp") else [])]
         assert any("not in this version yet" in line for line in mistakes(sets=sets)), pattern
 
 
 def test_later_sections_are_accepted(load):
-    assert load("[tasks]\nmax_active = 9\n[session]\nmemory_window = 7\n[http]\nport = 0\n").tasks.max_active == 9
+    assert load("[tasks]\nmax_active = 9\n[http]\nport = 0\n").tasks.max_active == 9
 
 
 def test_secrets_for_the_mask_of_the_logs(load):
     search = '[tools.web_search]\napi_key = "tvly"\n'
     server = 'enabled = false\ntransport = "http"\nurl = "http://a"\nheaders = { A = "bearer" }\n'
-    text = f'[gateway]\ntoken = "t0ken"\n{search}[mcp.servers.x]\n{server}'
-    assert set(secrets_of(load(text, {"OPENAI_API_KEY": "sk"}))) == {"t0ken", "bearer", "sk", "tvly"}
+    text = f'[gateway]\ntoken = "t0ken-0123456789"\n{search}[mcp.servers.x]\n{server}'
+    assert set(secrets_of(load(text, {"OPENAI_API_KEY": "sk", "OPENAI_BASE_URL": "https://u:pw@host/v1"}))) == {
+        "t0ken-0123456789",
+        "bearer",
+        "sk",
+        "tvly",
+        "pw",
+    }

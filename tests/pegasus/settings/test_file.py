@@ -197,3 +197,23 @@ def test_a_secret_is_never_part_of_a_mistake(mistakes):
     (line,) = mistakes('[providers.openai]\napi_key = "sk-very\\nsecret"\n')
     assert "secret with control characters" in line
     assert "sk-very" not in line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[models]\n\n[gateway]\nport = 1\n[models]\n", "[models] is declared twice, in lines 1 and 5"),
+        ("[models.routes.a]\n[ models . routes . a ]\n", "[models.routes.a] is declared twice, in lines 1 and 2"),
+        ("[log]\n[gateway]\nport = 1\nhost = 'x'\nport = 2\n", "port is declared twice, in lines 3 and 5"),
+    ],
+)
+def test_what_is_declared_twice_names_both_lines(mistakes, text, line):
+    (found,) = mistakes(text)
+    assert found.endswith(f": found that {line}; allowed: TOML 1.0 (each section and key once)")
+
+
+def test_a_file_that_everybody_may_write_is_refused(load, tmp_path):
+    load("[gateway]\nport = 1\n")
+    (tmp_path / "pegasus.toml").chmod(0o666)
+    with pytest.raises(SettingsError, match=r"found a file that everybody may write; allowed: .* chmod o-w"):
+        load_settings(SettingsSource(tmp_path / "pegasus.toml"), {})

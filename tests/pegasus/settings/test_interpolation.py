@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pegasus.settings.interpolate import InterpolationError, interpolate
+from pegasus.settings.sources import InterpolationError, interpolate
 
 ENVIRON = {"A": "1", "EMPTY": "", "WILD": "${A} $1 \\n"}
 
@@ -67,4 +67,4 @@ def test_a_variable_may_give_a_number_or_a_list(load):
 
 
 def test_a_text_key_stays_text_whatever_the_variable_holds(load):
-    assert load('[gateway]\ntoken = "${T}"\n', {"T": "123"}).gateway.token == "123"
+    assert load('[agent]\npersona = "${T}"\n', {"T": "123"}).agent.persona == "123"

@@ -20,7 +20,7 @@ def test_the_last_set_of_a_key_wins(load):
 
 
 def test_an_override_leaves_the_other_keys_of_the_section(load):
-    assert load('[gateway]\ntoken = "abc"\n', {"PEGASUS__GATEWAY__PORT": "2"}).gateway.token == "abc"
+    assert load("[gateway]\nmax_frame_bytes = 2048\n", {"PEGASUS__GATEWAY__PORT": "2"}).gateway.max_frame_bytes == 2048
 
 
 @pytest.mark.parametrize("name", ["PEGASUS__GATEWAY__PORT", "pegasus__gateway__port", "Pegasus__Gateway__Port"])
@@ -44,10 +44,10 @@ def test_other_variables_do_not_matter(load):
         ("tools.timeouts.a=1", "tools", "timeouts", {"a": 1.0}),
         ("models.default=openai/gpt-4.1", "models", "default", "openai/gpt-4.1"),
         ('models.default="openai/x"', "models", "default", "openai/x"),
-        ("gateway.token=12345", "gateway", "token", "12345"),
-        ("gateway.token=true", "gateway", "token", "true"),
-        ("gateway.token=a=b", "gateway", "token", "a=b"),
-        ('gateway.token="unclosed', "gateway", "token", '"unclosed'),
+        ("agent.persona=12345", "agent", "persona", "12345"),
+        ("agent.persona=true", "agent", "persona", "true"),
+        ("agent.persona=a=b", "agent", "persona", "a=b"),
+        ('agent.persona="unclosed', "agent", "persona", '"unclosed'),
         ("gateway.token=", "gateway", "token", ""),
         ("gateway={ port = 5 }", "gateway", "port", 5),
     ],

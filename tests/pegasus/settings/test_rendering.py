@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.settings import Settings, changed_keys
-from pegasus.settings.load import leaves, rules_of
-from pegasus.settings.model import ChannelSettings, McpServerSettings, ProviderSettings
+from pegasus.settings import ChannelSettings, McpServerSettings, ProviderSettings, Settings, changed_keys
+from pegasus.settings.keys import Section, key_of, keys_of
+from pegasus.settings.load import leaves
 from pegasus.settings.render import _not_yet, as_toml, commented_file, effective
-from pegasus.settings.rules import SectionRule, TableRule
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
@@ -61,9 +60,7 @@ def test_what_is_shown_can_be_read_back(load):
 
 
 def test_secrets_are_masked(load):
-    text = (
-        '[gateway]\ntoken = "http://t0ken"\n[mcp.servers.x]\nenabled = false\ncommand = "c"\nenv = { A = "hidden" }\n'
-    )
+    text = '[gateway]\ntoken = "http://t0ken-0123456789"\n[mcp.servers.x]\nenabled = false\ncommand = "c"\nenv = { A = "hidden" }\n'
     shown = effective(
         load(text, {"KEY": "sk-1"}, ["providers.openai.api_key=${KEY}", "providers.openai.base_url=https://u:pw@h/v1"])
     )
@@ -98,15 +95,15 @@ def _sections() -> list[tuple[str, type, object]]:
         ("channels.cli", ChannelSettings, defaults.channels.cli),
         ("channels.telegram", ChannelSettings, ChannelSettings()),
     ]
-    for name, rule in rules_of(Settings).items():
-        if isinstance(rule, SectionRule) and name not in ("providers", "mcp", "channels"):
+    for name, rule in keys_of(Settings).items():
+        if isinstance(rule, Section) and name not in ("providers", "mcp", "channels"):
             found.append(_described(name, rule, getattr(defaults, name)))
-            inner = {key: each for key, each in rules_of(rule.cls).items() if isinstance(each, SectionRule)}
+            inner = {key: each for key, each in keys_of(rule.cls).items() if isinstance(each, Section)}
             found += [_described(f"{name}.{key}", each, getattr(found[-1][2], key)) for key, each in inner.items()]
     return found
 
 
-def _described(path: str, rule: SectionRule, default: object) -> tuple[str, type, object]:
+def _described(path: str, rule: Section, default: object) -> tuple[str, type, object]:
     if not rule.named:
         return path, rule.cls, default
     return path + ('."PROVIDER/MODEL"' if rule.models else ".NAME"), rule.cls, rule.cls()
@@ -117,17 +114,17 @@ def _described(path: str, rule: SectionRule, default: object) -> tuple[str, type
 )
 def test_the_page_names_every_key_with_its_default_and_what_it_may_hold(path, cls, default):
     section = next(part for part in PAGE.read_text().split("\n## ") if f"`[{path}]`" in part.splitlines()[0])
-    for name, rule in rules_of(cls).items():
-        if isinstance(rule, SectionRule):
+    for name, rule in keys_of(cls).items():
+        if isinstance(rule, Section):
             continue
-        allowed = f"a table, each value {rule.each.allowed}" if isinstance(rule, TableRule) else rule.allowed
+        allowed = rule.allowed if rule.each is None else f"a table, each value {key_of(rule.each).allowed}"
         meaning = f"{rule.doc}{_not_yet(f'{path}.{name}')}.{' Secret.' if rule.secret else ''}"
         assert f"| `{name}` | {allowed} | `{as_toml(getattr(default, name))}` | {meaning} |" in section
 
 
 def test_the_page_names_every_channel():
     page = PAGE.read_text()
-    assert all(f"`[channels.{name}]`" in page for name in rules_of(type(Settings().channels)))
+    assert all(f"`[channels.{name}]`" in page for name in keys_of(type(Settings().channels)))
 
 
 def test_the_mistakes_on_the_page_are_told_like_this(mistakes):

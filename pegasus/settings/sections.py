@@ -1,4 +1,13 @@
-"""Every section and key of pegasus.toml with its default, its limits and its meaning (interfaces.md, section 2)."""
+"""Every section and key of pegasus.toml with its default, its limits and its meaning.
+
+The functions that declare fields are explained in `keys`. A key that is added here appears in error messages, in the file
+of `pegasus init` and in `config show` by itself; docs/settings.md needs its line, and a test says which. A key whose
+feature does not exist yet belongs into `checks.NOT_YET`, so that it is refused instead of ignored.
+
+Sections have neither equality nor a repr: nothing compares them, and a repr would show secrets in a traceback.
+"""
+
+# ruff: noqa: RUF009  (`section` and `sections` return attrs.field)
 
 from __future__ import annotations
 
@@ -8,7 +17,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.settings.rules import (
+from pegasus.settings.keys import (
     choice,
     flag,
     number,
@@ -23,8 +32,6 @@ from pegasus.settings.rules import (
 
 PROVIDER_TYPES: Final = ("anthropic", "openai", "gemini", "ollama", "offline")
 MODEL_ROLES: Final = ("default", "subagent", "compact", "reflection")
-
-# eq and repr are left out of every section: they cost start-up time, and a repr would show secrets.
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -50,7 +57,7 @@ class RouteSettings:
 
 @attrs.frozen(eq=False, repr=False)
 class ModelSettings:
-    """Which model thinks, as "<provider>/<model>". Roles not named fall back to default."""
+    """Models, as "<provider>/<model>". Roles not named fall back to default."""
 
     default: str = text(
         "", '"" = anthropic if ANTHROPIC_API_KEY is set, else openai if OPENAI_API_KEY is set, else the stand-in'
@@ -65,7 +72,7 @@ class ModelSettings:
     choices: tuple[str, ...] = texts("what /model may choose; [] = any model of a provider that can be used")
     breaker_failures: int = whole(3, "failed calls in a row after which a model with fallbacks is left alone", least=1)
     breaker_pause: float = number(30.0, "seconds until it is tried again; doubled each time, up to 600", above=0)
-    routes: Mapping[str, RouteSettings] = attrs.field(factory=dict, metadata=sections(RouteSettings))
+    routes: Mapping[str, RouteSettings] = sections(RouteSettings)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -181,7 +188,7 @@ class ToolSettings:
     allowed_hosts: tuple[str, ...] = texts(
         "host names, addresses and CIDR ranges that web tools may reach though they are not public"
     )
-    web_search: WebSearchSettings = attrs.field(factory=WebSearchSettings, metadata=section(WebSearchSettings))
+    web_search: WebSearchSettings = section(WebSearchSettings)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -233,12 +240,12 @@ def _terminal() -> ChannelSettings:
 class ChannelsSettings:
     """The ways to reach people."""
 
-    cli: ChannelSettings = attrs.field(factory=_terminal, metadata=section(ChannelSettings))
-    telegram: ChannelSettings = attrs.field(factory=ChannelSettings, metadata=section(ChannelSettings))
-    slack: ChannelSettings = attrs.field(factory=ChannelSettings, metadata=section(ChannelSettings))
-    sms: ChannelSettings = attrs.field(factory=ChannelSettings, metadata=section(ChannelSettings))
-    web: ChannelSettings = attrs.field(factory=ChannelSettings, metadata=section(ChannelSettings))
-    api: ChannelSettings = attrs.field(factory=ChannelSettings, metadata=section(ChannelSettings))
+    cli: ChannelSettings = section(ChannelSettings, _terminal)
+    telegram: ChannelSettings = section(ChannelSettings)
+    slack: ChannelSettings = section(ChannelSettings)
+    sms: ChannelSettings = section(ChannelSettings)
+    web: ChannelSettings = section(ChannelSettings)
+    api: ChannelSettings = section(ChannelSettings)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -260,7 +267,7 @@ class McpServerSettings:
 class McpSettings:
     """Servers of tools (Model Context Protocol)."""
 
-    servers: Mapping[str, McpServerSettings] = attrs.field(factory=dict, metadata=sections(McpServerSettings))
+    servers: Mapping[str, McpServerSettings] = sections(McpServerSettings)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -273,14 +280,14 @@ class LogSettings:
 
 @attrs.frozen(eq=False, repr=False)
 class SettingsSource:
-    """Where settings were read from, to read them again. file: None = no file; required: it must exist.
-
-    overrides: what --set said, "section.key=value" each.
-    """
+    """Places that settings are read from, to read them again."""
 
     file: Path | None = None
+    """Settings file, None = no file."""
     required: bool = False
+    """The file must exist."""
     overrides: tuple[str, ...] = ()
+    """Values of --set, "section.key=value" each."""
 
 
 def _standard_providers() -> Mapping[str, ProviderSettings]:
@@ -289,26 +296,29 @@ def _standard_providers() -> Mapping[str, ProviderSettings]:
 
 @attrs.frozen(eq=False, repr=False)
 class Settings:
-    """All settings. Settings() is all defaults, with nothing taken from a file or the environment.
+    """All settings. `Settings()` is all defaults, with nothing taken from a file or the environment.
 
-    origins: for each key path that was set, the file, variable or option that did. source: how to read them again.
+    Example::
+
+        settings = load_settings(SettingsSource(Path("pegasus.toml")))
+        settings.gateway.port
     """
 
-    run: RunSettings = attrs.field(factory=RunSettings, metadata=section(RunSettings))
-    models: ModelSettings = attrs.field(factory=ModelSettings, metadata=section(ModelSettings))
-    providers: Mapping[str, ProviderSettings] = attrs.field(
-        factory=_standard_providers, metadata=sections(ProviderSettings)
-    )
-    budget: BudgetSettings = attrs.field(factory=BudgetSettings, metadata=section(BudgetSettings))
-    prices: Mapping[str, PriceSettings] = attrs.field(factory=dict, metadata=sections(PriceSettings, models=True))
-    agent: AgentSettings = attrs.field(factory=AgentSettings, metadata=section(AgentSettings))
-    tasks: TaskSettings = attrs.field(factory=TaskSettings, metadata=section(TaskSettings))
-    tools: ToolSettings = attrs.field(factory=ToolSettings, metadata=section(ToolSettings))
-    session: SessionSettings = attrs.field(factory=SessionSettings, metadata=section(SessionSettings))
-    gateway: GatewaySettings = attrs.field(factory=GatewaySettings, metadata=section(GatewaySettings))
-    http: HttpSettings = attrs.field(factory=HttpSettings, metadata=section(HttpSettings))
-    channels: ChannelsSettings = attrs.field(factory=ChannelsSettings, metadata=section(ChannelsSettings))
-    mcp: McpSettings = attrs.field(factory=McpSettings, metadata=section(McpSettings))
-    log: LogSettings = attrs.field(factory=LogSettings, metadata=section(LogSettings))
+    run: RunSettings = section(RunSettings)
+    models: ModelSettings = section(ModelSettings)
+    providers: Mapping[str, ProviderSettings] = sections(ProviderSettings, _standard_providers)
+    budget: BudgetSettings = section(BudgetSettings)
+    prices: Mapping[str, PriceSettings] = sections(PriceSettings, models=True)
+    agent: AgentSettings = section(AgentSettings)
+    tasks: TaskSettings = section(TaskSettings)
+    tools: ToolSettings = section(ToolSettings)
+    session: SessionSettings = section(SessionSettings)
+    gateway: GatewaySettings = section(GatewaySettings)
+    http: HttpSettings = section(HttpSettings)
+    channels: ChannelsSettings = section(ChannelsSettings)
+    mcp: McpSettings = section(McpSettings)
+    log: LogSettings = section(LogSettings)
     origins: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
+    """File, variable or option that has set each key path."""
     source: SettingsSource = attrs.field(factory=SettingsSource, kw_only=True)
+    """Places that these settings were read from."""

@@ -1,0 +1,255 @@
+"""Sources of settings, each read into plain tables: keys of providers in the environment, file, variables, `--set`.
+
+A later source wins over an earlier one, key by key. Values from outside a file are text: `toml_value` reads them as TOML
+where they are TOML. `interpolate` fills variables of the environment into any text.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from pegasus.settings.errors import SettingsProblem
+
+MAX_FILE_BYTES: Final = 1 << 20
+PREFIX: Final = "PEGASUS__"
+
+PROVIDER_VARIABLES: Final = {
+    "ANTHROPIC_API_KEY": ("anthropic", "api_key"),
+    "ANTHROPIC_BASE_URL": ("anthropic", "base_url"),
+    "OPENAI_API_KEY": ("openai", "api_key"),
+    "OPENAI_BASE_URL": ("openai", "base_url"),
+    "GEMINI_API_KEY": ("gemini", "api_key"),
+    "GEMINI_BASE_URL": ("gemini", "base_url"),
+    "OLLAMA_BASE_URL": ("ollama", "base_url"),
+}
+
+
+class Raw(str):
+    """Value from a command line or an environment variable: a TOML value, or else text."""
+
+    __slots__ = ()
+
+
+@attrs.frozen
+class Layer:
+    """Table of one source."""
+
+    source: str
+    """File, variable or option, for error messages."""
+    table: Mapping[str, Any]
+    folded: bool = attrs.field(default=False, kw_only=True)
+    """Key names are matched without regard to case, as those of environment variables."""
+
+
+def provider_layers(environ: Mapping[str, str]) -> list[Layer]:
+    """Return the values of api_key and base_url that the usual variables of the standard providers give."""
+    return [
+        Layer(variable, {"providers": {name: {key: environ[variable].replace("${", "$${")}}})
+        for variable, (name, key) in PROVIDER_VARIABLES.items()
+        if environ.get(variable)
+    ]
+
+
+def environment_layers(environ: Mapping[str, str], problems: list[SettingsProblem]) -> list[Layer]:
+    """Return a layer for each `PEGASUS__SECTION__KEY`; append mistakes to `problems`."""
+    layers = []
+    for variable in sorted(name for name in environ if name[: len(PREFIX)].upper() == PREFIX):
+        path = variable[len(PREFIX) :].split("__")
+        if "" in path:
+            problems.append(SettingsProblem(variable, "", "an empty name between underscores", "PEGASUS__SECTION__KEY"))
+        else:
+            layers.append(Layer(variable, _nested(path, Raw(environ[variable])), folded=True))
+    return layers
+
+
+def override_layers(overrides: Iterable[str], problems: list[SettingsProblem]) -> list[Layer]:
+    """Return a layer for each `section.key=value` of --set; append mistakes to `problems`."""
+    layers = []
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        path = [part.strip() for part in key.split(".")]
+        if not equals or "" in path:
+            problems.append(SettingsProblem("--set", "", f'"{key}"', "section.key=value"))
+        else:
+            layers.append(Layer("--set", _nested(path, Raw(value))))
+    return layers
+
+
+def _nested(path: list[str], value: Raw) -> Mapping[str, Any]:
+    table: Any = value
+    for name in reversed(path):
+        table = {name: table}
+    return table  # type: ignore[no-any-return]
+
+
+# ------------------------------------------------------------------ the file
+
+
+def file_layer(file: Path, *, required: bool, problems: list[SettingsProblem]) -> Layer | None:
+    """Return the table of the file, None where there is none or it cannot be read; append mistakes to `problems`."""
+    content = _read_file(file, required=required, problems=problems)
+    if content is None:
+        return None
+    try:
+        return Layer(str(file), tomllib.loads(content))
+    except ValueError as error:  # TOMLDecodeError, or a number with thousands of digits
+        problems.append(_syntax_problem(file, str(error), content))
+    except RecursionError:
+        problems.append(_syntax_problem(file, "brackets nested too deep", content))
+    return None
+
+
+def _read_file(file: Path, *, required: bool, problems: list[SettingsProblem]) -> str | None:
+    found, allowed = "", "a TOML file"
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+            mode = os.fstat(stream.fileno()).st_mode
+        if len(data) > MAX_FILE_BYTES:
+            found, allowed = f"more than {MAX_FILE_BYTES} bytes", "a smaller TOML file"
+        elif mode & stat.S_IWOTH:
+            found, allowed = "a file that everybody may write", f"one that only you may write: chmod o-w {file}"
+        else:
+            return data.decode("utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError):
+        if not required:
+            return None
+        found, allowed = "no such file", "a TOML file, as --config or PEGASUS_CONFIG names it"
+    except IsADirectoryError:
+        found = "a folder"
+    except UnicodeDecodeError as error:
+        found, allowed = f"a byte that is not UTF-8 at {error.start}", "a TOML file in UTF-8"
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        found, allowed = f"a file that cannot be read ({reason})", "a readable TOML file"
+    problems.append(SettingsProblem(str(file), "", found, allowed))
+    return None
+
+
+def _syntax_problem(file: Path, message: str, content: str) -> SettingsProblem:
+    """Return the problem for an error of tomllib, which puts the place at the end: `… (at line 3, column 8)`."""
+    match = re.fullmatch(r"(.*) \(at (.*)\)", message)
+    found, place = match.groups() if match else (message, "")
+    line = re.match(r"line (\d+)", place)
+    if line and (twice := _find_duplicate(found, content.splitlines(), int(line[1]))):
+        return SettingsProblem(str(file), place, f"that {twice}", "TOML 1.0 (each section and key once)")
+    return SettingsProblem(str(file), place, found[:1].lower() + found[1:], "TOML 1.0 (https://toml.io)")
+
+
+def _find_duplicate(message: str, lines: list[str], number: int) -> str | None:
+    """Return a sentence about a section or key that is declared in line `number` and in an earlier one, if that is it."""
+    declared = re.fullmatch(r"Cannot declare (\(.*\)) twice", message)
+    if declared:
+        path = ast.literal_eval(declared[1])
+        same = [n for n, line in enumerate(lines[:number], 1) if _header_path(line) == path]
+        return _twice(f"[{'.'.join(path)}]", same)
+    if message == "Cannot overwrite a value":
+        key = lines[number - 1].partition("=")[0].strip()
+        first = max((n for n, line in enumerate(lines[:number], 1) if _header_path(line)), default=0)
+        same = [n for n in range(first + 1, number + 1) if lines[n - 1].partition("=")[0].strip() == key]
+        return _twice(key, same)
+    return None
+
+
+def _twice(name: str, lines: list[int]) -> str | None:
+    return f"{name} is declared twice, in lines {lines[0]} and {lines[-1]}" if len(lines) > 1 else None
+
+
+def _header_path(line: str) -> tuple[str, ...] | None:
+    """Return the path of a table's head, ("models", "routes") for `[models.routes]`, None for other lines."""
+    try:
+        table = tomllib.loads(line) if line.lstrip().startswith("[") else {}
+    except ValueError:
+        return None
+    path: list[str] = []
+    while isinstance(table, dict) and table:
+        ((name, table),) = table.items()
+        path.append(name)
+    return tuple(path) or None
+
+
+# ------------------------------------------------------------------ values outside a file
+
+
+def toml_value(text: str) -> Any:
+    """Return the text as a TOML value where it is one, else the text itself."""
+    stripped = text.strip()
+    if stripped in ("true", "false"):
+        return stripped == "true"
+    if re.fullmatch(r"[+-]?(0|[1-9][0-9]{0,18})", stripped):
+        return int(stripped)
+    if not stripped or not re.match(r"""[\[{"'0-9+-]|inf|nan""", stripped):
+        return text
+    return _parsed(stripped, text)
+
+
+def _parsed(stripped: str, text: str) -> Any:
+    try:
+        table = tomllib.loads(f"value = {stripped}")
+    except (ValueError, RecursionError):
+        return text
+    return table["value"] if len(table) == 1 else text
+
+
+# ------------------------------------------------------------------ variables
+
+VARIABLE_FORMS: Final = "${VAR}, ${VAR:-default}, ${VAR:?message}, or $${ for a plain ${"
+
+
+class Interpolated(str):
+    """Text that took something from the environment."""
+
+    __slots__ = ()
+
+
+class InterpolationError(ValueError):
+    """Broken or missing variable; `found` and `allowed` are those of a SettingsProblem."""
+
+    def __init__(self, found: str, allowed: str) -> None:
+        super().__init__(found)
+        self.found = found
+        self.allowed = allowed
+
+
+def interpolate(text: str, environ: Mapping[str, str]) -> str:
+    """Return the text with `${VAR}`, `${VAR:-default}` and `${VAR:?message}` filled in; `$${` stands for a plain `${`.
+
+    As in a shell, a variable that is not set is empty, and `:-` and `:?` take effect where it is not set or empty. The
+    value of a variable is taken as it is, and not interpolated again. Raises InterpolationError.
+    """
+    if "${" not in text:
+        return text
+    parts: list[str] = []
+    rest = text
+    while (at := rest.find("${")) >= 0:
+        if rest[:at].endswith("$"):
+            parts.append(rest[: at - 1] + "${")
+            rest = rest[at + 2 :]
+            continue
+        inside, closed, after = rest[at + 2 :].partition("}")
+        if not closed or "${" in inside:
+            raise InterpolationError(f'"{rest[at:]}"', VARIABLE_FORMS)
+        parts += [rest[:at], _value(inside, environ)]
+        rest = after
+    return Interpolated("".join(parts) + rest)
+
+
+def _value(inside: str, environ: Mapping[str, str]) -> str:
+    name, colon, rest = inside.partition(":")
+    if not (name.isascii() and name.isidentifier()) or (colon and rest[:1] not in ("-", "?")):
+        raise InterpolationError(f'"${{{inside}}}"', VARIABLE_FORMS)
+    value = environ.get(name, "")
+    if value or not colon:
+        return value
+    if rest[0] == "-":
+        return rest[1:]
+    raise InterpolationError(f"${{{name}}} not set", rest[1:] or f"the environment variable {name} must be set")
