@@ -39,7 +39,7 @@ class ModelConfigError(ValueError):
     """A model or provider in the settings cannot work. `str()` names the key path and what to do."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(repr=False)
 class ProviderAccount:
     """A provider as it is used. Its repr does not show the key."""
 

@@ -116,7 +116,7 @@ class ModelService:
 
         A chosen model that is not possible any more gives way to that of the settings.
         """
-        self._setup = _Setup(settings, providers, self._rng, self.usage)
+        self._setup = _Setup(settings, providers, self._rng, self.usage, previous=self._setup)
         self.restore_choice(self.chosen)
 
     def choose(self, spec: str) -> str:
@@ -215,13 +215,14 @@ class _Setup:
         providers: Mapping[str, ProviderSettings],
         rng: random.Random,
         usage: UsageTracker | None,
+        previous: _Setup | None = None,
     ) -> None:
         self.settings = settings
         self.providers = find_providers(providers)
         self.tables: dict[str, CountByTable] = {}
         """Exact counts by tiktoken, by model."""
         self._rng = rng
-        self._sdks: dict[str, SdkClient] = {}
+        self._sdks: dict[str, SdkClient] = previous.clients_of(self.providers) if previous is not None else {}
         """HTTP clients by provider: all its models share the connections."""
         self._targets: dict[str, ModelTarget] = {}
         self.target(self.spec("default"), "models.default")
@@ -253,6 +254,10 @@ class _Setup:
             provider, model_id = split_spec(spec, self.providers, path)
             self._targets[spec] = self._create(spec, provider, model_id)
         return self._targets[spec]
+
+    def clients_of(self, providers: Mapping[str, ProviderAccount]) -> dict[str, SdkClient]:
+        """Return the HTTP clients of the providers that are the same in this setup: their connections stay open."""
+        return {name: sdk for name, sdk in self._sdks.items() if providers.get(name) == self.providers[name]}
 
     def http_client(self, spec: str) -> SdkClient | None:
         """Return the HTTP client of a model that was created; None for the stand-in."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,8 +14,9 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from pegasus.models import LanguageModel, ModelError, ToolCall, ToolResult, Usage, UserTurn
+from pegasus.models import LanguageModel, ModelError, ModelService, ToolCall, ToolResult, Usage, UserTurn
 from pegasus.models.http_model import _chunks
+from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
 from pegasus.testing.provider_answer import Answer, Call, cut, failing, hang, page, refuse, reset
 from pegasus.testing.provider_scripts import sequence, silent
@@ -320,6 +322,18 @@ async def test_a_server_that_is_not_there_is_a_network_error(form: str, fast_clo
     async with opened(form, server) as model:
         error = await error_of(lambda: model.generate(request()))
     assert error.kind == "network"
+    assert "Connection refused" in str(error)
+    assert f"base_url of [providers.{form}]" in str(error)
+
+
+async def test_an_ollama_that_is_not_running_is_named(fast_clock: MockClock) -> None:
+    async with open_provider(silent) as server:
+        account = ProviderSettings(base_url=server.openai_url)
+    service = ModelService(ModelSettings(default="ollama/qwen3:8b"), {"ollama": account}, rng=random.Random(1))
+    error = await error_of(lambda: service.client().generate(request()))
+    await service.aclose()
+    assert "Ollama does not answer at 127.0.0.1:" in str(error)
+    assert str(error).endswith("Is it running? (`ollama serve`)")
 
 
 # ------------------------------------------------------------------ dialects

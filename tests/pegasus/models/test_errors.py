@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pegasus.models.errors import event_status, one_line, provider_message, status_error
+from pegasus.models.errors import event_status, one_line, provider_message, status_error, unreachable_error
 
 KEY = "abcdefgh-secret-key"
 
@@ -62,3 +62,16 @@ def test_the_providers_own_words_are_found(body: object, message: str) -> None:
 )
 def test_an_error_inside_a_stream_has_the_status_it_would_have_had(error: object, status: int) -> None:
     assert event_status(error) == status
+
+
+def test_a_server_that_is_not_there_is_named_with_what_to_do() -> None:
+    refused = ExceptionGroup("multiple connection attempts failed", [ConnectionRefusedError(111, "Connection refused")])
+    cause = OSError("all attempts to connect to localhost:11434 failed")
+    cause.__cause__ = refused
+    assert str(unreachable_error("ollama/qwen3:8b", "ollama", "http://localhost:11434/v1/", cause)) == (
+        "ollama/qwen3:8b: Ollama does not answer at localhost:11434. Is it running? (`ollama serve`)"
+    )
+    text = str(unreachable_error("lab/x", "openai", "http://user:secret@10.0.0.5:8000/v1", cause))
+    assert "cannot connect to 10.0.0.5:8000 ([Errno 111] Connection refused)" in text
+    assert "[providers.lab]" in text
+    assert "secret" not in text

@@ -211,6 +211,17 @@ async def test_a_client_follows_reloads_and_choices() -> None:
     assert client.name == "ollama/b"
 
 
+async def test_connections_of_an_unchanged_provider_outlive_a_reload(server: ProviderServer) -> None:
+    accounts = {"openai": provider_of("openai", server)}
+    made = models(ModelSettings(default="openai/a"), accounts)
+    await ask(made.client())
+    made.reload(ModelSettings(default="openai/b"), accounts)
+    await ask(made.client())
+    assert [seen.model for seen in server.requests] == ["a", "b"]
+    assert server.connections == 1
+    await made.aclose()
+
+
 async def test_settings_that_cannot_work_change_nothing() -> None:
     made = models(ModelSettings(default="ollama/a"))
     for wrong in (ModelSettings(default="openai/x"), ModelSettings(default="ollama/a", fallback=("openai/x",))):
