@@ -48,6 +48,7 @@ def make_agent_services(commons: Commons, known: Sequence[Address] = ()) -> Agen
         workshop.model_for("compact"),
         workshop.context_window,
         parts.clock,
+        count_tokens=partial(_count_tokens, workshop.counter) if workshop.counter is not None else None,
         threshold_share=parts.settings.session.compact_threshold,
         timeout=parts.settings.models.timeout,
         open_tasks=OpenTaskFinder(task_agent),
@@ -62,7 +63,6 @@ def make_agent_services(commons: Commons, known: Sequence[Address] = ()) -> Agen
         model_for=workshop.talker_for,
         work=TaskDelegation(task_agent, workshop.wanted),
         compactor=compactor,
-        count_tokens=partial(_count_tokens, workshop.counter) if workshop.counter is not None else None,
     )
 
 

@@ -117,7 +117,7 @@ class _RunningTurn:
 
 @attrs.frozen
 class _StopOutcome:
-    """What came of a /stop within its patience."""
+    """Outcome of a /stop within its patience."""
 
     ended: tuple[EndedWork, ...]
     still_ending: tuple[str, ...]
@@ -170,7 +170,7 @@ class _MainAgent:
             self._show_typing(item, active=True)
             try:
                 with running.scope:
-                    await self._work_on(turn)
+                    await self._work_on(item, turn)
                 if running.scope.cancelled_caught and not await self._close_stopped(running):
                     continue  # the journal hands the item out again
                 for done in turn.items:
@@ -182,10 +182,8 @@ class _MainAgent:
                 running.ended.set()
                 self._show_typing(item, active=False)
 
-    async def _work_on(self, turn: AgentTurn) -> None:
-        item = turn.item
-        is_done = self._session.progress(item.n, item.message.id).next is NextStep.NOTHING
-        if item.attempt > MAX_ATTEMPTS and not is_done:
+    async def _work_on(self, item: Item, turn: AgentTurn) -> None:
+        if item.attempt > MAX_ATTEMPTS and self._next_step(item) is not NextStep.NOTHING:
             await apologise(item, self._session, self._services.clock(), _set_aside(item))
         elif _begins_session(item):
             await self._begin_session(item)
@@ -199,7 +197,7 @@ class _MainAgent:
         came and was stopped.
         """
         item = running.turn.item
-        if self._session.progress(item.n, item.message.id).next is NextStep.RECORD and not _begins_session(item):
+        if self._next_step(item) is NextStep.RECORD and not _begins_session(item):
             await self._loop.record(item)
         return await close_stopped_item(
             self._session,
@@ -209,6 +207,9 @@ class _MainAgent:
             running.stop_facts,
             from_elsewhere=running.stopped_elsewhere,
         )
+
+    def _next_step(self, item: Item) -> NextStep:
+        return self._session.progress(item.n, item.message.id).next
 
     async def _begin_session(self, item: Item) -> None:
         """Carry out /new: archive the session and say so.

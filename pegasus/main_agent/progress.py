@@ -38,7 +38,7 @@ class NextStep(Enum):
 
 @attrs.frozen
 class ItemProgress:
-    """How far the work on an item has come."""
+    """Progress of the work on an item."""
 
     next: NextStep
     thoughts: int = 0

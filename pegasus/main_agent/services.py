@@ -20,13 +20,11 @@ from pegasus.main_agent.messages import EndedWork
 from pegasus.main_agent.reply_tool import REPLY
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.models import LanguageModel, ModelRequest, ToolSpec
+from pegasus.models import LanguageModel, ToolSpec
 from pegasus.tools import Tool
 
 CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
 """By command ("/usage"), what answers it. An answer may raise StorageError, which the sender is told."""
-TokenCount: TypeAlias = Callable[[ModelRequest, int], Awaitable[int]]
-"""Returns about how many tokens a request has; exact only near the given limit, since counting may take a network call."""
 
 
 class BackgroundWork(Protocol):
@@ -104,5 +102,3 @@ class AgentServices:
     """Tasks that the tools delegate to; None: there are none."""
     compactor: Compactor | None = None
     """Keeps the session within the model's window; None: nothing does."""
-    count_tokens: TokenCount | None = None
-    """Counts the tokens of a request; None: nobody can, and only the provider says when the session is too long."""

@@ -135,6 +135,8 @@ class Session:
 
     def is_shared(self, channel: ChannelInfo) -> bool:
         """Return whether somebody else than the writer on this channel was seen in the same conversation."""
+        if channel.user_id is None:
+            return False
         address = Address(escape_field(channel.type), escape_field(channel.channel_id))
         return not self._writers.get(address, set()) <= {channel.user_id}
 

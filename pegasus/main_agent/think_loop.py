@@ -25,7 +25,6 @@ from actors import Ref
 from pegasus.conversation import Entry, keep_media
 from pegasus.identity import SILENCE
 from pegasus.main_agent.apologies import MODEL_DECLINED, apologise, give_up, model_failure, repeat_apology
-from pegasus.main_agent.context_budget import ContextBudget
 from pegasus.main_agent.progress import NextStep
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import Session, until_written
@@ -85,10 +84,6 @@ class ThinkLoop:
         self._journal = journal
         self._show_draft = show_draft
         """Shows a draft of a reply that is being written; never waits, never fails."""
-        self._budget: ContextBudget | None = None
-        """Keeps the session within the model's window; None: nothing does."""
-        if services.compactor is not None:
-            self._budget = ContextBudget(session, services.compactor, services.count_tokens)
 
     async def run(self, turn: AgentTurn) -> None:
         """Do all that the item of a turn still needs. Items that are taken along are added to the turn.
@@ -109,7 +104,8 @@ class ThinkLoop:
             await skills.start(invocation, item, session, clock())
             return
         if progress.next is NextStep.RECORD and invocation is None:
-            await self._take_along(turn, NOTICES_TOGETHER, _is_same_task)
+            if is_notice(item):
+                await self._take_along(turn, NOTICES_TOGETHER, _is_same_task)
             await self._take_along(turn, self._config.burst_cap, _may_join)
         try:
             await self._think_and_act(turn, progress.thoughts, progress.replies)
@@ -161,16 +157,19 @@ class ThinkLoop:
         The session is compacted before the call if it is due, and after it if the provider says that it is too long, as often as
         that makes it smaller. Raises ModelError.
         """
+        compactor = self._services.compactor
         while True:
             request = self._request(turn.item)
-            if self._budget is not None and await self._budget.check(request, turn.numbers):
+            if compactor is not None and await compactor.fit(self._session, request, turn.numbers):
                 request = self._request(turn.item)
             try:
                 if self._config.when_busy != "interrupt" or len(turn.items) > self._config.steer_cap:
                     return await self._model_for(turn.item).generate(request)
                 return await self._generate_until_newer(request, turn)
             except ModelError as error:
-                if error.kind != "overflow" or self._budget is None or not await self._budget.shrink(turn.numbers):
+                if error.kind != "overflow" or compactor is None:
+                    raise
+                if not await compactor.shrink(self._session, turn.numbers):
                     raise
 
     def _request(self, item: Item) -> ModelRequest:
@@ -262,7 +261,6 @@ def _is_same_task(item: Item, turn: AgentTurn) -> bool:
     task_id = turn.item.message.metadata.get("taskId")
     return (
         is_notice(item)
-        and is_notice(turn.item)
         and task_id is not None
         and item.message.metadata.get("taskId") == task_id
         and _may_join(item, turn)

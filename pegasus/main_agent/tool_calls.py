@@ -42,7 +42,7 @@ _TOO_MANY_REPLIES: Final = "this message has had as many replies as it may have;
 
 @attrs.frozen
 class CallsOutcome:
-    """What came of the calls of one thought."""
+    """Outcome of the calls of one thought."""
 
     thinks_again: bool
     """True if another thought is due."""

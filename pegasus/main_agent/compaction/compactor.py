@@ -4,6 +4,9 @@ Everything that takes long or may fail comes first: the plan, the summary, the q
 step changes the session (`CompactableSession.restart`), and that step is atomic on disk. A crash or a cancel before it leaves the
 session as it was; after it, the new session is complete and the old one is an archive.
 
+There are two moments to compact. Before a model call, by our own count: `fit` compacts at the threshold. After a call that the
+provider refused as too long, whatever was counted: `shrink` makes the session smaller, until the provider takes it.
+
 A turn never fails because of compaction. A summary that does not come in time, or fails its checks twice, is made by code. A source
 that does not answer is left out. What a provider still finds too long is made smaller again, about by half each time, until nothing
 is left that can be shortened; only then does the caller see the provider's error.
@@ -12,7 +15,7 @@ is left that can be shortened; only then does the caller see the provider's erro
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -32,8 +35,11 @@ from pegasus.main_agent.compaction.planning import (
 from pegasus.main_agent.compaction.summary import NoSummary, SummaryRequest, summarise_by_code, summarise_by_model
 from pegasus.main_agent.compaction.transcript import MessageEvent, previous_summary, read_events, write_transcript
 from pegasus.messages import Address
-from pegasus.models import Label, LanguageModel, ModelError
+from pegasus.models import Label, LanguageModel, ModelError, ModelRequest
 from pegasus.observe import get_logger
+
+TokenCount: TypeAlias = Callable[[ModelRequest, int], Awaitable[int]]
+"""Returns about how many tokens a request has; exact only near the given limit, since counting may take a network call."""
 
 _log = get_logger("compaction")
 _T = TypeVar("_T")
@@ -78,11 +84,11 @@ class Compactor:
     """Keeps a session within the window of the model that talks.
 
     Example:
-        compactor = Compactor(compact_model, models.context_window, clock)
+        compactor = Compactor(models.client("compact"), models.context_window, clock, count_tokens=models.compare_tokens)
         nursery.start_soon(compactor.run)
         ...
-        if compactor.is_due(tokens_of_next_request):
-            await compactor.compact(session, running={item.n})
+        if await compactor.fit(session, request, [item.n]):
+            request = make_request_again()
     """
 
     model: LanguageModel
@@ -91,6 +97,8 @@ class Compactor:
     """Returns the window in tokens of the model of a role. It is asked each time, since settings may change while we run."""
     clock: Callable[[], int]
     """Returns the wall-clock time in ms."""
+    count_tokens: TokenCount | None = None
+    """Counts the tokens of a request; None: nobody can."""
     threshold_share: float = 0.8
     """Part of the window at which a session is compacted (`session.compact_threshold`)."""
     timeout: float = 120.0
@@ -109,26 +117,40 @@ class Compactor:
 
     # ------------------------------------------------------------------ when
 
-    @property
-    def threshold(self) -> int:
-        """Tokens of a request at which the session is compacted."""
-        return round(self.threshold_share * self.context_window("default"))
+    async def fit(self, session: CompactableSession, request: ModelRequest, running: Sequence[int]) -> bool:
+        """Compact the session if this request is too long for it. Return whether it was compacted: the request must be made anew.
 
-    def is_due(self, tokens: int) -> bool:
-        """Return whether to compact before the next request, which has about so many tokens. To be asked before every request.
+        To be called before every model call. A little below the threshold a summary is begun in the background. running: numbers of
+        the queue items that are being worked on; the model calls of a summary are counted for the last one. Without `count_tokens`
+        only the provider can say that a request is too long (see `shrink`). Cancelled: the session is as it was, or compacted.
+        """
+        if self.count_tokens is None:
+            return False
+        window = self.context_window("default")
+        tokens = await self.count_tokens(request, self._threshold(window))
+        if self._is_due(tokens, window):
+            return await self.compact(session, running, item=running[-1]) is not None
+        if tokens >= round(PREPARE_SHARE * self._threshold(window)):
+            self.prepare(session.entries, running, running[-1])
+        return False
+
+    async def shrink(self, session: CompactableSession, running: Sequence[int]) -> bool:
+        """Make the session smaller, since the provider has refused it as too long. Return whether that could be done."""
+        return await self.compact(session, running, item=running[-1], forced=True) is not None
+
+    def _threshold(self, window: int) -> int:
+        return round(self.threshold_share * window)
+
+    def _is_due(self, tokens: int, window: int) -> bool:
+        """Return whether to compact before a request of about so many tokens.
 
         A request that is still large after a compaction (prompt, tools, the message at hand) does not trigger another one until
         the conversation has grown by GROWTH_SHARE of the window. Otherwise every thought would begin with a compaction.
         """
         if self._was_compacted:
             self._tokens_after, self._was_compacted = tokens, False
-        growth = GROWTH_SHARE * self.context_window("default")
-        has_grown = self._tokens_after is None or tokens >= self._tokens_after + growth
-        return has_grown and tokens >= self.threshold
-
-    def is_near(self, tokens: int) -> bool:
-        """Return whether to `prepare`, since the next request has about so many tokens."""
-        return tokens >= round(PREPARE_SHARE * self.threshold)
+        has_grown = self._tokens_after is None or tokens >= self._tokens_after + GROWTH_SHARE * window
+        return has_grown and tokens >= self._threshold(window)
 
     # ------------------------------------------------------------------ in the background
 

@@ -1,4 +1,4 @@
-"""Which part of a session is summarised, which part stays word for word, and how much room each takes.
+"""Planning of a compaction: the part of a session that is summarised, the part that stays word for word, and their sizes.
 
 The session is cut in two. Everything before the cut becomes a summary, everything behind it stays. The cut is always made before
 the user entry of a queue item. This has two consequences:

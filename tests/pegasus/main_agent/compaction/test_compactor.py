@@ -10,7 +10,7 @@ from pegasus.main_agent.compaction import Compactor, OpenTask
 from pegasus.main_agent.compaction.planning import entry_tokens
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.session_loading import load_session
-from pegasus.models.base import UserTurn
+from pegasus.models.base import ModelRequest, UserTurn
 from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
 from pegasus.testing.scripted import After, Hang, ScriptedModel, down, say
 from tests.pegasus.conversation.test_projection import is_valid
@@ -420,21 +420,43 @@ async def test_where_nothing_prepares_it_is_made_when_it_is_due(autojump_clock):
 # ------------------------------------------------------------------ when
 
 
-async def test_it_is_due_at_the_threshold_and_near_a_tenth_before(autojump_clock):
-    agent = compactor(window=100_000)
-    assert not agent.is_near(71_999)
-    assert agent.is_near(72_000)
-    assert not agent.is_due(79_999)
-    assert agent.is_due(80_000)
+def counting(agent, tokens):
+    """Let the next request have so many tokens."""
+
+    async def count(request, limit):
+        return tokens
+
+    agent.count_tokens = count
+    return agent
+
+
+REQUEST = ModelRequest("", ())
+
+
+async def test_the_session_is_compacted_at_the_threshold_and_a_summary_begun_a_tenth_before(autojump_clock):
+    model = ScriptedModel([good()])
+    agent = compactor(model)
+    async with session_of(long_talk()) as session, preparing(agent):
+        running = [session.entries[-2].item or 40]
+        for tokens, requests in ((WINDOW * 0.719, 0), (WINDOW * 0.72, 1), (WINDOW * 0.799, 1)):
+            assert not await counting(agent, tokens).fit(session, REQUEST, running)
+            await trio.sleep(1)
+            assert len(model.requests) == requests
+        assert await counting(agent, WINDOW * 0.8).fit(session, REQUEST, running)
+        assert session.entries[0].metadata["type"] == "compact"
+    assert len(model.requests) == 1
 
 
 async def test_what_stays_large_after_a_compaction_is_not_compacted_at_every_thought(autojump_clock):
-    agent = compactor([good(), good()], window=10_000)
+    agent = compactor(lambda _: good(), window=10_000)
     async with session_of(long_talk()) as session:
         await agent.compact(session, ())
-        assert not agent.is_due(8_500)
-        assert not agent.is_due(9_400)
-        assert agent.is_due(9_600)
+        await session.commit(long_talk().entries)
+        assert [await counting(agent, tokens).fit(session, REQUEST, [0]) for tokens in (8_500, 9_400, 9_600)] == [
+            False,
+            False,
+            True,
+        ]
 
 
 async def test_what_comes_after_a_compaction_goes_on_in_the_new_session(autojump_clock):

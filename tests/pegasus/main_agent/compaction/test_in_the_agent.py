@@ -44,9 +44,11 @@ async def talk(disk, model, first, last, *, count, size=300):
     async def tokens(request, near):
         return characters(request) // 3
 
-    compactor = Compactor(model, {"default": WINDOW, "compact": 100_000}.__getitem__, wall_clock)
+    compactor = Compactor(
+        model, {"default": WINDOW, "compact": 100_000}.__getitem__, wall_clock, tokens if count else None
+    )
     toolset = AgentToolset("prompt", {})
-    services = AgentServices(model, toolset, wall_clock, compactor=compactor, count_tokens=tokens if count else None)
+    services = AgentServices(model, toolset, wall_clock, compactor=compactor)
     async with open_supervisor(
         [Child("journal", partial(run_journal, clock=wall_clock), disk, mailbox=Mailbox(64))]
     ) as root:
