@@ -1,12 +1,26 @@
-"""The way out: the switchboard and what it sends to the adapters of the channel types.
+"""Channels: what an adapter is, and the switchboard that routes replies to adapters.
 
-An adapter is an actor that takes AdapterMessages and hands what it hears to `pegasus.intake`; the gateway is the adapter of
-every channel type that has none of its own.
+A *channel type* is a kind of place where people talk: `cli`, `web`, `sms`. Its *adapter* is the actor that connects it with
+the agent. The gateway is the adapter of every type that has none of its own, so most channels need no code here: a program in
+any language connects to it as a bridge. docs/channels.md shows both ways of adding a channel.
+
+* `messages`: what an adapter receives.
+* `adapter`: the base class of an adapter inside the process.
+* `switchboard`: routes each reply to the adapter of its channel type.
 """
 
 from __future__ import annotations
 
+from pegasus.channels.adapter import Adapter, ReplyRefused
 from pegasus.channels.messages import AdapterMessage, CatchUp, DeliverReply, SwitchboardMessage
 from pegasus.channels.switchboard import run_switchboard
 
-__all__ = ["AdapterMessage", "CatchUp", "DeliverReply", "SwitchboardMessage", "run_switchboard"]
+__all__ = [
+    "Adapter",
+    "AdapterMessage",
+    "CatchUp",
+    "DeliverReply",
+    "ReplyRefused",
+    "SwitchboardMessage",
+    "run_switchboard",
+]

@@ -1,4 +1,4 @@
-"""What may be said to a channel adapter, and to the switchboard."""
+"""The messages to an adapter, and to the switchboard."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from pegasus.messages import OutboundMessage, Progress, Typing
 
 @attrs.frozen
 class DeliverReply:
-    """Bring this reply to its channel. May come twice after a crash: seq tells (interfaces 8.3)."""
+    """Bring this reply to its channel. It may come twice after a crash; `seq` grows by 1 for each address, so it tells."""
 
-    message: OutboundMessage
+    reply: OutboundMessage
 
 
 @attrs.frozen
 class CatchUp:
-    """Some replies could not be handed over because the mailbox was full: ask the journal for Unacknowledged."""
+    """Ask the journal for `Unacknowledged`: some replies could not be handed over, because the adapter's mailbox was full."""
 
 
 AdapterMessage: TypeAlias = DeliverReply | Typing | Progress | CatchUp
 SwitchboardMessage: TypeAlias = Typing | Progress
+"""Replies are not sent to the switchboard. It pulls them from the journal's outbox, where they are safe until acknowledged."""

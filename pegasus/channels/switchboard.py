@@ -1,8 +1,14 @@
-"""The one way out: pulls replies from the journal and hands each to the adapter of its channel type.
+"""The switchboard: the one way out. It pulls replies from the journal's outbox and sends each to the adapter of its channel type.
 
-A reply that could not be handed over is not lost: it stays in the outbox until somebody acknowledges it, and the adapter is
-told to CatchUp as soon as it takes messages again. So an adapter that hangs costs the others PATIENCE once, and itself
-nothing but time.
+It never loses a reply, because it owns none: a reply stays in the outbox until its recipient has acknowledged it. What the
+switchboard confirms to the journal is only that it was handed over. So every failure has the same cure, reading again:
+
+* The switchboard crashes or is stopped: it starts with position 0 and is given again what was not confirmed.
+* An adapter's mailbox stays full for FULL_MAILBOX_TIME seconds: its replies are skipped from then on, and it gets CatchUp as soon as
+  it takes messages again. So an adapter that hangs costs the others that time once, not for each reply.
+* There is no adapter for a type, or it is down: the replies wait in the outbox. It asks for them when it starts.
+
+The crash of an adapter is not noticed here. Its supervisor restarts it, and it asks the journal for what nobody acknowledged.
 """
 
 from __future__ import annotations
@@ -11,16 +17,16 @@ from collections.abc import Mapping
 
 import trio
 
-from actors import ActorError, Inbox, MailboxFull, Ref
+from actors import ActorError, Inbox, Ref
 from pegasus.channels.messages import AdapterMessage, CatchUp, DeliverReply, SwitchboardMessage
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, NextReplies, QueuedReply, StorageError
+from pegasus.storage import JournalMessage, NextReplies, StorageError
 
-PATIENCE = 1.0
-"""Seconds the other channels wait for an adapter whose mailbox is full."""
-AGAIN = 1.0
-"""Seconds before a journal that could not read its outbox is asked again."""
+FULL_MAILBOX_TIME = 1.0
+"""Seconds that the other channels wait for an adapter whose mailbox is full."""
+RETRY_DELAY = 1.0
+"""Seconds before a journal that could not read its outbox, or an adapter that refuses messages, is tried again."""
 
 _log = get_logger("switchboard")
 
@@ -31,48 +37,35 @@ async def run_switchboard(
     adapters: Mapping[str, Ref[AdapterMessage]],
     default: Ref[AdapterMessage] | None = None,
 ) -> None:
-    """Route replies, typing and drafts. adapters: by channel type; default: for all other types, which is the gateway.
+    """Route replies from the journal, and the typing signs and drafts that are sent to this actor.
 
+    adapters: by channel type. default: for all other types, which is the gateway; None: their replies wait.
     Cancelled, stopped or crashed: what was not confirmed to the journal is handed out again.
     """
     async with trio.open_nursery() as nursery:
-        board = _Board(adapters, default, nursery)
-        nursery.start_soon(_bring_replies, journal, board)
+        routing = _Routing(adapters, default, nursery)
+        nursery.start_soon(_route_replies, journal, routing)
         async for sign in inbox:
-            await board.pass_on(sign.channel.type, sign)
+            await routing.send(sign.channel.type, sign)
         nursery.cancel_scope.cancel()
 
 
-async def _bring_replies(journal: Ref[JournalMessage], board: _Board) -> None:
-    handed = 0
+async def _route_replies(journal: Ref[JournalMessage], routing: _Routing) -> None:
+    handed_over = 0
     while True:
-        for outgoing in await _next_replies(journal, handed):
-            await board.deliver(outgoing.message)
-            handed = outgoing.position
-            await trio.lowlevel.checkpoint()  # for the adapter: a client that reads must not be swamped
-        await trio.lowlevel.checkpoint()  # for its writer, before the journal has something to do again
+        try:
+            replies = await journal.ask(NextReplies, handed_over)
+        except StorageError as error:
+            _log.error("the outbox cannot be read", error=str(error))
+            await trio.sleep(RETRY_DELAY)
+            continue
+        for outgoing in replies:
+            await routing.deliver(outgoing.message)
+            handed_over = outgoing.position
 
 
-async def _next_replies(journal: Ref[JournalMessage], handed: int) -> tuple[QueuedReply, ...]:
-    try:
-        return await journal.ask(NextReplies, handed)
-    except StorageError as error:
-        _log.error("the outbox cannot be read", error=str(error))
-        await trio.sleep(AGAIN)
-        return ()
-
-
-def _is_taken(adapter: Ref[AdapterMessage], message: AdapterMessage) -> bool:
-    """Whether there is room now, as nearly always."""
-    try:
-        adapter.tell_nowait(message)
-    except MailboxFull:
-        return False
-    return True
-
-
-class _Board:
-    """behind: adapters that missed a reply and were not yet told to catch up."""
+class _Routing:
+    """The adapters by channel type, and which of them are behind."""
 
     def __init__(
         self, adapters: Mapping[str, Ref[AdapterMessage]], default: Ref[AdapterMessage] | None, nursery: trio.Nursery
@@ -81,41 +74,40 @@ class _Board:
         self._default = default
         self._nursery = nursery
         self._behind: set[Ref[AdapterMessage]] = set()
+        """Adapters that missed a reply and have not got their CatchUp yet."""
 
-    async def deliver(self, message: OutboundMessage) -> None:
-        """Hand a reply to its adapter; never raises, whatever the adapter does."""
-        address = message.channel.address
+    async def deliver(self, reply: OutboundMessage) -> None:
+        """Hand a reply to its adapter. Never raises, whatever the adapter does."""
+        address = reply.channel.address
         adapter = self._adapter(address.type)
         if adapter is None:
             _log.warning(
-                "no adapter for this channel type; the reply waits in the outbox", to=str(address), seq=message.seq
+                "no adapter for this channel type; the reply waits in the outbox", to=str(address), seq=reply.seq
             )
-        elif adapter not in self._behind and not await self.pass_on(address.type, DeliverReply(message)):
-            _log.warning("an adapter takes no replies; they wait in the outbox", adapter=adapter.path, seq=message.seq)
+        elif adapter not in self._behind and not await self.send(address.type, DeliverReply(reply)):
+            _log.warning("an adapter takes no replies; they wait in the outbox", adapter=adapter.path, seq=reply.seq)
             self._behind.add(adapter)
-            self._nursery.start_soon(self._tell_to_catch_up, adapter)
+            self._nursery.start_soon(self._send_catch_up, adapter)
 
-    async def pass_on(self, type: str, message: AdapterMessage) -> bool:
-        """Whether the adapter of this type took the message."""
+    async def send(self, type: str, message: AdapterMessage) -> bool:
+        """Send a message to the adapter of this type; return whether it took it within FULL_MAILBOX_TIME."""
         adapter = self._adapter(type)
         if adapter is None or adapter in self._behind:
             return False
         try:
-            if _is_taken(adapter, message):
-                return True
-            with trio.move_on_after(PATIENCE):
+            with trio.move_on_after(FULL_MAILBOX_TIME):
                 await adapter.tell(message)
                 return True
         except ActorError as error:
             _log.warning("a message did not reach its adapter", adapter=adapter.path, error=str(error))
         return False
 
-    async def _tell_to_catch_up(self, adapter: Ref[AdapterMessage]) -> None:
+    async def _send_catch_up(self, adapter: Ref[AdapterMessage]) -> None:
         while True:
             try:
                 await adapter.tell(CatchUp())
-            except ActorError:
-                await trio.sleep(AGAIN)  # its mailbox refuses instead of letting us wait
+            except ActorError:  # its mailbox refuses instead of letting us wait
+                await trio.sleep(RETRY_DELAY)
             else:
                 self._behind.discard(adapter)
                 return

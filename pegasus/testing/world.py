@@ -143,11 +143,11 @@ async def open_world(
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT, name="pegasus") as root:
         grown = await grow(root, parts)
         for channel in channels:
-            await grown.journal.tell(Connected(channel.kind, None))
-        adapters = {channel.kind: Child("fake", channel.run, grown.journal, backoff=RETRY) for channel in channels}
+            await grown.journal.tell(Connected(channel.type, None))
+        adapters = {channel.type: Child("fake", channel.run, grown.journal, backoff=RETRY) for channel in channels}
         nobody = Child("gateway", FakeChannel("").run, grown.journal)
         await open_channels(grown, nobody, adapters)
-        yield World(root, grown, disk, {channel.kind: channel for channel in channels})
+        yield World(root, grown, disk, {channel.type: channel for channel in channels})
 
 
 async def kill(world: World, *, torn_bytes: int = 0) -> None:

@@ -57,7 +57,7 @@ class Adapter:
 
     async def run(self, inbox):
         async for message in inbox:
-            if isinstance(message, DeliverReply) and message.message.text == "crash":
+            if isinstance(message, DeliverReply) and message.reply.text == "crash":
                 self.got.append("crashed")
                 raise RuntimeError("an adapter fails")
             self.got.append(message)

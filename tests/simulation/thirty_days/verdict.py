@@ -102,7 +102,7 @@ class Verdict:
                 seqs.setdefault(reply.channel.channel_id, set()).add(reply.seq)
             for space, found in seqs.items():
                 if found != set(range(1, len(found) + 1)):
-                    self.wrong.append(f"{channel.kind}:{space} has gaps: {sorted(found)}")
+                    self.wrong.append(f"{channel.type}:{space} has gaps: {sorted(found)}")
 
     def _judge(self, plan):
         """What is wrong with what came of one message, "" if nothing is."""

@@ -1,0 +1,111 @@
+"""`Adapter`: the base class of an adapter, which connects one channel type with the agent from inside the process.
+
+A subclass brings a reply to its service; this class does the rest, which is the same for every service:
+
+* **Each reply once, in order.** Replies are numbered from 1 for each address. A number that was delivered is not delivered
+  again, and a gap in the numbers makes the adapter ask the journal for what is missing.
+* **Nothing lost.** At its start, and when it is told to catch up, the adapter asks the journal for all replies that nobody has
+  acknowledged. A reply is acknowledged only after `deliver` has returned. If the process dies between the two, the reply is
+  delivered a second time; no service that does not know our numbers can do better.
+* **Refusals.** A reply that the service refuses for good (`ReplyRefused`) is reported to the agent once, and then counts as
+  acknowledged, so that it does not hold up those behind it.
+
+Any other exception of `deliver` crashes the actor. Its supervisor starts it again with a delay, and it begins with the first
+reply that was not acknowledged. After too many crashes in a row the channel is parked; see `pegasus.app`.
+
+The way in is `pegasus.intake.Intake.submit`, which a subclass calls for each message that it receives from its service.
+"""
+
+from __future__ import annotations
+
+from actors import Inbox, Ref
+from pegasus.channels.messages import AdapterMessage, CatchUp, DeliverReply
+from pegasus.intake import report_undelivered
+from pegasus.messages import OutboundMessage, Progress, Typing
+from pegasus.storage import Acknowledge, JournalMessage, Unacknowledged
+
+
+class ReplyRefused(Exception):
+    """Raised by `Adapter.deliver`: the service will never take this reply. str() is one line for the model."""
+
+
+class Adapter:
+    """One channel type. `run` is the actor; `deliver` is what a subclass must implement.
+
+    The object outlives restarts of its actor, so what it remembers in attributes survives a crash of `run`.
+
+    Example::
+
+        class Sms(Adapter):
+            async def deliver(self, reply: OutboundMessage) -> None:
+                await self.service.send(reply.channel.channel_id, reply.text)
+
+        Child("sms", Sms("sms").run, journal)
+    """
+
+    def __init__(self, type: str) -> None:
+        self.type = type
+        """The channel type that this adapter serves, as in `ChannelInfo.type`."""
+        self._delivered: dict[str, int] = {}
+        """The number of the last reply that was delivered, by channelId."""
+
+    # ---------------------------------------------------------------- for a subclass
+
+    async def deliver(self, reply: OutboundMessage) -> None:
+        """Bring the reply to its recipient; return when the service has taken it.
+
+        Raises ReplyRefused if the service will never take it. Cancelled, the reply counts as not delivered.
+        """
+        raise NotImplementedError
+
+    async def show_typing(self, typing: Typing) -> None:
+        """Show that the agent thinks, or has stopped; by default nothing. May be lost."""
+
+    async def show_draft(self, draft: Progress) -> None:
+        """Show a reply while it is written; by default nothing. Each draft is the whole text so far."""
+
+    async def confirm(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
+        """Acknowledge a delivered reply, so that the journal may forget it."""
+        await journal.tell(Acknowledge(reply.channel.address, reply.seq))
+
+    # ---------------------------------------------------------------- the actor
+
+    async def run(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
+        """Deliver what was missed, then what comes, until stopped. Raises what `deliver` raises."""
+        await self._catch_up(journal)
+        async for message in inbox:
+            match message:
+                case DeliverReply(reply):
+                    if reply.seq > self._last(reply) + 1:
+                        await self._catch_up(journal)
+                    await self._take(reply, journal)
+                case Typing():
+                    await self.show_typing(message)
+                case Progress():
+                    await self.show_draft(message)
+                case CatchUp():
+                    await self._catch_up(journal)
+
+    async def _catch_up(self, journal: Ref[JournalMessage]) -> None:
+        """Deliver everything that was not acknowledged. To ask for replies after a number acknowledges that number."""
+        while missed := await journal.ask(Unacknowledged, self.type, None, tuple(self._delivered.items())):
+            fresh = [reply for reply in missed if reply.seq > self._last(reply)]
+            if not fresh:
+                return
+            for reply in fresh:
+                await self._take(reply, journal)
+
+    async def _take(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
+        if reply.seq <= self._last(reply):
+            return
+        try:
+            await self.deliver(reply)
+        except ReplyRefused as error:
+            await report_undelivered(journal, reply, str(error))
+            self._delivered[reply.channel.channel_id] = reply.seq
+        else:
+            self._delivered[reply.channel.channel_id] = reply.seq
+            await self.confirm(reply, journal)
+
+    def _last(self, reply: OutboundMessage) -> int:
+        return self._delivered.get(reply.channel.channel_id, 0)

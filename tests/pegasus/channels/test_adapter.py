@@ -1,0 +1,105 @@
+"""The base class of adapters: each reply once, in order, also after a crash; a reply refused for good is reported."""
+
+from contextlib import asynccontextmanager
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from actors import Child, Intensity, open_supervisor
+from pegasus.channels import Adapter, CatchUp, DeliverReply, ReplyRefused
+from pegasus.intake import UNDELIVERED_REPLY
+from pegasus.messages import ChannelInfo, Progress, Typing
+from tests.pegasus.gateway.world import FakeJournal
+
+PHONE = ChannelInfo("sms", "+1")
+OTHER = ChannelInfo("sms", "+2")
+
+
+class Sms(Adapter):
+    """Delivers to a list; crashes or refuses where the text says so."""
+
+    def __init__(self):
+        super().__init__("sms")
+        self.sent = []
+        self.crashes = 0
+
+    async def deliver(self, reply):
+        await trio.lowlevel.checkpoint()
+        if reply.text == "refused":
+            raise ReplyRefused("the number does not exist")
+        if self.crashes:
+            self.crashes -= 1
+            raise RuntimeError("the service is away")
+        self.sent.append((reply.channel.channel_id, reply.seq))
+
+
+@asynccontextmanager
+async def running(adapter, journal):
+    often = Intensity(restarts=10, period=60.0)
+    async with open_supervisor([Child("journal", journal.run)], intensity=often) as supervisor:
+        await supervisor.start_child(Child("sms", adapter.run, supervisor.ref("journal")))
+        yield supervisor.ref("sms")
+        await wait_all_tasks_blocked()
+
+
+async def test_what_was_missed_is_delivered_at_the_start_and_acknowledged(autojump_clock):
+    adapter, journal = Sms(), FakeJournal()
+    journal.post(PHONE, "one")
+    journal.post(PHONE, "two")
+    journal.post(OTHER, "one")
+    async with running(adapter, journal):
+        pass
+    assert adapter.sent == [("+1", 1), ("+1", 2), ("+2", 1)]
+    assert journal.acks == [(PHONE.address, 1), (PHONE.address, 2), (OTHER.address, 1)]
+
+
+async def test_a_reply_that_comes_twice_is_delivered_once(autojump_clock):
+    adapter, journal = Sms(), FakeJournal()
+    async with running(adapter, journal) as ref:
+        reply = journal.post(PHONE, "one")
+        await ref.tell(DeliverReply(reply))
+        await ref.tell(DeliverReply(reply))
+        await ref.tell(CatchUp())
+    assert adapter.sent == [("+1", 1)]
+
+
+async def test_a_gap_is_filled_from_the_journal_in_order(autojump_clock):
+    adapter, journal = Sms(), FakeJournal()
+    async with running(adapter, journal) as ref:
+        for text in ("one", "two"):
+            journal.post(PHONE, text)
+        await ref.tell(DeliverReply(journal.post(PHONE, "three")))
+    assert adapter.sent == [("+1", 1), ("+1", 2), ("+1", 3)]
+
+
+async def test_after_a_crash_the_reply_is_delivered_and_nothing_twice(autojump_clock):
+    adapter, journal = Sms(), FakeJournal()
+    async with running(adapter, journal) as ref:
+        await ref.tell(DeliverReply(journal.post(PHONE, "one")))
+        await wait_all_tasks_blocked()
+        adapter.crashes = 2
+        await ref.tell(DeliverReply(journal.post(PHONE, "two")))
+        await trio.sleep(30)
+    assert adapter.sent == [("+1", 1), ("+1", 2)]
+
+
+async def test_a_reply_that_is_refused_for_good_is_reported_once_and_holds_up_nobody(autojump_clock):
+    adapter, journal = Sms(), FakeJournal()
+    async with running(adapter, journal) as ref:
+        refused = journal.post(PHONE, "refused")
+        await ref.tell(DeliverReply(refused))
+        await ref.tell(DeliverReply(refused))
+        await ref.tell(DeliverReply(journal.post(PHONE, "two")))
+    assert adapter.sent == [("+1", 2)]
+    [(report, lane)] = journal.accepted
+    assert (lane, report.metadata) == ("main", {"type": UNDELIVERED_REPLY, "seq": 1})
+    assert report.text.startswith("the number does not exist\n")
+
+
+async def test_typing_and_drafts_are_ignored_unless_a_subclass_shows_them(autojump_clock):
+    adapter, journal = Sms(), FakeJournal()
+    async with running(adapter, journal) as ref:
+        await ref.tell(Typing(PHONE, True))
+        await ref.tell(Progress(PHONE, "dra"))
+        await ref.tell(DeliverReply(journal.post(PHONE, "one")))
+    assert adapter.sent == [("+1", 1)]
