@@ -2,9 +2,9 @@
 
 Everything that a client can make the gateway hold is bounded here or next to the code that holds it: connections, bytes of a
 frame, frames that wait to be sent, time until the hello, time of one write. The bounds before the hello are the tightest,
-because whoever connects has not shown a token yet. Each connection costs a file descriptor, and the journal, the model client
-and the tools need descriptors of the same process; so at most MAX_NEWCOMERS connections may be open that have not greeted,
-and `connections_within` leaves RESERVED_DESCRIPTORS of the process's limit to everybody else.
+because whoever connects has not shown a token yet: at most MAX_NEWCOMERS connections are served that have not greeted, and at
+most MAX_PENDING wait for that. Each connection costs a file descriptor, and the journal, the model client and the tools need
+descriptors of the same process. So `connections_within` leaves RESERVED_DESCRIPTORS of the process's limit to everybody else.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from __future__ import annotations
 import attrs
 
 MAX_NEWCOMERS = 32
-"""Connections that may be open without a good hello. Beyond that no connection is accepted; the kernel keeps those that wait."""
-HANDSHAKE_TIME = 0.5
-"""Seconds that a connection may have for its HTTP request while others wait for its place. A program sends it at once."""
+"""Connections that are served without having greeted. Each may cost memory and work, so there are few."""
+MAX_PENDING = 512
+"""Connections that were accepted and have sent nothing yet, or wait for one of the places for newcomers. Each costs a file
+descriptor and a task. Beyond that no connection is accepted; the kernel keeps those that wait."""
+SILENT_TIME = 0.5
+"""Seconds after which a connection that has sent nothing is cut if others wait to be accepted. A program speaks at once."""
 HELLO_BYTES = 8 * 1024
 """Bytes of the hello frame. It must come in one piece."""
 RESERVED_DESCRIPTORS = 256
@@ -63,4 +66,4 @@ def connections_within(descriptors: int) -> int:
 
     At least MAX_NEWCOMERS, so that a very small limit still lets somebody in, and at most 1,000.
     """
-    return max(MAX_NEWCOMERS, min(1000, descriptors - RESERVED_DESCRIPTORS))
+    return max(MAX_NEWCOMERS, min(1000, descriptors - RESERVED_DESCRIPTORS - MAX_NEWCOMERS - MAX_PENDING))

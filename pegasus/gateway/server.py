@@ -3,10 +3,14 @@
 The listening sockets belong to the process, not to the actor. When the actor crashes and is restarted, clients that connect in
 between wait in the kernel's backlog instead of being refused.
 
-A place is taken before a connection is accepted, and left when it has greeted or ended. So however many connections are made
-and left silent, only MAX_NEWCOMERS of them hold a file descriptor. The others wait in the backlog, and so would a client that
-is in earnest; therefore, when no place becomes free for HANDSHAKE_TIME seconds, connections that have not even completed their
-HTTP request in that time are cut.
+Connections that have shown no token yet must not keep out those that can. So a connection passes three stages:
+
+1. *Pending*: it was accepted and has sent nothing. It costs a descriptor and a task, and there may be MAX_PENDING of them. When
+   they are that many, those that have been silent for SILENT_TIME are cut, so a thousand silent connections keep out nobody
+   for longer than a second.
+2. *Newcomer*: it has sent something, and holds one of MAX_NEWCOMERS places until it has greeted or ended. For each there is
+   memory and work, within the bounds of `Connection`.
+3. *Client*: it has greeted with the token. There may be `max_connections` of them.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import trio
 
 from actors import Inbox
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
-from pegasus.gateway.config import HANDSHAKE_TIME, MAX_NEWCOMERS, GatewayConfig
+from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig
 from pegasus.gateway.connection import Connection, GatewayServices, NewcomerPlace
 from pegasus.gateway.control import Methods
 from pegasus.gateway.hub import Hub
@@ -103,34 +107,63 @@ class Server:
         self._connections: dict[Connection, None] = {}
         """All open connections, the oldest first."""
         self._places = trio.Semaphore(MAX_NEWCOMERS)
-        """The places for connections that have not greeted."""
+        """The places for newcomers."""
+        self._pending = 0
+        """Connections that were accepted and have no place yet."""
+        self._pending_changed = trio.Event()
+        """Replaced by a new one whenever a pending connection has got a place or ended."""
+        self._silent: dict[trio.CancelScope, float] = {}
+        """For each connection that has sent nothing yet, what cuts it, and when it was accepted."""
         self._all_ended = trio.Event()
 
     async def accept_from(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
         """Accept connections for ever, and serve each in a task of `connections`. Raises OSError if the listener is broken."""
         while True:
-            place = await self.take_place()
+            await self._wait_for_room()
             try:
                 stream = await listener.accept()
             except OSError as error:
-                place.leave()
                 if error.errno not in SHORTAGES:
                     raise
                 _log.error("cannot accept clients for want of resources", error=str(error))
                 await trio.sleep(RETRY_DELAY)
             else:
-                connections.start_soon(self.serve, stream, place)
+                connections.start_soon(self._admit, stream)
+
+    async def _wait_for_room(self) -> None:
+        """Wait until fewer than MAX_PENDING connections are pending, cutting silent ones."""
+        while self._pending >= MAX_PENDING:
+            with trio.move_on_after(SILENT_TIME):
+                await self._pending_changed.wait()
+                continue
+            now = trio.current_time()
+            for scope, accepted_at in self._silent.items():
+                if now - accepted_at >= SILENT_TIME:
+                    scope.cancel()
+
+    async def _admit(self, stream: trio.SocketStream) -> None:
+        """Wait until a connection has sent something, then for a place, then serve it."""
+        self._pending += 1
+        try:
+            with trio.move_on_after(self._services.config.hello_timeout) as scope:
+                self._silent[scope] = trio.current_time()
+                await trio.lowlevel.wait_readable(stream.socket)
+            if not scope.cancelled_caught:
+                place = await self.take_place()
+        finally:
+            self._silent.pop(scope, None)
+            self._pending -= 1
+            self._pending_changed.set()
+            self._pending_changed = trio.Event()
+        if scope.cancelled_caught:
+            await trio.aclose_forcefully(stream)
+        else:
+            await self.serve(stream, place)
 
     async def take_place(self) -> NewcomerPlace:
-        """Wait for a place for a new connection, cutting silent ones if none becomes free by itself."""
-        while True:
-            with trio.move_on_after(HANDSHAKE_TIME):
-                await self._places.acquire()
-                return NewcomerPlace(self._places)
-            latest = trio.current_time() - HANDSHAKE_TIME
-            for connection in self._connections:
-                if not connection.is_open and connection.opened_at <= latest:
-                    connection.cut()
+        """Wait for one of the places for newcomers."""
+        await self._places.acquire()
+        return NewcomerPlace(self._places)
 
     async def serve(self, stream: trio.abc.Stream, place: NewcomerPlace) -> None:
         """Serve one connection from its first byte to its last. A failure in it is logged and costs nobody else anything."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import resource
 import signal
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 import trio
@@ -15,6 +17,10 @@ from tests.blackbox.support import HANG, Book, Closed, connect, say, serving, un
 ROOMY = {"models.context_window": 100_000_000}
 """Where megabytes are said, and it is not about compaction."""
 MB = 1_000_000
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 
 
 @pytest.mark.deadline(60)
@@ -213,3 +219,38 @@ async def test_many_commands_leave_memory_flat(shared, name):
         for _ in range(500):
             await client.ask("/help")
         assert shared.memory() - before < 10 * MB
+
+
+async def test_a_thousand_silent_connections_take_nothing_from_the_others(tmp_path):
+    """Nobody has shown a token on them: they may hold neither the daemon's descriptors nor the places of clients."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    try:
+        async with serving(tmp_path, Book()) as daemon, daemon.client() as client, AsyncExitStack() as stack:
+            for _ in range(1024):
+                await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", daemon.port))
+            assert await client.ask("hello") == "echo: hello"
+            assert len(os.listdir(f"/proc/{daemon.pid}/fd")) < 700
+            async with daemon.client("web", "newcomer") as newcomer:
+                assert await newcomer.ask("hello too") == "echo: hello too"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_twenty_clients_that_send_empty_fragments_hold_up_nobody(tmp_path):
+    async with serving(tmp_path, Book()) as daemon, daemon.client() as client, trio.open_nursery() as nursery:
+
+        async def send_fragments():
+            with suppress(trio.BrokenResourceError):
+                async with await trio.open_tcp_stream("127.0.0.1", daemon.port) as stream:
+                    await stream.send_all(UPGRADE)
+                    await stream.receive_some()
+                    while True:
+                        await stream.send_all(b"\x00\x80\x00\x00\x00\x00" * 2000)
+
+        for _ in range(20):
+            nursery.start_soon(send_fragments)
+        for n in range(5):
+            with trio.fail_after(10):
+                assert await client.ask(f"m{n}") == f"echo: m{n}"
+        nursery.cancel_scope.cancel()
