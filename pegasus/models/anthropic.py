@@ -1,4 +1,4 @@
-"""Anthropic's Messages API (https://platform.claude.com/docs/en/api/messages), for Claude and for servers with the same API.
+r"""Anthropic's Messages API (https://platform.claude.com/docs/en/api/messages), for Claude and for servers with the same API.
 
 Prompt cache: Anthropic caches everything up to a block with `cache_control`. There are three such markers: on the last tool, on the
 system prompt, and on the last block of the conversation, where it moves on with every call. Everything before a marker is, byte for
@@ -7,6 +7,29 @@ byte, what was sent the time before.
 Thinking: Claude signs its thinking blocks and wants them back unchanged and in their places. `AssistantTurn.thinking` holds them.
 Where the model wrote text or calls between its thinking blocks, `thinking` also records where these stood ("layout"). A layout that
 does not fit the turn any more (a turn that was joined with another one) is reduced to the thinking blocks alone.
+
+A request looks like this. Results come before the text, in the same user message, and arguments of calls are plain JSON:
+
+    {"model": "claude-sonnet-5-5", "max_tokens": 8192, "stream": true,
+     "tools": [{"name": "reply", "description": "…", "input_schema": {…}, "cache_control": {"type": "ephemeral"}}],
+     "system": [{"type": "text", "text": "…", "cache_control": {"type": "ephemeral"}}],
+     "messages": [
+       {"role": "user", "content": [{"type": "text", "text": "What time is it?"}]},
+       {"role": "assistant", "content": [
+         {"type": "thinking", "thinking": "…", "signature": "…"},
+         {"type": "tool_use", "id": "toolu_1", "name": "current_time", "input": {}}]},
+       {"role": "user", "content": [
+         {"type": "tool_result", "tool_use_id": "toolu_1", "content": "12:00", "cache_control": {"type": "ephemeral"}}]}]}
+
+The answer is a stream of events. A block is opened, extended by deltas and closed; usage comes at the beginning and at the end:
+
+    {"type": "message_start", "message": {"usage": {"input_tokens": 40, "cache_read_input_tokens": 900}}}
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "It is "}}
+    {"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": "toolu_2", "name": "reply"}}
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "{\"te"}}
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 12}}
+    {"type": "message_stop"}
 """
 
 from __future__ import annotations
@@ -78,7 +101,9 @@ class AnthropicWire:
     def __init__(self, model: str) -> None:
         self._model = model
         self._sends_thinking = True
+        """False once the server has refused thinking blocks of this conversation."""
         self._longest_answer = UNLIMITED
+        """Upper limit of `max_tokens`, learned from a refusal."""
         self._pictures = RefusedPictures()
         self._messages = MessageCache(self._translate)
 
@@ -159,6 +184,7 @@ def _with_cache_marker(message: Any) -> Json:
 
 
 def _tool_choice(choice: str) -> Json:
+    """Return `tool_choice` for a word, or for the name of the tool that must be called."""
     known = {"none": "none", "required": "any"}.get(choice)
     return {"type": known} if known else {"type": "tool", "name": wire_name(choice)}
 
@@ -173,6 +199,7 @@ def _tools_of_history(turns: tuple[Turn, ...]) -> tuple[ToolSpec, ...]:
 
 
 def _user_blocks(turn: UserTurn) -> Iterator[Json]:
+    """Yield results, pictures and text. The API rejects blank text, so a note stands for an empty message."""
     for result in turn.results:
         yield _result_block(result)
     for image in turn.images:
@@ -184,6 +211,7 @@ def _user_blocks(turn: UserTurn) -> Iterator[Json]:
 
 
 def _result_block(result: ToolResult) -> Json:
+    """Return the block of a tool result."""
     block: dict[str, Json] = {
         "type": "tool_result",
         "tool_use_id": wire_id(result.call_id),
@@ -229,14 +257,17 @@ def _fits(layout: tuple[Json, ...], turn: AssistantTurn) -> bool:
 
 
 def _call_block(call: ToolCall) -> Json:
+    """Return the block of a tool call."""
     return {"type": "tool_use", "id": wire_id(call.id), "name": wire_name(call.name), "input": call.arguments}
 
 
 def _type_of(block: Json) -> object:
+    """Return the type of a block, None for anything else. Blocks from the session file may be any JSON."""
     return block.get("type") if isinstance(block, Mapping) else None
 
 
 def _id_of(block: Json) -> str:
+    """Return the id of a block, "" for none."""
     return str(block.get("id")) if isinstance(block, Mapping) else ""
 
 
@@ -255,8 +286,11 @@ class MessageAssembler:
         self._ids = ids
         self._on_text = on_text
         self._blocks: dict[int, dict[str, Any]] = {}
+        """Content blocks by their index. Each has the API's fields, "pieces", and "streaming" once its text is streamed."""
         self._usage: dict[str, Any] = {}
+        """The API's own usage fields."""
         self._stop = ""
+        """The API's `stop_reason`."""
         self._stop_details: object = None
         self.complete = False
 
@@ -298,6 +332,7 @@ class MessageAssembler:
         return None
 
     def _extend(self, block: dict[str, Any], delta: Any) -> None:
+        """Take a piece of a block."""
         kind = delta["type"]
         if kind == "text_delta":
             block["pieces"].append(delta["text"])
@@ -354,6 +389,7 @@ class MessageAssembler:
         )
 
     def _call(self, block: dict[str, Any], reason: str, *, is_last: bool) -> ToolCall:
+        """Return the call in a finished block. Arguments that cannot be read become an error for the model."""
         raw = "".join(block["pieces"]) or block.get("input")
         arguments, error = parse_arguments(raw, cut=CUT.get(reason, ""))
         error = error or missing_arguments(raw, reason, is_last=is_last)
@@ -362,16 +398,19 @@ class MessageAssembler:
         return ToolCall(call_id, self._names.get(name, join_surrogates(name)), arguments, error)
 
     def _total_usage(self) -> Usage:
+        """Return the usage. The API counts cached input apart from other input; here `prompt_tokens` is all of it."""
         count = self._usage.get
         read, written = count("cache_read_input_tokens", 0), count("cache_creation_input_tokens", 0)
         return Usage(count("input_tokens", 0) + read + written, count("output_tokens", 0), read, written)
 
 
 def _text_of(block: dict[str, Any]) -> str:
+    """Return the text of a block: what it began with, and its pieces."""
     return str(block.get("text", "")) + "".join(block["pieces"])
 
 
 def _thinking_block(block: dict[str, Any]) -> Json:
+    """Return a thinking block as the API wants it back."""
     if block["type"] == "thinking":
         block["thinking"] = join_surrogates(block.get("thinking", "") + "".join(block["pieces"]))
     return {key: value for key, value in block.items() if key != "pieces"}

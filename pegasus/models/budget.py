@@ -2,6 +2,9 @@
 
 A call counts with the most that it can take: its prompt by an upper estimate, and as many tokens as its answer may have. So a
 budget is reached a little early, never late.
+
+Each budget of the settings becomes a `BudgetLimit` for the calls that it covers: all calls of a day or a month, the calls of one
+task, or those of one chat on one day. A call must fit into all of its limits.
 """
 
 from __future__ import annotations
@@ -72,6 +75,7 @@ def refusal(limits: Sequence[BudgetLimit], wanted: Amount, *, count_reserved: bo
 
 
 def _sentence(limit: BudgetLimit, key: str, amounts: str, wanted: str) -> str:
+    """Return the sentence of a refusal. key: settings key that raises the budget."""
     renewal = _renewal(limit)
     when = f"it is fresh {renewal}; whoever runs me" if renewal else "whoever runs me"
     return f"the budget does not allow this call: {amounts}, and it may take up to {wanted} ({when} can raise {key})"
@@ -87,6 +91,7 @@ def _renewal(limit: BudgetLimit) -> str:
 
 
 def _date(day: str) -> datetime:
+    """Parse YYYY-MM-DD."""
     return datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC)
 
 

@@ -4,6 +4,9 @@ Prices are US dollars per million tokens. They were looked up on 2026-11-22 in t
 https://platform.claude.com/docs/en/about-claude/pricing, https://developers.openai.com/api/docs/pricing,
 https://ai.google.dev/gemini-api/docs/pricing. Prices change, so `[prices]` of the settings wins. A model that is in neither has no
 price: its calls are counted in tokens only, and reports say so. Models on one's own machine are free.
+
+To add a model, add a line to `PRICES`, without date or "-latest" in its name, and to `_WINDOWS` if no entry matches it. Tests check
+that prices are plausible. Where a price depends on the length of the prompt, `long_above` and the factors say how.
 """
 
 from __future__ import annotations

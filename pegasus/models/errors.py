@@ -4,9 +4,16 @@ The message of an error is read by users in a chat. It is one line, says what ca
 
 Refusals are also classified here by their text. Two kinds need more than a message: "the conversation is too long" leads to
 compaction (kind "overflow"), and "the answer may not be that long" to a shorter answer (`output_limit`). No two providers say these
-in the same words. Sources of the patterns: https://platform.claude.com/docs/en/api/errors,
+in the same words, and many servers send them with the wrong status. Sources of the patterns: https://platform.claude.com/docs/en/api/errors,
 https://developers.openai.com/api/docs/guides/error-codes, and the issue trackers of google-gemini/gemini-cli, vllm-project/vllm,
 ollama/ollama, ggml-org/llama.cpp, BerriAI/litellm. The patterns are strings, so that they are compiled at the first refusal only.
+
+Examples of messages:
+
+    anthropic/claude-sonnet-5-5: the provider refused the key (401): invalid x-api-key [check api_key of [providers.anthropic]]
+    openai/gpt-6.1-terra: the provider is overloaded or limits the rate (429): quota used up
+    ollama/qwen3:8b: Ollama does not answer at localhost:11434. Is it running? (`ollama serve`)
+    lab/x: no answer within 120 seconds (before that: the connection to the provider failed: …)
 """
 
 from __future__ import annotations
@@ -19,15 +26,18 @@ from urllib.parse import urlsplit
 
 from pegasus.models.base import ModelError
 
+# Keys appear in refusals ("Incorrect API key provided: sk-…"), also keys that are not in these settings.
 _KEY_LIKE: Final = r"\b(?:sk|xai|gsk|AIza|key)[-_][A-Za-z0-9_\-*.…]{6,}|(?i:bearer)\s+\S{6,}"
 _TAG: Final = r"(?is)<(script|style)\b.*?</\1>|<[^>]*>"
 _UNPRINTABLE: Final = r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+"
 _LONGEST_LINE: Final = 240
 _SHORTEST_SECRET: Final = 8
+"""Characters. A shorter secret ("none", "test") is not masked: it would cut ordinary words out of messages."""
 _LONGEST_SEARCH: Final = 4000
 """Characters of a refusal that patterns look at."""
 
 OVERLOADED_STATUSES: Final = frozenset({429, 503, 529})
+"""Statuses of a provider that works but has no capacity. 529 is Anthropic's own."""
 
 _STATUS_BY_TYPE: Final = {
     "invalid_request_error": 400,
@@ -51,7 +61,10 @@ _STATUS_BY_TYPE: Final = {
 
 
 def status_error(model: str, status: int, body: object, secrets: tuple[str, ...] = ()) -> ModelError:
-    """Return the error for a refusal: an HTTP status from 400 on, or an error event with such a status."""
+    """Return the error for a refusal: an HTTP status from 400 on, or an error event with such a status.
+
+    model: `<provider>/<model>`. body: parsed JSON of the refusal, its text, or None. secrets: strings to mask.
+    """
     kind, problem, advice = _classify(status, model.partition("/")[0])
     if is_overflow(status, body):
         kind, problem, advice = "overflow", "the conversation is too long for this model", ""
@@ -83,7 +96,10 @@ def is_temporary(error: ModelError) -> bool:
 
 
 def unreachable_error(model: str, provider_type: str, url: str, cause: BaseException) -> ModelError:
-    """Return the error for a server that accepted no connection. url: the provider's base URL."""
+    """Return the error for a server that accepted no connection.
+
+    url: the provider's base URL; a user name and password in it are not shown. cause: exception of the attempt to connect.
+    """
     address = urlsplit(url).netloc.rpartition("@")[2]
     if provider_type == "ollama":
         text = f"Ollama does not answer at {address}. Is it running? (`ollama serve`)"
@@ -212,6 +228,7 @@ def is_overflow(status: int, body: object) -> bool:
 
 
 def _types_and_codes(body: object) -> Iterator[str]:
+    """Yield the types and codes in an error body."""
     if isinstance(body, list) and body:
         yield from _types_and_codes(body[0])
     if isinstance(body, Mapping):

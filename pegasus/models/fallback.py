@@ -11,6 +11,15 @@ fallbacks has no breaker at all.
 
 Only failures of the provider count ("overloaded", "server", "network", "timeout"). A refused key or request is reported to the
 user at once: another model would hide the mistake.
+
+A breaker has three states:
+
+    closed ──(N failures in a row)──▶ open ──(pause is over)──▶ half-open ──(probe succeeds)──▶ closed
+                                        ▲                           │
+                                        └──(probe fails: pause × 2)─┘
+
+Breakers live as long as the settings do not change; a reload begins with closed ones. They belong to models, not to chains: a model
+that stands in several chains has one breaker, so all callers learn from each other's failures.
 """
 
 from __future__ import annotations
@@ -65,10 +74,13 @@ class CircuitBreaker:
         self._after = after
         self._first_pause = self._pause = pause
         self._failures = 0
+        """Failures in a row."""
         self._why = ""
+        """Message of the last failure."""
         self._open_until: float | None = None
         """Trio time of the next probe; None while closed."""
         self._is_probing = False
+        """True while a probe is under way."""
 
     @property
     def state(self) -> str:

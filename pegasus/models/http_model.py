@@ -13,6 +13,13 @@ happens under one deadline of `models.timeout` seconds.
 
 Text is streamed to `request.on_text` while it arrives. When an attempt fails after it has streamed text, None is sent before the next
 one begins.
+
+The SDK does not retry here, although it could. Only this file knows the deadline, can repeat an answer that broke off after its status
+line said 200, and counts both kinds of failures together.
+
+A connection is used again only if its response was read to the end. That is why a stream is read on after the answer is complete,
+for a few seconds, and why a response that was left early is closed in a shielded scope: closing must also work while the
+call is being cancelled.
 """
 
 from __future__ import annotations
@@ -64,7 +71,9 @@ class _AttemptFailed(Exception):
     def __init__(self, error: ModelError, *, can_retry: bool, pause: float | None = None) -> None:
         super().__init__(str(error))
         self.error = error
+        """The error of the whole call, if this was its last attempt."""
         self.can_retry = can_retry
+        """True if the same request may succeed."""
         self.pause = pause
         """Seconds that the server asks to wait before the next attempt; None if it does not say."""
 
@@ -93,7 +102,7 @@ class HttpModel:
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Return the model's answer. Raises ModelError. On cancellation the connection is closed."""
-        client = await self._sdk.get()
+        client = await self._sdk.get()  # before the deadline begins: an import is not the provider's fault
         failures: list[ModelError] = []
         with trio.move_on_after(self._timeout):
             return await self._retry(client, request, failures)
@@ -125,6 +134,10 @@ class HttpModel:
         return pause * (1 - 0.25 * self._rng.random())
 
     async def _attempt(self, client: ProviderConnection, request: ModelRequest) -> ModelResponse:
+        """Send the request once and return the answer. Raises _AttemptFailed.
+
+        On every exit the response is closed: left open, it would hold its connection until the garbage collector comes.
+        """
         on_text = request.on_text or ignore_text
         response = await self._post(client, request)
         try:
@@ -171,6 +184,10 @@ class HttpModel:
     # ------------------------------------------------------------ reading the answer
 
     async def _read(self, client: ProviderConnection, response: Any, assembler: AnswerAssembler) -> ModelResponse:
+        """Return the answer in a response, by its content type. Raises _AttemptFailed.
+
+        Servers that do not stream answer with `application/json`; everything else is read as events, whatever it calls itself.
+        """
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/html":
             page = one_line((await self._read_body(client, response)).decode("utf-8", "replace"), client.secrets)
@@ -233,6 +250,7 @@ class HttpModel:
     def _feed(
         self, client: ProviderConnection, events: list[tuple[bytes, bytes]], assembler: AnswerAssembler
     ) -> _AttemptFailed | None:
+        """Feed events to the assembler. Return the failure that ends the answer, None while there is none."""
         for _, data in events:
             if data == b"[DONE]":
                 assembler.finish()
@@ -257,6 +275,7 @@ class HttpModel:
             raise self._error_event(client, error)
 
     async def _read_body(self, client: ProviderConnection, response: Any) -> bytes:
+        """Return the whole body, cut off at `_LARGEST_ANSWER`."""
         body = bytearray()
         with trio.CancelScope() as scope:
             try:

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions (https://developers.openai.com/api/reference/resources/chat), for OpenAI, Gemini, Ollama and others.
+r"""OpenAI's Chat Completions (https://developers.openai.com/api/reference/resources/chat), for OpenAI, Gemini, Ollama and others.
 
 Many servers speak this format, and few speak it completely: they leave out usage, indices or ids of tool calls, send arguments as
 objects, or refuse parameters. What they do differently is handled in this file and nowhere else. Two principles:
@@ -6,6 +6,26 @@ objects, or refuse parameters. What they do differently is handled in this file 
 * Requests start with what the service is known to take, and `adapt` learns from refusals that name a parameter. There is no table
   of servers.
 * Answers are read leniently: a missing field is normal, a wrong type is an error of the protocol (see `AnswerAssembler`).
+
+A request looks like this. Every tool result is a message of its own, and arguments of calls are JSON inside a string:
+
+    {"model": "gpt-6.1-terra", "stream": true, "max_completion_tokens": 8192, "stream_options": {"include_usage": true},
+     "tools": [{"type": "function", "function": {"name": "reply", "description": "…", "parameters": {…}}}],
+     "messages": [
+       {"role": "system", "content": "…"},
+       {"role": "user", "content": "What time is it?"},
+       {"role": "assistant", "content": null, "tool_calls": [
+         {"id": "call_1", "type": "function", "function": {"name": "current_time", "arguments": "{}"}}]},
+       {"role": "tool", "tool_call_id": "call_1", "content": "12:00"}]}
+
+The answer is a stream of chunks, each with a piece of the text or of a tool call. The usage comes in a last chunk without choices:
+
+    data: {"choices": [{"index": 0, "delta": {"content": "It is "}}]}
+    data: {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "call_2", "function": {"name": "reply"}}]}}]}
+    data: {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": "{\"te"}}]}}]}
+    data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    data: {"choices": [], "usage": {"prompt_tokens": 120, "completion_tokens": 9}}
+    data: [DONE]
 """
 
 from __future__ import annotations
@@ -81,14 +101,19 @@ class ChatWire:
     def __init__(self, model: str, provider_type: str = "openai", *, is_own: bool = False) -> None:
         self._model = model
         self._is_gemini = provider_type == "gemini"
+        """Gemini signs tool calls and wants the signatures back."""
         # OpenAI's newer models refuse max_tokens; many other servers know nothing else.
         self._limit_name = "max_completion_tokens" if provider_type == "openai" and is_own else "max_tokens"
         self._refused_limit_name = ""
+        """Name that was refused before the current one. It is not tried again: a server that refuses both has another problem."""
         self._longest_answer = UNLIMITED
+        """Upper limit of `max_tokens`, learned from a refusal."""
         self._pictures = RefusedPictures()
         self._messages = MessageCache(self._translate)
         self._asks_for_usage = True
+        """False for servers that refuse `stream_options`. Their calls are counted by an estimate."""
         self._needs_no_reasoning = False
+        """True for models that take tools only with `reasoning_effort` "none"."""
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the request as JSON."""
@@ -131,6 +156,10 @@ class ChatWire:
         return self._learn(set(re.findall(r"\w+", f"{parameter} {message}")), has_tools=bool(request.tools))
 
     def _learn(self, refused: set[str], *, has_tools: bool) -> bool:
+        """Change one parameter that the refusal names. Return False if there is nothing left to change.
+
+        refused: all words of the refusal. has_tools: whether the request had tools.
+        """
         other = "max_tokens" if self._limit_name == "max_completion_tokens" else "max_completion_tokens"
         if "reasoning_effort" in refused and has_tools and not self._needs_no_reasoning:
             # gpt-5.6 and later take function tools in this API only with reasoning_effort "none".
@@ -156,6 +185,7 @@ class ChatWire:
             yield from _user_messages(turn)
 
     def _assistant_message(self, turn: AssistantTurn) -> Json:
+        """Return the message of an assistant turn. Most servers reject an empty one, so a note stands for silence."""
         text = turn.text if turn.text.strip() else ""
         if not turn.calls:
             return {"role": "assistant", "content": text or "(silence)"}
@@ -180,15 +210,18 @@ class ChatWire:
 
 
 def _tool(spec: ToolSpec, name: str) -> Json:
+    """Return the declaration of a tool. name: its name on the wire."""
     function: Json = {"name": name, "description": spec.description, "parameters": spec.parameters}
     return {"type": "function", "function": function}
 
 
 def _tool_choice(choice: str) -> Json:
+    """Return `tool_choice` for a word, or for the name of the tool that must be called."""
     return choice if choice in ("none", "required") else {"type": "function", "function": {"name": wire_name(choice)}}
 
 
 def _user_messages(turn: UserTurn) -> Iterator[Json]:
+    """Yield the results, each as a message of its own, then one message with pictures and text."""
     for result in turn.results:
         content = result.content if result.content.strip() else "(no output)"
         if result.is_error and not content.startswith("Error"):
@@ -203,6 +236,7 @@ def _user_messages(turn: UserTurn) -> Iterator[Json]:
 
 
 def _parts(turn: UserTurn) -> Iterator[Json]:
+    """Yield the content parts of a message with pictures."""
     for image in turn.images:
         yield {"type": "image_url", "image_url": {"url": f"data:{image.mime};base64,{image.data}"}}
     if turn.text.strip():
@@ -210,6 +244,7 @@ def _parts(turn: UserTurn) -> Iterator[Json]:
 
 
 def _call(call: ToolCall, extra: Json) -> Json:
+    """Return a tool call for the request. extra: `extra_content` that goes back with it, None for none."""
     function: Json = {"name": wire_name(call.name), "arguments": encode_json(call.arguments).decode()}
     wire: dict[str, Json] = {"id": wire_id(call.id), "type": "function", "function": function}
     return {**wire, "extra_content": extra} if extra else wire
@@ -245,11 +280,16 @@ class ChatAssembler:
         self._ids = ids
         self._on_text = on_text
         self._pieces: list[str] = []
+        """Pieces of the answer's text."""
         self._calls: list[_StreamedCall] = []
+        """Tool calls in the order in which they began."""
         self._call_by_index: dict[int, _StreamedCall] = {}
+        """The call that a piece with this index belongs to: the last one that began with it."""
         self._usage: Any = None
         self._stop = ""
+        """The server's `finish_reason`."""
         self._is_refusal = False
+        """True if the text came as a refusal. Then `finish_reason` is an ordinary "stop"."""
         self.complete = False
 
     def feed(self, event: Any) -> object:
@@ -277,6 +317,7 @@ class ChatAssembler:
         self.complete = self.complete or bool(self._pieces or self._calls)
 
     def _take_choice(self, choice: Any, delta: Any) -> None:
+        """Take the first choice of a chunk. Only one answer was asked for, other choices are ignored."""
         self._take_text(delta.get("content"))
         if delta.get("refusal"):
             self._is_refusal = True
@@ -299,6 +340,7 @@ class ChatAssembler:
                 self._take_text(part["text"])
 
     def _extend_call(self, delta: Any) -> None:
+        """Take a piece of a tool call."""
         function = delta.get("function") or {}
         call_id = str(delta.get("id") or "")
         call = self._find_call(delta.get("index"), call_id, bool(function.get("name")))
@@ -347,6 +389,7 @@ class ChatAssembler:
         )
 
     def _tool_call(self, call: _StreamedCall, reason: str, *, is_last: bool) -> ToolCall:
+        """Return the finished call. Arguments that cannot be read become an error for the model."""
         raw = call.value if call.value is not None else "".join(call.pieces)
         arguments, error = parse_arguments(raw, cut=CUT.get(reason, ""))
         error = error or missing_arguments(raw, reason, is_last=is_last)
@@ -368,4 +411,5 @@ def _usage(usage: Any) -> Usage:
 
 
 def _count(value: object) -> int:
+    """Return a count of tokens; 0 for anything that is not one."""
     return value if isinstance(value, int) and value > 0 else 0

@@ -54,6 +54,7 @@ def size_of(head: bytes) -> tuple[int, int] | None:
 
 
 def _size(mime: str | None, head: bytes) -> tuple[int, int] | None:
+    """Return width and height. Raises struct.error or IndexError if the file is too short."""
     if mime == "image/png" and head[12:16] == b"IHDR":
         width, height = struct.unpack(">II", head[16:24])
     elif mime == "image/gif":
@@ -68,6 +69,7 @@ def _size(mime: str | None, head: bytes) -> tuple[int, int] | None:
 
 
 def _webp(head: bytes) -> tuple[int, int] | None:
+    """Return the size in one of the three kinds of WebP: extended, lossless, lossy."""
     form = head[12:16]
     if form == b"VP8X":
         return 1 + int.from_bytes(head[24:27], "little"), 1 + int.from_bytes(head[27:30], "little")

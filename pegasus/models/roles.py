@@ -3,6 +3,13 @@
 A model is named `<provider>/<model>`. The provider is a section of the settings, or a provider type, which exists under its own name
 without a section. A role that the settings do not name uses the default model. The default model is, in this order: the choice made
 by `/model`, `models.default`, a standard model of the first provider whose key is known, the stand-in.
+
+    providers = find_providers(settings.providers)
+    role_spec("compact", settings.models, providers)  # "anthropic/claude-haiku-5-5"
+    split_spec("anthropic/claude-haiku-5-5", providers, "models.compact")  # (ProviderAccount("anthropic", …), "claude-haiku-5-5")
+
+Errors name the key of the settings that is wrong, what was found there and what to do, because people read them in `pegasus config
+check` and at the start. None of them contains a key.
 """
 
 from __future__ import annotations
@@ -33,6 +40,7 @@ _FAMILIES: Final = {
 }
 """Beginnings of model names at the services' own addresses."""
 _LONGEST_NAME: Final = 200
+"""Characters of a model that somebody chooses."""
 
 
 class ModelConfigError(ValueError):
@@ -61,6 +69,7 @@ def find_providers(configured: Mapping[str, ProviderSettings]) -> dict[str, Prov
 
 
 def _account(name: str, settings: ProviderSettings) -> ProviderAccount:
+    """Return a configured provider. A section without a type has the type of its name."""
     provider_type = settings.type or (name if name in PROVIDER_TYPES else "")
     if provider_type not in PROVIDER_TYPES:
         raise ModelConfigError(f'providers.{name}.type: found "{provider_type}"; allowed: {", ".join(PROVIDER_TYPES)}')
@@ -80,6 +89,7 @@ def role_spec(role: str, settings: ModelSettings, providers: Mapping[str, Provid
 
 
 def _standard_model(providers: Mapping[str, ProviderAccount]) -> str:
+    """Return the model for `default = ""`: that of the first provider with a key, else the stand-in."""
     for _, spec in DEFAULTS:
         if providers[spec.partition("/")[0]].api_key:
             return spec
@@ -103,6 +113,10 @@ def split_spec(spec: str, providers: Mapping[str, ProviderAccount], path: str) -
 
 
 def _check_account(provider: ProviderAccount, path: str) -> None:
+    """Check that a provider can be used. path: key of the model that needs it. Raises ModelConfigError.
+
+    A service's own address needs a key; another server may do without one.
+    """
     variable = _KEYS.get(provider.type)
     if variable and not provider.base_url and not provider.api_key:
         raise ModelConfigError(
@@ -117,6 +131,7 @@ def _check_account(provider: ProviderAccount, path: str) -> None:
 
 
 def _is_http(url: str) -> bool:
+    """Return True for an address that can be connected to."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -163,6 +178,7 @@ def list_choices(
 
 
 def _is_usable(spec: str, providers: Mapping[str, ProviderAccount]) -> bool:
+    """Return True if the provider of this model exists and has what it needs."""
     try:
         split_spec(spec, providers, "")
     except ModelConfigError:

@@ -2,6 +2,12 @@
 
 The first rule whose conditions all hold wins. Rules apply to roles only: a model that a task type or a skill names itself is never
 replaced. A fallback chain starts at the model that the rule names.
+
+    [models.routes.pictures]
+    model = "anthropic/claude-opus-5-5"
+    media = "image"
+
+The size in a rule's condition is the estimate of the role's own model, before the rule is applied.
 """
 
 from __future__ import annotations
@@ -86,4 +92,5 @@ class Routing:
 
 
 def _has_image(request: ModelRequest) -> bool:
+    """Return True if a picture is in any turn, also in an old one: the model must be able to read the whole conversation."""
     return any(isinstance(turn, UserTurn) and turn.images for turn in request.turns)

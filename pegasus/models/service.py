@@ -269,11 +269,13 @@ class _Setup:
                 nursery.start_soon(client.aclose)
 
     def _create(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
+        """Create the model for a spec."""
         if provider.type == "offline":
             return ModelTarget(spec, StandIn(spec), TokenCounter(), self._window(spec), is_offline=True)
         return self._http_model(spec, provider, model_id)
 
     def _http_model(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
+        """Create a model that is reached over HTTP, with the wire format of its provider's type."""
         kind, key, url = provider.type, provider.api_key, provider.base_url
         client = self._sdks.get(provider.name)
         wire: WireFormat
@@ -293,4 +295,5 @@ class _Setup:
         return ModelTarget(spec, model, TokenCounter(exact), self._window(spec))
 
     def _window(self, spec: str) -> int:
+        """Return the context window: that of the settings, else what is known of the model."""
         return self.settings.context_window or context_window(spec)

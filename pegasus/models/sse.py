@@ -5,7 +5,9 @@ r"""Server-sent events without I/O: bytes in, events out (https://html.spec.what
         for name, data in decoder.feed(chunk):
             …  # (b"delta", b"{}")
 
-Names and data are bytes: the JSON parser decodes the data, and invalid UTF-8 is then an error of that event.
+Only what model providers use is implemented: events with name and data. Ids, retry times and comments are skipped; some servers send
+comments (": keep-alive") while the model thinks. Names and data are bytes: the JSON parser decodes the data, and invalid UTF-8 is
+then an error of that event.
 """
 
 from __future__ import annotations

@@ -1,11 +1,18 @@
-"""The stand-in: a few fixed rules instead of a model, so that a fresh installation answers and says what is missing.
+r"""The stand-in: a few fixed rules instead of a model, so that a fresh installation answers and says what is missing.
 
 Without an API key a newcomer can still try everything: a message, a reply to another channel, a task with its tools, a skill. The
 stand-in needs no network and is deterministic: the same conversation gives the same answer. It keeps nothing between calls. What it
 must know (whether it has introduced itself, whether its reply failed) it reads in the conversation, as a model does.
 
 A message comes with a line `[channel: web | id: c1]`, which says where the reply must go. The last message of the conversation is
-matched against `_RULES`, in order; jobs for background tasks are in `stand_in_tasks.py`.
+matched against `_RULES`, in order; jobs for background tasks are in `stand_in_tasks.py`. To add a rule, write a function that
+returns a `Decision`, and put it into `_RULES` with a pattern for the beginning of a message.
+
+The answer always goes through the same tools that a model would use. A reply is a call of `reply`, the time comes from
+`current_time`, and a job becomes a call of `spawn_subagent`. So whatever works with the stand-in works with a model:
+
+    UserTurn("[channel: web | id: c1]\nhello")
+    → ModelResponse("A greeting; I greet back.", (ToolCall(…, "reply", {"text": "Hello! …", "channelId": "c1"}),))
 """
 
 from __future__ import annotations
@@ -53,6 +60,7 @@ class MessageSource:
     type: str
     channel_id: str
     thread: str | None
+    """Message that the reply belongs to, if the channel has threads."""
 
     def reply(self, text: str) -> PlannedCall:
         """Return the call that answers there."""
@@ -67,6 +75,7 @@ class Decision:
     """Answer of the stand-in: a thought and tool calls."""
 
     thought: str
+    """Text beside the calls. It is the whole answer where no tool is offered."""
     calls: tuple[PlannedCall, ...] = ()
 
 
@@ -145,6 +154,7 @@ def _delegate(request: ModelRequest, source: MessageSource, text: str) -> Decisi
 
 
 def _answer(source: MessageSource, text: str) -> Decision:
+    """Return the decision of the first rule that matches a message, or the admission that there is none."""
     words = " ".join(re.sub(r"[^\w\s]|_", " ", text).lower().split())
     if words in _ACKNOWLEDGEMENTS:
         return Decision("An acknowledgement; it needs no answer.")
@@ -160,19 +170,23 @@ def _answer(source: MessageSource, text: str) -> Decision:
 
 
 def _greet(source: MessageSource, match: re.Match[str]) -> Decision:
+    """Greet back in the same words."""
     return Decision("A greeting; I greet back.", (source.reply(f"{match[1].capitalize()}! What can I do for you?"),))
 
 
 def _greet_in_chinese(source: MessageSource, match: re.Match[str]) -> Decision:
+    """Greet back in Chinese."""
     return Decision("A greeting in Chinese; I greet back.", (source.reply(f"{match[1]}！有什么可以帮您？"),))
 
 
 def _ask_clock(source: MessageSource, match: re.Match[str]) -> Decision:
+    """Call `current_time`, for the time zone in the message if it has one. The result is reported in `_report_time`."""
     zone = re.search(r"\b[A-Z][A-Za-z]+/[A-Z][A-Za-z_]+(?:/[A-Z][A-Za-z_]+)?\b", match.string)
     return Decision("I look at the clock.", (("current_time", {"timezone": zone[0]} if zone else {}),))
 
 
 def _pass_on(source: MessageSource, match: re.Match[str]) -> Decision:
+    """Send the words of a message to another channel, and tell the sender. The target is `#general`, or `cli:main` with its type."""
     text, to = match["text"].strip().strip("\"'“”"), match["to"].strip().rstrip(".,:;!?")
     channel_type, colon, channel_id = to.partition(":")
     arguments: dict[str, Json] = {"text": text, "channelId": channel_id if colon and channel_id else to}
@@ -183,10 +197,12 @@ def _pass_on(source: MessageSource, match: re.Match[str]) -> Decision:
 
 
 def _introduce_again(source: MessageSource, match: re.Match[str]) -> Decision:
+    """Say what the stand-in is and can do."""
     return Decision("I say what I am.", (source.reply(f"{INTRODUCTION} {_ABILITIES}"),))
 
 
 def _show_skill(source: MessageSource, match: re.Match[str]) -> Decision:
+    """Show the instructions of a skill that the user called by `/name`."""
     body = match["body"].strip()
     excerpt = body if len(body) <= 1500 else f"{body[:1500].rstrip()}…"
     text = f"/{match['name']} is a skill: instructions for a language model, which I am not. A model would get:\n\n{excerpt}"
@@ -210,6 +226,7 @@ _RULES: Final[tuple[tuple[str, Callable[[MessageSource, re.Match[str]], Decision
 )
 """Patterns for the beginning of a message, with their rules. The first match wins."""
 
+# "Thanks!" is not answered: a stand-in that replied to every acknowledgement would start an endless exchange of politeness.
 _PHRASES: Final = ("thank you", "thank you very much", "thanks a lot", "got it", "all right", "alright", "sounds good")
 _SINGLE_WORDS: Final = "ok okay k kk thanks thx ty cool great nice fine perfect danke merci gracias 谢谢 好的 好 嗯"
 _ACKNOWLEDGEMENTS: Final = frozenset(("", *_PHRASES, *_SINGLE_WORDS.split()))
@@ -237,6 +254,7 @@ def _continue(request: ModelRequest, results: tuple[ToolResult, ...]) -> Decisio
 
 
 def _report_time(request: ModelRequest, source: MessageSource, result: ToolResult) -> PlannedCall:
+    """Return the reply with the result of `current_time`."""
     time = truncate(_parse_time(result.content), 200)
     text = f"I could not read the clock: {time}" if result.is_error else f"It is {time}."
     return source.reply(text if _is_introduced(request) else f"{text}\n\n{INTRODUCTION}")
@@ -294,6 +312,7 @@ def _parse_message(text: str) -> tuple[MessageSource | None, str]:
 
 
 def _messages_backward(request: ModelRequest) -> Iterator[tuple[MessageSource, str]]:
+    """Yield source and text of the messages, newest first."""
     for turn in reversed(request.turns):
         if isinstance(turn, UserTurn):
             source, text = _parse_message(turn.text)

@@ -1,7 +1,13 @@
 """Background work of the stand-in: which messages are jobs, how a task does one, and how its result is passed on.
 
 A job is one line, a verb and its object: "run: uname -a". The Main Agent's stand-in finds it in a message and spawns a task with that
-line as its input. The task's stand-in parses the line again, makes the one tool call that the job needs, and reports the result.
+line as its input. The task's stand-in parses the line again, makes the one tool call that the job needs, and reports the result. Its
+report is the task's result, which comes back to the Main Agent as a notification and is passed on to the user.
+
+    message "run `uname -a`"
+    → spawn_subagent {"input": "run: uname -a"}
+    → in the task: shell_exec {"command": "uname -a"} → "Linux …"
+    → notification "[Task ab completed] …" → reply "Linux …"
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ class StandInJob:
     """A job and the one tool call that it takes."""
 
     line: str
+    """Verb and object. `find_job` understands this line as well as the message that it came from."""
     tool: str
     arguments: Metadata
 
@@ -89,6 +96,7 @@ def parse_notification(text: str) -> str | None:
 
 
 def _parse_response(text: str) -> str:
+    """Return the text in the result of a completed task."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -124,6 +132,7 @@ def next_step(request: ModelRequest) -> tuple[str, tuple[PlannedCall, ...]]:
 
 
 def _report(request: ModelRequest, results: tuple[ToolResult, ...]) -> str:
+    """Return a text about the results of the task's call."""
     before = request.turns[-2] if len(request.turns) > 1 else None
     names = {call.id: call.name for call in before.calls} if isinstance(before, AssistantTurn) else {}
     return "\n\n".join(_describe(names.get(result.call_id, result.name), result) for result in results)
@@ -144,26 +153,31 @@ def _describe(tool: str, result: ToolResult) -> str:
 
 
 def _describe_shell(value: dict[str, Any]) -> str:
+    """Return the output of a command, and its exit code if that is not 0."""
     output = "\n".join(str(value[key]).rstrip() for key in ("stdout", "stderr") if value.get(key))
     code = value.get("exitCode")
     return (output or "(no output)") + (f"\n(exit code {code})" if code else "")
 
 
 def _describe_file(value: dict[str, Any]) -> str:
+    """Return a file's path and content."""
     return f"{value.get('path')}:\n{value.get('content')}"
 
 
 def _describe_list(value: dict[str, Any]) -> str:
+    """Return the names in a folder, one a line."""
     names = [f"{file['name']}{'/' if file.get('isDir') else ''}" for file in value.get("files", ())]
     return "\n".join(names) or "(nothing there)"
 
 
 def _describe_matches(value: dict[str, Any]) -> str:
+    """Return the matches of a search, one a line."""
     lines = [f"{hit['file']}:{hit['lineNumber']}: {str(hit['line']).strip()}" for hit in value.get("matches", ())]
     return "\n".join(lines) or "(no match)"
 
 
 def _describe_page(value: dict[str, Any]) -> str:
+    """Return a page's address, status and body."""
     return f"{value.get('url')} ({value.get('status')}):\n{value.get('body')}"
 
 
@@ -177,4 +191,5 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
 
 
 def _shorten(text: str) -> str:
+    """Cut a long output; the report says how long it was."""
     return text if len(text) <= RESULT_LENGTH else f"{text[:RESULT_LENGTH]}… ({len(text):,} characters in all)"

@@ -83,6 +83,7 @@ def prompt_parts(system: str, tools: tuple[ToolSpec, ...]) -> PromptParts:
 
 
 def _json(value: Json) -> str:
+    """Return JSON as it roughly stands in the prompt."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -199,6 +200,11 @@ class TokenCounter:
         )
 
     def _adjust(self, ratio: float, weight: float) -> None:
+        """Learn from one report: `weight` tokens of the estimate were `ratio` times as many in truth.
+
+        The factor moves by an amount that depends on the length of the text. The ceiling jumps up to a larger ratio at once and
+        sinks slowly, because a budget must not be exceeded by a few texts that are denser than usual.
+        """
         if not _LEAST <= ratio <= _MOST:
             return
         self._factor += (ratio - self._factor) * weight / (weight + _INERTIA)
@@ -265,6 +271,7 @@ class CountByProvider:
         return None
 
     async def _ask(self, client: ProviderConnection, request: ModelRequest) -> int:
+        """Return the count. Raises exceptions of the SDK, or ValueError, KeyError and TypeError for a senseless answer."""
         response = await client.post(self._path, self._body(request))
         try:
             count = json.loads(await response.aread())["input_tokens"]
@@ -326,10 +333,12 @@ class CountByTable:
         return None
 
     def _count(self, parts: Sequence[PromptParts]) -> int:
+        """Count in a thread. tiktoken releases the interpreter's lock while it works."""
         texts = sum(self._length(text) for part in parts for text in part.texts)
         return texts + round(sum(part.fixed for part in parts))
 
     def _length(self, text: str) -> int:
+        """Return the tokens of a text, encoded in blocks."""
         encode = self._encoding.encode_ordinary
         return sum(len(encode(text[start : start + _BLOCK])) for start in range(0, len(text), _BLOCK))
 

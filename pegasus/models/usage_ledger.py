@@ -2,6 +2,12 @@
 
 A record is one line of `data/usage/<YYYY-MM>.jsonl`. The sums are only in memory: they are what the lines add up to, and are computed
 from them at a start. Days and months are those of UTC, at the moment when a call began.
+
+    {"id":"5e1b9c02aa-7","ts":1795348800000,"model":"anthropic/claude-sonnet-5-5","role":"subagent",
+     "channel":{"type":"slack","channelId":"C1"},"item":12,"taskId":"t-1","promptTokens":18200,"completionTokens":240,
+     "cacheReadTokens":17900,"cost":0.00479}
+
+The cost is part of the record, so that a change of prices does not change the past.
 """
 
 from __future__ import annotations

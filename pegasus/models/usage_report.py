@@ -1,4 +1,14 @@
-"""Reports of usage: JSON for the control call `usage`, text for `/usage` and `pegasus status`."""
+"""Reports of usage: JSON for the control call `usage`, text for `/usage` and `pegasus status`.
+
+The text is made from the JSON, not from the sums: `pegasus status` is another process and only has the JSON. A report looks like this:
+
+    {"day": "2026-11-22", "today": {SUM}, "month": "2026-11", "thisMonth": {SUM},
+     "models": [{"model": "anthropic/claude-sonnet-5-5", SUM}, …], "channels": […], "tasks": […], "messages": […],
+     "budgets": [{"key": "budget.daily", "what": "today", "cost": 5.0, "tokens": 0, "costUsed": 0.12, "tokensUsed": 3100}],
+     "chat": {SUM}, "counting": "counted by the provider"}
+
+with SUM as in `UsageSum.report`. "chat" is only there for the answer in a chat.
+"""
 
 from __future__ import annotations
 
@@ -41,15 +51,18 @@ def usage_report(tracker: UsageTracker, channel: ChannelInfo | None = None) -> d
 
 
 def _most_expensive(name: str, sums: Mapping[str, UsageSum]) -> list[Json]:
+    """Return the largest sums, by cost and then by tokens. name: key of the sums' own key."""
     ranked = sorted(sums.items(), key=lambda item: (-item[1].cost, -item[1].tokens))
     return [{name: key, **total.report()} for key, total in ranked[:MOST]]
 
 
 def _latest(name: str, sums: Mapping[Any, UsageSum]) -> list[Json]:
+    """Return the most recently used sums, newest first. name: key of the sums' own key."""
     return [{name: key, **sums[key].report()} for key in list(sums)[: -MOST - 1 : -1]]
 
 
 def _budget(limit: BudgetLimit) -> dict[str, Json]:
+    """Return a budget as JSON."""
     return {
         "key": limit.key,
         "what": limit.what,

@@ -9,6 +9,12 @@ budget. Calls at the same time reserve what they may use. A call that fits only 
 ended; one that does not fit even then is refused.
 
 Records have ids, and reading counts each id once: when a write was interrupted, it is repeated.
+
+Three files share the work: `usage_ledger.py` has the records and their sums, `budget.py` the decision whether a call may begin, and
+this file everything that happens: calls, waiting, reading and writing. `usage_report.py` shows the result.
+
+What a crash leaves behind: the records of the last second are lost, everything before is in the file. A torn last line is
+ignored when the file is read.
 """
 
 from __future__ import annotations
@@ -79,9 +85,11 @@ class UsageTracker:
         self._budget = budget
         self._prices = prices
         self._open: set[_OpenCall] = set()
+        """Calls under way, with their reservations."""
         self._call_ended = trio.Event()
         """Set, and replaced, whenever a call ends."""
         self._process_id, self._records = f"{rng.getrandbits(40):010x}", 0
+        """The two parts of a record's id: one for this process, and a number."""
         self._unpriced: set[str] = set()
         """Models without a price that were logged."""
 
@@ -128,16 +136,19 @@ class UsageTracker:
             await self._call_ended.wait()
 
     def _at_most(self, call: ModelCall) -> Amount:
+        """Return the most that a call can use: an upper estimate of its prompt, and an answer of full length."""
         prompt, completion = call.target.counter.at_most(call.request), call.request.max_tokens
         price = self._prices.find(call.target.name)
         return Amount(price.at_most(prompt, completion) if price else 0.0, prompt + completion)
 
     def _begin(self, call: ModelCall, reserved: Amount) -> _OpenCall:
+        """Note that a call begins."""
         opened = _OpenCall(call, self.clock(), reserved)
         self._open.add(opened)
         return opened
 
     def _end(self, opened: _OpenCall) -> None:
+        """Note that a call ended: its reservation is free, and calls that wait look again."""
         self._open.discard(opened)
         self._call_ended.set()
         self._call_ended = trio.Event()
@@ -149,6 +160,10 @@ class UsageTracker:
             self._record(opened, _estimate(opened.call, "x" * characters), estimated=True, failed=reason)
 
     def _record(self, opened: _OpenCall, usage: Usage, *, estimated: bool, failed: str = "") -> None:
+        """Count a call, and keep its record until it is written.
+
+        estimated: the provider did not count. failed: kind of the error, "" if the call was answered.
+        """
         name, label = opened.call.target.name, opened.call.request.label
         self._records += 1
         record = UsageRecord(
@@ -173,6 +188,7 @@ class UsageTracker:
         self.news.set()
 
     def _cost(self, name: str, usage: Usage) -> float | None:
+        """Return the dollars for a call; None without a price, which is logged once for each model."""
         price = self._prices.find(name)
         if price is None and name not in self._unpriced:
             self._unpriced.add(name)
@@ -242,6 +258,7 @@ class UsageTracker:
             self.news.set()
 
     def _trim(self) -> None:
+        """Drop the oldest unwritten records beyond the limit. They stay counted in memory."""
         del self.unsaved[: max(0, len(self.unsaved) - MOST_UNSAVED)]
 
 
@@ -251,10 +268,12 @@ def _estimate(call: ModelCall, text: str) -> Usage:
 
 
 def _chat_of(label: Label) -> Address | None:
+    """Return the chat that a call is for."""
     return None if label.channel is None else label.channel.address
 
 
 def _unique(records: Iterable[UsageRecord]) -> Iterator[UsageRecord]:
+    """Yield each id once."""
     seen: set[str] = set()
     for record in records:
         if record.id not in seen:
@@ -317,6 +336,7 @@ async def _load(tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
 
 
 def _files(now: int) -> tuple[str, str]:
+    """Return the files of the month before and of this month. now: wall clock, ms."""
     this_month = day_of(now)[:7]
     first_day = datetime.strptime(this_month, "%Y-%m").replace(tzinfo=UTC)
     return _file_of(f"{first_day - timedelta(days=1):%Y-%m}"), _file_of(this_month)
@@ -328,6 +348,7 @@ def _file_of(month: str) -> str:
 
 
 async def _read(path: str, journal: Ref[JournalMessage]) -> bytes:
+    """Return the content of a file, b"" if it cannot be read."""
     try:
         return await journal.ask(ReadFile, path)
     except (StorageError, ActorError) as error:
