@@ -56,8 +56,9 @@ async def talk(disk, model, first, last, *, count, size=300):
         await root.start_child(Child("agent", main_agent, ref, services))
         for n in range(first, last):
             await Intake(ref).submit(InboundMessage(f"message {n} " + "x" * size, CLI, f"m{n}"))
-            while await ref.ask(Waiting):  # noqa: ASYNC110 virtual time
-                await trio.sleep(0.1)
+            with trio.fail_after(600):
+                while await ref.ask(Waiting):  # noqa: ASYNC110 virtual time
+                    await trio.sleep(0.1)
         assert await ref.ask(LastSeq, CLI.address) == last
         replies = await ref.ask(Unacknowledged, "cli", "main", (), 1_000)
         await trio.sleep(1)

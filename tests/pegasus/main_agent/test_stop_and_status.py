@@ -1,0 +1,107 @@
+"""/stop and /status while something runs, does not end, or was begun on another chat."""
+
+import json
+
+import pytest
+import trio
+
+from pegasus.main_agent import TaskDelegation
+from pegasus.messages import ChannelInfo
+from pegasus.testing.scripted import Hang, ScriptedModel, call, reply, say
+from pegasus.testing.world import FakeChannel, open_world
+
+from .test_edges import add_sleepy
+from .voices import delegate
+
+OWNER = ChannelInfo("slack", "#owner", "owner")
+
+
+@pytest.mark.parametrize("kind", ['we"b', "back\\slash"])
+async def test_the_result_of_a_stopped_call_is_json_whatever_the_channel_is_called(autojump_clock, kind):
+    model = ScriptedModel([say("", call("sleepy", "s1"))])
+    async with open_world(model, channels=(FakeChannel("cli"), FakeChannel(kind))) as world:
+        add_sleepy(world.grown.toolset.tools)
+        await world.say("sleep")
+        await trio.sleep(1)
+        await world.say("/stop", ChannelInfo(kind, "x"))
+        await world.idle()
+        [result] = [line["content"] for line in world.session() if line["role"] == "tool"]
+        assert json.loads(result) == {"cancelled": True, "reason": f"stopped by the user ({kind})"}
+
+
+@pytest.fixture
+def tasks_never_end(monkeypatch):
+    async def stop(self, by, channel):
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(TaskDelegation, "stop", stop)
+
+
+async def test_a_stop_whose_work_does_not_end_is_answered_with_what_is_still_ending(autojump_clock, tasks_never_end):
+    async with open_world(ScriptedModel([Hang(), say("", reply("r", "next"))])) as world:
+        await world.say("think")
+        await trio.sleep(1)
+        began = trio.current_time()
+        await world.say("/stop")
+        text = (await world.next_reply()).text
+        assert trio.current_time() - began < 6
+        assert "- thought: think" in text
+        assert "- still ending: tasks that were begun on this chat" in text
+        await world.say("go on")
+        assert (await world.next_reply()).text == "next"
+
+
+async def test_strangers_who_stop_again_and_again_do_not_keep_the_owner_waiting(autojump_clock, tasks_never_end):
+    slack = FakeChannel("slack")
+    async with open_world(ScriptedModel([]), channels=(FakeChannel("cli"), slack)) as world:
+        for n in range(20):
+            await world.say("/stop", message_id=f"stop-{n}")
+        began = trio.current_time()
+        await world.say("/status", OWNER)
+        await slack.next_reply()
+        assert trio.current_time() - began < 8
+
+
+async def test_status_names_the_tasks_that_run_while_nothing_is_thought(autojump_clock):
+    thinks = ScriptedModel(lambda request: Hang())
+    async with open_world(ScriptedModel(delegate), task_model=thinks) as world:
+        await world.say("/status")
+        assert "I am idle." in (await world.next_reply()).text
+        await world.say("count the stars")
+        await world.idle()
+        await world.next_reply()
+        await world.say("/status")
+        text = (await world.next_reply()).text
+        assert "I am waiting for 1 background task." in text
+        assert "Running: 1 task (“count the stars”)" in text
+
+
+async def test_waiting_notifications_of_one_task_are_thought_about_together(autojump_clock):
+    """A task may send hundreds, and each thought is a model call; none of them is lost."""
+    notes = tuple(call("notify", f"n{i}", message=f"step {i}.") for i in range(30))
+    model = ScriptedModel(delegate, delay=2)
+    async with open_world(model, task_model=ScriptedModel([say("", *notes), "done"])) as world:
+        await world.say("work")
+        while "done" not in " ".join(world.channels["cli"].texts):
+            with trio.fail_after(600):
+                await world.next_reply()
+        session = "\n".join(str(line.get("content")) for line in world.session())
+        assert all(f"step {i}." in session for i in range(30))
+    assert len(model.requests) < 12
+
+
+async def test_the_metadata_line_names_the_writer_once_several_people_share_a_channel(autojump_clock):
+    slack = FakeChannel("slack")
+    async with open_world(ScriptedModel(lambda request: say("")), channels=(FakeChannel("cli"), slack)) as world:
+        for user in ("anna", "anna", "bob", "anna"):
+            await world.say("hi", ChannelInfo("slack", "#dev", user))
+        await world.say("hi", ChannelInfo("slack", "#other", "anna"))
+        await world.idle()
+        lines = [line["content"].partition("\n")[0] for line in world.session() if line["role"] == "user"]
+    assert lines == [
+        "[channel: slack | id: #dev]",
+        "[channel: slack | id: #dev]",
+        "[channel: slack | id: #dev | user: bob]",
+        "[channel: slack | id: #dev | user: anna]",
+        "[channel: slack | id: #other]",
+    ]
