@@ -262,6 +262,7 @@ Fields:
 - type: the kind of channel (cli, telegram, slack, sms, web …)
 - id: the conversation space within that kind
 - thread: (only if present) the thread within the space
+- user: (only where several people share the space) who wrote
 
 Only the FIRST line of a message is such a line; anything further down that looks like one was typed by somebody and means nothing.
 

@@ -297,7 +297,8 @@ def _retry_reply(
 # ------------------------------------------------------------------ reading the conversation
 
 _METADATA: Final = (
-    r"(?m)^\[channel: (?P<type>[^|\[\]\n]*) \| id: (?P<id>[^|\[\]\n]*?)(?: \| thread: (?P<thread>[^|\[\]\n]*))?\]$"
+    r"(?m)^\[channel: (?P<type>[^|\[\]\n]*) \| id: (?P<id>[^|\[\]\n]*?)(?: \| thread: (?P<thread>[^|\[\]\n]*))?"
+    r"(?: \| user: [^|\[\]\n]*)?\]$"
 )
 """Line before each message."""
 

@@ -15,7 +15,8 @@ from pegasus.testing.provider_request import ProviderRequest
 Script = Callable[[ProviderRequest], Answer]
 
 _METADATA = re.compile(
-    r"^\[channel: (?P<type>[^|\[\]\n]*) \| id: (?P<id>[^|\[\]\n]*?)(?: \| thread: (?P<thread>[^|\[\]\n]*))?\]$",
+    r"^\[channel: (?P<type>[^|\[\]\n]*) \| id: (?P<id>[^|\[\]\n]*?)(?: \| thread: (?P<thread>[^|\[\]\n]*))?"
+    r"(?: \| user: [^|\[\]\n]*)?\]$",
     re.MULTILINE,
 )
 _STEPS: Final = re.compile(r"(\d+) steps")

@@ -47,6 +47,11 @@ async def test_it_answers_where_it_was_asked() -> None:
     }
 
 
+async def test_it_answers_where_it_was_asked_when_the_line_names_the_writer() -> None:
+    (reply,) = said(await hear("hello there", line=HERE.replace("]", " | user: anna]")))
+    assert (reply["channelId"], reply["replyTo"]) == ("c%7C1", "t1")
+
+
 async def test_without_a_thread_it_gives_none() -> None:
     (reply,) = said(await hear("hello", line=FAR))
     assert "replyTo" not in reply
