@@ -14,7 +14,7 @@ from pegasus.app.control import ControlPlane
 from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
 from pegasus.channels import run_switchboard
 from pegasus.gateway.frames import read_frame, read_hello
-from pegasus.intake.commands import CONTROL_COMMANDS
+from pegasus.intake import CONTROL_COMMANDS, Access, Denied, Intake
 from pegasus.messages import ChannelInfo
 from pegasus.protocol import ClientChannel
 from tests.pegasus.gateway.world import TOKEN, FakeJournal, world
@@ -79,11 +79,12 @@ async def test_the_adapter(capsys):
     journal.post(phone, "from before")
     async with open_supervisor([Child("journal", journal.run)]) as supervisor:
         ref = supervisor.ref("journal")
-        await supervisor.start_child(Child("sms", names["sms"], ref))
+        await supervisor.start_child(Child("sms", names["Sms"]("sms").run, ref))
         await supervisor.start_child(Child("switchboard", run_switchboard, ref, {"sms": supervisor.ref("sms")}))
-        assert await names["hear"](ref, phone.channel_id, "hi", "1") == "ok"
-        with pytest.raises(Exception, match="allow_from"):
-            await names["hear"](ref, "+1", "hi", "1")
+        intake = Intake(ref, Access({"sms": [phone.channel_id]}))
+        assert await names["hear"](intake, phone.channel_id, "hi", "1") == "ok"
+        with pytest.raises(Denied, match="allow_from"):
+            await names["hear"](intake, "+1", "hi", "1")
         journal.post(phone, "and now")
         await journal.until(lambda: journal.acks and journal.acks[-1] == (phone.address, 2))
     assert capsys.readouterr().out == "SMS to +8613800138000: from before\nSMS to +8613800138000: and now\n"
