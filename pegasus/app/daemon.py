@@ -39,7 +39,7 @@ from pegasus.host import (
 from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, persona_at_start
 from pegasus.intake import Access, Intake
 from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker
-from pegasus.observe import get_logger, start_logging, stop_logging
+from pegasus.observe import get_logger, stop_logging
 from pegasus.settings import Settings, secrets_of
 from pegasus.storage import FileDisk, StorageError
 from pegasus.tools import secrets_in_environment
@@ -210,7 +210,6 @@ async def _after_ready(reloader: Reloader, notifier: Notifier, grown: Grown, wor
         nursery.start_soon(reloader.run)
         nursery.start_soon(notifier.keep_alive)
         _log.info("ready", model=reloader.current)
-        await start_logging()
         workshop.wanted.set()
         await reloader.models.warm_up()
         gc.freeze()  # what was imported stays for good: a collection that walks an SDK costs a turn many milliseconds

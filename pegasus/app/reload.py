@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from pegasus.messages import Json
 from pegasus.models import ModelConfigError, ModelService, PriceList
 from pegasus.observe import configure_logging, get_logger
 from pegasus.settings import Settings, SettingsError, changed_keys, reload_settings, secrets_of
+from pegasus.tools import secrets_in_environment
 
 if TYPE_CHECKING:
     from actors import Ref
@@ -126,7 +128,7 @@ class Reloader:
         self._asked.set()
 
     def _configure_logs(self) -> None:
-        secrets = (self._token, *secrets_of(self.settings))
+        secrets = (self._token, *secrets_of(self.settings), *secrets_in_environment(os.environ))
         log = self.settings.log
         configure_logging(
             self._home.log,

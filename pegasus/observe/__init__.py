@@ -1,8 +1,8 @@
-"""How one sees what the daemon does: logs.
+"""Observation of the daemon: its logs.
 
-`get_logger(name)` anywhere; the composition root configures, starts and stops.
+`get_logger(name)` works anywhere and at any time; the composition root calls `configure_logging` and `stop_logging`.
 """
 
-from pegasus.observe.log import Logger, configure_logging, get_logger, start_logging, stop_logging
+from pegasus.observe.log import Logger, configure_logging, get_logger, stop_logging
 
-__all__ = ["Logger", "configure_logging", "get_logger", "start_logging", "stop_logging"]
+__all__ = ["Logger", "configure_logging", "get_logger", "stop_logging"]

@@ -1,7 +1,12 @@
-"""Logs to stderr and a file, never to stdout, through structlog.
+"""Logs to stderr and a file, never to stdout. A logger never raises and never waits.
 
-structlog costs more time to import than everything else a start has to do, so it is imported after the daemon is ready:
-entries before that wait in a bounded buffer. A logger never raises and never waits.
+An entry goes from `Logger` to the process's one `_LogWriter`, which renders it, masks secrets and hands the line to the
+sinks (`sinks`). Both parts are plain functions: a logging library would add configuration, levels and handlers that are
+not used, and an import of 100 ms before the daemon is ready. Python's own `logging` is bridged instead, so that entries of
+libraries and of the warnings module appear in the same log.
+
+Entries from before `configure_logging` wait in a bounded buffer. They are rendered as they were: a value that changes
+meanwhile is kept as its repr.
 """
 
 from __future__ import annotations
@@ -10,21 +15,30 @@ import logging
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import trio
+import attrs
 
-from pegasus.observe.render import Entry, as_json, as_line, masking, unfold
+from pegasus.observe.render import LogEntry, SecretMask, format_json, format_line
 from pegasus.observe.sinks import RotatingFile, Sink, Stream
 
 LEVELS: Final[Mapping[str, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 BUFFER: Final = 1000
+"""Entries that are kept from before `configure_logging`."""
 
 
 class Logger:
-    """Writes entries under a name: `log.info("client connected", peer=address)`. Callable from any thread."""
+    """Writer of entries under a name. Callable from any thread.
+
+    Example::
+
+        log = get_logger("gateway")
+        log.info("client connected", peer=address)
+        log.bind(client="c1").warning("a client does not read", queued=7)
+    """
 
     __slots__ = ("_fields", "_name")
 
@@ -33,32 +47,37 @@ class Logger:
         self._fields = fields
 
     def bind(self, **fields: object) -> Logger:
-        """The same logger with fields that every entry gets."""
+        """Return the same logger with fields that every entry gets."""
         return Logger(self._name, {**self._fields, **fields})
 
     def debug(self, event: str, /, **fields: object) -> None:
+        """Write an entry that helps to find a defect."""
         self._log("debug", event, fields)
 
     def info(self, event: str, /, **fields: object) -> None:
+        """Write an entry about normal operation."""
         self._log("info", event, fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
+        """Write an entry about something that a person may want to look into."""
         self._log("warning", event, fields)
 
     def error(self, event: str, /, **fields: object) -> None:
+        """Write an entry about something that failed."""
         self._log("error", event, fields)
 
     def exception(self, event: str, /, *, error: BaseException, **fields: object) -> None:
-        """An error entry with the traceback of `error`."""
+        """Write an error entry with the traceback of `error`."""
         self._log("error", event, fields, error)
 
     def _log(self, level: str, event: str, fields: Mapping[str, object], error: BaseException | None = None) -> None:
-        if LEVELS[level] >= _pipeline.threshold:
-            _pipeline.take(level, self._name, event, {**self._fields, **fields}, _traceback(error))
+        if LEVELS[level] >= _writer.threshold:
+            exception = "".join(traceback.format_exception(error)) if error is not None else ""
+            _writer.add(level, self._name, event, {**self._fields, **fields}, exception)
 
 
 def get_logger(name: str) -> Logger:
-    """The logger of a room or actor, as "gateway"."""
+    """Return the logger of a package or actor, as "gateway"."""
     return Logger(name, {})
 
 
@@ -70,131 +89,90 @@ def configure_logging(
     secrets: Iterable[str] = (),
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Say where entries go and how they look; cheap. Again while logging, it takes effect at once (a reload).
+    """Begin to write, with the entries that waited; called again, it changes the configuration at once.
 
-    file: None = stderr only. secrets: texts that are masked wherever they would appear. Where
-    stderr is that very file, as when a chat has started the daemon, each entry is written once. clock: seconds since the
-    epoch.
+    file: None = stderr only. Where stderr is that very file, as when a chat has started the daemon, each entry is written
+    once. secrets: texts that are masked wherever they would appear. clock: seconds since the epoch.
     """
-    _pipeline.configure(_Plan(file, level, format, tuple(secrets), clock))
-
-
-async def start_logging() -> None:
-    """Begin to write, with what waited in the buffer first. To be called once the daemon is ready.
-
-    The import of structlog happens in a thread, so that the event loop goes on. Entries of Python's own logging and
-    warnings modules, from warning upward (with level debug: info), join in.
-    """
-    await trio.to_thread.run_sync(_import_structlog)
-    _pipeline.start()
+    _writer.configure(_LogConfig(file, level, format, tuple(secrets), clock))
 
 
 def stop_logging() -> bool:
-    """Write what still waits, also if logging never started, and close the file.
-
-    False: configure_logging was not called before, and nothing was written.
-    """
-    return _pipeline.stop()
+    """Close the file; return False if logging was not configured, so that nothing was written."""
+    return _writer.stop()
 
 
-def _import_structlog() -> None:
-    import structlog  # noqa: F401
+# ------------------------------------------------------------------ writing
 
 
-def _traceback(error: BaseException | None) -> str:
-    if error is None:
-        return ""
-    import traceback
-
-    return "".join(traceback.format_exception(error))
-
-
-# ------------------------------------------------------------------ the pipeline
+@attrs.frozen
+class _LogConfig:
+    file: Path | None
+    level: str
+    format: str
+    secrets: tuple[str, ...]
+    clock: Callable[[], float]
 
 
-class _Plan:
-    def __init__(
-        self,
-        file: Path | None,
-        level: str,
-        format: str,
-        secrets: tuple[str, ...],
-        clock: Callable[[], float],
-    ) -> None:
-        self.file = file
-        self.level = level
-        self.format = format
-        self.secrets = secrets
-        self.clock = clock
+class _LogWriter:
+    """Path of an entry to the sinks. One for the process, as stderr is."""
 
-
-class _Pipeline:
-    """Entry → buffer → structlog's processors → sinks. One for the process, as stderr is."""
+    threshold: int
+    """Level below which entries are dropped."""
 
     def __init__(self) -> None:
         self.threshold = LEVELS["debug"]
-        self.lost = 0
-        self._plan: _Plan | None = None
-        self._buffer: list[Entry] = []
+        self._config: _LogConfig | None = None
+        self._mask = SecretMask(())
+        self._buffer: list[LogEntry] = []
+        self._lost = 0
         self._sinks: list[Sink] = []
-        self._loggers: Any = None
-        self._bridge: _Bridge | None = None
+        self._bridge: _LoggingBridge | None = None
         self._lock = threading.RLock()
 
-    def configure(self, plan: _Plan) -> None:
+    def configure(self, config: _LogConfig) -> None:
         with self._lock:
-            self._plan = plan
-            self.threshold = LEVELS[plan.level]
-            if self._loggers is not None:
-                self._close()
-                self.start()
-
-    def start(self) -> None:
-        """Imports structlog if nobody did."""
-        with self._lock:
-            if self._plan is None or self._loggers is not None:
-                return
-            self._sinks = _open_sinks(self._plan)
-            self._loggers = _processors(self._plan, self._put)
-            self._bridge = _Bridge(logging.INFO if self._plan.level == "debug" else logging.WARNING)
+            self._close()
+            self._config = config
+            self.threshold = LEVELS[config.level]
+            self._mask = SecretMask(config.secrets)
+            self._sinks = _open_sinks(config.file)
+            self._bridge = _LoggingBridge(logging.INFO if config.level == "debug" else logging.WARNING)
             self._bridge.join()
             waiting, self._buffer = self._buffer, []
             for entry in waiting:
                 if LEVELS[entry.level] >= self.threshold:
-                    self._emit(entry)
-            if self.lost:
-                self.take("warning", "log", "entries lost before logging started", {"count": self.lost}, "")
-                self.lost = 0
+                    self._write(entry)
+            if self._lost:
+                self.add("warning", "log", "entries lost before logging started", {"count": self._lost}, "")
+                self._lost = 0
 
     def stop(self) -> bool:
         with self._lock:
-            configured = self._plan is not None
-            if self._buffer:
-                self.start()
+            configured = self._config is not None
             self._close()
-            self._plan = None
+            self._config = None
             self.threshold = LEVELS["debug"]
             return configured
 
-    def take(self, level: str, logger: str, event: str, fields: Mapping[str, object], exception: str) -> None:
+    def add(self, level: str, logger: str, event: str, fields: Mapping[str, object], exception: str) -> None:
+        """Write an entry, or keep it until logging is configured."""
         with self._lock:
-            at = self._plan.clock() if self._plan else time.time()
-            if self._loggers is not None:
-                self._emit(Entry(level, logger, event, fields, at, exception))
+            if self._config is not None:
+                self._write(LogEntry(level, logger, event, fields, self._config.clock(), exception))
             elif len(self._buffer) < BUFFER:
-                still = {key: _still(value) for key, value in fields.items()}
-                self._buffer.append(Entry(level, logger, event, still, at, exception))
+                frozen = {key: _freeze(value) for key, value in fields.items()}
+                self._buffer.append(LogEntry(level, logger, event, frozen, time.time(), exception))
             else:
-                self.lost += 1
+                self._lost += 1
 
-    def _emit(self, entry: Entry) -> None:
+    def _write(self, entry: LogEntry) -> None:
+        assert self._config is not None  # noqa: S101  both callers have looked
         try:
-            getattr(self._loggers, entry.level)(entry.event, entry=entry)
-        except Exception:  # a value that cannot be shown must not stop an actor
-            self._put(f"(a log entry of {entry.logger} could not be shown)")
-
-    def _put(self, line: str) -> None:
-        data = line.encode("utf-8", "backslashreplace") + b"\n"
+            line = format_json(entry) if self._config.format == "json" else format_line(entry)
+        except Exception:  # a value whose repr fails must not stop an actor
+            line = f"(a log entry of {entry.logger} could not be shown)"
+        data = self._mask.apply(line).encode("utf-8", "backslashreplace") + b"\n"
         for sink in self._sinks:
             sink.write(data)
 
@@ -203,11 +181,11 @@ class _Pipeline:
             sink.close()
         if self._bridge is not None:
             self._bridge.leave()
-        self._sinks, self._loggers, self._bridge = [], None, None
+        self._sinks, self._bridge = [], None
 
 
-def _still(value: object) -> object:
-    """The value as it is now: what waits in the buffer must not change, nor keep anything alive."""
+def _freeze(value: object) -> object:
+    """Return the value as it is now: what waits must not change, nor keep anything alive."""
     if isinstance(value, str | int | float | None):
         return value
     try:
@@ -216,11 +194,11 @@ def _still(value: object) -> object:
         return f"({type(value).__name__} that cannot be shown)"
 
 
-def _open_sinks(plan: _Plan) -> list[Sink]:
-    sinks: list[Sink] = [RotatingFile(plan.file)] if plan.file is not None else []
-    if plan.file is None or not _is_stderr(plan.file):
-        sinks.append(Stream(2))
-    return sinks
+def _open_sinks(file: Path | None) -> list[Sink]:
+    if file is None:
+        return [Stream(2)]
+    sinks: list[Sink] = [RotatingFile(file)]
+    return sinks if _is_stderr(file) else [*sinks, Stream(2)]
 
 
 def _is_stderr(file: Path) -> bool:
@@ -230,27 +208,11 @@ def _is_stderr(file: Path) -> bool:
         return False
 
 
-def _processors(plan: _Plan, put: Callable[[str], None]) -> Any:
-    import structlog
-
-    class Output:
-        """What structlog calls with the finished line."""
-
-        debug = info = warning = error = staticmethod(put)
-
-    render = as_json if plan.format == "json" else as_line
-    return structlog.wrap_logger(
-        Output(),
-        processors=[unfold, render, masking(plan.secrets)],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[plan.level]),
-        cache_logger_on_first_use=True,
-    )
-
-
-class _Bridge(logging.Handler):
-    """Python's own logging, as libraries use it, joins in."""
+class _LoggingBridge(logging.Handler):
+    """Handler that passes entries of Python's own logging on, as libraries and the warnings module write them."""
 
     def join(self) -> None:
+        """Install the handler."""
         root = logging.getLogger()
         self._level_before = root.level
         root.addHandler(self)
@@ -258,12 +220,14 @@ class _Bridge(logging.Handler):
         logging.captureWarnings(True)
 
     def leave(self) -> None:
+        """Remove the handler."""
         root = logging.getLogger()
         logging.captureWarnings(False)
         root.removeHandler(self)
         root.setLevel(self._level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Write the record under the name of its logger."""
         try:
             level = next((name for name in ("error", "warning", "info") if record.levelno >= LEVELS[name]), "debug")
             error = record.exc_info[1] if record.exc_info else None
@@ -272,4 +236,4 @@ class _Bridge(logging.Handler):
             self.handleError(record)
 
 
-_pipeline = _Pipeline()
+_writer = _LogWriter()

@@ -1,91 +1,107 @@
-"""How a log entry looks, as structlog processors: one line for people, or one JSON object; secrets masked in both."""
+"""Rendering of log entries: one line for people, or one JSON object; secrets are masked in both.
+
+Text in an entry may come from strangers. In a line for people nothing may begin a new line or move a terminal's cursor,
+so that a message cannot forge an entry; JSON escapes such characters by itself.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import quote
+
+import attrs
 
 MASK: Final = "***"
+
 _SHORTEST_SECRET: Final = 4
-_OWN: Final = frozenset({"ts", "level", "logger", "event", "exception"})
+"""Characters of the shortest secret that is masked: shorter ones would take ordinary words apart."""
+_RESERVED: Final = frozenset({"ts", "level", "logger", "event", "exception"})
 
 
-class Entry:
-    """One thing that happened. at: seconds since the epoch. exception: a formatted traceback, or ""."""
+@attrs.frozen
+class LogEntry:
+    """One event of the log."""
 
-    __slots__ = ("at", "event", "exception", "fields", "level", "logger")
+    level: str
+    logger: str
+    event: str
+    fields: Mapping[str, object]
+    at: float
+    """Seconds since the epoch."""
+    exception: str = ""
+    """Formatted traceback, or ""."""
 
-    def __init__(
-        self, level: str, logger: str, event: str, fields: Mapping[str, object], at: float, exception: str
-    ) -> None:
-        self.level = level
-        self.logger = logger
-        self.event = event
-        self.fields = fields
-        self.at = at
-        self.exception = exception
+    @property
+    def time_text(self) -> str:
+        """The time in UTC: `2026-02-25T14:30:00.123Z`."""
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self.at))
+        return f"{seconds}.{int(self.at * 1000) % 1000:03d}Z"
 
-
-EventDict: TypeAlias = MutableMapping[str, Any]
-
-
-def unfold(_logger: object, _method: str, event_dict: EventDict) -> EventDict:
-    """From `entry=Entry(…)` to structlog's usual dict; a field with a name of ours gets an underscore behind it."""
-    entry: Entry = event_dict["entry"]
-    ts = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(entry.at)) + f".{int(entry.at * 1000) % 1000:03d}Z"
-    fields = {f"{key}_" if key in _OWN else key: value for key, value in entry.fields.items()}
-    unfolded = {"ts": ts, "level": entry.level, "logger": entry.logger, "event": entry.event, **fields}
-    return {**unfolded, "exception": entry.exception} if entry.exception else unfolded
+    @property
+    def own_fields(self) -> dict[str, object]:
+        """The fields; one with a reserved name gets an underscore behind it."""
+        return {f"{key}_" if key in _RESERVED else key: value for key, value in self.fields.items()}
 
 
-def as_line(_logger: object, _method: str, entry: EventDict) -> str:
-    """`2026-02-25T14:30:00.000Z info    gateway: client connected n=3 name="a b"`, a traceback below, indented."""
-    ts, level, logger, event = (str(entry.pop(key)) for key in ("ts", "level", "logger", "event"))
-    exception = entry.pop("exception", None)
-    fields = "".join(f" {key}={_value(value)}" for key, value in entry.items())
-    line = f"{ts} {level:<7} {logger}: {_plain(event)}{fields}"
-    if exception:
-        line += "".join(f"\n  | {_plain(part)}" for part in str(exception).splitlines())
-    return line
+def format_line(entry: LogEntry) -> str:
+    """Return `2026-02-25T14:30:00.000Z info    gateway: client connected n=3 name="a b"`, a traceback below, indented."""
+    fields = "".join(f" {key}={_format_value(value)}" for key, value in entry.own_fields.items())
+    line = f"{entry.time_text} {entry.level:<7} {entry.logger}: {_escape(entry.event)}{fields}"
+    return line + "".join(f"\n  | {_escape(part)}" for part in entry.exception.splitlines())
 
 
-def as_json(_logger: object, _method: str, entry: EventDict) -> str:
-    """One JSON object; what JSON has no form for is shown as Python's repr."""
-    return json.dumps(dict(entry), ensure_ascii=False, default=repr, separators=(",", ":"))
+def format_json(entry: LogEntry) -> str:
+    """Return one JSON object; values without a JSON form are given as their repr."""
+    head = {"ts": entry.time_text, "level": entry.level, "logger": entry.logger, "event": entry.event}
+    tail = {"exception": entry.exception} if entry.exception else {}
+    return json.dumps({**head, **entry.own_fields, **tail}, ensure_ascii=False, default=repr, separators=(",", ":"))
 
 
-def masking(secrets: Iterable[str]) -> Callable[[object, str, Any], str]:
-    """A last processor that puts *** where a secret stands, as it is or escaped by JSON or repr.
+class SecretMask:
+    """Replacement of secrets by `***`, in each form in which they appear in logs.
 
-    Secrets shorter than four characters are left alone: they would take ordinary words apart.
+    Example::
+
+        SecretMask(["sk-12345"]).apply("key=sk-12345")  # "key=***"
     """
-    forms = {form for secret in secrets if len(secret) >= _SHORTEST_SECRET for form in _forms(secret)}
-    ordered = sorted(forms, key=len, reverse=True)
 
-    def mask(_logger: object, _method: str, line: Any) -> str:
-        masked = str(line)
-        for form in ordered:
-            if form in masked:
-                masked = masked.replace(form, MASK)
-        return masked
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets if len(secret) >= _SHORTEST_SECRET for form in _forms(secret)}
+        self._forms = sorted(forms, key=len, reverse=True)
 
-    return mask
+    def apply(self, line: str) -> str:
+        """Return the line without secrets."""
+        for form in self._forms:
+            if form in line:
+                line = line.replace(form, MASK)
+        return line
 
 
 def _forms(secret: str) -> set[str]:
+    """Return a secret as it is, and escaped by JSON, by repr, in an address and in base64 (HTTP's Basic)."""
     escaped = json.dumps(secret, ensure_ascii=False)[1:-1]
-    return {secret, escaped, json.dumps(escaped, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
+    encoded = secret.encode("utf-8", "surrogateescape")
+    return {
+        secret,
+        escaped,
+        json.dumps(escaped, ensure_ascii=False)[1:-1],
+        repr(secret)[1:-1],
+        quote(encoded, safe=""),
+        base64.b64encode(encoded).decode().rstrip("="),
+    }
 
 
-def _plain(text: str) -> str:
-    """Without anything that moves a terminal's cursor or begins a new line."""
+def _escape(text: str) -> str:
+    """Return the text without anything that moves a terminal's cursor or begins a new line."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def _value(value: object) -> str:
+def _format_value(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
     if text and text.isprintable() and not any(c in ' "=' for c in text):
         return text
-    return _plain(json.dumps(text, ensure_ascii=False)) if isinstance(value, str) or not text else _plain(text)
+    return _escape(json.dumps(text, ensure_ascii=False)) if isinstance(value, str) or not text else _escape(text)

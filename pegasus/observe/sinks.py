@@ -1,4 +1,8 @@
-"""Where log lines go. A sink never raises and never waits for a reader or a disk: what it cannot write it counts."""
+"""Places that log lines go to. A sink never raises and never waits: lines that it cannot write are counted instead.
+
+The event loop writes the log itself, so that a reader of stderr who is stuck, or a disk that is full, must not hold it up.
+logging.handlers does not promise that: its handlers block, and print a traceback for each line that fails.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +19,24 @@ _PIPE_CHUNK: Final = 4096  # PIPE_BUF: what a pipe that polls as writable takes 
 
 
 class Sink(Protocol):
-    """A place for lines. lost: lines since the last one that got through."""
+    """Place for lines."""
 
     lost: int
+    """Lines that were not written since the last one that was."""
 
     def write(self, line: bytes) -> None:
         """Write one line, newline included."""
 
     def close(self) -> None:
-        """Let go of the place."""
+        """Close the place."""
 
 
 class RotatingFile:
-    """A file that is set aside as `NAME.1` when it is full; `keep` files in all, the oldest is dropped.
+    """File that is renamed to `NAME.1` when it is full.
 
-    max_bytes: how long a file gets. A file that cannot be written (full disk, no permission, removed folder) is tried
-    again with every line; the first that gets through is preceded by one that says how many were lost.
+    max_bytes: size of a full file. keep: number of files in all, the oldest is dropped. A file that cannot be written
+    (full disk, no permission, removed folder) is tried again with every line; the first line that gets through is preceded
+    by one that says how many were lost.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, keep: int = KEEP) -> None:
@@ -76,7 +82,7 @@ class RotatingFile:
         self.lost = 0
 
     def _rotate(self) -> None:
-        """Where the files cannot be renamed, the present one simply grows until the next try."""
+        """Rename the files. Where that fails, the present one grows until the next attempt."""
         self._size = 0
         with suppress(OSError):
             for n in range(self._keep - 1, 0, -1):
@@ -90,7 +96,7 @@ class RotatingFile:
 
 
 class Stream:
-    """An open descriptor, as stderr. A pipe nobody reads loses lines; a closed one is given up."""
+    """Open descriptor, as stderr. A pipe that nobody reads loses lines; a closed one is not tried again."""
 
     def __init__(self, descriptor: int) -> None:
         self.lost = 0

@@ -11,7 +11,7 @@ from pegasus.observe import log
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test has a process of its own, as far as logging goes."""
-    monkeypatch.setattr(log, "_pipeline", log._Pipeline())
+    monkeypatch.setattr(log, "_writer", log._LogWriter())
     yield
     log.stop_logging()
 
