@@ -5,8 +5,8 @@ sinks (`sinks`). Both parts are plain functions: a logging library would add con
 not used, and an import of 100 ms before the daemon is ready. Python's own `logging` is bridged instead, so that entries of
 libraries and of the warnings module appear in the same log.
 
-Entries from before `configure_logging` wait in a bounded buffer. They are rendered as they were: a value that changes
-meanwhile is kept as its repr.
+Entries from before `configure_logging` wait in a bounded buffer. They are rendered as they were, whatever has changed
+meanwhile.
 """
 
 from __future__ import annotations
@@ -157,21 +157,18 @@ class _LogWriter:
 
     def add(self, level: str, logger: str, event: str, fields: Mapping[str, object], exception: str) -> None:
         """Write an entry, or keep it until logging is configured."""
+        fields = {key: _freeze(value) for key, value in fields.items()}
         with self._lock:
             if self._config is not None:
                 self._write(LogEntry(level, logger, event, fields, self._config.clock(), exception))
             elif len(self._buffer) < BUFFER:
-                frozen = {key: _freeze(value) for key, value in fields.items()}
-                self._buffer.append(LogEntry(level, logger, event, frozen, time.time(), exception))
+                self._buffer.append(LogEntry(level, logger, event, fields, time.time(), exception))
             else:
                 self._lost += 1
 
     def _write(self, entry: LogEntry) -> None:
-        assert self._config is not None  # noqa: S101  both callers have looked
-        try:
-            line = format_json(entry) if self._config.format == "json" else format_line(entry)
-        except Exception:  # a value whose repr fails must not stop an actor
-            line = f"(a log entry of {entry.logger} could not be shown)"
+        as_json = self._config is not None and self._config.format == "json"
+        line = format_json(entry) if as_json else format_line(entry)
         data = self._mask.apply(line).encode("utf-8", "backslashreplace") + b"\n"
         for sink in self._sinks:
             sink.write(data)
@@ -185,7 +182,10 @@ class _LogWriter:
 
 
 def _freeze(value: object) -> object:
-    """Return the value as it is now: what waits must not change, nor keep anything alive."""
+    """Return text, a number or None as it is, and the repr of anything else.
+
+    An entry that waits must not change, nor keep anything alive. A value whose repr fails must not stop an actor.
+    """
     if isinstance(value, str | int | float | None):
         return value
     try:

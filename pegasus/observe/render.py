@@ -55,10 +55,10 @@ def format_line(entry: LogEntry) -> str:
 
 
 def format_json(entry: LogEntry) -> str:
-    """Return one JSON object; values without a JSON form are given as their repr."""
+    """Return one JSON object."""
     head = {"ts": entry.time_text, "level": entry.level, "logger": entry.logger, "event": entry.event}
     tail = {"exception": entry.exception} if entry.exception else {}
-    return json.dumps({**head, **entry.own_fields, **tail}, ensure_ascii=False, default=repr, separators=(",", ":"))
+    return json.dumps({**head, **entry.own_fields, **tail}, ensure_ascii=False, separators=(",", ":"))
 
 
 class SecretMask:
