@@ -21,7 +21,7 @@ from benchmarks.samples import median
 from benchmarks.tasks_replay import task_lines
 from benchmarks.tasks_system import PATIENCE, Listener, Prompt, settings, task_system
 from benchmarks.workplace import Workplace
-from pegasus.tasks.log.format import INDEX, PENDING, Pending, date_of, index_line, pending_content, task_path
+from pegasus.tasks.log.format import INDEX, PENDING, PendingTask, date_of, index_line, pending_content, task_path
 
 TASKS = 1000
 LINES = 5
@@ -79,4 +79,4 @@ def _prepare(data: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"".join(task_lines(LINES, task_id)))
     (data / INDEX).write_bytes(b"".join(index_line(task_id, date) for task_id in ids))
-    (data / PENDING).write_bytes(pending_content([Pending(task_id, _BEGAN) for task_id in ids]))
+    (data / PENDING).write_bytes(pending_content([PendingTask(task_id, _BEGAN) for task_id in ids]))

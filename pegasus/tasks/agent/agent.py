@@ -36,10 +36,10 @@ from pegasus.tasks.agent.messages import (
     Wait,
     task_id_of,
 )
-from pegasus.tasks.agent.notifier import Notifier
+from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.queries import Queries
 from pegasus.tasks.agent.recovery import Recovery
-from pegasus.tasks.agent.scheduler import Scheduler
+from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState, TaskEntry
 from pegasus.tasks.core.events import TaskCreated, to_payload
 from pegasus.tasks.core.fsm import TaskFSM
@@ -63,9 +63,9 @@ async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, archive: TaskArch
     whatever is left is taken up at the next start.
     """
     async with open_pool(name="tasks") as pool, trio.open_nursery() as nursery:
-        notifier = Notifier(archive, listener)
+        notifier = TaskNotifier(archive, listener)
         state = AgentState(deps, archive, notifier)
-        scheduler = Scheduler(state, pool, nursery, inbox.ref)
+        scheduler = TaskScheduler(state, pool, nursery, inbox.ref)
         agent = _Agent(state, scheduler, nursery)
         await deps.bus.ask(Subscribe, inbox.ref, OUTSIDE_EVENTS, True)
         kept = _messages_of_last_run(inbox)
@@ -96,7 +96,7 @@ def _messages_of_last_run(inbox: Inbox[AgentInput]) -> list[AgentInput]:
 class _Agent:
     """Routes each message to the part that it is for, and creates tasks."""
 
-    def __init__(self, state: AgentState, scheduler: Scheduler, nursery: trio.Nursery) -> None:
+    def __init__(self, state: AgentState, scheduler: TaskScheduler, nursery: trio.Nursery) -> None:
         self._state = state
         self._scheduler = scheduler
         self._nursery = nursery

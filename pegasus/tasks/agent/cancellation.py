@@ -9,8 +9,8 @@ import trio
 
 from actors import ActorError
 from pegasus.messages import Metadata
-from pegasus.tasks.agent.messages import Stopped
-from pegasus.tasks.agent.scheduler import Scheduler
+from pegasus.tasks.agent.messages import StoppedTask
+from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState, TaskEntry
 from pegasus.tasks.core.views import TaskError
 from pegasus.tasks.run.messages import CancelStage, FinishStage
@@ -22,12 +22,12 @@ DRAIN: Final = 5.0
 class Cancellation:
     """Carries out `Cancel`, `CancelAll` and the stop of the process."""
 
-    def __init__(self, state: AgentState, scheduler: Scheduler, nursery: trio.Nursery) -> None:
+    def __init__(self, state: AgentState, scheduler: TaskScheduler, nursery: trio.Nursery) -> None:
         self._state = state
         self._scheduler = scheduler
         self._nursery = nursery
 
-    async def cancel(self, task_id: str, by: str) -> Stopped:
+    async def cancel(self, task_id: str, by: str) -> StoppedTask:
         """End a task. Returns when nothing of it runs; that it was stopped is recorded behind that. Raises TaskError."""
         entry = self._state.registry.get_or_none(task_id)
         if entry is None or entry.is_ending or (entry.is_over and entry.ref is None):
@@ -44,7 +44,7 @@ class Cancellation:
             raise TaskError(f"task {task_id!r} is not running")
         if doing is None:  # no actor, or one that has ended without having taken the request
             self._nursery.start_soon(self._scheduler.fail, entry, error)
-        return Stopped(task_id, what, "waiting" if was_waiting and not was_over else doing or "", seconds)
+        return StoppedTask(task_id, what, "waiting" if was_waiting and not was_over else doing or "", seconds)
 
     async def _cancel_stage(self, entry: TaskEntry, error: str) -> str | None:
         """Return the activity that was ended, None if the task has no actor that could record its end."""
@@ -55,9 +55,9 @@ class Cancellation:
         except ActorError:
             return None
 
-    async def cancel_all(self, by: str, channel: tuple[str, str] | None) -> tuple[Stopped, ...]:
+    async def cancel_all(self, by: str, channel: tuple[str, str] | None) -> tuple[StoppedTask, ...]:
         """End all tasks, or those of a channel (type, channelId), at the same time."""
-        stopped: list[Stopped] = []
+        stopped: list[StoppedTask] = []
 
         async def cancel(task_id: str) -> None:
             with suppress(TaskError):

@@ -75,7 +75,7 @@ class Suspend:
 
 
 @attrs.frozen
-class Stopped:
+class StoppedTask:
     """A task that a Cancel ended."""
 
     task_id: str
@@ -91,7 +91,7 @@ class Stopped:
 class Cancel:
     """End a task for certain: answered when nothing of it runs any more (model call, tool, processes)."""
 
-    reply: Reply[Stopped]
+    reply: Reply[StoppedTask]
     task_id: str
     by: str
     """Name for the error of the task: "stopped by <by>"."""
@@ -101,7 +101,7 @@ class Cancel:
 class CancelAll:
     """End all tasks of a channel, or all tasks. Answered when nothing of them runs any more."""
 
-    reply: Reply[tuple[Stopped, ...]]
+    reply: Reply[tuple[StoppedTask, ...]]
     by: str
     channel: tuple[str, str] | None = None
     """(type, channelId) in the metadata of the tasks; None = all tasks."""

@@ -36,7 +36,7 @@ class _Waiting:
     """The task is over with it: it leaves the pending list when the listener has taken it."""
 
 
-class Notifier:
+class TaskNotifier:
     """The queue of notifications. It is not bounded: its items are few and small, and none may be lost."""
 
     def __init__(self, archive: TaskArchive, listener: Ref[Notify]) -> None:

@@ -22,7 +22,7 @@ from pegasus.conversation import Entry
 from pegasus.events import Event, EventType
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
-from pegasus.tasks.agent.scheduler import Scheduler
+from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState, TaskEntry
 from pegasus.tasks.core.changes import RESTARTED
 from pegasus.tasks.core.context import PlannedCall, TaskState
@@ -166,7 +166,7 @@ class _Recovering:
 class Recovery:
     """Carries out the plans of the tasks that the last run left pending."""
 
-    def __init__(self, state: AgentState, scheduler: Scheduler, nursery: trio.Nursery) -> None:
+    def __init__(self, state: AgentState, scheduler: TaskScheduler, nursery: trio.Nursery) -> None:
         self._state = state
         self._scheduler = scheduler
         self._nursery = nursery

@@ -35,7 +35,7 @@ MAILBOX: Final = Mailbox(64)
 _log = get_logger("agent")
 
 
-class Scheduler:
+class TaskScheduler:
     """Gives slots to tasks and runs their actors, children of `pool`."""
 
     def __init__(self, state: AgentState, pool: Supervisor, nursery: trio.Nursery, agent: Ref[AgentInput]) -> None:

@@ -18,7 +18,7 @@ import trio
 
 from actors import Ref, Reply
 from pegasus.events import Event, EventType
-from pegasus.tasks.agent.notifier import Notifier
+from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.core.context import TaskState
 from pegasus.tasks.core.events import Payload
 from pegasus.tasks.core.fsm import TaskFSM
@@ -153,7 +153,7 @@ class TaskRegistry:
 class AgentState:
     """The tasks in memory and the objects that all parts of the agent work with."""
 
-    def __init__(self, deps: TaskDeps, archive: TaskArchive, notifier: Notifier) -> None:
+    def __init__(self, deps: TaskDeps, archive: TaskArchive, notifier: TaskNotifier) -> None:
         self.deps = deps
         self.archive = archive
         self.notifier = notifier

@@ -94,7 +94,7 @@ class TaskPlan:
 
     @property
     def has_calls(self) -> bool:
-        """Whether any step is a tool call."""
+        """True if any step is a tool call."""
         return any(step.call is not None for step in self.steps)
 
 

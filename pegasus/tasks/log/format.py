@@ -147,7 +147,7 @@ def find_date(index: bytes, task_id: str) -> str | None:
 
 
 @attrs.frozen
-class Pending:
+class PendingTask:
     """A task that is unfinished, or whose end its submitter may not know."""
 
     task_id: str
@@ -159,13 +159,13 @@ class Pending:
 class PendingList:
     """Content of pending.json."""
 
-    entries: tuple[Pending, ...]
+    entries: tuple[PendingTask, ...]
     """The tasks that could be read."""
     problem: str = ""
     """Damage of the file, "" if it was whole. Tasks that are missing then must be looked for in the logs."""
 
 
-def pending_content(entries: Iterable[Pending]) -> bytes:
+def pending_content(entries: Iterable[PendingTask]) -> bytes:
     """Return the content of pending.json for these tasks."""
     return encode_json([{"taskId": entry.task_id, "ts": entry.ts} for entry in entries]).encode() + b"\n"
 
@@ -183,20 +183,20 @@ def read_pending(data: bytes) -> PendingList:
         return PendingList(_recognisable(data), f"it is no JSON ({error})")
     if not isinstance(found, list):
         return PendingList(_recognisable(data), "it is no list")
-    entries: dict[str, Pending] = {}
+    entries: dict[str, PendingTask] = {}
     for item in found:
         try:
-            entry = from_wire(item, Pending)
+            entry = from_wire(item, PendingTask)
         except WireError:
             continue
         if is_task_id(entry.task_id) and math.isfinite(entry.ts):
-            entries[entry.task_id] = Pending(entry.task_id, int(entry.ts))
+            entries[entry.task_id] = PendingTask(entry.task_id, int(entry.ts))
     unreadable = len(found) - len(entries)
     return PendingList(
         tuple(entries.values()), f"{unreadable} entries are unreadable or there twice" if unreadable else ""
     )
 
 
-def _recognisable(data: bytes) -> tuple[Pending, ...]:
+def _recognisable(data: bytes) -> tuple[PendingTask, ...]:
     ids = dict.fromkeys(found.decode() for found in _ID_IN_DAMAGED_LIST.findall(data))
-    return tuple(Pending(task_id) for task_id in ids)
+    return tuple(PendingTask(task_id) for task_id in ids)

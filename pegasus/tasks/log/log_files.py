@@ -23,8 +23,8 @@ from pegasus.tasks.log.format import (
     INDEX,
     PENDING,
     IndexEntry,
-    Pending,
     PendingList,
+    PendingTask,
     date_of,
     find_date,
     is_task_id,
@@ -93,7 +93,7 @@ class LogFiles:
 
     # ------------------------------------------------------------------ reading logs
 
-    async def read_logs(self, tasks: Mapping[str, Pending | None]) -> tuple[bytes | StorageError, ...]:
+    async def read_logs(self, tasks: Mapping[str, PendingTask | None]) -> tuple[bytes | StorageError, ...]:
         """Return the log of each task, b"" if there is none, or the reason why it cannot be read.
 
         tasks: ids, with the pending entry of those that have one.
@@ -108,7 +108,7 @@ class LogFiles:
         contents = await self._read_files(tuple(paths.values()))
         return tuple(contents[paths[task_id]] if task_id in paths else b"" for task_id in tasks)
 
-    def _find(self, task_id: str, date: str | None, index: bytes, pending: Pending | None) -> str | None:
+    def _find(self, task_id: str, date: str | None, index: bytes, pending: PendingTask | None) -> str | None:
         if not is_task_id(task_id):
             return None
         date = date or find_date(index, task_id)
@@ -125,7 +125,7 @@ class LogFiles:
 
     # ------------------------------------------------------------------ opening a log to append to it
 
-    async def open(self, event: Event, pending: Pending | None) -> OpenedLog:
+    async def open(self, event: Event, pending: PendingTask | None) -> OpenedLog:
         """Return the log for this event's line. Nothing is remembered until `remember`, so a refused write may be repeated."""
         task_id = event.task_id or ""
         if task_id in self._paths:

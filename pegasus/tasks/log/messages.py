@@ -9,7 +9,7 @@ import attrs
 from actors import Reply
 from pegasus.events import Event
 from pegasus.storage import StorageError
-from pegasus.tasks.log.format import Pending
+from pegasus.tasks.log.format import PendingTask
 
 
 @attrs.frozen(eq=False)
@@ -30,7 +30,7 @@ class RecordEvents:
 class GetPending:
     """Return every pending task, oldest first. A list that was missing or damaged has been rebuilt from the logs."""
 
-    reply: Reply[tuple[Pending, ...]]
+    reply: Reply[tuple[PendingTask, ...]]
 
 
 @attrs.frozen

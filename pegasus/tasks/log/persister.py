@@ -32,7 +32,7 @@ from pegasus.events import Event, EventType
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, ReplaceFile, StorageError
 from pegasus.tasks.core.events import RECORDED_KEYS
-from pegasus.tasks.log.format import INDEX, PENDING, Pending, index_line, is_task_id, pending_content, task_line
+from pegasus.tasks.log.format import INDEX, PENDING, PendingTask, index_line, is_task_id, pending_content, task_line
 from pegasus.tasks.log.log_files import LogFiles, OpenedLog
 from pegasus.tasks.log.messages import Forget, GetPending, ListLogs, PersisterMessage, ReadLogs, RecordEvents
 from pegasus.tasks.log.replay import replay
@@ -115,7 +115,7 @@ class _Store:
         self._journal = journal
         self._clock = clock
         self._files = LogFiles(journal, clock, is_restart=is_restart)
-        self._pending: dict[str, Pending] = {}
+        self._pending: dict[str, PendingTask] = {}
         self._listed: frozenset[str] = frozenset()
         """Tasks in pending.json as it is on disk."""
 
@@ -132,12 +132,12 @@ class _Store:
         else:
             self._listed = frozenset(self._pending)
 
-    async def _find_unfinished(self) -> list[Pending]:
+    async def _find_unfinished(self) -> list[PendingTask]:
         """Return the tasks of the last days that are not over, or were over only lately. Unreadable logs are left out."""
         entries = await self._files.index()
         days = sorted({entry.date for entry in entries})[-REBUILD_DAYS:]
         recent = dict.fromkeys([entry.task_id for entry in entries if entry.date in days])
-        unfinished: list[Pending] = []
+        unfinished: list[PendingTask] = []
         for task_id, log in zip(recent, await self._files.read_logs(recent), strict=True):
             if isinstance(log, StorageError):
                 _log.error("the log of a task cannot be read", task=task_id, error=str(log))
@@ -145,7 +145,7 @@ class _Store:
             found = replay(log, task_id)
             is_known = found.is_over and found.last_at < self._clock() - RECENT
             if found.task is not None and not is_known:
-                unfinished.append(Pending(task_id, found.task.created_at))
+                unfinished.append(PendingTask(task_id, found.task.created_at))
         return unfinished
 
     # ------------------------------------------------------------------ requests
@@ -209,7 +209,7 @@ class _Store:
             return
         for event in events:
             if event.type in _BEGINS and event.task_id:
-                self._pending.setdefault(event.task_id, Pending(event.task_id, event.timestamp))
+                self._pending.setdefault(event.task_id, PendingTask(event.task_id, event.timestamp))
         if any(event.task_id in self._pending and event.task_id not in self._listed for event in events):
             await self._write_pending()
         written = await self._lines(events)

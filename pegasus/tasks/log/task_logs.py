@@ -12,7 +12,7 @@ from pegasus.observe import get_logger
 from pegasus.storage import StorageError
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import TaskView, task_view
-from pegasus.tasks.log.format import FOLDER, INDEX, Pending, find_date, is_date, is_task_id, read_index, task_path
+from pegasus.tasks.log.format import FOLDER, INDEX, PendingTask, find_date, is_date, is_task_id, read_index, task_path
 from pegasus.tasks.log.messages import Forget, GetPending, ListLogs, PersisterMessage, ReadLogs
 from pegasus.tasks.log.persister import record
 from pegasus.tasks.log.replay import ReplayedTask, replay
@@ -38,7 +38,7 @@ class TaskArchive(Protocol):
     async def views(self, date: str) -> tuple[TaskView, ...]:
         """Return the tasks of a day (UTC, YYYY-MM-DD), oldest first."""
 
-    async def pending(self) -> tuple[Pending, ...]:
+    async def pending(self) -> tuple[PendingTask, ...]:
         """Return the tasks that are unfinished, or whose end their submitter may not know; oldest first."""
 
     async def forget(self, task_id: str) -> None:
@@ -80,7 +80,7 @@ class TaskLogs:
         tasks = [each.task for each in found if isinstance(each, ReplayedTask)]
         return tuple(task_view(task) for task in tasks if task is not None)
 
-    async def pending(self) -> tuple[Pending, ...]:
+    async def pending(self) -> tuple[PendingTask, ...]:
         """Return the tasks that the last run left unfinished, and those that are unfinished now; oldest first."""
         return await self._persister.ask(GetPending)
 

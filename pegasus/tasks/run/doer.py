@@ -57,7 +57,7 @@ _NO_QUESTION: Final = "question is required: one clear question, as a text"
 
 def allowed_tools(toolbox: Toolbox, task_type: TaskType) -> tuple[ToolSpec, ...]:
     """Return the tools that a task of this type may use, as the model is shown them."""
-    return tuple(tool.spec for tool in toolbox.all() if task_type.allows(tool.name))
+    return task_type.allowed_of([tool.spec for tool in toolbox.all()])
 
 
 def next_steps(steps: Sequence[PlanStep], effect_of: Callable[[str], Effect | None]) -> tuple[PlanStep, ...]:

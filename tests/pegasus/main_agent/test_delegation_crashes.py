@@ -15,7 +15,7 @@ import trio
 from actors import Child, GaveUp, Restarting, open_supervisor
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.models.base import ToolSpec, UserTurn
-from pegasus.tasks import ListTasks, Stopped, TaskState
+from pegasus.tasks import ListTasks, StoppedTask, TaskState
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, kill, open_world
@@ -281,7 +281,7 @@ async def test_a_stop_waits_for_a_task_system_that_has_not_begun(autojump_clock)
 
     async def answering(inbox):
         async for message in inbox:
-            message.reply.send((Stopped("0123456789abcdef", "x", "thinking", 1.0),))
+            message.reply.send((StoppedTask("0123456789abcdef", "x", "thinking", 1.0),))
 
     async with open_supervisor() as root, trio.open_nursery() as nursery:
         ended = []

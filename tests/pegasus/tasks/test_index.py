@@ -19,11 +19,11 @@ from pegasus.tasks.log.format import (
     task_line,
     task_path,
 )
-from pegasus.tasks.log.messages import Pending
+from pegasus.tasks.log.messages import PendingTask
 from tests.pegasus.tasks.lives import BEGAN, ID, created, event
 
 ids = st.from_regex(r"[a-z0-9_-]{1,16}", fullmatch=True)
-entries = st.lists(st.builds(Pending, ids, st.integers(0, 2**53)), unique_by=lambda it: it.task_id, max_size=6)
+entries = st.lists(st.builds(PendingTask, ids, st.integers(0, 2**53)), unique_by=lambda it: it.task_id, max_size=6)
 
 
 def test_an_index_line_is_as_the_interface_says():

@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.storage import StorageError, run_journal
 from pegasus.tasks.core.changes import RESTARTED
-from pegasus.tasks.log.format import Pending, index_line, pending_content, task_line, task_path
+from pegasus.tasks.log.format import PendingTask, index_line, pending_content, task_line, task_path
 from pegasus.tasks.log.messages import Forget, GetPending, ListLogs, ReadLogs, RecordEvents
 from pegasus.tasks.log.persister import FORGET_AFTER, RECENT, RETRY_LIMIT, record, task_persister
 from pegasus.tasks.log.task_logs import TaskLogs
@@ -325,7 +325,7 @@ async def test_a_torn_end_is_set_aside_before_anything_is_appended(autojump_cloc
     disk = MemoryDisk()
     disk.put(LOG, task_line(created()) + b'{"ts":1,"event":"TASK_NO')
     disk.put(INDEX, index_line(ID, DATE) + b'{"taskId":"b')
-    disk.put(PENDING, pending_content([Pending(ID, BEGAN)]))
+    disk.put(PENDING, pending_content([PendingTask(ID, BEGAN)]))
     async with running(disk) as it:
         await it.record(failed(RESTARTED))
         assert it.on_disk() == task_line(created()) + task_line(failed(RESTARTED))
@@ -447,7 +447,7 @@ async def test_a_lost_index_hides_no_pending_task(autojump_clock):
     """Trap T26: it was told of, but its failure was never written."""
     disk = MemoryDisk()
     disk.put(LOG, task_line(created()))
-    disk.put(PENDING, pending_content([Pending(ID, BEGAN)]))
+    disk.put(PENDING, pending_content([PendingTask(ID, BEGAN)]))
     async with running(disk) as it:
         assert (await it.logs.load(ID)).task_id == ID
         await it.record(failed(RESTARTED))
@@ -491,7 +491,7 @@ async def test_a_folder_in_place_of_a_list_does_not_keep_the_task_system_from_st
 ):
     disk = MemoryDisk()
     logs_of_two(disk, BEGAN)
-    disk.put(PENDING, pending_content([Pending(ID, BEGAN)]))
+    disk.put(PENDING, pending_content([PendingTask(ID, BEGAN)]))
     unreadable(monkeypatch, path)
     async with running(disk, now=BEGAN + 2 * RECENT) as it:
         assert await it.pending() == [ID]

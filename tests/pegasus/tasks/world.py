@@ -24,7 +24,7 @@ from pegasus.tasks import (
     task_agent,
     task_view,
 )
-from pegasus.tasks.log.format import Pending, task_line
+from pegasus.tasks.log.format import PendingTask, task_line
 from pegasus.tasks.log.persister import record
 from pegasus.tasks.log.replay import replay
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry
@@ -75,7 +75,7 @@ class Shelf:
         return (await self.replay(task_id)).task
 
     async def pending(self):
-        return tuple(Pending(task_id, 0) for task_id in self.logs if task_id not in self.forgotten)
+        return tuple(PendingTask(task_id, 0) for task_id in self.logs if task_id not in self.forgotten)
 
     async def views(self, date):
         return tuple(task_view(replay(log, task_id).task) for task_id, log in self.logs.items())
