@@ -11,14 +11,13 @@ from actors.testing._errors import (
     Nondeterminism,
     SimulationError,
     SimulationFailed,
+    StaleReplay,
 )
-from actors.testing._everywhere import cancel_at_every_checkpoint, crash_at_every_checkpoint
-from actors.testing._faults import Faults, actor_tasks, all_tasks
+from actors.testing._faults import Faults, Kind, Perturbation, actor_tasks, all_tasks
 from actors.testing._invariants import check_tree
-from actors.testing._plan import Kind, Perturbation
 from actors.testing._probe import Answers, Crashes, Fails, Hangs, Ignores, Keeps, Probe, ProbeCrash
 from actors.testing._run import Simulation
-from actors.testing._simulate import Report, simulate
+from actors.testing._simulate import Report, cancel_at_every_checkpoint, crash_at_every_checkpoint, simulate
 from actors.testing._trace import Trace
 
 __all__ = [
@@ -42,6 +41,7 @@ __all__ = [
     "Simulation",
     "SimulationError",
     "SimulationFailed",
+    "StaleReplay",
     "Trace",
     "actor_tasks",
     "all_tasks",

@@ -1,4 +1,4 @@
-"""What a simulation can find."""
+"""Errors of a simulation: what it can find, and what it raises to tell about it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ class InjectedCrash(Exception):
 
 
 class SimulationError(Exception):
-    """The simulation itself has found something wrong with a run."""
+    """Base class of the problems that the simulation itself finds in a run."""
 
 
 class Deadlock(SimulationError):
-    """No task can run any more, and no deadline is due: the program waits for ever.
+    """No task can run any more, and no deadline is due: the program waits for ever."""
 
-    stacks: by task, where it waits, outermost first, "file:line in function".
+    stacks: dict[str, tuple[str, ...]]
+    """By task: the awaits of the program's own code that it stands in, outermost first, as "file:line in function".
+
+    The last line says what it waits for, and which task holds that: "waits in Lock.acquire for 'left', held by ann".
     """
 
     def __init__(self, time: float, stacks: dict[str, tuple[str, ...]]) -> None:
@@ -31,25 +34,28 @@ class Nondeterminism(SimulationError):
     """Something in the program does not depend on the seed alone, so a run cannot be repeated."""
 
 
+class StaleReplay(SimulationError):
+    """The line to replay does not fit the program any more: some of its perturbations did not take place.
+
+    Passing would say that a fault is mended, while it was not even tried.
+    """
+
+
 class BrokenTree(SimulationError):
     """A supervision tree contradicts itself, or has lost a message."""
 
 
 class SimulationFailed(AssertionError):
-    """A run failed; the cause is what it failed with, after shrinking.
+    """A run failed. The cause is the error that it failed with, after shrinking."""
 
-    seed: which one. replay: what `simulate(main, replay=…)` needs to run it again. lines: the trace of that run.
-    """
+    seed: int
+    replay: str
+    """The line that `simulate(main, replay=…)` needs to run it again."""
+    lines: tuple[str, ...]
+    """The trace of that run."""
 
     def __init__(self, text: str, *, seed: int, replay: str, lines: tuple[str, ...]) -> None:
         super().__init__(text)
         self.seed = seed
         self.replay = replay
         self.lines = lines
-
-
-def leaves(error: BaseException) -> tuple[BaseException, ...]:
-    """The errors of a group, however nested, in order; of any other error, itself."""
-    if isinstance(error, BaseExceptionGroup):
-        return tuple(leaf for part in error.exceptions for leaf in leaves(part))
-    return (error,)

@@ -1,57 +1,158 @@
-"""Which perturbations a seed chooses, and the ones that a replay is given."""
+"""Perturbations of a simulated run: their values, how a seed chooses them, and how a list of them is replayed.
+
+A **place** is a task and the number of times that it has waited so far: its n-th checkpoint. A perturbation is something
+done to a task at a place. A place stays the same when perturbations elsewhere are left out. Therefore a list of
+perturbations can be shrunk, and be written down as one line (`to_token`) that repeats the run.
+
+There are two sources of perturbations, with the same interface (`Choices`): `Seeded` draws them from the random source
+of a seed, `Listed` takes them from a list and adds nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
+from urllib.parse import quote, unquote
 
 import attrs
 from trio.lowlevel import Task
 
 from actors._cell import CURRENT
 from actors._supervisor import supervisor_task
-from actors.testing._plan import AFTER, Kind, Perturbation
 
-MOODS = ((0.6, 0.0), (0.5, 0.1), (0.3, 0.3), (0.1, 0.5))
-"""How often a task of a round goes later, and how often it is held back. Each seed has one of these moods: some faults
-need one lag in a program that is calm otherwise, some need chaos."""
-PACES = (0.0, 0.3, 1.0, 2.0)
-"""Each task has one of these in each run: how many times as often as others it is held back."""
-RANKS = 3
+
+class Kind(Enum):
+    """Kind of a perturbation."""
+
+    LATE = "late"
+    """The task runs after the others of its round."""
+    LAG = "lag"
+    """The task is held back for some rounds."""
+    DELAY = "delay"
+    """The task is held back for some virtual time."""
+    CRASH = "crash"
+    """InjectedCrash is raised where the task waits."""
+    CANCEL = "cancel"
+    """The task is cancelled."""
+
+
+WORDS: Final = {
+    Kind.LATE: "goes after the others of its round",
+    Kind.LAG: "is held back for {0:g} rounds",
+    Kind.DELAY: "is held back for {0:g} s",
+    Kind.CRASH: "crashes",
+    Kind.CANCEL: "is cancelled",
+}
+AFTER: Final = frozenset({Kind.CRASH, Kind.CANCEL})
+"""Kinds whose amount is the number of rounds between the begin of the wait and the fault."""
+SIMPLER: Final = {
+    Kind.LATE: (),
+    Kind.LAG: ((Kind.LATE, 1),),
+    Kind.DELAY: ((Kind.LATE, 1), (Kind.LAG, 1), (Kind.LAG, 12)),
+    Kind.CRASH: ((Kind.LATE, 1), (Kind.LAG, 1), (Kind.LAG, 12)),
+    Kind.CANCEL: ((Kind.LATE, 1), (Kind.LAG, 1), (Kind.LAG, 12)),
+}
+"""By kind: perturbations, as kind and amount, that a person understands more easily, the simplest first.
+
+If one of them at the same place is enough for a failure, the failure has nothing to do with crashes or time.
+"""
+
+
+@attrs.frozen
+class Perturbation:
+    """One thing that is done to one task at its n-th checkpoint."""
+
+    kind: Kind
+    task: str
+    """Last part of the task's name in Trio, with "#2" for the second task of that name, and so on."""
+    step: int
+    """Number of the checkpoint: 0 is the start of the task, 1 its first wait."""
+    amount: float
+    """Rounds (LAG; CRASH and CANCEL: so many rounds after it began to wait), seconds (DELAY), or rank (LATE)."""
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}:{quote(self.task, safe='/.,<>()#-_:')}@{self.step}*{_number(self.amount)}"
+
+    def describe(self) -> str:
+        """Return it in words."""
+        words = WORDS[self.kind].format(self.amount)
+        if self.kind in AFTER and self.amount:
+            words += f" {self.amount:g} rounds later"
+        return f"{self.task} at its checkpoint {self.step} {words}"
+
+
+def to_token(seed: int, perturbations: tuple[Perturbation, ...]) -> str:
+    """Return the line that runs a schedule again."""
+    return " ".join((str(seed), *(str(one) for one in perturbations)))
+
+
+def from_token(token: str) -> tuple[int, tuple[Perturbation, ...]]:
+    """Return the seed and the perturbations of such a line. Raises ValueError if it is none."""
+    try:
+        seed, *words = token.split()
+        return int(seed), tuple(_parse(word) for word in words)
+    except ValueError as error:
+        raise ValueError(f"{token!r} is no schedule to replay: {error}") from None
+
+
+def _number(amount: float) -> str:
+    return str(int(amount)) if amount == int(amount) else repr(amount)
+
+
+def _parse(word: str) -> Perturbation:
+    kind, _, rest = word.partition(":")
+    task, _, numbers = rest.rpartition("@")
+    step, _, amount = numbers.partition("*")
+    return Perturbation(Kind(kind), unquote(task), int(step), float(amount))
+
+
+# ------------------------------------------------------------ choices
+
+MOODS: Final = ((0.6, 0.0), (0.5, 0.1), (0.3, 0.3), (0.1, 0.5))
+"""Probabilities that a task of a round goes later, and that it is held back. Each seed has one of these pairs, since some
+failures need one lag in a program that is calm otherwise, and some need chaos."""
+PACES: Final = (0.0, 0.3, 1.0, 2.0)
+"""Factors for the probability that a task is held back. Each task of a run has one of them."""
+RANKS: Final = 3
+"""Number of places behind the others of its round that a late task can take."""
 
 
 def actor_tasks(task: Task) -> bool:
-    """Tasks of actors, those that an actor started itself included; no supervisor's, and none beside the tree."""
-    life = task.context.get(CURRENT)
-    return life is not None and not life.is_supervisor and task.coro.cr_code is not supervisor_task.__code__
+    """Return whether this is a task of an actor, or one that an actor has started; but not a supervisor's."""
+    incarnation = task.context.get(CURRENT)
+    return incarnation is not None and all_tasks(task)
 
 
 def all_tasks(task: Task) -> bool:
-    """Each task of the program but for supervisors; `main` itself is one of them."""
-    life = task.context.get(CURRENT)
-    return (life is None or not life.is_supervisor) and task.coro.cr_code is not supervisor_task.__code__
+    """Return whether this is a task of the program, `main` included; but not a supervisor's."""
+    incarnation = task.context.get(CURRENT)
+    is_nested_supervisor = incarnation is not None and incarnation.is_supervisor
+    return not is_nested_supervisor and task.coro.cr_code is not supervisor_task.__code__
 
 
 @attrs.frozen
 class Faults:
-    """What a seed may do to the tasks beside ordering them.
+    """Perturbations that a seed may choose, beside the order of tasks within a round.
 
-    lag: hold a task back for up to so many rounds (0: never). crash, cancel, delay: at one in so many checkpoints, on
-    average (0: never); at most `most` crashes and cancels in a run. longest: of a delay, in seconds. hits: which tasks
-    may be crashed, cancelled or delayed; lags may hit every task.
-
-    A crash is an InjectedCrash raised where the task waits. A cancel kills an actor as its supervisor would, and
-    cancels the nursery that any other task lives in, or all of `main`.
+    `Faults(crash=50, delay=20)` crashes an actor at one in fifty checkpoints, and delays one at one in twenty.
     """
 
     lag: int = 12
+    """Most rounds for which a task is held back; 0 for no lags. Lags hit every task."""
     crash: int = 0
+    """Crash a task at one in so many checkpoints, on average; 0 for never."""
     cancel: int = 0
+    """Cancel a task at one in so many checkpoints: kill an actor, cancel the nursery of another task, or all of `main`."""
     delay: int = 0
+    """Delay a task at one in so many checkpoints."""
     longest: float = 10.0
+    """Longest delay, in seconds of virtual time."""
     most: int = 5
+    """Most crashes and cancels in one run."""
     hits: Callable[[Task], bool] = actor_tasks
+    """Tasks that may be crashed, cancelled or delayed. A program without actors needs `all_tasks`."""
 
     def __attrs_post_init__(self) -> None:
         for name in ("lag", "crash", "cancel", "delay", "most"):
@@ -60,28 +161,32 @@ class Faults:
 
     @property
     def strikes(self) -> bool:
-        """Whether it may crash or cancel anything."""
+        """True if it may crash or cancel a task."""
         return bool(self.crash or self.cancel) and self.most > 0
 
 
 class Choices(Protocol):
-    """Says what happens to a task at a checkpoint.
+    """Source of perturbations."""
 
-    hold: as the task is about to go on, whether it goes late, lags or is delayed; `alone` if no other task could run.
-    strike: as it begins to wait, whether it crashes or is cancelled. strikes, delays: whether that ever happens.
-    holds_one_alone: whether `hold` ever answers anything if alone.
-    """
-
-    holds_one_alone: bool
     strikes: bool
+    """Whether `strike` ever returns anything. If not, the scheduler need not look at each step of a task."""
     delays: bool
+    """Whether `hold` needs to know whether a task may be hit by faults."""
+    holds_one_alone: bool
+    """Whether `hold` ever returns anything for a task that is alone."""
 
-    def hold(self, task: str, step: int, alone: bool, hit: bool) -> Perturbation | None: ...
-    def strike(self, task: str, step: int) -> Perturbation | None: ...
+    def hold(self, task: str, step: int, alone: bool, hit: bool) -> Perturbation | None:
+        """Return a LATE, LAG or DELAY for a task that is about to go on.
+
+        alone: no other task can run. hit: it may be hit by faults.
+        """
+
+    def strike(self, task: str, step: int) -> Perturbation | None:
+        """Return a CRASH or CANCEL for a task that begins to wait."""
 
 
 class Seeded:
-    """The choices of a seed."""
+    """Perturbations drawn from the random source of a seed."""
 
     def __init__(self, seed: int, faults: Faults) -> None:
         random = Random(f"{seed}/schedule")  # noqa: S311
@@ -127,12 +232,12 @@ class Seeded:
         return 1 + int(self._next() * most)
 
     def _pick_delay(self) -> float:
-        """Mostly short ones; in milliseconds, so that they can be written down."""
+        """Return a delay: mostly a short one, in whole milliseconds, so that it can be written down exactly."""
         return max(0.001, round(self._faults.longest * self._next() ** 3, 3))
 
 
 class Listed:
-    """The choices of a list, and nothing else."""
+    """The perturbations of a list, and nothing else."""
 
     def __init__(self, perturbations: Iterable[Perturbation]) -> None:
         self._holds = {(one.task, one.step): one for one in perturbations if one.kind not in AFTER}

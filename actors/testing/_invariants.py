@@ -14,8 +14,7 @@ from actors._loop import SupervisorLoop
 from actors._supervisor import Supervisor
 from actors._table import RUNNING, State
 from actors.testing._errors import BrokenTree
-from actors.testing._listener import Listener, listen
-from actors.testing._words import say
+from actors.testing._trace import Listener, listen, say
 
 
 def check_tree(supervisor: Supervisor) -> None:

@@ -14,12 +14,11 @@ import attrs
 import outcome
 from trio.lowlevel import Task
 
+from actors._events import leaf_errors
 from actors.testing import _trio
-from actors.testing._errors import leaves
-from actors.testing._faults import Choices, Seeded
+from actors.testing._faults import Choices, Kind, Perturbation, Seeded, to_token
 from actors.testing._guards import Guards
 from actors.testing._invariants import Trees
-from actors.testing._plan import Kind, Perturbation, to_token
 from actors.testing._scheduler import Scheduler
 
 OLD_GARBAGE = 50
@@ -143,12 +142,12 @@ class Program:
 
     def _judge(self, simulation: Simulation) -> BaseException | None:
         error = simulation.error
-        if error is not None and any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves(error)):
+        if error is not None and any(isinstance(leaf, KeyboardInterrupt) for leaf in leaf_errors(error)):
             raise error
         found = self.guards.caught or simulation._scheduler.problem
         if found is not None:
             return found
-        if error is not None and not all(isinstance(leaf, self.allowed) for leaf in leaves(error)):
+        if error is not None and not all(isinstance(leaf, self.allowed) for leaf in leaf_errors(error)):
             return error
         try:
             self.trees.check()

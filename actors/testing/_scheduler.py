@@ -1,43 +1,55 @@
-"""Who runs when: the loop of one simulated run.
+"""Scheduler of one simulated run: the order in which tasks run, the clock, and the perturbations.
 
-Each round the tasks that can run are put in the order in which they were spawned; what the choices say changes that.
-A lag is counted in rounds in which some other task ran. When all others wait, a laggard is let go.
+Trio works in **rounds**: each task that can run goes on until its next await. In each round the scheduler puts those
+tasks in the order in which they were spawned; a perturbation changes that. A task that lags is held back for a number of
+rounds in which some other task runs. When all others wait, it is let go, since more rounds would change nothing. A task
+that is delayed is held back for some virtual time.
+
+**A fault must be one that could happen in earnest.** A crash is raised where Cancelled could be raised as well, and in
+the same way: the task is taken out of whatever queue it waits in. It never replaces the value that a task was woken
+with, or a message would be lost that no real crash loses. So a task that has been woken is left alone (its next
+checkpoint will do), and so is a task inside a shield of its own. A cancel is the real one: an actor is killed as its
+supervisor would; for any other task the nursery that it lives in is cancelled, for `main` all of it.
+
+**Ends.** When no task can run and no deadline is due, the program waits for ever: a Deadlock, which names what each task
+waits for and which task holds that. A program that takes more than `max_steps` steps is Endless. In both cases the
+program is cancelled, so that its finally blocks run, and abandoned if that does not end it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 from collections.abc import Callable
+from types import FrameType
+from typing import Final
 
 import trio
 from trio.lowlevel import Task
 
+from actors._cell import CURRENT
+from actors._incarnation import MACHINERY
 from actors.testing import _trio
-from actors.testing._errors import Deadlock, Endless, SimulationError
-from actors.testing._faults import Choices
-from actors.testing._plan import Kind, Perturbation
-from actors.testing._stack import own_place, own_stack
-from actors.testing._strike import strike
-from actors.testing._words import normal
+from actors.testing._errors import Deadlock, Endless, InjectedCrash, SimulationError
+from actors.testing._faults import Choices, Kind, Perturbation
+from actors.testing._trace import normal
 
-GRACE = 1000
+GRACE: Final = 1000
 """Steps that a program may still take after it was cancelled for taking too many, before it is abandoned."""
-PUSHES = 3
-"""How many times the tasks of a deadlocked program are forced out of what they wait in, before it is abandoned."""
+PUSHES: Final = 3
+"""Number of times that the tasks of a deadlocked program are forced out of their waits, before it is abandoned."""
 
 
 class ForcedOut(BaseException):
-    """Ends the tasks of a deadlocked program where cancelling it did not."""
+    """Raised in the tasks of a deadlocked program where cancelling it did not end them."""
 
 
 class Scheduler:
-    """What Trio asks (see _trio.Loop), and what the run has done so far.
+    """Order of one run, as Trio asks for it (see `Loop` in _trio.py), and the record of what it has done so far.
 
-    hits: which tasks may be hit by faults, all if None. look: called whenever all tasks wait. scope: around the program.
-    steps: numbers of tasks as they ran, times the clock jumped to, and notes. done: the perturbations that took effect,
-    and where. find_places: only note in `places` at which checkpoints such a fault could strike. problem: what the
-    scheduler has found wrong.
+    hits: tasks that may be hit by faults; None for all. look: called whenever all tasks wait. detailed: write a trace
+    for people. find_places: only note in `places` at which checkpoints such a fault could strike.
     """
 
     def __init__(
@@ -52,11 +64,16 @@ class Scheduler:
     ) -> None:
         self.now = 0.0
         self.scope = trio.CancelScope()
+        """Around the program."""
         self.steps: list[int | float | str] = []
+        """Numbers of the tasks as they ran, times that the clock jumped to, and notes. Equal for equal runs."""
         self.taken = 0
+        """Number of steps that tasks have taken."""
         self.done: dict[Perturbation, str] = {}
+        """Perturbations that took effect, and where."""
         self.places: list[tuple[str, int]] = []
         self.problem: SimulationError | None = None
+        """The first problem that the scheduler has found."""
         self._choices = choices
         self._hits = hits
         self._max_steps = max_steps
@@ -66,26 +83,38 @@ class Scheduler:
         self._holds_one_alone = choices.holds_one_alone or detailed
         self._runner: _trio.Runner
         self._round = 0
-        self._names: dict[int, str] = {}  # by number; "" for a task of Trio's own
-        self._named: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        """By number of the task; "" for a task of Trio's own."""
+        self._name_counts: dict[str, int] = {}
         self._hittable: dict[int, bool] = {}
-        self._lagging: list[tuple[int, Task]] = []  # let go in which round
-        self._delayed: list[tuple[float, Task]] = []  # let go when
+        """By number of the task, as far as it was asked."""
+        self._lagging: list[tuple[int, Task]] = []
+        """Tasks that are held back, and the rounds in which they are let go."""
+        self._delayed: list[tuple[float, Task]] = []
+        """Tasks that are held back, and the times at which they are let go."""
         self._let_go: set[int] = set()
-        self._pending: list[tuple[int, Task, int, Perturbation]] = []  # strikes: in which round, at which checkpoint
+        """Numbers of tasks that were let go, and must not be held back again before they have run."""
+        self._pending: list[tuple[int, Task, int, Perturbation]] = []
+        """Crashes and cancels to come: the round, the task, the checkpoint for which it is meant."""
         self._pushes = 0
 
     @property
     def after_step(self) -> Callable[[Task], None] | None:
-        """What is to be called after each step of a task."""
+        """Function to call after each step of a task; None if there is no need."""
         return self._after_step if self._choices.strikes or self._find_places is not None else None
 
+    @property
+    def found_target(self) -> bool:
+        """True if some task could be hit by faults. Only known if faults were looked for."""
+        return any(self._hittable.values())
+
     def note(self, text: str) -> None:
+        """Write a line into the trace."""
         text = normal(text)
         self.steps.append(f"t={self.now:.3f} {text}" if self._detailed else text)
 
     def lines(self) -> tuple[str, ...]:
-        """The steps as text; of a run that was not `detailed`, without where the tasks are."""
+        """Return the steps as text. Of a run that was not `detailed`, the places of the tasks are missing."""
         first = min(self._names, default=0)
         return tuple(
             step if isinstance(step, str) else f"t={step:.3f}" if isinstance(step, float) else self._names[step + first]
@@ -181,7 +210,7 @@ class Scheduler:
         return hold
 
     def _released(self, round: int) -> list[Task]:
-        """The laggards whose round has come."""
+        """Return the tasks whose lag ends in this round."""
         due = [task for until, task in self._lagging if until <= round]
         self._lagging = [(until, task) for until, task in self._lagging if until > round]
         self._let_go.update(_trio.number_of(task) for task in due)
@@ -210,7 +239,7 @@ class Scheduler:
     # ------------------------------------------------------------ strikes
 
     def _after_step(self, task: Task) -> None:
-        """Trio would only log an error of this."""
+        """Handle the step of a task. Trio would only log an error, so it becomes the problem of the run."""
         try:
             self._stepped(task)
         except Exception as error:
@@ -245,14 +274,14 @@ class Scheduler:
 
     def _strike(self, task: Task, perturbation: Perturbation) -> None:
         where = own_place(task)
-        if strike(task, perturbation, self.scope if self._runner.is_main(task) else None):
+        if strike_task(task, perturbation, self.scope if self._runner.is_main(task) else None):
             self.done[perturbation] = where
             self.note(perturbation.describe())
 
     # ------------------------------------------------------------ names
 
     def _meet(self, task: Task, number: int) -> str:
-        """Name a task: the last part of Trio's name for it; "#2" for the second with that name, and so on."""
+        """Name a task: the last part of Trio's name for it, with "#2" for the second of that name, and so on."""
         name = ""
         if not self._runner.is_system(task):
             name = task.name.rpartition("<locals>.")[2]
@@ -263,11 +292,11 @@ class Scheduler:
         return name
 
     def _unique(self, name: str) -> str:
-        self._named[name] = count = self._named.get(name, 0) + 1
+        self._name_counts[name] = count = self._name_counts.get(name, 0) + 1
         return name if count == 1 else self._unique(f"{name}#{count}")
 
     def _may_hit(self, task: Task, number: int) -> bool:
-        """What kind of task it is shows when it has run once."""
+        """Return whether faults may hit the task. It must have run once, or it is not known whose task it is."""
         if _trio.step_of(task) == 0:
             return False
         if number not in self._hittable:
@@ -282,7 +311,8 @@ class Scheduler:
     def _deadlocked(self) -> None:
         tasks = self._runner.tasks()
         if self.problem is None:
-            self.problem = Deadlock(self.now, {self._names[_trio.number_of(task)]: own_stack(task) for task in tasks})
+            names = {task: self._names[_trio.number_of(task)] for task in tasks}
+            self.problem = Deadlock(self.now, {name: own_stack(task, names) for task, name in names.items()})
         if not self.scope.cancel_called:
             self.scope.cancel(reason="the simulation has found a deadlock")
             return
@@ -298,3 +328,89 @@ class Scheduler:
             self.scope.cancel(reason="the simulation has found no end")
         if self.taken > self._max_steps + GRACE:
             raise self.problem
+
+
+# ------------------------------------------------------------ faults
+
+
+def strike_task(task: Task, perturbation: Perturbation, main: trio.CancelScope | None) -> bool:
+    """Crash or cancel the task. Return whether that was possible.
+
+    main: the scope of the program, if it is its main task.
+    """
+    if perturbation.kind is Kind.CRASH:
+        return _trio.raise_in(task, InjectedCrash(f"{perturbation.task} at its checkpoint {perturbation.step}"))
+    incarnation = task.context.get(CURRENT)
+    if main is not None:
+        main.cancel(reason="a simulated cancel")
+    elif incarnation is not None:
+        if incarnation.done:
+            return False
+        incarnation.kill("a simulated cancel")
+    elif task.parent_nursery is not None:
+        task.parent_nursery.cancel_scope.cancel(reason="a simulated cancel")
+    return True
+
+
+# ------------------------------------------------------------ places
+
+OTHERS: Final = (*MACHINERY, contextlib.__file__)
+"""Files of code that nobody looks for a fault in."""
+HOLDABLE: Final = (trio.Lock, trio.StrictFIFOLock, trio.CapacityLimiter)
+AWAITABLE: Final = (*HOLDABLE, trio.Semaphore, trio.Event, trio.Condition)
+"""Objects of Trio that a task can wait for, and that are worth naming."""
+
+
+def own_stack(task: Task, names: dict[Task, str]) -> tuple[str, ...]:
+    """Return where the program's own code waits, and for what, without the depths of Trio and of this package.
+
+    names: of the tasks that may hold what it waits for.
+    """
+    lines: list[str] = []
+    own: list[FrameType] = []
+    inner = ""
+    for frame, line in task.iter_await_frames():
+        code = frame.f_code
+        if not code.co_filename.startswith(OTHERS):
+            lines.append(f"{code.co_filename}:{line} in {code.co_qualname}")
+            own.append(frame)
+            inner = ""
+            continue
+        target = frame.f_locals.get("self")
+        if isinstance(target, AWAITABLE) and " for " not in inner and code.co_name != "__aenter__":
+            name = f"{type(target).__name__}.{code.co_name}"
+            inner = f"waits in {name}{_variable_of(target, own)}{_holders_of(target, names)}"
+        elif not inner:
+            inner = f"waits in {code.co_qualname}"
+    return (*lines, inner) if inner else tuple(lines)
+
+
+def _variable_of(target: object, frames: list[FrameType]) -> str:
+    """Return a variable or attribute under which the program's code knows an object; "" if none is found."""
+    for frame in reversed(frames):
+        attributes = getattr(frame.f_locals.get("self"), "__dict__", {})
+        for prefix, variables in (("", frame.f_locals), ("self.", attributes), ("", frame.f_globals)):
+            for name, value in variables.items():
+                if value is target:
+                    return f" for {prefix + name!r}"
+    return ""
+
+
+def _holders_of(target: object, names: dict[Task, str]) -> str:
+    """Return the tasks that hold a lock or a limiter, as the end of a sentence."""
+    holders: list[object] = []
+    if isinstance(target, trio.Lock | trio.StrictFIFOLock):
+        holders = [target.statistics().owner]
+    elif isinstance(target, trio.CapacityLimiter):
+        holders = target.statistics().borrowers
+    known = sorted(name for task, name in names.items() if task in holders)
+    return f", held by {', '.join(known)}" if known else ""
+
+
+def own_place(task: Task) -> str:
+    """Return the innermost await of the program's own code; "" for a task that has none."""
+    place = ""
+    for frame, line in task.iter_await_frames():
+        if not frame.f_code.co_filename.startswith(OTHERS):
+            place = f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}"
+    return place

@@ -1,40 +1,63 @@
-"""Many runs of one program, each under another schedule."""
+"""Many runs of one program: each under another schedule (`simulate`), or each with a fault at another checkpoint.
+
+A run that fails is shrunk to one that fails in the same way with as few and as simple perturbations as possible, and
+reported with the call that repeats it. "In the same way" means: with errors of the same types.
+
+Runs are compared, too: the first seeds, and after them every tenth, are run twice and must do the same. Otherwise
+something in the program does not depend on the seed, and no line could repeat a failure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 import attrs
+from trio.lowlevel import Task
 
-from actors.testing._errors import InjectedCrash, Nondeterminism, SimulationFailed, leaves
-from actors.testing._faults import Choices, Faults, Listed, Seeded
-from actors.testing._plan import Perturbation, from_token, to_token
+from actors._events import leaf_errors
+from actors.testing._errors import InjectedCrash, Nondeterminism, SimulationFailed, StaleReplay
+from actors.testing._faults import (
+    AFTER,
+    SIMPLER,
+    Choices,
+    Faults,
+    Kind,
+    Listed,
+    Perturbation,
+    Seeded,
+    actor_tasks,
+    from_token,
+    to_token,
+)
 from actors.testing._run import Check, Main, Program, Simulation
-from actors.testing._shrink import Shrinker
 from actors.testing._trace import first_difference
 from actors.testing._trio import canary
 
-TWICE_AT_FIRST = 100
-"""So many of the first seeds are run twice, whatever `twice` says."""
-THOROUGH_AT_FIRST = 10
-THOROUGH_EVERY = 200
-"""The second runs of these are watched more closely, which takes several times as long."""
-LAST_LINES = 40
-"""Of a trace, in the text of an error."""
+TWICE_AT_FIRST: Final = 100
+"""Number of the first seeds that are run twice, unless `twice` is 0."""
+THOROUGH_AT_FIRST: Final = 10
+THOROUGH_EVERY: Final = 200
+"""Seeds whose second run is watched more closely (see _guards.py), which takes several times as long."""
+LAST_LINES: Final = 40
+"""Number of lines of the trace in the text of an error."""
+MAX_STEPS: Final = 100_000
+"""Default for the steps that a run may take."""
+HITS_ADVICE: Final = "the default is the tasks of actors: pass hits=all_tasks for a program without actors"
 
 
 @attrs.frozen
 class Report:
-    """What was done.
-
-    schedules: runs of different seeds. runs: all runs. steps: of tasks, in all runs together. places: checkpoints that
-    were crashed or cancelled one by one.
-    """
+    """Result of a simulation that has found nothing."""
 
     schedules: int
+    """Number of different seeds."""
     runs: int
+    """Number of runs, with those that were repeated."""
     steps: int
+    """Number of steps of tasks, in all runs together."""
     places: int = 0
+    """Number of checkpoints that were crashed or cancelled one by one."""
 
 
 def simulate(
@@ -46,7 +69,7 @@ def simulate(
     allowed: Collection[type[BaseException]] = (),
     replay: str | None = None,
     twice: int = 10,
-    max_steps: int = 100_000,
+    max_steps: int = MAX_STEPS,
     shrink: int = 1000,
     allow: Collection[str] = (),
 ) -> Report:
@@ -58,10 +81,13 @@ def simulate(
     global random source, the wall clock, threads or sockets (but for modules that are named in `allow`).
 
     Raises SimulationFailed for the first seed that fails, after at most `shrink` more runs to find the fewest
-    perturbations that it takes; its text has the line for `replay`, which runs that schedule alone. The first 100 seeds
-    and then every `twice`-th are run twice, and must do the same in both runs (1: each, 0: none).
+    perturbations that it takes; its text has the call with `replay`, which runs that schedule alone. A replay of which
+    some perturbation does not take place any more fails with StaleReplay. The first 100 seeds and then every `twice`-th
+    are run twice, and must do the same in both runs (1: each, 0: none).
 
-    Not async: it calls trio.run. Seeded, so it always does the same.
+    Raises ValueError if there are no seeds, or if faults are wanted but no run has a task that they may hit.
+
+    Not async: it calls trio.run. It always does the same for the same arguments.
     """
     canary()
     allowed = (*allowed, InjectedCrash)
@@ -74,11 +100,13 @@ def simulate(
 
 def _explore(program: Program, seeds: Iterable[int], faults: Faults, twice: int, shrink: int) -> Report:
     schedules = runs = steps = 0
+    hit_nobody = faults.strikes or faults.delay > 0
     tried = []
     for index, seed in enumerate(seeds):
         again = bool(twice) and (index < TWICE_AT_FIRST or index % twice == 0)
         simulation = program.run(seed, Seeded(seed, faults))
         tried.append(seed)
+        hit_nobody = hit_nobody and not simulation._scheduler.found_target
         schedules, runs, steps = schedules + 1, runs + 1, steps + simulation._scheduler.taken
         if simulation.failure is not None:
             raise found(program, simulation, shrink, f"seed {seed}, the {ordinal(index + 1)} that was tried,")
@@ -88,24 +116,32 @@ def _explore(program: Program, seeds: Iterable[int], faults: Faults, twice: int,
             runs, steps = runs + 1, steps + simulation._scheduler.taken
     if not schedules:
         raise ValueError("there are no seeds, so nothing was simulated")
+    if hit_nobody:
+        raise ValueError(f"faults were wanted, but no task of the program may be hit by them; {HITS_ADVICE}")
     if program.check is None and program.guards.random_moved:
         _find_use(program, tried, faults)
     return Report(schedules, runs, steps)
 
 
 def _find_use(program: Program, seeds: list[int], faults: Faults) -> None:
-    """Somebody has used the global random source by a name of his own: look who, unless it was another thread."""
+    """Find out who has used the global random source by a reference of its own, unless it was another thread."""
     for seed in seeds:
         simulation = program.run(seed, Seeded(seed, faults), thoroughly=True)
         if simulation.failure is not None:
-            raise failed(simulation, f"seed {seed}", simulation.perturbations)
+            raise failed(program, simulation, f"seed {seed}", simulation.perturbations)
 
 
 def _replay(program: Program, token: str) -> Report:
     seed, perturbations = from_token(token)
     simulation = program.run(seed, Listed(perturbations), detailed=True)
+    missing = [wanted for wanted in perturbations if wanted not in simulation.perturbations]
+    if simulation.failure is None and missing:
+        texts = "; ".join(wanted.describe() for wanted in missing)
+        simulation.failure = StaleReplay(
+            f"the line does not fit the program any more; nowhere in the run was it possible that {texts}"
+        )
     if simulation.failure is not None:
-        raise failed(simulation, "the replayed schedule", simulation.perturbations)
+        raise failed(program, simulation, "the replayed schedule", simulation.perturbations)
     return Report(1, 1, simulation._scheduler.taken)
 
 
@@ -113,10 +149,10 @@ def _replay(program: Program, token: str) -> Report:
 
 
 def repeat(program: Program, first: Simulation, choices: Choices, *, thoroughly: bool) -> None:
-    """Run it once more. SimulationFailed if it does anything else, or uses what it must not."""
+    """Run a schedule once more. Raise SimulationFailed if it does anything else, or uses what it must not."""
     second = program.run(first.seed, choices, thoroughly=thoroughly)
     if second.failure is not None and isinstance(second.failure, Nondeterminism):
-        raise failed(second, f"seed {first.seed}", ())
+        raise failed(program, second, f"seed {first.seed}", ())
     if second._scheduler.steps == first._scheduler.steps and type(second.failure) is type(first.failure):
         return
     perturbations = first.perturbations
@@ -126,14 +162,14 @@ def repeat(program: Program, first: Simulation, choices: Choices, *, thoroughly:
     second.failure = Nondeterminism(
         f"two runs of the same schedule differ; something does not depend on the seed alone:\n{difference}"
     )
-    raise failed(second, f"seed {first.seed}", perturbations)
+    raise failed(program, second, f"seed {first.seed}", perturbations)
 
 
 # ------------------------------------------------------------ failures
 
 
 def found(program: Program, simulation: Simulation, shrink: int, which: str) -> SimulationFailed:
-    """Shrink a run that has failed, and say all about it."""
+    """Shrink a run that has failed, and return the error that reports it."""
     seed, kind = simulation.seed, _kind(simulation.failure)
 
     def fails(schedule: tuple[Perturbation, ...]) -> tuple[Perturbation, ...] | None:
@@ -148,14 +184,16 @@ def found(program: Program, simulation: Simulation, shrink: int, which: str) -> 
         simulation.failure = Nondeterminism(
             f"it failed once ({_summary(simulation.failure)}) and not again under the same schedule:\n{difference}"
         )
-        return failed(simulation, which, schedule)
+        return failed(program, simulation, which, schedule)
     schedule = Shrinker(fails, shrink).shrink(again)
     last = program.run(seed, Listed(schedule), detailed=True)
-    return failed(last if last.failure is not None else simulation, which, schedule)
+    return failed(program, last if last.failure is not None else simulation, which, schedule)
 
 
-def failed(simulation: Simulation, which: str, schedule: tuple[Perturbation, ...]) -> SimulationFailed:
-    """The error that tells of a run."""
+def failed(
+    program: Program, simulation: Simulation, which: str, schedule: tuple[Perturbation, ...]
+) -> SimulationFailed:
+    """Return the error that reports a run."""
     token = to_token(simulation.seed, schedule)
     done = simulation._scheduler.done
     reasons = "".join(f"\n  - {one.describe()}{_where(done.get(one))}" for one in schedule)
@@ -163,7 +201,7 @@ def failed(simulation: Simulation, which: str, schedule: tuple[Perturbation, ...
     left_out = f"\n  ({len(lines) - LAST_LINES} lines before)" if len(lines) > LAST_LINES else ""
     text = (
         f"{which} fails: {_summary(simulation.failure)}\n"
-        f"{_how_many(len(schedule))}{reasons}\nRun it again: simulate(main, replay={token!r})\n"
+        f"{_how_many(len(schedule))}{reasons}\nRun it again: {_replay_call(program, token)}\n"
         f"Trace:{left_out}" + "".join(f"\n  {line}" for line in lines[-LAST_LINES:])
     )
     error = SimulationFailed(text, seed=simulation.seed, replay=token, lines=lines)
@@ -171,14 +209,31 @@ def failed(simulation: Simulation, which: str, schedule: tuple[Perturbation, ...
     return error
 
 
+def _replay_call(program: Program, token: str) -> str:
+    """Return the call that repeats a run, with all arguments that decide whether it fails."""
+    arguments = ["main"]
+    if program.check is not None:
+        name = getattr(program.check, "__name__", "")
+        arguments.append(f"check={name if name.isidentifier() else '…'}")
+    allowed = ", ".join(kind.__name__ for kind in program.allowed if kind is not InjectedCrash)
+    if allowed:
+        arguments.append(f"allowed=[{allowed}]")
+    arguments.append(f"replay={token!r}")
+    if program.max_steps != MAX_STEPS:
+        arguments.append(f"max_steps={program.max_steps}")
+    if program.allow:
+        arguments.append(f"allow={list(program.allow)!r}")
+    return f"simulate({', '.join(arguments)})"
+
+
 def _kind(error: BaseException | None) -> tuple[type, ...]:
-    return () if error is None else tuple(type(leaf) for leaf in leaves(error))
+    return () if error is None else tuple(type(leaf) for leaf in leaf_errors(error))
 
 
 def _summary(error: BaseException | None) -> str:
     if error is None:
         return "nothing"
-    return "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error))
+    return "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaf_errors(error))
 
 
 def _how_many(perturbations: int) -> str:
@@ -195,3 +250,160 @@ def ordinal(number: int) -> str:
     """Give "1st", "2nd", "3rd", "4th" and so on."""
     tens = 10 < number % 100 < 14
     return f"{number}{'th' if tens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
+# ------------------------------------------------------------ a fault at each checkpoint
+
+
+def crash_at_every_checkpoint(
+    main: Main,
+    *,
+    check: Check | None = None,
+    hits: Callable[[Task], bool] = actor_tasks,
+    allowed: Collection[type[BaseException]] = (),
+    most: int = 1000,
+    seed: int | None = None,
+    max_steps: int = MAX_STEPS,
+    allow: Collection[str] = (),
+) -> Report:
+    """Run `main` once to find the checkpoints of its tasks, then once for each of them, with an InjectedCrash there.
+
+    hits: which tasks; the default is the tasks of actors, so a program without actors needs `hits=all_tasks`. allowed:
+    errors that main may end with in those runs, beside an InjectedCrash. check: called after each run. most: if there
+    are more checkpoints, every second, third… is taken. seed: the order of tasks and their lags; None: tasks run in the
+    order in which they were spawned.
+
+    Raises ValueError if there is no checkpoint to strike at.
+
+    What counts as failed, SimulationFailed, and the line to replay it are those of `simulate`, which also replays it.
+    """
+    return _at_every(Kind.CRASH, main, check, hits, allowed, most, seed, max_steps, allow)
+
+
+def cancel_at_every_checkpoint(
+    main: Main,
+    *,
+    check: Check | None = None,
+    hits: Callable[[Task], bool] = actor_tasks,
+    allowed: Collection[type[BaseException]] = (),
+    most: int = 1000,
+    seed: int | None = None,
+    max_steps: int = MAX_STEPS,
+    allow: Collection[str] = (),
+) -> Report:
+    """As `crash_at_every_checkpoint`, with a cancel at each of them.
+
+    An actor is killed as its supervisor would; for any other task the nursery is cancelled that it lives in, and for
+    the task of `main` all of it.
+    """
+    return _at_every(Kind.CANCEL, main, check, hits, allowed, most, seed, max_steps, allow)
+
+
+def _at_every(
+    kind: Kind,
+    main: Main,
+    check: Check | None,
+    hits: Callable[[Task], bool],
+    allowed: Collection[type[BaseException]],
+    most: int,
+    seed: int | None,
+    max_steps: int,
+    allow: Collection[str],
+) -> Report:
+    canary()
+    program = Program(main, check, (*allowed, InjectedCrash), hits, max_steps, tuple(allow))
+    with program.watched():
+        first = program.run(seed or 0, Listed(()) if seed is None else Seeded(seed, Faults()), find_places=kind)
+        if first.failure is not None:
+            raise failed(program, first, "the program without any fault", first.perturbations)
+        places = first._scheduler.places
+        if not places:
+            raise ValueError(f"the program has no checkpoint at which a task may be hit; {HITS_ADVICE}")
+        chosen = places[:: -(-len(places) // most)] if places else []
+        steps = first._scheduler.taken
+        for number, (task, step) in enumerate(chosen, 1):
+            strike = Perturbation(kind, task, step, 0)
+            run = program.run(first.seed, Listed((*first.perturbations, strike)))
+            steps += run._scheduler.taken
+            if run.failure is None and strike not in run.perturbations:
+                run.failure = Nondeterminism(
+                    f"{task} is not at its checkpoint {step} in every run of the same schedule"
+                )
+            if run.failure is not None:
+                raise found(program, run, 200, f"the {ordinal(number)} of {len(chosen)} places")
+    return Report(1, 1 + len(chosen), steps, len(chosen))
+
+
+# ------------------------------------------------------------ shrinking
+
+Schedule = tuple[Perturbation, ...]
+
+
+class Shrinker:
+    """Search for a schedule that fails in the same way with fewer and simpler perturbations.
+
+    It leaves out perturbations, by halves and then one by one; replaces those that have to stay by simpler kinds; and
+    makes their amounts smaller. That is repeated until nothing changes, or the number of runs is used up.
+
+    fails: runs a schedule, and returns the perturbations that took effect if it failed in the same way, else None.
+    """
+
+    def __init__(self, fails: Callable[[Schedule], Schedule | None], most: int) -> None:
+        self._fails = fails
+        self.left = most
+
+    def shrink(self, schedule: Schedule) -> Schedule:
+        """Return the smallest schedule that was found. The given one is known to fail."""
+        before = None
+        while schedule != before and self.left > 0:
+            before = schedule
+            schedule = self._fewer(schedule)
+            for index in reversed(range(len(schedule))):
+                schedule = self._smaller(self._simpler(schedule, index), index)
+        return schedule
+
+    def _fewer(self, schedule: Schedule) -> Schedule:
+        size = len(schedule)
+        while size > 0:
+            start = 0
+            while start < len(schedule):
+                without = self._try(schedule[:start] + schedule[start + size :])
+                if without is None:
+                    start += size
+                else:
+                    schedule = without
+            size = min(size // 2, len(schedule))
+        return schedule
+
+    def _simpler(self, schedule: Schedule, index: int) -> Schedule:
+        """Replace one perturbation by the simplest kind that still fails at the same place."""
+        if index >= len(schedule):
+            return schedule
+        for kind, amount in SIMPLER[schedule[index].kind]:
+            replaced = attrs.evolve(schedule[index], kind=kind, amount=amount)
+            simpler = self._try((*schedule[:index], replaced, *schedule[index + 1 :]))
+            if simpler is not None and len(simpler) <= len(schedule):
+                return simpler
+        return schedule
+
+    def _smaller(self, schedule: Schedule, index: int) -> Schedule:
+        """Make one amount smaller, by bisection: as if every amount below one that passes passed, too."""
+        if index >= len(schedule) or schedule[index].amount != int(schedule[index].amount):
+            return schedule
+        one = schedule[index]
+        low, high = (0 if one.kind in AFTER else 1), int(one.amount)
+        while low < high:
+            middle = (low + high) // 2
+            smaller = self._try((*schedule[:index], attrs.evolve(one, amount=middle), *schedule[index + 1 :]))
+            if smaller is not None and len(smaller) == len(schedule):
+                schedule, high = smaller, middle
+                index = next((i for i, p in enumerate(schedule) if p.task == one.task and p.step == one.step), index)
+            else:
+                low = middle + 1
+        return schedule
+
+    def _try(self, schedule: Schedule) -> Schedule | None:
+        if self.left <= 0:
+            return None
+        self.left -= 1
+        return self._fails(schedule)

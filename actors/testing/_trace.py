@@ -1,16 +1,77 @@
-"""What happened in a tree, as lines of text that are the same in each run."""
+"""Trace of a run as lines of text that are the same whenever the run is repeated (`Trace`), and its parts.
+
+Events are heard at the moment they are published, by a stream that keeps nothing (`Listener`). A task that reads a
+stream would change the schedule of the program that is observed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 
 import trio
 
-from actors._events import Event
+from actors._cell import ActorSystem
+from actors._events import (
+    DeadLetter,
+    Event,
+    Events,
+    Exited,
+    GaveUp,
+    Overflowed,
+    Restarting,
+    Started,
+    Stuck,
+    describe_exit,
+)
 from actors._supervisor import Supervisor
-from actors.testing._listener import Listener, listen
-from actors.testing._words import normal, say
+
+ADDRESS = re.compile(r" ?(object )?at 0x[0-9a-f]+|0x[0-9a-f]{6,}")
+
+
+def normal(text: str) -> str:
+    """Without the addresses that a repr may have."""
+    return ADDRESS.sub("", text)
+
+
+def say(event: Event) -> str:
+    """What happened, without the time."""
+    who = f"{event.path or 'root'} (run {event.attempt})"
+    match event:
+        case Started():
+            text = f"{who} is up"
+        case Exited():
+            text = f"{who} ended: {describe_exit(event.exit)}"
+        case Restarting():
+            text = f"{who} will be started again in {event.delay:.3f} s"
+        case DeadLetter():
+            text = f"{who}: {type(event.message).__name__} is a dead letter: {event.why}"
+        case Overflowed():
+            text = f"{who}: no room for {type(event.message).__name__}"
+        case Stuck():
+            text = f"{who} is stuck at {event.stack[-1] if event.stack else 'an unknown place'}"
+        case GaveUp():
+            text = f"{who} gave up: {event.brief}"
+    return normal(text)
+
+
+class Listener(Events):
+    """A stream that keeps nothing. It hears as long as somebody holds it."""
+
+    def __init__(self, hear: Callable[[Event], object]) -> None:
+        super().__init__(1)
+        self._hear = hear
+
+    def _publish(self, event: Event) -> None:
+        self._hear(event)
+
+
+def listen(system: ActorSystem, hear: Callable[[Event], object]) -> Listener:
+    """Call `hear` with each event from now on."""
+    listener = Listener(hear)
+    system.hub.subscribe(listener)
+    return listener
 
 
 class Trace:

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from actors.testing import Faults, SimulationFailed, simulate
-from actors.testing._plan import AFTER
+from actors.testing._faults import AFTER
 from pegasus.main_agent.progress import ItemProgress, NextStep
 from pegasus.main_agent.session import Session
 from pegasus.storage import inbox

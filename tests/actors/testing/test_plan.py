@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.testing import Kind, Perturbation, simulate
-from actors.testing._plan import from_token, to_token
+from actors.testing._faults import from_token, to_token
 
 PERTURBATIONS = st.builds(
     Perturbation,

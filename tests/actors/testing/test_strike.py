@@ -8,7 +8,16 @@ import pytest
 import trio
 
 from actors import Child, DeadLetter, Exited, Inbox, Killed, open_supervisor
-from actors.testing import Faults, InjectedCrash, Simulation, all_tasks, crash_at_every_checkpoint, simulate
+from actors.testing import (
+    Faults,
+    InjectedCrash,
+    Simulation,
+    SimulationFailed,
+    StaleReplay,
+    all_tasks,
+    crash_at_every_checkpoint,
+    simulate,
+)
 
 Run = Callable[[], Awaitable[object]]
 
@@ -21,8 +30,16 @@ def crashed_at(run: Run, place: str) -> list[str]:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run, name="task")
 
-    simulate(main, replay=f"0 crash:task@{place}*0", check=runs.append, allowed=[Exception])
-    return [str(one) for one in runs[0].perturbations]
+    stale = ""
+    try:
+        simulate(main, replay=f"0 crash:task@{place}*0", check=runs.append, allowed=[Exception])
+    except SimulationFailed as failed:
+        if not isinstance(failed.__cause__, StaleReplay):
+            raise
+        stale = str(failed.__cause__)
+    struck = [str(perturbation) for perturbation in runs[0].perturbations]
+    assert bool(stale) is (struck == [])
+    return struck
 
 
 def places_of(run: Run) -> int:
@@ -30,7 +47,10 @@ def places_of(run: Run) -> int:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run, name="task")
 
-    return crash_at_every_checkpoint(main, hits=lambda task: task.name == "task", allowed=[Exception]).places
+    try:
+        return crash_at_every_checkpoint(main, hits=lambda task: task.name == "task", allowed=[Exception]).places
+    except ValueError:
+        return 0
 
 
 async def shielded() -> None:
