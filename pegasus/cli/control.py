@@ -14,7 +14,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
 import trio
@@ -70,13 +70,18 @@ async def ask_client(client: Client, method: str, params: Mapping[str, Json], ti
     return answer
 
 
-def describe_refusal(error: Exception, method: str) -> str:
-    """Return what went wrong in a call, for a person: without the codes and method names of the protocol."""
+def describe_refusal(error: Exception, method: str, params: Collection[str] = ()) -> str:
+    """Return what went wrong in a call, for a person: without the codes, method and parameter names of the protocol.
+
+    A refused frame reads `bad_frame: tasks.show: taskId: there is no task 'x'`; of that only the last part is of use.
+    """
     if not isinstance(error, Refused):
         return str(error.args[0] if len(error.args) == 1 else error)
     if error.code == "unknown_method":
         return "the running daemon is of another version and does not know this command; restart it"
-    return error.message.removeprefix(f"{method}: ") if error.code == "bad_frame" else error.message
+    message = error.message.removeprefix(f"{method}: ")
+    name, colon, rest = message.partition(": ")
+    return rest if colon and name in params else message
 
 
 def show(
@@ -104,7 +109,7 @@ def show(
         else:
             answer = trio.run(ask_daemon, daemon, method, params)
     except expected as error:
-        return complain(describe_refusal(error, method))
+        return complain(describe_refusal(error, method, params))
     print_text(render(answer), always=render is not json_line)
     return 0
 

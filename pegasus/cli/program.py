@@ -76,7 +76,7 @@ def _report_defect(error: BaseException, *, debug: bool) -> int:
 
 
 def _flushed(code: int) -> int:
-    """What a full disk or a closed pipe does to the last of the output is said here, not by the interpreter at exit."""
+    """Flush stdout; return the code, or that of the error: a full disk or a closed pipe would otherwise show up at exit."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

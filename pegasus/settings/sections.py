@@ -86,7 +86,7 @@ class ProviderSettings:
 
 @attrs.frozen(eq=False, repr=False)
 class BudgetSettings:
-    """What may be spent on models, in US dollars and in tokens (in and out); 0 = no limit. Days and months are those of UTC."""
+    """Limits of what models may cost, in US dollars and in tokens (in and out); 0 = no limit. Days and months are those of UTC."""
 
     daily_cost: float = number(0.0, "dollars a day", least=0)
     daily_tokens: int = whole(0, "tokens a day", least=0)
@@ -100,7 +100,7 @@ class BudgetSettings:
 
 @attrs.frozen(eq=False, repr=False)
 class PriceSettings:
-    """What a model costs, where Pegasus does not know it or you pay another price: US dollars per million tokens."""
+    """Prices of models that Pegasus does not know, or that you pay another price for: US dollars per million tokens."""
 
     input: float = number(0.0, "tokens of the prompt", least=0)
     output: float = number(0.0, "tokens of the answer", least=0)
@@ -110,7 +110,7 @@ class PriceSettings:
 
 @attrs.frozen(eq=False, repr=False)
 class AgentSettings:
-    """How the agent behaves."""
+    """Behaviour of the agent."""
 
     speech: str = choice(
         "monologue",
@@ -168,7 +168,7 @@ class TaskSettings:
 
 @attrs.frozen(eq=False, repr=False)
 class WebSearchSettings:
-    """Who answers the tool web_search."""
+    """Service behind the tool web_search."""
 
     provider: str = choice("", '"" = nobody: the tool says so', "", "tavily", "brave", "duckduckgo", "searxng")
     api_key: str = text(
@@ -180,7 +180,7 @@ class WebSearchSettings:
 
 @attrs.frozen(eq=False, repr=False)
 class ToolSettings:
-    """What tools may do."""
+    """Limits of tools."""
 
     timeout: float = number(60.0, "seconds for one call", above=0, most=86400)
     timeouts: Mapping[str, float] = seconds_by_name("seconds for one call of the named tool, instead of timeout")
@@ -193,7 +193,7 @@ class ToolSettings:
 
 @attrs.frozen(eq=False, repr=False)
 class SessionSettings:
-    """What the agent remembers of a conversation."""
+    """Memory of a conversation."""
 
     compact_threshold: float = number(
         0.8, "part of the context window that may be full before older turns are summarised", least=0.1, most=1

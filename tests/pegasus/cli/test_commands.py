@@ -164,6 +164,20 @@ def test_hints_name_the_command_that_started_pegasus(pegasus, monkeypatch):
     assert "Next: ./scripts/run " in pegasus("init")[1]
 
 
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("pegasus.app", ("pegasus.terminal", "rich", "prompt_toolkit", "structlog", "pegasus.cli.chat")),
+        ("pegasus.cli.chat", ("pegasus.app", "rich", "prompt_toolkit", "structlog")),
+        ("pegasus.cli", ("pegasus.app", "pegasus.terminal", "trio_websocket")),
+    ],
+)
+def test_the_daemon_imports_nothing_of_the_chat_nor_the_chat_of_the_daemon(module, absent):
+    script = f"import sys, {module}; sys.exit(str([m for m in {absent} if m in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, timeout=20, check=False)
+    assert done.stderr == "[]\n"
+
+
 # ------------------------------------------------------------------ wrong usage
 
 

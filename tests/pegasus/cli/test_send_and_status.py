@@ -19,6 +19,8 @@ from actors.text import TreeView
 from pegasus.app.control import actor_json
 from pegasus.cli.send import run_send
 from pegasus.cli.status import _write, actor_info, run_status, run_tree, status_text, tree_text
+from pegasus.cli.tasks import run_show
+from pegasus.gateway import BadParams
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
@@ -201,6 +203,24 @@ async def test_a_daemon_that_does_not_answer_is_one_clear_line(home, capsys):
         pass
     assert await run(run_send, home, text="hi", channel="send", wait=5) == 1
     assert "no gateway answers at ws://127.0.0.1" in capsys.readouterr().err
+
+
+async def refuse(caller, params):
+    raise BadParams(f"taskId: there is no task {params['taskId']!r}")
+
+
+async def test_a_refusal_speaks_of_the_task_and_not_of_frames(home, capsys):
+    async with world(methods={"tasks.show": refuse}) as gate:
+        write_daemon(home, gate.url)
+        assert await run(run_show, home, task_id="x", as_json=False) == 1
+    assert capsys.readouterr() == ("", "pegasus: there is no task 'x'\n")
+
+
+async def test_an_older_daemon_is_named_as_the_reason(home, capsys):
+    async with world(methods={}) as gate:
+        write_daemon(home, gate.url)
+        assert await run(run_show, home, task_id="x", as_json=False) == 1
+    assert "the running daemon is of another version" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------ status and tree
