@@ -1,5 +1,8 @@
 """The persona and its proposals as JSON for programs, and as text for people.
 
+The JSON is the answer of the control methods persona.list, persona.accept and persona.reject, so its
+keys must not change.
+
 The text is made from the JSON, because the command line receives the JSON from the daemon.
 """
 

@@ -1,4 +1,10 @@
-"""Lists of skills: in the Main Agent's prompt, within a share of the context window, and in the help for people."""
+"""Lists of skills: in the Main Agent's prompt, within a share of the context window, and in the help for people.
+
+The list in the prompt is part of every model call, so its size is bounded by the window and not by
+the number of skills. Skills that do not fit are counted; people and the model can still call them by
+name. The order is that of the catalog, the user's own skills first, so those are the last to be left
+out.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 They exist for models that cannot do it reliably themselves. The arguments are bounded by the length
 of a model's answer, so the conversions are done at once and not in a thread.
+
+They are strict, because a tool that guesses would hide the mistake that it was called to find. Only
+base64 is taken in all common forms: those differ in nothing that matters.
 """
 
 from __future__ import annotations

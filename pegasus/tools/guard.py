@@ -31,6 +31,18 @@ import select
 import sys
 from time import monotonic
 
+# The order of the steps in this file matters:
+#
+# 1. Become the subreaper and ignore the signals that would end the guard, before the command exists.
+# 2. Read the order, fork, and let the child turn itself into the command. The child resets all
+#    signals first, because ignored ones are inherited by the command.
+# 3. Let go of the command's pipes. Otherwise their readers would never see the end of the output.
+# 4. Wait for the end of the command, or of fd 0. Both wake up the same select: a signal writes into
+#    a pipe (set_wakeup_fd), so none is lost between a check and the wait.
+# 5. End what is left. New processes can appear while the old ones are ending, so the search is
+#    repeated until there is no child. During the grace each process gets one SIGTERM; after it,
+#    all get SIGKILL in every round, which wins even against a program that forks all the time.
+
 TYPE_CHECKING = False  # importing `typing` takes as long as starting the interpreter, and `signal` builds enums
 if TYPE_CHECKING:
     import signal
@@ -211,13 +223,13 @@ def _become_command(order: dict[str, Any], stdin: int, guard: int) -> None:
     for number in _RESTORED:
         signal.signal(number, signal.SIG_DFL)
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guard:
+    if os.getppid() != guard:  # it has died before the line above
         os._exit(127)
     os.dup2(stdin, 0)
     os.set_inheritable(stdin, False)
     for number, value in order["limits"]:
         hard = resource.getrlimit(number)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)  # above it is refused
         resource.setrlimit(number, (value, value))
     os.chdir(order["cwd"])
     _execute(order["argv"], order["env"])

@@ -4,6 +4,10 @@ They translate between a model's arguments and `pegasus.memory.Memory`, which do
 keeps the promises (nothing is lost, every change is logged). Two things are decided here. The
 author of a change is taken from the context of the call, which the model cannot choose. And text
 that reads like an instruction is returned with a warning, since memory can hold words of strangers.
+
+Reading and searching are pure. Writing a whole file is idempotent. Patching and appending are run
+once: whether a patch was applied before a crash can be seen by reading the file, so the model is told
+that the outcome is unknown and can look.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The tool propose_persona_change, by which the agent proposes a change of its persona. The owner decides, never the agent."""
+"""The tool propose_persona_change, by which the agent proposes a change of its persona. The owner decides, never the agent.
+
+The tool records a proposal and nothing else. Whether and when it takes effect is in
+`pegasus.identity.evolution`. The text of a proposal is checked there too, since a stranger may have
+talked the agent into it. The result tells the agent how its owner can decide, so that it can say so.
+"""
 
 from __future__ import annotations
 

@@ -148,7 +148,13 @@ def _encode_order(argv: list[str], cwd: str, env: Mapping[str, str], limits: Com
 
 
 class _Pipes:
-    """The pipes of one call: the ends that this process holds."""
+    """The pipes of one call: the ends that this process holds.
+
+    There are four: stdout and stderr from the command, reports from the guard, and stdin to the
+    command if it has input. The guard inherits the other ends; this process closes its copies of
+    them at once, because a pipe ends only when all copies of its writing end are closed. The own
+    ends do not block, so that they can be waited for by the event loop.
+    """
 
     def __init__(self) -> None:
         self._open: set[int] = set()
@@ -213,7 +219,12 @@ class _Pipes:
 
 
 class _RunningCommand:
-    """The state of one command: its output, and what its guard has reported."""
+    """The state of one command: its output, and what its guard has reported.
+
+    Three tasks read the pipes as long as anything may arrive. The main flow waits for `_finished`,
+    then ends everything, and only then cancels the readers. Data that was still in the pipes at that
+    moment is read afterwards by `_Pipes.read_rest`, when nobody can write any more.
+    """
 
     def __init__(self, limits: CommandLimits) -> None:
         self.stdout = HeadAndTail(limits.output)
@@ -347,10 +358,14 @@ async def _end_everything(guard: trio.Process, mark: str, grace: float) -> None:
     await guard.stdin.aclose()
     with trio.move_on_after(grace + _GUARD_LIMIT):
         await guard.wait()
+    # A guard that still runs was stopped by its command. It cannot reap while it is stopped, so the
+    # processes below it are killed first, and then the guard, which passes them on to init.
     if guard.returncode is None:
         await trio.to_thread.run_sync(strays.kill_descendants, guard.pid)
         guard.kill()
         await guard.wait()
+    # Any other code than 0 means that processes may have escaped: the guard was killed, or there is
+    # no subreaper. The mark finds those that have kept their environment.
     if guard.returncode != 0:
         await trio.to_thread.run_sync(strays.kill_marked, f"{MARK}={mark}")
 

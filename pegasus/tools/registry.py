@@ -1,4 +1,9 @@
-"""The tools of an installation by name, with statistics of their calls."""
+"""The tools of an installation by name, with statistics of their calls.
+
+Tools can come and go while the daemon runs (those of an MCP server with their server), so the
+registry can be changed. A caller that needs a stable set for a while, such as a task, takes the
+tools out of it once. Statistics are kept by name and survive the removal of a tool.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,15 @@ The programs have the rights of the user who runs Pegasus. `cwd` must be an allo
 a command does after its start is not restricted by the allowed paths. Their environment holds none
 of the daemon's secrets (`pegasus.tools.environment`), and everything that they start ends with the
 call (`pegasus.tools.process`).
+
+There are three times for one command, and the shortest counts: the timeout that the model asks for,
+the deadline of the call, and the moment by which the command has to end so that its output can
+still be returned (`time_left`). Without the last, a command that runs into the deadline would lose
+what it has written, which usually shows why it did not finish.
+
+Python code is passed on stdin and not as a file or argument: no file is left behind, and the code is
+not visible in the list of processes. `-I` keeps the interpreter from importing modules of the
+workspace instead of those that the code means.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Tools about the machine and the call itself: current_time, sleep, get_env, set_env."""
+"""Tools about the machine and the call itself: current_time, sleep, get_env, set_env.
+
+They show as little of the machine as possible. The clock is passed in, so that tests decide what
+time it is. Environment variables are those that commands would get, which is what a model wants to
+know; the daemon's own are none of its business and may be secrets.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,14 @@
 
 Text is decoded in whatever encoding it has. Small binary bodies are returned as base64, larger ones
 are only described, because a model can do little with them and they would fill its window.
+
+Every HTTP status is a result and not an error: a page that says 404 tells the model something. An
+error means that there was no answer. Requests that change something are not repeated after a crash.
+They carry the key of the call as `Idempotency-Key` though, so that a server which knows the header
+ignores a repetition that happens further down, for instance in a proxy.
+
+The character set of a page is a claim of a stranger. A wrong or unknown one costs some replacement
+characters and never an error, and only the encodings of `pegasus.tools.text` are used.
 """
 
 from __future__ import annotations

@@ -73,6 +73,7 @@ def web_search(settings: WebSearchSettings) -> Tool:
     An address that the settings name may be on this machine or in the local network; redirects away
     from it may not.
     """
+    # The user has named this host, so it may be inside. A redirect is chosen by somebody else.
     host = urlsplit(settings.base_url).hostname
     client = HttpClient(AddressGuard([host] if host else []))
 

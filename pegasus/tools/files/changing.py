@@ -5,8 +5,16 @@ short by a crash, a file holds either its old content or the wanted new content.
 into a temporary file in the same folder, is synced, and then replaces the old file by a rename,
 which is atomic.
 
+The check whether somebody else has changed the file comes immediately before the rename, and
+compares what a change cannot leave the same: device, inode, size and time of change. Between that
+check and the rename there is still a moment, a few microseconds long, in which a change is lost.
+Closing it would need a lock that other programs do not know.
+
 Limits come before work. The size of a result is computed before the result is made, because
 replacing a short text by a long one in a file of a few megabytes can stand for gigabytes.
+
+Every operation ends at a folder descriptor and a name in it (`paths.folder_of`), never at a path. A
+folder that is exchanged for a link during the operation therefore changes nothing.
 """
 
 from __future__ import annotations
@@ -90,6 +98,7 @@ def _replace_file(folder: int, name: str, data: bytes, shown: str, before: os.st
         for start in range(0, len(data), CHUNK):
             _write_all(fd, memoryview(data)[start : start + CHUNK])
             yield
+        # Without this, a crash after the rename could leave a file with the new name and no content.
         os.fsync(fd)
         yield
         if _identity(_status_or_none(folder, name)) != _identity(before):
@@ -103,11 +112,13 @@ def _temporary_file(folder: int, name: str, before: os.stat_result | None) -> It
 
     It is removed at the end of the block unless it was renamed.
     """
+    # Hidden, so that nobody takes it for a file of theirs; random, so that two calls do not meet.
     temporary = f".{name[:32]}.{token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(temporary, flags, 0o666 if before is None else 0o600, dir_fd=folder)
     try:
         if before is not None:
+            # Only the superuser may give a file away; for all others the owner is the same anyway.
             with suppress(OSError):
                 os.fchown(fd, before.st_uid, before.st_gid)
             os.fchmod(fd, before.st_mode & 0o777)
@@ -290,6 +301,8 @@ def move(context: ToolContext, source: str, target: str) -> Steps[Json]:
             if replaced is not None:
                 require_file(replaced, target)
                 result["replaced"] = True
+            # A rename is atomic: other programs see the file under one of its names, and a file that
+            # it replaces exists until the moment of the replacement.
             try:
                 os.rename(old.name, new.name, src_dir_fd=from_folder, dst_dir_fd=to_folder)
             except OSError as error:

@@ -4,6 +4,14 @@ A result never holds more of a file than the conversation can bear. A file that 
 whole. Of a longer one the lines are returned that fit, together with the number of the next line,
 so that the model can continue. The file is read in pieces and only the wanted lines are kept, so
 memory does not depend on its size.
+
+After the result is full, the rest of the file is still read to count its lines: a model that knows
+the total asks for the right part next. That ends early when the time is nearly up or the file is
+very large; then the total is left out.
+
+Lines are counted by newlines alone, as `grep_files` counts them, so line numbers agree. Decoding is
+incremental and replaces invalid bytes, since a result has to be JSON. A note tells the model that
+something was replaced, so that it does not write the damaged text back.
 """
 
 from __future__ import annotations

@@ -4,6 +4,16 @@ A search must end, whatever it is asked and wherever it looks. Four things see t
 expressions are RE2, whose time is linear in the text. Folders are entered to a fixed depth, and
 without following links, so there are no circles. The work yields after every entry and every match.
 And when three quarters of the time are used up, it returns what it has found so far.
+
+Folders are walked in the order of names, so that the same search gives the same result, and the
+first results of a listing that is cut are not a random choice. Each folder is opened relative to the
+one above it and held open while its content is visited. That is why the depth is limited, and why a
+folder that is moved during the walk does not lead it elsewhere.
+
+A file is searched in blocks of whole lines of about one megabyte, as bytes. A match is then found
+without decoding the whole file, and a file in any encoding that contains ASCII can be searched. A
+line without end, as in minified files, is searched in parts of a megabyte or two, so that memory
+is bounded; a match across two parts is not found.
 """
 
 from __future__ import annotations
@@ -262,6 +272,8 @@ class _LineSearch:
         """Search some lines, the first of which has this number. Return whether time is nearly up."""
         position = counted = 0
         hurry = False
+        # Each round finds the next match and continues after the end of its line, because a line is
+        # reported once. Line ends are counted from the last match on, so counting costs one pass.
         while position < len(block) and (match := self._pattern.search(block, position)) is not None:
             start, end = match.start(), match.end()
             line_start = block.rfind(b"\n", 0, start) + 1
@@ -345,8 +357,8 @@ def compile_pattern(pattern: str) -> LinePattern:
     if not pattern or len(pattern) > MAX_PATTERN:
         raise ToolError("pattern is empty" if not pattern else f"pattern is longer than {MAX_PATTERN:,} characters")
     options = re2.Options()
-    options.never_nl = True
-    options.log_errors = False
+    options.never_nl = True  # a match never continues in the next line
+    options.log_errors = False  # to stderr; the error is raised as well
     try:
         return cast("LinePattern", re2.compile(f"(?m){pattern}", options))
     except (re2.error, UnicodeError) as error:

@@ -1,4 +1,13 @@
-"""Descriptions of the file tools for the model, and the way from its arguments to the work."""
+"""Descriptions of the file tools for the model, and the way from its arguments to the work.
+
+The descriptions are all that a model knows of a tool, so they name what it cannot guess: where
+relative paths start, that a write replaces the whole file, which regular expressions are possible,
+and how to get the rest of a long result. They are short, because they are part of every request.
+
+Every tool here is a generator that `run_in_steps` executes in a thread. This module holds no logic
+of its own; `reading`, `changing` and `searching` take plain Python values and know nothing of
+schemas.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +145,8 @@ def _tool(spec: ToolSpec, effect: Effect, start: Callable[[Any, ToolContext], St
     return Tool(spec, run, "file", effect, more)
 
 
-# The arguments have passed the schemas above, so that required ones are present and of their type.
+# The executor has checked the arguments against the schemas above. So required ones are present, all
+# are of their type, and optional ones are absent instead of null: `.get` with a default is enough.
 
 
 def _read(arguments: Any, context: ToolContext) -> Steps[Json]:
