@@ -103,7 +103,7 @@ def _parse(name: str, content: bytes, required: Iterable[str]) -> Any:
     of the two values would be lost without a word.
     """
     if len(content) > MAX_BYTES:
-        raise PersonaError(f"{name}: found more than {MAX_BYTES:,} bytes, which is no persona")
+        raise PersonaError(f"{name}: found more than {MAX_BYTES:,} bytes, which is too much for a persona")
     duplicates: list[str] = []
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def _read_file(path: Path, known: _SkillFile | None, folder: Path) -> _SkillFile
 def _read_text(fd: int, status: os.stat_result, path: Path, folder: Path) -> str:
     """Return the content of an open SKILL.md. Raises ValueError if it is not allowed, OSError if it cannot be read."""
     if not stat.S_ISREG(status.st_mode):
-        raise ValueError("is no regular file")
+        raise ValueError("is not a regular file")
     real, real_folder = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
     if not real.is_relative_to(real_folder):
         raise ValueError(f"is a link to {real}, which is not in {real_folder}; put the skill itself there")
@@ -210,7 +210,7 @@ def _read_text(fd: int, status: os.stat_result, path: Path, folder: Path) -> str
 def _explain(error: Exception) -> str:
     """Return the reason for people."""
     if isinstance(error, UnicodeDecodeError):
-        return f"is no UTF-8 text (byte {error.start:,})"
+        return f"is not UTF-8 text (byte {error.start:,})"
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -274,13 +274,13 @@ def read_supporting_file(skill: Skill, path: str) -> str:
             raise ValueError(f"{path!r} is hidden; there are: {_format_files(skill)}")
         with open(os.open(real, _OPEN_FLAGS), "rb") as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise ValueError(f"{path!r} is no file; there are: {_format_files(skill)}")
+                raise ValueError(f"{path!r} is not a file; there are: {_format_files(skill)}")
             data = stream.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
             raise ValueError(f"{path!r} is larger than {MAX_FILE_BYTES >> 10} kB")
         return data.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"{path!r} is no text") from None
+        raise ValueError(f"{path!r} is not text") from None
     except OSError as error:
         raise ValueError(f"{path!r}: {error.strerror}; there are: {_format_files(skill)}") from None
 

@@ -68,7 +68,7 @@ async def _base64_encode(arguments: Metadata, context: ToolContext) -> Json:
     try:
         return {"encoded": base64.b64encode(text.encode()).decode()}
     except UnicodeEncodeError as error:
-        raise ToolError(f"character {error.start} is half of a pair, which is no text") from None
+        raise ToolError(f"character {error.start} is half of a surrogate pair, which is not text") from None
 
 
 async def _base64_decode(arguments: Metadata, context: ToolContext) -> Json:
@@ -82,5 +82,5 @@ async def _base64_decode(arguments: Metadata, context: ToolContext) -> Json:
     try:
         return {"decoded": data.decode()}
     except UnicodeDecodeError as error:
-        found = f"it decodes to {len(data):,} bytes that are no UTF-8 text (byte {error.start})"
+        found = f"it decodes to {len(data):,} bytes that are not UTF-8 text (byte {error.start})"
         raise ToolError(f"{found}; write_file with encoding base64 can store them") from None

@@ -120,7 +120,7 @@ def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         is_name = bool(name) and name.isascii() and name.isprintable() and not {":", " "} & set(name)
         if not is_name or not value.isprintable():
-            raise ToolError(f"headers: {name!r} is no header with one line of text as its value")
+            raise ToolError(f"headers: {name!r} is not a header with one line of text as its value")
         if name.lower() in _SET_BY_THE_CLIENT:
             raise ToolError(f"headers: {name} is set by itself and cannot be chosen")
         checked[name.lower()] = value

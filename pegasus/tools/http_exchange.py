@@ -138,7 +138,7 @@ def _parse_url(text: str) -> httpx2.URL:
     try:
         url = httpx2.URL(text.strip())
     except (httpx2.InvalidURL, ValueError, TypeError) as error:
-        raise ToolError(f"{text!r} is no address: {error}") from error
+        raise ToolError(f"{text!r} is not an address: {error}") from error
     if url.scheme not in _PORTS:
         raise ToolError(f"{text!r} is refused: only http:// and https:// addresses are fetched")
     if not url.raw_host:
@@ -171,7 +171,7 @@ def _next_hop(hop: Hop, response: httpx2.Response) -> Hop | None:
     try:
         url = _parse_url(str(hop.url.join(location)))
     except (httpx2.InvalidURL, ValueError) as error:
-        raise ToolError(f"{hop.shown} redirects to {location!r}, which is no address: {error}") from error
+        raise ToolError(f"{hop.shown} redirects to {location!r}, which is not an address: {error}") from error
     except ToolError as error:
         raise ToolError(f"{hop.shown} redirects: {error}") from error
     method, body, headers = hop.method, hop.body, dict(hop.headers)

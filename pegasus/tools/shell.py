@@ -111,7 +111,7 @@ async def _run(
         raise ToolError(f"timeout must be above 0 seconds, found {requested}")
     for name, value in env.items():
         if not isinstance(value, str) or not name or "=" in name or "\0" in name + value:
-            raise ToolError(f"env: {name!r} is no environment variable with a text as its value")
+            raise ToolError(f"env: {name!r} is not an environment variable with a text as its value")
     folder = await trio.to_thread.run_sync(real_folder, context, cwd)
     environment = command_environment(os.environ, {**context.env, **env})
     bounds = attrs.evolve(limits, output=_output_per_stream(limits.output, context.max_result))

@@ -138,7 +138,9 @@ def system_tools(environ: Mapping[str, str] = os.environ) -> tuple[Tool, ...]:
 def _check_variable(key: str, value: str, present: Mapping[str, str]) -> None:
     """Raise ToolError unless the variable can be passed to a command and the task may set another one."""
     if not _VARIABLE_NAME.fullmatch(key):
-        raise ToolError(f"{key!r} is no name of a variable: letters, digits and _, not beginning with a digit")
+        raise ToolError(
+            f"{key!r} is not the name of a variable; allowed: letters, digits and _, not beginning with a digit"
+        )
     if "\0" in value or len(value) > MAX_VALUE:
         raise ToolError(f"the value must have at most {MAX_VALUE:,} characters and no NUL")
     if key not in present and len(present) >= MAX_VARIABLES:

@@ -113,7 +113,7 @@ def _encode_body(body: Json, headers: dict[str, str]) -> bytes | None:
     try:
         return body.encode()
     except UnicodeEncodeError as error:
-        raise ToolError(f"the body holds characters that are no text: {error}") from error
+        raise ToolError(f"the body holds characters that are not text: {error}") from error
 
 
 def _is_json(text: str) -> bool:

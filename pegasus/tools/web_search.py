@@ -113,7 +113,7 @@ def _configured_service(settings: WebSearchSettings) -> tuple[_SearchService, st
 
 
 _REFUSALS: Final = {
-    202: "it takes this for a robot; try later, or let the user set up another service",
+    202: "it takes Pegasus for a robot; try later, or let the user set up another service",
     400: "it did not understand the question",
     401: "it does not accept the key (tools.web_search.api_key)",
     402: "the account has no credit left",
@@ -158,7 +158,7 @@ def _read_json(answer: HttpAnswer, path: Sequence[str], snippet: str) -> list[Ma
             found = found.get(name) or {}
         return [{**result, "snippet": result.get(snippet)} for result in found]
     except (ValueError, AttributeError, TypeError) as error:
-        raise ToolError("the search failed: the service answered with something that is no list of results") from error
+        raise ToolError("the search failed: the answer of the service is not a list of results") from error
 
 
 def _ask_tavily(query: str, limit: int, key: str) -> _SearchRequest:
@@ -204,7 +204,7 @@ def _read_duckduckgo(answer: HttpAnswer) -> list[Mapping[str, Any]]:
     parser.close()
     if not parser.results and "anomaly" in page:
         raise ToolError(
-            "DuckDuckGo takes this for a robot and wants a riddle solved; try later, or set up another service"
+            "DuckDuckGo takes Pegasus for a robot and shows a captcha; try later, or set up another service"
         )
     if not parser.results and "no-results" not in page and "No results" not in page:
         raise ToolError("DuckDuckGo answered with a page that has no results in it")

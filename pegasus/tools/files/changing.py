@@ -102,7 +102,9 @@ def _replace_file(folder: int, name: str, data: bytes, shown: str, before: os.st
         os.fsync(fd)
         yield
         if _identity(_status_or_none(folder, name)) != _identity(before):
-            raise ToolError(f"{shown} was changed by somebody else meanwhile; nothing was written. Read it again")
+            raise ToolError(
+                f"{shown} was changed by another program during the call; nothing was written. Read it again"
+            )
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
@@ -195,7 +197,7 @@ def _read_all(fd: int, size: int, shown: str) -> Steps[bytes]:
         yield
     data = b"".join(parts)
     if b"\0" in data:
-        raise ToolError(f"{shown} is binary or UTF-16, which edit_file cannot change; write_file can write it anew")
+        raise ToolError(f"{shown} is binary or UTF-16, which edit_file cannot change; write_file can replace it")
     return data
 
 

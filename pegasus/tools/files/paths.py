@@ -92,7 +92,7 @@ def locate(context: ToolContext, path: str, *, follow: bool = True) -> LocatedPa
         real = _resolve(os.path.join(context.workspace, _expand_home(path)), follow=follow)
         os.fsencode(real)
     except (ValueError, OSError) as error:  # a NUL, half a character pair, a loop of links
-        raise ToolError(f"{path!r} is no path that can be used: {_explain(error)}") from None
+        raise ToolError(f"{path!r} cannot be used as a path: {_explain(error)}") from None
     for folder in map(str, context.allowed_paths):
         inside = os.path.join(folder, "")
         if real == folder or real.startswith(inside):
@@ -134,7 +134,7 @@ def _refuse_system_folders(real: str, path: str) -> None:
     """Raise ToolError for a path in a folder that holds no files but interfaces of the kernel."""
     if any(real == folder or real.startswith(folder + os.sep) for folder in NEVER_ALLOWED):
         raise ToolError(
-            f"{path} is no file but a part of the operating system ({', '.join(NEVER_ALLOWED)}), which tools never touch"
+            f"{path} is a part of the operating system and not a file ({', '.join(NEVER_ALLOWED)}), which tools never touch"
         )
 
 
@@ -222,9 +222,9 @@ _REASONS: Final = {
     errno.ENOSPC: "the disk is full; nothing was changed",
     errno.EDQUOT: "the disk quota is used up; nothing was changed",
     errno.EROFS: "the file system is read-only",
-    errno.ENOTDIR: "a part of the path is a file or was changed into a link meanwhile, not a folder",
+    errno.ENOTDIR: "a part of the path is a file and not a folder, or was changed into a link during the call",
     errno.EISDIR: "it is a folder",
-    errno.ELOOP: "a symbolic link on the way leads in a circle, or was put there meanwhile",
+    errno.ELOOP: "a symbolic link on the way leads in a circle, or was put there during the call",
     errno.ENAMETOOLONG: "the name is too long",
     errno.EMFILE: "too many files are open; try again in a moment",
 }
@@ -233,7 +233,7 @@ _REASONS: Final = {
 def _explain(error: Exception) -> str:
     """Return the reason of an error in words for the model, instead of the name of an errno."""
     if isinstance(error, UnicodeError):
-        return "it holds characters that are no text"
+        return "it holds characters that are not text"
     if isinstance(error, OSError):
         return _REASONS.get(error.errno or 0) or error.strerror or str(error)
     return str(error)

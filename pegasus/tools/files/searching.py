@@ -167,7 +167,7 @@ def list_folder(context: ToolContext, path: str, recursive: bool, pattern: str |
         except FileNotFoundError:
             return {**result, "note": "there is no such folder"}
         except NotADirectoryError:
-            raise ToolError(f"{path} is no folder; get_file_info tells what it is") from None
+            raise ToolError(f"{path} is not a folder; get_file_info shows what it is") from None
         try:
             yield from walk.through(folder, _prefix(path), MAX_DEPTH)
         finally:

@@ -129,7 +129,7 @@ def test_what_is_no_file_is_refused_without_waiting_for_it(folders):
     (folders[1] / "folder" / "SKILL.md").mkdir()
     skills = SkillCatalog(*folders)
     assert skills.all() == ()
-    assert [problem.text for problem in skills.problems] == ["is no regular file"] * 2
+    assert [problem.text for problem in skills.problems] == ["is not a regular file"] * 2
 
 
 def test_files_that_are_too_large_or_no_text_cost_only_their_own_skill(folders):
@@ -144,7 +144,7 @@ def test_files_that_are_too_large_or_no_text_cost_only_their_own_skill(folders):
     assert [skill.name for skill in skills.all()] == ["good"]
     assert [problem.text.split(":")[0] for problem in skills.problems] == [
         "the folder 'Upper'",
-        "is no UTF-8 text (byte 3)",
+        "is not UTF-8 text (byte 3)",
         "is larger than 64 kB; longer material belongs into files beside it",
     ]
 

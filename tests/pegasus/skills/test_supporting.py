@@ -50,9 +50,9 @@ def test_one_is_read_as_text(skill):
         (".env", "is hidden; there are: binary, large, references/a.md"),
         ("references/../.git/config", "is hidden"),
         ("to-hidden", "is hidden"),
-        ("binary", "is no text"),
+        ("binary", "is not text"),
         ("large", "is larger than 64 kB"),
-        ("pipe", "is no file"),
+        ("pipe", "is not a file"),
         ("a\0b", "null"),
     ],
 )

@@ -1,4 +1,4 @@
-"""write_file, edit_file, delete_file, move_file (traps T13, T32): a file holds what it held or what it should."""
+"""write_file, edit_file, delete_file, move_file: a file holds what it held or what it should."""
 
 import base64
 import errno
@@ -133,7 +133,7 @@ async def test_a_file_that_somebody_changes_meanwhile_is_not_written_over(work, 
     monkeypatch.setattr(changing, "_write_all", interfere)
     for name, more in (("write_file", {"content": "x"}), ("edit_file", {"old_string": "old", "new_string": "x"})):
         (workspace / "f").write_text("old")
-        assert "changed by somebody else" in await work.refused(name, path="f", **more)
+        assert "changed by another program" in await work.refused(name, path="f", **more)
         assert (workspace / "f").read_text() == "from the user"
     assert leftovers(workspace) == []
 
@@ -143,7 +143,6 @@ async def test_a_file_that_somebody_changes_meanwhile_is_not_written_over(work, 
 
 @pytest.mark.parametrize("new", ["$&", "$$", "$'", "$`", r"\1", r"\g<0>", "\\n", "%s {} {0}", ""])
 async def test_what_is_put_in_is_taken_literally(work, workspace, new):
-    """Trap T13."""
     (workspace / "f").write_text("before MARK after")
     assert await work("edit_file", path="f", old_string="MARK", new_string=new) == {"path": "f", "replacements": 1}
     assert (workspace / "f").read_text() == f"before {new} after"
@@ -198,7 +197,7 @@ async def test_files_and_whole_folders_are_deleted(work, workspace):
 
 
 async def test_what_is_not_there_was_not_deleted(work, workspace):
-    """Trap T32: no success that was none; and the same call again after a crash is no error."""
+    """A success is reported only if something was deleted; the same call after a crash is not an error."""
     (workspace / "f").touch()
     for path in ("missing", "missing/deep", "f/below"):
         assert (await work("delete_file", path=path))["deleted"] is False
@@ -267,7 +266,7 @@ async def test_a_tree_without_end_is_not_followed_without_end(work, workspace):
 
 
 async def test_a_file_is_moved_with_its_bytes_and_mode(work, workspace):
-    """Trap T32: not copied as text."""
+    """A copy that goes through text would change the bytes."""
     (workspace / "a.bin").write_bytes(bytes(range(256)))
     (workspace / "a.bin").chmod(0o741)
     assert await work("move_file", {"from": "a.bin", "to": "new/b.bin"}) == {

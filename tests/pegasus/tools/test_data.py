@@ -38,5 +38,5 @@ async def test_the_url_alphabet_white_space_and_missing_padding_are_taken(work, 
 
 async def test_what_is_no_base64_or_no_text_is_said(work):
     assert "not base64" in await work.refused("base64_decode", encoded="a*b")
-    assert "2 bytes that are no UTF-8" in await work.refused("base64_decode", encoded="//4=")
-    assert "half of a pair" in await work.refused("base64_encode", text="\ud800")
+    assert "2 bytes that are not UTF-8" in await work.refused("base64_decode", encoded="//4=")
+    assert "half of a surrogate pair" in await work.refused("base64_encode", text="\ud800")

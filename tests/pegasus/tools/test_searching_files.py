@@ -36,7 +36,7 @@ def names(listing):
 
 
 async def test_folders_are_listed_too_with_what_they_are(work, tree):
-    """Trap T32: a listing that is not recursive shows folders."""
+    """A listing that is not recursive shows folders too."""
     got = await work("list_files")
     assert (got["path"], got["recursive"], got["count"]) == (".", False, 5)
     assert names(got) == [".git", "a.py", "b.txt", "node_modules", "src"]
@@ -58,7 +58,7 @@ async def test_names_are_chosen_by_a_regular_expression(work, tree):
 
 async def test_a_missing_folder_is_empty_and_a_file_is_none(work, tree):
     assert (await work("list_files", path="missing"))["files"] == []
-    assert "no folder" in await work.refused("list_files", path="a.py")
+    assert "not a folder" in await work.refused("list_files", path="a.py")
 
 
 async def test_links_are_named_and_not_followed(work, tree, tmp_path):

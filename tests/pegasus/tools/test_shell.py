@@ -68,7 +68,7 @@ async def test_the_environment(use, monkeypatch):
 
 @pytest.mark.parametrize("env", [{"A=B": "c"}, {"": "c"}, {"A": "b\0"}])
 async def test_what_is_no_environment(use, env):
-    assert "no environment variable" in await use(SHELL, command="true", env=env)
+    assert "is not an environment variable" in await use(SHELL, command="true", env=env)
 
 
 @pytest.mark.parametrize("command", ["", "  \n"])

@@ -66,7 +66,7 @@ DUCKDUCKGO = """<html><body><div id="links" class="results">
 <div class="result"><h2><a class="result__a" href="https://direct.example/">Direct</a></h2></div>
 </div></body></html>"""
 NOTHING = '<html><body><div class="no-results">No results.</div></body></html>'
-RIDDLE = '<html><body><form id="challenge-form"><div class="anomaly-modal__title">Select all squares</div></form></body></html>'
+CAPTCHA = '<html><body><form id="challenge-form"><div class="anomaly-modal__title">Select all squares</div></form></body></html>'
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ async def test_duckduckgo(web, search):
 
 @pytest.mark.parametrize(
     ("page", "outcome"),
-    [(NOTHING, []), (RIDDLE, "takes this for a robot"), ("<html>", "no results in it"), ("", "no results in it")],
+    [(NOTHING, []), (CAPTCHA, "takes Pegasus for a robot"), ("<html>", "no results in it"), ("", "no results in it")],
 )
 async def test_duckduckgo_without_results(web, search, page, outcome):
     web.answers["/html/"] = answer_of(page.encode(), content_type="text/html")
@@ -178,7 +178,7 @@ async def test_what_is_not_set_up_says_how(settings, problem):
 )
 async def test_an_answer_that_is_no_list_of_results(web, search, provider, body):
     web.answers["/search"] = web.answers["/res/v1/web/search"] = answer_of(body, content_type="application/json")
-    assert "no list of results" in await search(provider)
+    assert "is not a list of results" in await search(provider)
 
 
 @pytest.mark.parametrize(
