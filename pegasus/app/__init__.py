@@ -1,11 +1,45 @@
-"""The composition root, the only room that knows everybody: settings become a supervision tree inside a process.
+"""The composition root: the only package that knows all others.
 
-`tree` builds it from `parts` that a simulation can replace, `tasks` the background work in it; `daemon` is the real world; `control`
-is what programs may ask.
+Settings become an `Environment` (everything that comes from outside: disk, models, clock), an environment becomes `Services`
+(finished objects), and services become the supervision tree. The daemon does this for the real world,
+`pegasus.testing.world` in virtual time. The control plane, which programs reach through the gateway, is here too, since it
+reaches into every part.
 """
 
+from pegasus.app.control import ControlPlane, actor_json
+from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
 from pegasus.app.daemon import run_daemon
-from pegasus.app.parts import Parts
-from pegasus.app.tree import Grown, grow, open_channels
+from pegasus.app.environment import Environment, ModelSource
+from pegasus.app.services import BUS, TASK_AGENT, TASK_LISTENER, Services, build_services
+from pegasus.app.tree import (
+    CHILD_BACKOFF,
+    CHILD_INTENSITY,
+    ROOT_INTENSITY,
+    AgentTree,
+    start_channels,
+    start_tree,
+    task_system_child,
+)
 
-__all__ = ["Grown", "Parts", "grow", "open_channels", "run_daemon"]
+__all__ = [
+    "BUS",
+    "CHILD_BACKOFF",
+    "CHILD_INTENSITY",
+    "ROOT_INTENSITY",
+    "TASK_AGENT",
+    "TASK_LISTENER",
+    "AgentTree",
+    "ControlPlane",
+    "Environment",
+    "MemoryMethods",
+    "ModelSource",
+    "PersonaMethods",
+    "Services",
+    "TaskMethods",
+    "actor_json",
+    "build_services",
+    "run_daemon",
+    "start_channels",
+    "start_tree",
+    "task_system_child",
+]

@@ -1,87 +1,180 @@
-"""The supervision tree: journal, tasks, Main Agent, channels (docs/architecture.md draws it)."""
+"""The supervision tree: journal, usage, tasks, Main Agent, channels. docs/architecture.md draws it.
+
+The root restarts rest for one: a crash of the journal, which holds what everybody else relies on, restarts everything behind
+it in order. Every other part has a supervisor of its own, so that its crashes stay there:
+
+* The Main Agent, the task system and the channels restart their own children.
+* Each adapter has a supervisor that is not restarted. When an adapter crashes again and again, that supervisor gives up and the
+  channel is *parked*; the rest runs on, and its replies wait in the outbox.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import attrs
+import trio
 
-from actors import Child, Intensity, Mailbox, Ref, Restart, Supervisor, supervisor
-from pegasus.app.agent import make_agent_services, make_answers
-from pegasus.app.commons import BUS, PATIENCE, RETRY, commons_of
-from pegasus.app.parts import Parts
-from pegasus.app.tasks import courier_child, task_child
+from actors import (
+    Backoff,
+    Child,
+    Crashed,
+    DeadLetter,
+    Event,
+    Exited,
+    GaveUp,
+    Inbox,
+    Intensity,
+    Mailbox,
+    Overflowed,
+    Ref,
+    Restart,
+    Restarting,
+    Started,
+    Strategy,
+    Stuck,
+    Supervisor,
+    open_supervisor,
+    supervisor,
+)
+from pegasus.app.commands import ChatCommands
+from pegasus.app.environment import Environment
+from pegasus.app.services import BUS, TASK_LISTENER, Services, build_services
 from pegasus.channels import AdapterMessage, run_switchboard
-from pegasus.main_agent import AgentToolset, MainAgentMessage, main_agent, message_publisher
+from pegasus.events import event_bus
+from pegasus.main_agent import MainAgentMessage, forward_notifications, main_agent, message_publisher
 from pegasus.models import usage_keeper
+from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, KnownAddresses, run_journal
+from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
 
-if TYPE_CHECKING:
-    from pegasus.identity import Evolution
-    from pegasus.memory import Memory
+ROOT_INTENSITY = Intensity(restarts=3, period=60.0)
+"""When the root gives up. The process then ends with exit code 70, and whoever supervises it starts it again."""
+CHILD_INTENSITY = Intensity(restarts=8, period=60.0)
+"""When any other supervisor gives up: at the ninth crash within a minute. With CHILD_BACKOFF that takes about half a minute."""
+CHILD_BACKOFF = Backoff(first=0.1, limit=10.0)
+"""Pauses between restarts, in seconds."""
+JOURNAL_MAILBOX = Mailbox(1024)
+"""Requests that may wait for the journal. All that wait share one sync."""
+TASK_MAILBOX = Mailbox(4096)
+"""Messages that may wait for an actor of the task system."""
+TASK_SHUTDOWN = 12.0
+"""Seconds in which the task system may let stages finish and end what is left of them."""
 
-ROOT = Intensity(restarts=3, period=60.0)
-"""When the root gives up: then the process ends with exit code 70, and whoever supervises it starts it again."""
-BURST = Mailbox(1024)
-"""What may wait for the journal: all of it shares one fdatasync."""
+_log = get_logger("tree")
 
 
 @attrs.frozen(eq=False)
-class Grown:
-    """What others talk to."""
+class AgentTree:
+    """A running tree, as far as others talk to it."""
 
     root: Supervisor
     journal: Ref[JournalMessage]
     main_agent: Ref[MainAgentMessage]
-    toolset: AgentToolset
-    memory: Callable[[], Memory]
-    evolution: Callable[[], Evolution]
-    parts: Parts
+    services: Services
 
 
-async def grow(root: Supervisor, parts: Parts) -> Grown:
-    """Start journal, tasks and Main Agent, one after the other; the channels come last (see `open_channels`)."""
-    clock = parts.clock
-    storage = await root.start_child(Child("journal", partial(run_journal, clock=clock), parts.disk, mailbox=BURST))
-    if parts.models is not None and parts.models.usage is not None:
-        # Under a supervisor of its own: its crash is nobody else's.
-        keeper = Child("keeper", usage_keeper, parts.models.usage, storage, backoff=RETRY)
-        await root.start_child(Child("usage", supervisor([keeper], intensity=PATIENCE)))
-    commons = commons_of(parts, storage, root.ref)
-    await root.start_child(task_child(commons))
-    services = make_agent_services(commons, await storage.ask(KnownAddresses))
+async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
+    """Start journal, usage, tasks and Main Agent, one after the other. The channels come last: see `start_channels`."""
+    journal = await root.start_child(
+        Child("journal", partial(run_journal, clock=environment.clock), environment.disk, mailbox=JOURNAL_MAILBOX)
+    )
+    if (usage := environment.models.usage) is not None:
+        keeper = Child("keeper", usage_keeper, usage, journal, backoff=CHILD_BACKOFF)
+        await root.start_child(Child("usage", supervisor([keeper], intensity=CHILD_INTENSITY)))
+    services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
+    await root.start_child(task_system_child(root, services))
+    await root.start_child(Child("main-agent", supervisor(_agent_children(root, services), intensity=CHILD_INTENSITY)))
+    return AgentTree(root, journal, root.ref("main-agent/global"), services)
+
+
+def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
+    environment, journal = services.environment, services.journal
     run = partial(
         main_agent,
         announce=root.ref("channels/switchboard"),
-        publish=message_publisher(root.ref(BUS), clock, parts.workshop.random),
-        answers=make_answers(commons),
+        publish=message_publisher(root.ref(BUS), environment.clock, environment.random),
+        answers=ChatCommands(services).answers(),
     )
-    agent = Child("global", run, storage, services, backoff=RETRY)
-    await root.start_child(Child("main-agent", supervisor([agent, courier_child(storage)], intensity=PATIENCE)))
-    return Grown(
-        root, storage, root.ref("main-agent/global"), services.toolset, commons.memory, commons.evolution, parts
-    )
+    return [
+        Child("global", run, journal, services.agent, backoff=CHILD_BACKOFF),
+        Child("courier", forward_notifications, journal),
+    ]
 
 
-async def open_channels(
-    grown: Grown,
-    gateway: Child[AdapterMessage],
-    adapters: Mapping[str, Child[AdapterMessage]],
+def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
+    """Return the task system as a child of the root."""
+    persister: Ref[Any] = root.ref("tasks/persister")
+    listener: Ref[Notify] = root.ref(TASK_LISTENER)
+    agent = partial(task_agent, deps=services.tasks, archive=TaskLogs(persister), listener=listener)
+    children: list[Child[Any]] = [
+        Child("persister", task_persister, services.journal, services.environment.clock, mailbox=TASK_MAILBOX),
+        Child("bus", event_bus, mailbox=TASK_MAILBOX),
+        Child("agent", agent, mailbox=TASK_MAILBOX, shutdown=TASK_SHUTDOWN - 2),
+    ]
+    return Child("tasks", run_task_system, services.environment.may_work, children, shutdown=TASK_SHUTDOWN)
+
+
+async def run_task_system(inbox: Inbox[object], may_work: trio.Event, children: Sequence[Child[Any]]) -> None:
+    """Supervise the task system. It is up at once and starts its children when `may_work` is set.
+
+    Recovery of many tasks takes seconds, and people should be able to connect meanwhile. Whoever sends to the agent of the
+    task system before it runs waits for it. Stopped: stops the children in reverse order.
+    """
+    inbox.started()
+    await may_work.wait()
+    async with open_supervisor(children, strategy=Strategy.REST_FOR_ONE, intensity=CHILD_INTENSITY):
+        async for _ in inbox:
+            pass
+
+
+async def start_channels(
+    tree: AgentTree, gateway: Child[AdapterMessage], adapters: Mapping[str, Child[AdapterMessage]]
 ) -> None:
-    """Start the switchboard, the gateway, and the rest by their names in the tree.
+    """Start the switchboard, the gateway and the adapters.
 
-    adapters: each serves the channel type that is its name. One in a crash loop is parked: its own supervisor gives up,
-    and is not started again.
+    adapters: by the channel type that each serves; the gateway serves all others.
     """
     routes: Mapping[str, Ref[AdapterMessage]] = {
-        kind: grown.root.ref(f"channels/{kind}/{child.name}") for kind, child in adapters.items()
+        kind: tree.root.ref(f"channels/{kind}/{child.name}") for kind, child in adapters.items()
     }
-    default: Ref[AdapterMessage] = grown.root.ref("channels/gateway")
-    hub = Child("switchboard", run_switchboard, grown.journal, routes, default)
+    default: Ref[AdapterMessage] = tree.root.ref("channels/gateway")
+    switchboard = Child("switchboard", run_switchboard, tree.journal, routes, default)
     parkable = [
-        Child(name, supervisor([child], intensity=PATIENCE), restart=Restart.TEMPORARY)
-        for name, child in adapters.items()
+        Child(kind, supervisor([child], intensity=CHILD_INTENSITY), restart=Restart.TEMPORARY)
+        for kind, child in adapters.items()
     ]
-    await grown.root.start_child(Child("channels", supervisor([hub, gateway, *parkable], intensity=PATIENCE)))
+    children: list[Child[Any]] = [switchboard, gateway, *parkable]
+    await tree.root.start_child(Child("channels", supervisor(children, intensity=CHILD_INTENSITY)))
+
+
+# ------------------------------------------------------------------ the log of the tree
+
+
+async def log_tree_events(root: Supervisor) -> None:
+    """Log what happens to actors, until the tree has ended."""
+    async for event in root.events():
+        log_tree_event(event)
+
+
+def log_tree_event(event: Event) -> None:
+    """Log an event: crashes and restarts so that an operator notices, normal life at level debug."""
+    match event:
+        case Started():
+            _log.debug("started", actor=event.path, attempt=event.attempt)
+        case Exited(exit=Crashed(error)):
+            _log.exception("crashed", actor=event.path, attempt=event.attempt, error=error)
+        case Exited(exit=how):
+            _log.debug("ended", actor=event.path, how=type(how).__name__)
+        case Restarting(delay=delay):
+            _log.warning("will be restarted", actor=event.path, seconds=round(delay, 2))
+        case GaveUp():
+            _log.error("gave up: too many restarts", actor=event.path or "root", error=str(event))
+        case DeadLetter(message=message, why=why):
+            _log.debug("dead letter", actor=event.path, message=type(message).__name__, why=why)
+        case Overflowed(message=message):
+            _log.warning("mailbox full", actor=event.path, message=type(message).__name__)
+        case Stuck(stack=stack):
+            _log.error("does not stop", actor=event.path, waits_at=" < ".join(reversed(stack)))

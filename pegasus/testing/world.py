@@ -10,7 +10,6 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import cache
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -19,15 +18,13 @@ import attrs
 import trio
 
 from actors import ActorError, Child, Ref, Strategy, Supervisor, open_supervisor
-from pegasus.app.commons import RETRY
-from pegasus.app.parts import Parts, Workshop
-from pegasus.app.tree import ROOT, Grown, grow, open_channels
+from pegasus.app import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, Environment, start_channels, start_tree
 from pegasus.identity import BUILT_IN
 from pegasus.intake import Intake
 from pegasus.main_agent import AgentStatus, EndedWork, GetStatus, Stop
 from pegasus.memory import Memory
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
-from pegasus.models import LanguageModel, TokenCounter
+from pegasus.models import Lane, LanguageModel, ModelRequest, TokenCounter, UsageTracker
 from pegasus.settings import Settings
 from pegasus.storage import FLUSH_AFTER, Accepted, Connected, JournalMessage, Overloaded, Waiting
 from pegasus.testing.disk_archives import DiskArchives
@@ -48,20 +45,51 @@ def wall_clock() -> int:
     return START + int(trio.current_time() * 1000)
 
 
+@attrs.frozen(eq=False)
+class ScriptedModels:
+    """The models of a world: one that talks, one that works, and others by role or name."""
+
+    talks: LanguageModel
+    works: LanguageModel
+    others: Mapping[str, LanguageModel]
+    window: int
+    counter: TokenCounter = attrs.field(factory=TokenCounter)
+    usage: UsageTracker | None = None
+
+    def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
+        """Return the model of a role; the conversation's own is the one that talks."""
+        if role in self.others:
+            return self.others[role]
+        return self.talks if (role, lane) == ("default", "conversation") else self.works
+
+    def context_window(self, role: str = "default") -> int:
+        """Return the window, the same for all."""
+        return self.window
+
+    async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
+        """Return about how many tokens a request has."""
+        return await self.counter.compare(request, limit)
+
+    async def usage_text(self, channel: ChannelInfo | None = None) -> str:
+        """Return that nothing is counted."""
+        return "Usage is not counted."
+
+
 @attrs.define(eq=False)
 class World:
-    """A running agent. channels: the fake channels by type; everything else is reached through messages."""
+    """A running agent."""
 
     root: Supervisor
-    grown: Grown
+    tree: AgentTree
     disk: MemoryDisk
     channels: dict[str, FakeChannel]
+    """The fake channels by type."""
     _ids: itertools.count[int] = attrs.field(factory=itertools.count)
 
     @property
     def journal(self) -> Ref[JournalMessage]:
         """The journal actor."""
-        return self.grown.journal
+        return self.tree.journal
 
     async def say(
         self, text: str, channel: ChannelInfo = CLI, *, message_id: str | None = None
@@ -84,11 +112,11 @@ class World:
 
     async def status(self) -> AgentStatus:
         """What the Main Agent is doing."""
-        return await self.grown.main_agent.ask(GetStatus)
+        return await self.tree.main_agent.ask(GetStatus)
 
     async def stop_thinking(self, by: str = "a test") -> tuple[EndedWork, ...]:
         """What the control call `stop` does."""
-        return await self.grown.main_agent.ask(Stop, by)
+        return await self.tree.main_agent.ask(Stop, by)
 
     def session(self) -> list[dict[str, object]]:
         """The lines of the session file, as they are on the disk (also what is not synced yet)."""
@@ -120,34 +148,33 @@ async def open_world(
     disk = disk or MemoryDisk()
     settings = settings or Settings()
     window = settings.models.context_window or WINDOW
-
-    def model_for(role: str) -> LanguageModel:
-        return models.get(role) or task_model or model
-
-    workshop = Workshop(
-        workspace=Path(),
-        subagents=tuple(subagents),
-        memory=lambda journal: Memory(journal, DiskShelf(disk), clock),
-        tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
-        model_for=model_for,
-        talker_for=model_for,
-        context_window=lambda role: window,
+    environment = Environment(
+        settings=settings,
+        disk=disk,
+        models=ScriptedModels(model, task_model or model, models, window),
+        persona=BUILT_IN,
+        base_persona=BUILT_IN,
+        clock=clock,
         random=Random(0),  # noqa: S311
-        counter=cache(TokenCounter),
-        skills=tuple(skills),
-        archives=lambda: DiskArchives(disk),
+        workspace=Path(),
+        subagent_folders=tuple(subagents),
+        skill_folders=tuple(skills),
+        open_memory=lambda journal: Memory(journal, DiskShelf(disk), clock),
+        make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
+        archives=DiskArchives(disk),
+        reads_in_thread=False,
     )
-    workshop.wanted.set()
-    parts = Parts(settings, disk, model, BUILT_IN, clock, workshop)
+    environment.may_work.set()
     channels = channels or (FakeChannel("cli"),)
-    async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT, name="pegasus") as root:
-        grown = await grow(root, parts)
+    async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT_INTENSITY, name="pegasus") as root:
+        tree = await start_tree(root, environment)
         for channel in channels:
-            await grown.journal.tell(Connected(channel.type, None))
-        adapters = {channel.type: Child("fake", channel.run, grown.journal, backoff=RETRY) for channel in channels}
-        nobody = Child("gateway", FakeChannel("").run, grown.journal)
-        await open_channels(grown, nobody, adapters)
-        yield World(root, grown, disk, {channel.type: channel for channel in channels})
+            await tree.journal.tell(Connected(channel.type, None))
+        adapters = {
+            channel.type: Child("fake", channel.run, tree.journal, backoff=CHILD_BACKOFF) for channel in channels
+        }
+        await start_channels(tree, Child("gateway", FakeChannel("").run, tree.journal), adapters)
+        yield World(root, tree, disk, {channel.type: channel for channel in channels})
 
 
 async def kill(world: World, *, torn_bytes: int = 0) -> None:

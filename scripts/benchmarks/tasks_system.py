@@ -11,21 +11,21 @@ from random import Random
 
 import attrs
 import trio
+from pegasus.tasks.log.messages import GetPending
 
 from actors import ActorInfo, Child, Inbox, Ref, Started, Supervisor, open_supervisor, supervisor
 from benchmarks.processes import BenchError
 from benchmarks.provider import Provider
 from benchmarks.wires import Wire
 from pegasus import settings as sections
-from pegasus.app.commons import AGENT, commons_of
-from pegasus.app.parts import Parts, Workshop
-from pegasus.app.tasks import task_child
+from pegasus.app import TASK_AGENT, Environment, build_services, task_system_child
 from pegasus.identity import BUILT_IN
-from pegasus.main_agent import NOTIFICATION_BATCH
+from pegasus.main_agent import NOTIFICATION_BATCH, FolderArchives
 from pegasus.memory import FolderShelf, Memory
-from pegasus.messages import Json, Metadata
+from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import (
     AssistantTurn,
+    Lane,
     LanguageModel,
     ModelRequest,
     ModelResponse,
@@ -33,11 +33,11 @@ from pegasus.models import (
     ToolCall,
     ToolSpec,
     Usage,
+    UsageTracker,
 )
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, JournalMessage, run_journal
 from pegasus.tasks import AgentMessage, Notify, Submit, TaskState, Wait
-from pegasus.tasks.log.messages import GetPending
 from pegasus.tools import Tool, ToolContext, parameters, standard_tools
 
 STEPS = 10
@@ -161,6 +161,26 @@ def remote(server: Provider, wire: Wire) -> ModelService:
     return ModelService(known, {"bench": bench}, rng=Random(0))
 
 
+@attrs.frozen(eq=False)
+class _Models:
+    """A `ModelSource` of one function."""
+
+    model_for: Callable[[str], LanguageModel]
+    usage: UsageTracker | None = None
+
+    def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
+        return self.model_for(role)
+
+    def context_window(self, role: str = "default") -> int:
+        return 128_000
+
+    async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
+        return 0
+
+    async def usage_text(self, channel: ChannelInfo | None = None) -> str:
+        return ""
+
+
 @asynccontextmanager
 async def task_system(
     data: Path, model_for: Callable[[str], LanguageModel], chosen: Settings, listener: Listener | None = None
@@ -170,29 +190,32 @@ async def task_system(
     disk = FileDisk(data)
     workspace = data / "workspace"
     workspace.mkdir(parents=True, exist_ok=True)
-    workshop = Workshop(
-        workspace=workspace,
-        subagents=(),
-        memory=lambda ref: Memory(ref, FolderShelf(data / "memory")),
-        tools=lambda memory: (*standard_tools(chosen.tools, memory, now), step()),
-        model_for=model_for,
-        talker_for=model_for,
-        context_window=lambda role: 128_000,
+    environment = Environment(
+        settings=chosen,
+        disk=disk,
+        models=_Models(model_for),
+        persona=BUILT_IN,
+        base_persona=BUILT_IN,
+        clock=now,
         random=Random(),
+        workspace=workspace,
+        open_memory=lambda ref: Memory(ref, FolderShelf(data / "memory")),
+        make_tools=lambda memory: (*standard_tools(chosen.tools, memory, now), step()),
+        archives=FolderArchives(data / "main"),
     )
-    parts = Parts(chosen, disk, model_for("default"), BUILT_IN, now, workshop)
     async with open_supervisor(name="bench") as root:
         events = root.events()
         ref: Ref[JournalMessage] = await root.start_child(Child("journal", partial(run_journal, clock=now), disk))
         await root.start_child(Child("main-agent", supervisor([Child("courier", ear.run)])))
-        workshop.wanted.set()
+        services = build_services(environment, ref, root.ref, ())
+        environment.may_work.set()
         began = time.perf_counter()
-        await root.start_child(task_child(commons_of(parts, ref, root.ref)))
+        await root.start_child(task_system_child(root, services))
         with trio.fail_after(PATIENCE):
             async for event in events:
-                if isinstance(event, Started) and event.path == AGENT:
+                if isinstance(event, Started) and event.path == TASK_AGENT:
                     break
-        yield TaskSystem(root, root.ref(AGENT), ear, began, time.perf_counter())
+        yield TaskSystem(root, root.ref(TASK_AGENT), ear, began, time.perf_counter())
         await root.stop()
 
 

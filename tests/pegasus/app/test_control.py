@@ -9,8 +9,7 @@ import pytest
 import trio
 
 from actors import Child, Intensity, Restart, open_supervisor, supervisor
-from pegasus.app.control import ControlPlane
-from pegasus.app.control_methods import TaskMethods
+from pegasus.app import ControlPlane, TaskMethods
 from pegasus.gateway import Caller
 from pegasus.main_agent import AgentStatus
 

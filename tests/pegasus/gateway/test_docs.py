@@ -10,8 +10,7 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.app.control import ControlPlane
-from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
+from pegasus.app import ControlPlane, MemoryMethods, PersonaMethods, TaskMethods
 from pegasus.channels import run_switchboard
 from pegasus.gateway.frames import read_frame, read_hello
 from pegasus.intake import CONTROL_COMMANDS, Access, Denied, Intake

@@ -103,7 +103,7 @@ async def test_an_interruption_does_not_cut_a_tool(autojump_clock):
     done = []
 
     async with open_world(model, settings=busy("interrupt")) as world:
-        toolset = world.grown.toolset
+        toolset = world.tree.services.agent.toolset
         original = toolset.tools["current_time"]
 
         async def run(arguments, context):

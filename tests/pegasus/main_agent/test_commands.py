@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from actors import Child, open_supervisor
-from pegasus.app.control_methods import PersonaMethods
+from pegasus.app import PersonaMethods
 from pegasus.gateway import BadParams, Caller
 from pegasus.identity import BUILT_IN, Evolution
 from pegasus.main_agent.commands import persona_answer

@@ -4,13 +4,12 @@ import attrs
 import pytest
 import trio
 
-from pegasus.app.parts import Workshop
 from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.settings import AgentSettings, ModelSettings, Settings, ToolSettings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
-from pegasus.testing.world import CLI, FakeChannel, kill, open_world
+from pegasus.testing.world import CLI, FakeChannel, ScriptedModels, kill, open_world
 from tests.pegasus.conversation.test_projection import is_valid
 
 LOOK = say("", call("current_time", "t"))
@@ -126,7 +125,7 @@ async def test_a_reply_without_a_text_is_an_error_and_reaches_nobody(autojump_cl
 async def test_stop_while_a_tool_runs_gives_each_open_call_its_result(autojump_clock):
     model = ScriptedModel([say("", call("sleepy", "s1"), call("current_time", "t1")), say("", reply("r", "next"))])
     async with open_world(model) as world:
-        add_sleepy(world.grown.toolset.tools)
+        add_sleepy(world.tree.services.agent.toolset.tools)
         await world.say("sleep")
         await trio.sleep(1)
         await world.say("/stop")
@@ -183,7 +182,7 @@ async def test_a_tool_has_the_time_that_the_settings_give_it(autojump_clock):
     model = ScriptedModel([say("", call("sleepy", "s1")), say()])
     settings = Settings(tools=ToolSettings(timeout=50.0, timeouts={"sleepy": 2.0}))
     async with open_world(model, settings=settings) as world:
-        add_sleepy(world.grown.toolset.tools)
+        add_sleepy(world.tree.services.agent.toolset.tools)
         await world.say("hi")
         await world.idle()
     assert "took longer than 2 s" in model.requests[1].turns[-1].results[0].content
@@ -195,7 +194,7 @@ async def test_a_result_that_fills_the_window_is_cut_with_a_notice(autojump_cloc
         [say("", call("huge", "h1")), say("", call("current_time", "t1", timezone="x" * 200_000)), say()]
     )
     async with open_world(model) as world:
-        tools = world.grown.toolset.tools
+        tools = world.tree.services.agent.toolset.tools
 
         async def run(arguments, context):
             return ["word " * 100] * 2_000
@@ -245,21 +244,14 @@ def skills(tmp_path):
 
 def without(monkeypatch, name):
     """In this world there is no model of this name."""
-    original = Workshop.__init__
+    client = ScriptedModels.client
 
-    def init(self, *arguments, **more):
-        original(self, *arguments, **more)
-        models = self.talker_for
+    def find(self, role="default", lane="work"):
+        if role == name:
+            raise ValueError(f"models: there is no provider for {role!r}")
+        return client(self, role, lane)
 
-        def model_for(role):
-            if role == name:
-                raise ValueError(f"models: there is no provider for {role!r}")
-            return models(role)
-
-        object.__setattr__(self, "talker_for", model_for)
-        object.__setattr__(self, "model_for", model_for)
-
-    monkeypatch.setattr(Workshop, "__init__", init)
+    monkeypatch.setattr(ScriptedModels, "client", find)
 
 
 async def test_a_skill_whose_model_there_is_not_is_told_and_nothing_is_thought(autojump_clock, skills, monkeypatch):

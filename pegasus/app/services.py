@@ -1,0 +1,254 @@
+"""Services: the objects that the actors of the tree work with, built once and passed to them.
+
+Nothing here is an actor. `build_services` is called when the journal runs; what it makes is finished, so that no actor has to know how
+its services are made, and nothing is looked up while a message is handled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, Final
+
+import attrs
+
+from actors import ActorError, Ref
+from pegasus.app.environment import Environment
+from pegasus.events import BusMessage, EventMaker
+from pegasus.identity import ChannelNote, Evolution, main_prompt
+from pegasus.main_agent import (
+    REPLY,
+    SPAWN_ALIAS,
+    AgentConfig,
+    AgentServices,
+    AgentToolset,
+    Compactor,
+    OpenTaskFinder,
+    SkillInvoker,
+    TaskDelegation,
+    archive_tool,
+    delegation_tools,
+)
+from pegasus.memory import Memory, MemoryRefused
+from pegasus.messages import Address
+from pegasus.observe import get_logger
+from pegasus.settings import Settings
+from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
+from pegasus.storage import JournalMessage, StorageError, escape_field
+from pegasus.tasks import (
+    BUILT_IN_TYPES,
+    AgentMessage,
+    Doer,
+    Reflector,
+    TaskDeps,
+    TaskLimits,
+    TaskTypes,
+    Thinker,
+    load_task_types,
+    task_tools,
+)
+from pegasus.tools import ToolExecutor, ToolRegistry, base_context, current_time, memory_tools, persona_tool
+
+BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/courier"
+"""Paths of actors in the tree that others send to."""
+
+_MAX_CHANNEL_NAME: Final = 64
+"""Characters of a channel's name that the system prompt may contain."""
+
+_log = get_logger("services")
+
+
+@attrs.frozen(eq=False)
+class Services:
+    """The services of a running tree."""
+
+    environment: Environment
+    journal: Ref[JournalMessage]
+    memory: Memory
+    evolution: Evolution
+    """Changes of the persona."""
+    agent: AgentServices
+    """Services of the Main Agent."""
+    tasks: TaskDeps
+    """Services of the task system."""
+
+
+def build_services(
+    environment: Environment,
+    journal: Ref[JournalMessage],
+    find: Callable[[str], Ref[Any]],
+    known: Sequence[Address],
+) -> Services:
+    """Build everything that the actors need. Reads the files of skills and task types.
+
+    find: returns the address of an actor by its path in the tree; it need not run yet. known: addresses that wrote before this start.
+    """
+    memory = environment.open_memory(journal)
+    evolution = Evolution(journal, environment.base_persona, environment.clock)
+    types = _load_types(environment)
+    agent: Ref[AgentMessage] = find(TASK_AGENT)
+    return Services(
+        environment,
+        journal,
+        memory,
+        evolution,
+        _agent_services(environment, memory, evolution, types, agent, known),
+        _task_deps(environment, memory, types, agent, find(BUS)),
+    )
+
+
+def _load_types(environment: Environment) -> TaskTypes:
+    types, problems = load_task_types(BUILT_IN_TYPES, *environment.subagent_folders)
+    for problem in problems:
+        _log.warning("invalid SUBAGENT.md", problem=problem)
+    return types
+
+
+async def read_or_nothing(read: Callable[[], Awaitable[str]]) -> str:
+    """Return what is read of memory; "" if it cannot be read, which is logged: no turn and no task fails because of that."""
+    try:
+        return await read()
+    except (MemoryRefused, OSError, StorageError, ActorError) as error:
+        _log.warning("memory cannot be read", error=str(error))
+        return ""
+
+
+# ------------------------------------------------------------------ the Main Agent
+
+
+def _agent_services(
+    environment: Environment,
+    memory: Memory,
+    evolution: Evolution,
+    types: TaskTypes,
+    task_agent: Ref[AgentMessage],
+    known: Sequence[Address],
+) -> AgentServices:
+    settings, models = environment.settings, environment.models
+    memory_index = partial(read_or_nothing, memory.index_message)
+    compactor = Compactor(
+        models.client("compact"),
+        models.context_window,
+        environment.clock,
+        count_tokens=models.compare_tokens,
+        threshold_share=settings.session.compact_threshold,
+        timeout=settings.models.timeout,
+        open_tasks=OpenTaskFinder(task_agent),
+        memory_index=memory_index,
+    )
+    return AgentServices(
+        model=models.client("default", "conversation"),
+        toolset=_toolset(environment, memory, evolution, types, task_agent, _channel_notes(settings, known)),
+        clock=environment.clock,
+        config=_agent_config(settings),
+        memory_index=memory_index,
+        model_for=partial(models.client, lane="conversation"),
+        work=TaskDelegation(task_agent),
+        compactor=compactor,
+    )
+
+
+def _toolset(
+    environment: Environment,
+    memory: Memory,
+    evolution: Evolution,
+    types: TaskTypes,
+    task_agent: Ref[AgentMessage],
+    channels: Sequence[ChannelNote],
+) -> AgentToolset:
+    """Return the Main Agent's prompt, tools and skills. They stay the same until the next start, so that providers can cache them."""
+    settings = environment.settings
+    skills = SkillCatalog(BUILT_IN, *environment.skill_folders, in_thread=environment.reads_in_thread)
+    invoker = SkillInvoker(skills, task_agent, environment.models.client)
+    found = (
+        *delegation_tools(task_agent, types.described()),
+        invoker.tool(),
+        *memory_tools(memory),
+        current_time(environment.clock),
+        *task_tools(task_agent),
+        archive_tool(environment.archives),
+        persona_tool(evolution, settings.agent.owners),
+    )
+    wanted = settings.agent.tools
+    tools = {tool.name: tool for tool in found if not wanted or any(fnmatchcase(tool.name, name) for name in wanted)}
+    prompt = main_prompt(
+        environment.persona,
+        tools=(REPLY.name, *(name for name in tools if name != SPAWN_ALIAS)),
+        channels=channels,
+        subagents=types.described(),
+        skills=format_listing(skills.all(), environment.models.context_window("default")),
+        direct=settings.agent.speech == "direct",
+    )
+    return AgentToolset(prompt, tools, aliases=frozenset({SPAWN_ALIAS}), skills=invoker)
+
+
+def _agent_config(settings: Settings) -> AgentConfig:
+    agent = settings.agent
+    return AgentConfig(
+        max_thoughts=agent.max_thoughts,
+        max_replies=agent.max_replies,
+        tool_timeout=settings.tools.timeout,
+        tool_timeouts=settings.tools.timeouts,
+        direct=agent.speech == "direct",
+        when_busy=agent.when_busy,
+        steer_cap=agent.steer_cap,
+        burst_cap=agent.burst_cap,
+    )
+
+
+def _channel_notes(settings: Settings, known: Sequence[Address]) -> tuple[ChannelNote, ...]:
+    """Return the channels that the system prompt names: the configured ones, then those that wrote before this start.
+
+    They are sorted, because an order by time would give the next start another prompt and nothing of it would be cached. An id that is
+    no plain name is left out: strangers choose their ids, and one that is a sentence would read as ours. Programs that call
+    over the terminal's channel are not listed.
+    """
+    configured = [ChannelNote("cli", "main")] if settings.channels.cli.enabled else []
+    plain = sorted(
+        (address.type, address.channel_id) for address in known if address.type != "cli" and _is_plain(address)
+    )
+    return (*configured, *(ChannelNote(escape_field(kind), escape_field(channel_id)) for kind, channel_id in plain))
+
+
+def _is_plain(address: Address) -> bool:
+    names = (address.type, address.channel_id)
+    return all(len(name) <= _MAX_CHANNEL_NAME and len(name.split()) == 1 for name in names)
+
+
+# ------------------------------------------------------------------ the task system
+
+
+def _task_deps(
+    environment: Environment, memory: Memory, types: TaskTypes, task_agent: Ref[AgentMessage], bus: Ref[BusMessage]
+) -> TaskDeps:
+    settings = environment.settings
+    window = environment.models.context_window("subagent")
+    executor = ToolExecutor(
+        ToolRegistry((*environment.make_tools(memory), *task_tools(task_agent))),
+        timeout=settings.tools.timeout,
+        timeouts=settings.tools.timeouts,
+        secrets=environment.secrets,
+    )
+    return TaskDeps(
+        bus=bus,
+        events=EventMaker(environment.clock, environment.random),
+        clock=environment.clock,
+        types=types,
+        thinker=Thinker(environment.persona, environment.clock),
+        doer=Doer(executor, environment.clock),
+        reflector=Reflector(environment.persona, window),
+        toolbox=executor,
+        model_for=environment.models.client,
+        context=base_context(environment.workspace, settings.tools.allowed_paths, window),
+        memory=memory,
+        limits=TaskLimits(
+            max_active=settings.tasks.max_active,
+            max_queued=settings.tasks.max_queued,
+            max_calls=settings.models.max_concurrent_calls,
+            max_tools=settings.tasks.max_concurrent_tools,
+            max_iterations=settings.tasks.max_iterations,
+            timeout=settings.tasks.timeout,
+            recovery=settings.tasks.recovery,
+        ),
+    )
