@@ -11,7 +11,6 @@ from random import Random
 
 import attrs
 import trio
-from pegasus.tasks.log.messages import GetPending
 
 from actors import ActorInfo, Child, Inbox, Ref, Started, Supervisor, open_supervisor, supervisor
 from benchmarks.processes import BenchError
@@ -38,6 +37,7 @@ from pegasus.models import (
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, JournalMessage, run_journal
 from pegasus.tasks import AgentMessage, Notify, Submit, TaskState, Wait
+from pegasus.tasks.log.messages import GetPending
 from pegasus.tools import Tool, ToolContext, parameters, standard_tools
 
 STEPS = 10

@@ -20,7 +20,7 @@ OWNER = ChannelInfo("slack", "#owner", "owner")
 async def test_the_result_of_a_stopped_call_is_json_whatever_the_channel_is_called(autojump_clock, kind):
     model = ScriptedModel([say("", call("sleepy", "s1"))])
     async with open_world(model, channels=(FakeChannel("cli"), FakeChannel(kind))) as world:
-        add_sleepy(world.grown.toolset.tools)
+        add_sleepy(world.tree.services.agent.toolset.tools)
         await world.say("sleep")
         await trio.sleep(1)
         await world.say("/stop", ChannelInfo(kind, "x"))
