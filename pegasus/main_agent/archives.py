@@ -1,12 +1,15 @@
-"""Sessions that were put aside, to be read again: `session_archive_read`, and what `pegasus sessions` shows.
+"""Archives: sessions that were put aside, to be read again with `session_archive_read` and with `pegasus sessions`.
 
-They are read directly, not through the journal: nobody writes to an archive any more, and one may be large. Only what has an
-archive's name is found, in the session's own folder, and only regular files.
+Archives are read from the folder directly, not through the journal. Nobody writes to an archive any more, and one may be large, so
+reading it must not hold up what is written meanwhile. Only regular files with an archive's name, in the session's own folder, are ever
+opened: the name comes from a model or from a command line, and neither may reach another file.
+
+An archive is read in pages, since a tool's result has a bounded size. A page ends after so many lines, or so many characters; a line
+that is longer than a page is given in parts.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -23,40 +26,48 @@ from pegasus.formatting import format_time
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.wire import decode_json, encode_json
 
 CURRENT: Final = "current.jsonl"
-LINES: Final = 50
-"""Lines of a page, if nobody wants another number."""
+"""File of the session that is not archived."""
+PAGE_LINES: Final = 50
+"""Lines of a page, if no other number is wanted."""
 MOST_LINES: Final = 500
+"""Lines of a page at most."""
 LONGEST: Final = 16 << 20
-"""Bytes of a line that is looked at; what is longer is no session line of ours."""
+"""Bytes of a line that is read. A longer one is no session line of ours."""
+RESULT_OVERHEAD: Final = 300
+"""Characters of a tool's result that are not the text of the page."""
+
 _NAME: Final = re.compile(
     r"\d{4}-\d{2}-\d{2}-\d{6}(?:-\d{1,9})?\.jsonl|\d{8}T\d{6}\.jsonl|\d{4}-\d{2}-\d{2}T\d{4}(?:\d{2})?\.jsonl"
 )
-"""`2026-02-25-143000.jsonl`, `-2` and so on if several are of one second; and the forms that other programs have written."""
+"""`2026-02-25-143000.jsonl`, with `-2` and so on if there are several of one second; and two forms that earlier programs wrote."""
 
 
 def is_archive(name: str) -> bool:
-    """Whether a file of this name is an archive (decision X19: all forms are read)."""
+    """Return whether a file of this name is an archive."""
     return _NAME.fullmatch(name) is not None
 
 
 class ArchivePage(NamedTuple):
-    """A part of an archive. offset: number of its first line, from 1. next: (offset, skip) of what follows, None at the end."""
+    """Part of an archive."""
 
     text: str
     offset: int
+    """Number of its first line, counted from 1."""
     next: tuple[int, int] | None
+    """Line and number of characters to skip in it, where the next page begins; None at the end."""
 
 
 class SessionArchives(Protocol):
     """The archives of one session."""
 
     async def names(self) -> tuple[str, ...]:
-        """Their names, oldest first."""
+        """Return their names, oldest first."""
 
-    async def read(self, name: str, offset: int, skip: int, lines: int, most: int) -> ArchivePage:
-        """At most `lines` lines from the `offset`-th on, without the first `skip` characters; at most `most` characters.
+    async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
+        """Return at most `lines` lines from line `offset` on, without its first `skip` characters, and at most `limit` characters.
 
         Raises OSError; FileNotFoundError if there is no such archive.
         """
@@ -69,39 +80,39 @@ class FolderArchives:
         self._folder = os.fspath(folder)
 
     async def names(self) -> tuple[str, ...]:
-        """See `SessionArchives`. Cancelled: the thread ends by itself."""
+        """Return their names, oldest first. Cancelled: the reading thread ends by itself."""
         return await trio.to_thread.run_sync(archive_names, self._folder, abandon_on_cancel=True)
 
-    async def read(self, name: str, offset: int, skip: int, lines: int, most: int) -> ArchivePage:
-        """See `SessionArchives`. Cancelled: the thread ends by itself."""
+    async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
+        """Return a page, as `SessionArchives.read` does. Cancelled: the reading thread ends by itself."""
 
-        def work() -> ArchivePage:
+        def read() -> ArchivePage:
             with open_archive(self._folder, name) as file:
-                return page_of(file, offset, skip, lines, most)
+                return page_of(file, offset, skip, lines, limit)
 
-        return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
 
 
 def archive_names(folder: str) -> tuple[str, ...]:
-    """The archives in a folder, oldest first; none if there is no such folder. Blocks. Raises OSError."""
+    """Return the names of the archives in a folder, oldest first; () if there is no such folder. Blocks. Raises OSError."""
     try:
-        with os.scandir(folder) as found:
-            names = [one.name for one in found if is_archive(one.name) and one.is_file(follow_symlinks=False)]
+        with os.scandir(folder) as files:
+            names = [file.name for file in files if is_archive(file.name) and file.is_file(follow_symlinks=False)]
     except FileNotFoundError:
         return ()
-    return tuple(sorted(names, key=_in_time))
+    return tuple(sorted(names, key=_age_key))
 
 
-def _in_time(name: str) -> tuple[str, int]:
-    """The digits of the time, then the number of the second ones."""
+def _age_key(name: str) -> tuple[str, int]:
+    """Return what orders names by age: the digits of the time, and the number among the archives of one second."""
     digits = re.sub(r"\D", "", name[:17])[:14].ljust(14, "0")
-    last = re.fullmatch(r".{17}-(\d+)\.jsonl", name)
-    return digits, int(last[1]) if last else 1
+    number = re.fullmatch(r".{17}-(\d+)\.jsonl", name)
+    return digits, int(number[1]) if number else 1
 
 
 @contextmanager
 def open_archive(folder: str, name: str) -> Iterator[BinaryIO]:
-    """A regular file in this folder, nothing else. Blocks. Raises OSError."""
+    """Open a regular file in this folder; a link or a FIFO is refused. Blocks. Raises OSError."""
     fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -112,65 +123,58 @@ def open_archive(folder: str, name: str) -> Iterator[BinaryIO]:
         os.close(fd)
 
 
-# ------------------------------------------------------------------ reading, pure over a file
+# ------------------------------------------------------------------ pages, pure over a file
 
 
-def page_of(file: Iterable[bytes], offset: int, skip: int, lines: int, most: int) -> ArchivePage:
-    """See `SessionArchives.read`."""
+def page_of(file: Iterable[bytes], offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
+    """Return a page of a file that is read line by line, as `SessionArchives.read` does.
+
+    Characters are counted as they stand in JSON, since that is what the result of a tool is.
+    """
     parts: list[str] = []
-    room = most
+    room = limit
     for number, raw in enumerate(file, 1):
         if number < offset:
             continue
         if number - offset >= lines:
             return ArchivePage("\n".join(parts), offset, (number, 0))
         text = line_text(number, raw)[skip if number == offset else 0 :]
-        size = _escaped(text)
+        size = len(encode_json(text))
         if size > room:
             if parts:
                 return ArchivePage("\n".join(parts), offset, (number, 0))
-            text = _fitting(text, room)
+            text = _fit(text, room)
             return ArchivePage(text, offset, (number, skip + len(text)))
         parts.append(text)
         room -= size + 2
     return ArchivePage("\n".join(parts), offset, None)
 
 
-def _escaped(text: str) -> int:
-    """How long it is in a tool's result, which is JSON."""
-    return len(json.dumps(text, ensure_ascii=False))
-
-
-def _fitting(text: str, room: int) -> str:
-    """As much of the beginning as has room; a character at least, so that there is an end to it."""
+def _fit(text: str, room: int) -> str:
+    """Return as much of the beginning as fits; at least one character, so that reading comes to an end."""
     text = text[: max(1, room)]
-    while len(text) > 1 and _escaped(text) > room:
+    while len(text) > 1 and len(encode_json(text)) > room:
         text = text[: len(text) * 9 // 10]
     return text
 
 
 def line_text(number: int, raw: bytes) -> str:
-    """One line of a session, for reading."""
+    """Return one line of a session file as people and models read it. A damaged line is shown with what is wrong with it."""
     if len(raw) > LONGEST:
         return f"{number}. (a line of {len(raw):,} bytes, which is no session line)"
     try:
-        return entry_text(number, decode(json.loads(raw)))
-    except (ValueError, RecursionError, BadEntry) as error:
+        return _entry_text(number, decode(decode_json(raw)))
+    except (ValueError, BadEntry) as error:
         return f"{number}. (a damaged line: {error}) {raw[:200].decode(errors='replace')!r}"
 
 
-def entry_text(number: int, entry: Entry) -> str:
-    """Number, time (UTC), who, what; each call on a line of its own."""
-    heading = f"{number}. [{format_time(entry.ts)}] {_who(entry)}:"
-    calls = [f"→ {call.name} {json.dumps(call.arguments, ensure_ascii=False)}" for call in entry.calls]
-    body = [entry.content] if entry.content.strip() else []
-    return " ".join((heading, *body)) + "".join(f"\n  {call}" for call in calls)
-
-
-def _who(entry: Entry) -> str:
+def _entry_text(number: int, entry: Entry) -> str:
+    """Return number, time (UTC), author and text of an entry; each call on a line of its own."""
     kind = entry.metadata.get("type")
-    what = f", {kind}" if isinstance(kind, str) else ", failed" if entry.failed else ""
-    return f"{entry.role}{what}"
+    remark = f", {kind}" if isinstance(kind, str) else ", failed" if entry.failed else ""
+    heading = f"{number}. [{format_time(entry.ts)}] {entry.role}{remark}:"
+    body = f" {entry.content}" if entry.content.strip() else ""
+    return heading + body + "".join(f"\n  → {call.name} {encode_json(call.arguments)}" for call in entry.calls)
 
 
 # ------------------------------------------------------------------ the tool
@@ -186,7 +190,7 @@ _SPEC: Final = ToolSpec(
                 "type": "integer",
                 "minimum": 1,
                 "maximum": MOST_LINES,
-                "description": f"lines at most; {LINES} if left out",
+                "description": f"lines at most; {PAGE_LINES} if left out",
             },
             "skip": {
                 "type": "integer",
@@ -200,17 +204,20 @@ _SPEC: Final = ToolSpec(
 
 
 def archive_tool(archives: SessionArchives) -> Tool:
-    """session_archive_read over these archives."""
+    """Return session_archive_read over these archives. Its result is `{file, offset, text, next?}`."""
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
         given: Any = arguments
         name = str(given["file"])
-        await _check(archives, name)
-        offset, skip = given.get("offset", 1), given.get("skip", 0)
+        if name == CURRENT:
+            raise ToolError(f"{CURRENT} is no archive: it is the conversation that you have before you")
+        if not is_archive(name):
+            raise ToolError(await _unknown_archive(archives, name))
+        offset, skip, lines = given.get("offset", 1), given.get("skip", 0), given.get("limit", PAGE_LINES)
         try:
-            page = await archives.read(name, offset, skip, given.get("limit", LINES), context.max_result - 300)
+            page = await archives.read(name, offset, skip, lines, context.max_result - RESULT_OVERHEAD)
         except FileNotFoundError:
-            raise ToolError(await _unknown(archives, name)) from None
+            raise ToolError(await _unknown_archive(archives, name)) from None
         except OSError as error:
             raise ToolError(f"{name} cannot be read: {error.strerror or error}") from error
         if not page.text and page.next is None and offset > 1:
@@ -223,14 +230,8 @@ def archive_tool(archives: SessionArchives) -> Tool:
     return attrs.evolve(Tool(_SPEC, run, "context", Effect.PURE), more="The result says at which offset it goes on.")
 
 
-async def _check(archives: SessionArchives, name: str) -> None:
-    if name == CURRENT:
-        raise ToolError(f"{CURRENT} is no archive: it is the conversation that you have before you")
-    if not is_archive(name):
-        raise ToolError(await _unknown(archives, name))
-
-
-async def _unknown(archives: SessionArchives, name: str) -> str:
+async def _unknown_archive(archives: SessionArchives, name: str) -> str:
+    """Return the error for a name that no archive has: it names the newest ones."""
     try:
         names = await archives.names()
     except OSError as error:

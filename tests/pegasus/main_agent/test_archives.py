@@ -67,7 +67,7 @@ async def test_calls_results_and_notes_are_told_apart(autojump_clock):
     assert page["text"].splitlines() == [
         "1. [2026-02-25 14:30:00] system, compact: Summary",
         "2. [2026-02-25 14:30:00] assistant: I think",
-        '  → reply {"text": "hällo"}',
+        '  → reply {"text":"hällo"}',
         "3. [2026-02-25 14:30:00] tool, failed: Error: no",
     ]
 
