@@ -19,7 +19,7 @@ from pegasus.conversation.repair import (
     cancelled_result,
     is_well_formed,
     open_calls,
-    repair,
+    repair_log,
     unique_ids,
 )
 from pegasus.conversation.sanitize import (
@@ -46,7 +46,7 @@ __all__ = [
     "metadata_line",
     "open_calls",
     "parse_metadata_line",
-    "repair",
+    "repair_log",
     "sanitize_for_prompt",
     "to_json",
     "unique_ids",

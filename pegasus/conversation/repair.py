@@ -89,7 +89,7 @@ def _pair(entries: Sequence[Entry]) -> _PairedLog:
 
 
 def is_well_formed(entries: Sequence[Entry]) -> bool:
-    """Return whether `repair` would change nothing: the results of each entry follow it in order, and no call id comes twice."""
+    """Return whether `repair_log` would change nothing: the results of each entry follow it in order, and no call id comes twice."""
     used_ids: set[str] = set()
     missing: list[str] = []  # ids of the calls whose results must follow now, the next one last
     for entry in entries:
@@ -113,7 +113,7 @@ def open_calls(entries: Sequence[Entry]) -> tuple[OpenCall, ...]:
     return tuple(OpenCall(paired.call, paired.item) for paired in calls if paired.result is None)
 
 
-def repair(entries: Sequence[Entry], recorded: Callable[[OpenCall], str | None], now: int) -> RepairedLog:
+def repair_log(entries: Sequence[Entry], recorded: Callable[[OpenCall], str | None], now: int) -> RepairedLog:
     """Return the log well-formed: results behind their calls, missing ones added, orphans and repeats dropped, ids unique.
 
     recorded: returns the true result (JSON) of an open call whose effect is recorded elsewhere, else None. now: wall clock, ms, of

@@ -14,7 +14,17 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from actors import Ref
-from pegasus.conversation import BadEntry, Entry, OpenCall, Pictures, decode, encode, is_well_formed, open_calls, repair
+from pegasus.conversation import (
+    BadEntry,
+    Entry,
+    OpenCall,
+    Pictures,
+    decode,
+    encode,
+    is_well_formed,
+    open_calls,
+    repair_log,
+)
 from pegasus.formatting import truncate
 from pegasus.main_agent.reply_tool import REPLY, queued_result, reply_key
 from pegasus.main_agent.services import BackgroundWork
@@ -45,7 +55,7 @@ async def load_session(
     entries, bad_lines = _decode_lines(await journal.ask(ReadFile, path))
     if bad_lines or not is_well_formed(entries):
         recorded = await _recorded_results(entries, journal, work, report_started)
-        repaired = repair(entries, recorded, clock())
+        repaired = repair_log(entries, recorded, clock())
         for note in (*map(str, bad_lines), *repaired.notes):
             _log.warning("repaired the session", path=path, problem=note)
         if bad_lines:

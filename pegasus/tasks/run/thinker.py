@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation import Entry, Projection, repair, unique_ids
+from pegasus.conversation import Entry, Projection, repair_log, unique_ids
 from pegasus.identity import Persona, task_prompt
 from pegasus.messages import Json
 from pegasus.models import LanguageModel, ModelRequest, ModelResponse, ToolCall, ToolSpec, Turn
@@ -107,7 +107,7 @@ class Thinker:
 
 def _turns_of(entries: Sequence[Entry], now: int) -> tuple[Turn, ...]:
     """Return the conversation as a provider is shown it. Calls without a result get one. now: wall clock, ms."""
-    repaired = repair(entries, lambda made: _NOT_DONE, now).entries
+    repaired = repair_log(entries, lambda made: _NOT_DONE, now).entries
     return tuple(Projection(repaired).turns)
 
 

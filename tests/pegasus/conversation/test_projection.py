@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from pegasus.conversation.entry import Entry, decode
 from pegasus.conversation.projection import Projection
-from pegasus.conversation.repair import repair
+from pegasus.conversation.repair import repair_log
 from pegasus.main_agent import REPLY
 from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, UserTurn
@@ -81,7 +81,7 @@ def test_any_byte_prefix_of_a_session_file_projects_to_valid_turns(entries, data
     cut = content[: data.draw(st.integers(0, len(content)))]
     whole_lines = cut[: cut.rfind(b"\n") + 1].splitlines()
     loaded = [decode(json.loads(line)) for line in whole_lines]
-    repaired = repair(loaded, lambda made: None, 9).entries
+    repaired = repair_log(loaded, lambda made: None, 9).entries
     assert is_valid(Projection(repaired).turns)
 
 
@@ -89,7 +89,7 @@ def test_any_byte_prefix_of_a_session_file_projects_to_valid_turns(entries, data
 def test_turns_that_did_not_change_stay_the_same_objects(entries):
     """What makes each message serialised once: only the last turn may be replaced by a merged one."""
     projection = Projection()
-    for entry in repair(entries, lambda made: None, 9).entries:
+    for entry in repair_log(entries, lambda made: None, 9).entries:
         before = list(projection.turns)
         projection.append(entry)
         assert all(a is b for a, b in zip(before[:-1], projection.turns, strict=False))
@@ -104,7 +104,7 @@ def test_any_byte_prefix_gives_requests_that_both_providers_accept(entries, data
     content = as_bytes(entries)
     cut = content[: data.draw(st.integers(0, len(content)))]
     loaded = [decode(json.loads(line)) for line in cut[: cut.rfind(b"\n") + 1].splitlines()]
-    projection = Projection(repair(loaded, lambda made: None, 9).entries)
+    projection = Projection(repair_log(loaded, lambda made: None, 9).entries)
     projection.append(Entry(0, "user", "the next message"))
     request = ModelRequest("system", tuple(projection.turns), (REPLY,))
     messages = parse("/v1/messages", JSON_BODY, AnthropicWire("claude-x").body(request))

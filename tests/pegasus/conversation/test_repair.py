@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.conversation.entry import Entry
-from pegasus.conversation.repair import CANCELLED, is_well_formed, open_calls, repair
+from pegasus.conversation.repair import CANCELLED, is_well_formed, open_calls, repair_log
 from pegasus.models.base import ToolCall
 from tests.pegasus.conversation.logs import logs
 
@@ -31,13 +31,13 @@ def shape(entries):
 
 def test_a_whole_session_is_left_as_it_is():
     entries = [user(1), Entry(1, "assistant", "hm", (call("a"),)), result("a")]
-    repaired = repair(entries, nothing, 9)
+    repaired = repair_log(entries, nothing, 9)
     assert repaired.entries == tuple(entries)
     assert repaired.notes == ()
 
 
 def test_an_open_call_gets_the_cancellation_of_the_seed():
-    repaired = repair([user(1), Entry(1, "assistant", "", (call("a"), call("b")))], nothing, 9)
+    repaired = repair_log([user(1), Entry(1, "assistant", "", (call("a"), call("b")))], nothing, 9)
     assert [json.loads(e.content) for e in repaired.entries[2:]] == [
         {"cancelled": True, "reason": "process restarted"}
     ] * 2
@@ -48,13 +48,13 @@ def test_an_open_call_whose_effect_is_recorded_elsewhere_gets_its_true_result():
     def recorded(made):
         return '{"queued":true}' if (made.call.id, made.item) == ("a", 7) else None
 
-    repaired = repair([user(7), Entry(1, "assistant", "", (call("a"), call("b")))], recorded, 9)
+    repaired = repair_log([user(7), Entry(1, "assistant", "", (call("a"), call("b")))], recorded, 9)
     assert [(e.content, e.failed) for e in repaired.entries[2:]] == [('{"queued":true}', False), (CANCELLED, True)]
 
 
 def test_all_open_calls_are_closed_not_only_the_last_turns():
     entries = [user(1), Entry(1, "assistant", "", (call("a"),)), user(2), Entry(1, "assistant", "", (call("b"),))]
-    assert shape(repair(entries, nothing, 9).entries) == [
+    assert shape(repair_log(entries, nothing, 9).entries) == [
         ("user", ()),
         ("assistant", ("a",)),
         ("tool", "a"),
@@ -66,14 +66,14 @@ def test_all_open_calls_are_closed_not_only_the_last_turns():
 
 def test_a_result_that_stands_too_late_is_moved_behind_its_call():
     entries = [user(1), Entry(1, "assistant", "", (call("a"),)), user(2), result("a")]
-    repaired = repair(entries, nothing, 9)
+    repaired = repair_log(entries, nothing, 9)
     assert shape(repaired.entries) == [("user", ()), ("assistant", ("a",)), ("tool", "a"), ("user", ())]
     assert repaired.notes
 
 
 def test_orphans_and_second_results_are_dropped():
     entries = [result("ghost"), user(1), Entry(1, "assistant", "", (call("a"),)), result("a", "1"), result("a", "2")]
-    repaired = repair(entries, nothing, 9)
+    repaired = repair_log(entries, nothing, 9)
     assert [e.content for e in repaired.entries if e.role == "tool"] == ["1"]
     assert len(repaired.notes) == 2
 
@@ -86,7 +86,7 @@ def test_ids_that_come_again_are_made_unique_and_keep_their_own_results():
         Entry(1, "assistant", "", (call("call_0"),)),
         result("call_0", "second"),
     ]
-    repaired = repair(entries, nothing, 9).entries
+    repaired = repair_log(entries, nothing, 9).entries
     assert [(e.call_id, e.content) for e in repaired if e.role == "tool"] == [
         ("call_0", "first"),
         ("call_0-2", "second"),
@@ -97,7 +97,7 @@ def test_ids_that_come_again_are_made_unique_and_keep_their_own_results():
 @given(logs(), st.data())
 def test_after_repair_of_any_prefix_every_call_has_exactly_one_result_behind_it(entries, data):
     cut = entries[: data.draw(st.integers(0, len(entries)))]
-    repaired = repair(cut, nothing, 9).entries
+    repaired = repair_log(cut, nothing, 9).entries
     assert open_calls(repaired) == ()
     waiting = []
     for entry in repaired:
@@ -113,8 +113,8 @@ def test_after_repair_of_any_prefix_every_call_has_exactly_one_result_behind_it(
 @given(logs(), st.data())
 def test_repair_is_idempotent(entries, data):
     cut = entries[: data.draw(st.integers(0, len(entries)))]
-    once = repair(cut, nothing, 9).entries
-    again = repair(once, nothing, 10)
+    once = repair_log(cut, nothing, 9).entries
+    again = repair_log(once, nothing, 10)
     assert again.notes == ()
     assert again.entries == once
 
@@ -124,11 +124,11 @@ def test_what_is_said_to_be_well_formed_is_just_what_needs_no_repair(entries, da
     """Also with some entries left out, or out of their places."""
     some = data.draw(st.lists(st.sampled_from(entries), max_size=12)) if entries else []
     cut = entries[: data.draw(st.integers(0, len(entries)))]
-    for part in (entries, cut, some, list(repair(some, nothing, 0).entries)):
-        assert is_well_formed(part) == (not repair(part, nothing, 0).notes)
+    for part in (entries, cut, some, list(repair_log(some, nothing, 0).entries)):
+        assert is_well_formed(part) == (not repair_log(part, nothing, 0).notes)
 
 
 def test_a_call_without_an_id_is_not_well_formed():
     entries = [Entry(0, "assistant", calls=(call(""),)), Entry(0, "tool", "ok", call_id="")]
     assert not is_well_formed(entries)
-    assert repair(entries, nothing, 0).notes
+    assert repair_log(entries, nothing, 0).notes

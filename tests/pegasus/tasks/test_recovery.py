@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pegasus.conversation import repair
+from pegasus.conversation import repair_log
 from pegasus.tasks.agent.recovery import UNKNOWN, Continue, DropTask, NotifyAgain, RecordEvent, plan_recovery
 from pegasus.tasks.core.changes import RESTARTED
 from pegasus.tasks.core.context import TaskState
@@ -319,7 +319,7 @@ def test_messages_of_a_resumed_task_are_well_formed():
         world = World(Random(seed), "resume")
         world.live()
         messages = replay(world.log, ID).task.context.messages
-        notes = " ".join(repair(messages, lambda call: None, 0).notes)
+        notes = " ".join(repair_log(messages, lambda call: None, 0).notes)
         assert "cancelled" not in notes
         assert "result" not in notes.replace("moved results behind their calls", "")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pegasus.conversation import repair
+from pegasus.conversation import repair_log
 from pegasus.tasks.core.changes import RESTARTED
 from pegasus.tasks.core.context import TaskState
 from pegasus.tasks.log.format import task_line
@@ -96,7 +96,7 @@ def test_messages_stay_fit_for_a_model(random):
     """Every call of a task that went its way has its result, behind it, before anything else is said to it."""
     life = lifetime(random, wild=0)
     if life.live.state in (TaskState.REASONING, TaskState.COMPLETED):
-        mended = repair(life.live.context.messages, lambda call: "missing", 0)
+        mended = repair_log(life.live.context.messages, lambda call: "missing", 0)
         assert "marked as cancelled" not in " ".join(mended.notes)
         assert "result without a call" not in " ".join(mended.notes)
 

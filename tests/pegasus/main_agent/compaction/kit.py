@@ -4,7 +4,7 @@ import json
 from itertools import count
 
 from pegasus.conversation.entry import Entry
-from pegasus.conversation.repair import repair
+from pegasus.conversation.repair import repair_log
 from pegasus.models.base import ToolCall
 from pegasus.testing.scripted import say
 
@@ -89,7 +89,7 @@ def long_talk(messages=40, size=400, kind="cli", channel_id="main"):
 
 
 def is_well_formed(entries):
-    return not repair(entries, lambda _: None, 0).notes
+    return not repair_log(entries, lambda _: None, 0).notes
 
 
 def good(places=("main", "#dev")):
