@@ -18,7 +18,9 @@ import attrs
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 """Seconds. A mutant under which the tests take longer counts as one that no test notices: a test has to say what is wrong,
-and may not hang. Virtual time has a limit in every test (conftest.py), so only an endless loop without an await hangs."""
+and may not hang. Every test has a limit in virtual time and one of CPU time for that (conftest.py)."""
+CPU_LIMIT = "15"
+"""Seconds of CPU for one test; several times as much as the longest takes."""
 MEMORY = 2 << 30
 """Bytes. A mutant that fills the memory, for instance with events in an endless loop, is noticed."""
 CONFTEST = """
@@ -539,7 +541,7 @@ def _run(folder: Path, tests: str) -> bool:
         ran = subprocess.run(
             command + (["-k", only] if only else []),
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(folder)},
+            env={**os.environ, "PYTHONPATH": str(folder), "ACTORS_TEST_CPU_LIMIT": CPU_LIMIT},
             capture_output=True,
             text=True,
             timeout=PATIENCE,

@@ -17,8 +17,7 @@ from rich.console import Console
 from rich.panel import Panel
 
 from actors import ActorInfo, Backoff, Child, GaveUp, Inbox, Intensity, Mailbox, Overflow, open_supervisor, supervisor
-from actors._layout import cells
-from actors.text import EventLine, TreeView, print_events, render
+from actors.text import EventLine, TreeView, cells, print_events, render
 from tests.actors.kit import Add, Crash, Work, counter, happened, idle, never_reads, settle, tree
 
 
