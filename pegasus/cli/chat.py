@@ -75,7 +75,11 @@ def run_with_chat(home: Home, settings: Settings, options: Sequence[str]) -> int
 
 
 class _Chat:
-    """One chat, and the daemon if it was started for it."""
+    """One chat, and the daemon if it was started for it.
+
+    Its life: find or start a daemon, wait until it is ready, talk, and stop the daemon if it is this chat's. Signals and the
+    daemon's death are watched beside, and end the talking by cancelling it.
+    """
 
     def __init__(self, home: Home, settings: Settings, channel: str) -> None:
         self._home = home
@@ -126,6 +130,7 @@ class _Chat:
         return code
 
     async def _talk(self) -> int:
+        """Run the chat; return its exit code. A daemon that is gone for good is said on stderr."""
         config = ChatConfig(
             ChannelInfo("cli", self._channel),
             self._home.history,
@@ -147,6 +152,7 @@ class _Chat:
         return {}
 
     async def _say_goodbye(self) -> None:
+        """Say that the agent is being stopped, and what becomes of tasks that are running."""
         status = await self._status()
         print_error(f"Stopping {status.get('agent', 'the agent')}; Ctrl-C ends it at once.")
         tasks = status.get("tasks")
@@ -191,6 +197,7 @@ class _Chat:
             scope.cancel()
 
     async def _comes_back(self) -> bool:
+        """Return True as soon as a daemon of this home is announced, False if none is in time."""
         with trio.move_on_after(COMES_BACK_SECONDS):
             while read_daemon(self._home) is None:  # noqa: ASYNC110  another process notifies nobody
                 await trio.sleep(0.1)

@@ -127,6 +127,8 @@ def change_files(home: Home, change: Callable[[Ref[JournalMessage], Clock], Awai
 
 
 async def _with_journal(home: Home, change: Callable[[Ref[JournalMessage], Clock], Awaitable[T]]) -> T:
+    """Run `change` with a journal actor over the files of the home."""
+
     async def run(inbox: Any) -> None:
         await run_journal(inbox, FileDisk(home.data), clock=_clock)
 
@@ -135,6 +137,7 @@ async def _with_journal(home: Home, change: Callable[[Ref[JournalMessage], Clock
 
 
 def _clock() -> int:
+    """Return the wall clock in ms since the epoch."""
     return time.time_ns() // 1_000_000
 
 

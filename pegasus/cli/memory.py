@@ -1,4 +1,8 @@
-"""`pegasus memory …`: the agent's memory, its changes, and undo; from the running daemon, or from the files."""
+"""`pegasus memory …`: the agent's memory, its changes, and undo; from the running daemon, or from the files.
+
+With a daemon its own answer is used, since it notices edits by hand and has changes that are being written. Without one the
+same functions run here over the files; `undo` then holds the home, so that no daemon starts in the middle of it.
+"""
 
 from __future__ import annotations
 
@@ -133,6 +137,7 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, where:
 
 
 def _shelf(home: Home) -> FolderShelf:
+    """Return the files of memory."""
     return FolderShelf(home.data / FOLDER)
 
 
@@ -158,6 +163,7 @@ def log_text(answer: Answer) -> str:
 
 
 def _change_lines(change: Answer) -> list[str]:
+    """Return the lines of one change: the head, then each removed and each added line."""
     by, what = change["by"], f"undo of {change['undoes']}" if change.get("undoes") else change["how"]
     who = " ".join(filter(None, (_BY.get(by["kind"], by["kind"]), by.get("task"), by.get("user"))))
     about = [

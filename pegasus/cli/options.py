@@ -87,6 +87,7 @@ def program_name() -> str:
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Keep the value of a global option; `--set` before and behind the command adds up."""
     options = ctx.find_object(Options)
     if options is not None and value not in (None, ()):
         if param.name == "overrides":
@@ -97,6 +98,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 
 
 def _check_overrides(overrides: tuple[str, ...]) -> None:
+    """Raise BadParameter for an override that has no key or no value."""
     for override in overrides:
         key, equals, _ = override.partition("=")
         if not equals or not all(part.strip() for part in key.split(".")):
@@ -104,6 +106,7 @@ def _check_overrides(overrides: tuple[str, ...]) -> None:
 
 
 def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    """Print the version and end."""
     if value:
         click.echo(f"pegasus {__version__}")
         ctx.exit()

@@ -1,4 +1,8 @@
-"""`pegasus persona …`: the agent's persona and proposed changes of it; from the running daemon, or from the files."""
+"""`pegasus persona …`: the agent's persona and proposed changes of it; from the running daemon, or from the files.
+
+The agent may propose to change who it is, but only the owner accepts. A decision takes effect at the next start, because the
+persona is part of the prompt that providers have cached.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +60,8 @@ def run_reject(home: Home, settings: Settings, *, n: int) -> int:
 
 
 def _decide(home: Home, settings: Settings, *, n: int, accept: bool) -> int:
+    """Record the decision about a proposal, by the daemon or, with the home held, here."""
+
     async def decide(journal: Ref[JournalMessage], clock: Clock) -> Answer:
         evolution = Evolution(journal, _base(home, settings), clock)
         made = await evolution.decide(n, accept=accept, by="the command line")
@@ -69,4 +75,5 @@ def _decide(home: Home, settings: Settings, *, n: int, accept: bool) -> int:
 
 
 def _base(home: Home, settings: Settings) -> Persona:
+    """Return the persona of the settings, before any accepted proposal."""
     return load_persona(home.resolve(settings.agent.persona)) if settings.agent.persona else BUILT_IN

@@ -1,4 +1,15 @@
-"""The outermost frame: runs a command; every error leaves as one clear line on stderr and an exit code (interfaces.md, 1)."""
+"""The outermost frame of a command: every error leaves as one clear line on stderr and an exit code.
+
+| exit code | meaning |
+|---|---|
+| 0 | success |
+| 1 | the command's own failure |
+| 2 | wrong usage |
+| 75, 78 | the home is in use; the settings or the home are wrong |
+| 130 | Ctrl-C |
+
+An error that nobody expected is a defect. Its traceback goes to the daemon's log, or to stderr where there is no log.
+"""
 
 from __future__ import annotations
 

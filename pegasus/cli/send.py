@@ -1,4 +1,9 @@
-"""`pegasus send`: one message from a script, and the agent's replies."""
+"""`pegasus send`: one message from a script, and the agent's replies.
+
+The command ends when the turn of its message has ended: the agent has stopped thinking about it, with replies or in silence.
+A reply that arrives later, such as the result of a background task, waits in the conversation for the next client. Replies
+that were waiting from before are printed on stderr, so that a script does not take them for answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`pegasus sessions …`: the session and its archives, from the files, whether or not a daemon runs."""
+"""`pegasus sessions …`: the session and its archives, from the files, whether or not a daemon runs.
+
+Files may be large and may have bad lines: they are read line by line, a line that is longer than any the agent writes is
+skipped, and a line that cannot be parsed is counted and shown as it is.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +63,7 @@ def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int
 
 
 def _is_there(folder: str, name: str) -> bool:
+    """Return True for a session whose file exists."""
     return os.path.isfile(os.path.join(folder, name))
 
 
@@ -92,6 +97,7 @@ def _look(folder: str, name: str) -> dict[str, Any]:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines with their numbers; of one that is too long only the beginning."""
     number = 0
     while raw := file.readline(LONGEST + 2):
         number += 1
@@ -102,6 +108,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _object(raw: bytes) -> dict[str, Any]:
+    """Return a line as a JSON object, {} if it is none."""
     with suppress(ValueError, RecursionError):
         value = json.loads(raw)
         if isinstance(value, dict):
@@ -110,11 +117,13 @@ def _object(raw: bytes) -> dict[str, Any]:
 
 
 def _time(raw: bytes) -> int | None:
+    """Return the time of a line in ms since the epoch, None if it has none."""
     ts = _object(raw).get("ts")
     return ts if isinstance(ts, int) else None
 
 
 def _row(session: dict[str, Any]) -> str:
+    """Return one session in one line."""
     span = " – ".join("?" if ts is None else format_time(ts) for ts in (session["began"], session["ended"]))
     before = f"; goes on from {session['previousSession']}" if session["previousSession"] else ""
     how = f"; begins with a summary{before}" if session["summary"] else before

@@ -1,4 +1,8 @@
-"""`pegasus init` and `pegasus config …`: a home with its settings, and checks of them."""
+"""`pegasus init` and `pegasus config …`: a home with its settings, and checks of them.
+
+`init` writes only what is read by somebody: the folders, a settings file that is all comments, the token. `config check`
+runs the same checks as the start of the daemon, those of other packages among them, so that it cannot find less.
+"""
 
 from __future__ import annotations
 

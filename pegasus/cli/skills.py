@@ -1,4 +1,8 @@
-"""`pegasus skills list` and `pegasus skills check`: from the files, with or without a daemon."""
+"""`pegasus skills list` and `pegasus skills check`: from the files, with or without a daemon.
+
+`check` finds what is wrong with a file, and what would fail later although the file is well-formed: a name that is a
+command, a tool that does not exist, a type of task that does not exist, a model without a provider.
+"""
 
 from __future__ import annotations
 
@@ -84,6 +88,7 @@ def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
 
 
 def _doubtful_tools(skill: Skill) -> Iterator[str]:
+    """Yield the tools of a skill that it will not have. Those of MCP servers are known to a running daemon only."""
     for name in skill.tools or ():
         if "__" in name:  # of an MCP server, which only a running daemon knows
             continue
@@ -94,10 +99,12 @@ def _doubtful_tools(skill: Skill) -> Iterator[str]:
 
 
 def _matches(pattern: str, names: Iterable[str]) -> bool:
+    """Return True if one of the names fits the pattern."""
     return any(fnmatchcase(name, pattern) for name in names)
 
 
 def _as_json(skill: Skill, home: Home) -> dict[str, Json]:
+    """Return a skill as JSON shows it."""
     tools: Collection[str] | None = skill.tools
     return {
         "name": skill.name,
@@ -114,4 +121,5 @@ def _as_json(skill: Skill, home: Home) -> dict[str, Json]:
 
 
 def _source(skill: Skill, home: Home) -> str:
+    """Return the origin of a skill: built-in, home or workspace."""
     return {BUILT_IN: "built-in", home.skills: "home"}.get(skill.folder.parent, "workspace")

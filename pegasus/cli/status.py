@@ -1,4 +1,9 @@
-"""`pegasus status` and `pegasus tree`: the state of the running daemon, from its control plane."""
+"""`pegasus status` and `pegasus tree`: the state of the running daemon, from its control plane.
+
+Both ask the daemon and read no file: a daemon that hangs must not look healthy because its files do. `tree --watch` keeps
+one connection open and draws over the picture before, without clearing the screen, so that nothing flickers; a tree that is
+taller than the screen is cut, since a terminal that scrolls would show pieces of several pictures.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +58,7 @@ def run_tree(home: Home, settings: Settings, *, as_json: bool, watch: bool) -> i
 
 
 def _show(home: Home, settings: Settings, method: str, render: Callable[[Answer], str], *, watch: bool) -> int:
+    """Print the answer to a call, again and again with `watch`; return the exit code. Ctrl-C is the normal end of `watch`."""
     try:
         trio.run(_print, find_daemon(home, settings), method, render, watch)
     except ClientError as error:
@@ -67,6 +73,7 @@ def _show(home: Home, settings: Settings, method: str, render: Callable[[Answer]
 
 
 async def _print(daemon: Endpoint, method: str, render: Callable[[Answer], str], watch: bool) -> None:
+    """Print the answer over one connection; with `watch` every WATCH_SECONDS until cancelled."""
     async with open_client(daemon.url, daemon.token, _CALLER) as client:
         screen = watch and render is not json_line and sys.stdout.isatty()
         _write(await _look(client, method, render), screen=screen, first=True)
@@ -76,6 +83,7 @@ async def _print(daemon: Endpoint, method: str, render: Callable[[Answer], str],
 
 
 async def _look(client: Client, method: str, render: Callable[[Answer], str]) -> str:
+    """Return one answer as text."""
     return render(await ask_client(client, method, {}, ANSWER_SECONDS))
 
 
@@ -127,6 +135,7 @@ def _usage_rows(status: Answer) -> dict[str, str]:
 
 
 def _tasks_text(tasks: Answer | None) -> str:
+    """Return how many tasks are in which state."""
     if tasks is None:
         return "not started yet"
     return ", ".join(f"{tasks[key]} {word}" for key, word in _TASK_WORDS.items() if tasks[key]) or "none"
@@ -141,7 +150,10 @@ def tree_text(root: Answer) -> str:
 
 
 def actor_info(node: Answer) -> ActorInfo:
-    """Return one actor of the answer; fields that only one of the two versions knows are left out."""
+    """Return one actor of the answer as the object that actors.text renders.
+
+    Daemon and command may be of different versions: fields that only one of the two knows are left out.
+    """
     known = {field.name: node.get(_camel(field.name)) for field in attrs.fields(ActorInfo)}
     known["path"] = node.get("path", "")
     known["children"] = tuple(map(actor_info, node.get("children") or ()))
@@ -149,5 +161,6 @@ def actor_info(node: Answer) -> ActorInfo:
 
 
 def _camel(name: str) -> str:
+    """Return a field's name as it is on the wire: high_water is highWater."""
     first, *rest = name.split("_")
     return first + "".join(map(str.capitalize, rest))

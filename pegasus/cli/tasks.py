@@ -1,4 +1,8 @@
-"""`pegasus tasks …`: background tasks, from the running daemon or, while none runs, from their logs."""
+"""`pegasus tasks …`: background tasks, from the running daemon or, while none runs, from their logs.
+
+`list`, `show` and `replay` only read, so that they work without a daemon. `cancel` and `resume` need one, because only the
+daemon may change a task: its log has one writer.
+"""
 
 from __future__ import annotations
 
@@ -69,6 +73,7 @@ def run_replay(home: Home, settings: Settings, *, task_id: str, as_json: bool) -
 
 
 def _found(home: Home, task_id: str) -> ReplayedTask:
+    """Return a task from its log. Raises LookupError if there is none."""
     found = read_task(home.data, task_id)
     if found is None or found.task is None:
         raise LookupError(f"there is no task {task_id!r}")
@@ -76,6 +81,7 @@ def _found(home: Home, task_id: str) -> ReplayedTask:
 
 
 def _stored(found: ReplayedTask) -> Answer:
+    """Return a task from its log in the form of the daemon's answer."""
     task = found.task
     return {} if task is None else {**to_wire(task_view(task)), "state": task.state.value}
 
@@ -146,12 +152,15 @@ def replay_text(answer: Answer) -> str:
 
 
 def _state(task: Answer) -> str:
+    """Return the word for a task's state; an idle one waits for its turn."""
     return _STATES.get(task["state"], str(task["state"]))
 
 
 def _about(task: Answer) -> str:
+    """Return what a task is about, in one line."""
     return " ".join(str(task.get("description") or task.get("inputText") or "").split())
 
 
 def _when(at: int) -> str:
+    """Return a time in the zone of this machine."""
     return format_time(at, local=True)

@@ -76,11 +76,13 @@ def read_daemon(home: Home) -> DaemonInfo | None:
 
 
 def _encode(info: DaemonInfo) -> str:
+    """Return the contents of the file."""
     fields = {"pid": info.pid, "ws": info.ws, "http": info.http, "version": info.version, "startedAt": info.started_at}
     return json.dumps(fields) + "\n"
 
 
 def _is_alive(pid: int) -> bool:
+    """Return True if the process runs."""
     try:
         os.kill(pid, 0)
     except PermissionError:

@@ -117,6 +117,7 @@ class Home:
             _make_folder(folder)
 
     def _folders(self) -> list[Path]:
+        """Return the folders in the order in which they are made."""
         needed = [self.path, self.daemon.parent, self.log.parent, self.data, self.workspace]
         more = [self.workspace / "skills", self.workspace / "memory", self.skills, self.subagents, self.personas]
         return needed + more
@@ -140,6 +141,7 @@ def resolve_home(home: str | None = None, profile: str | None = None, environ: M
 
 
 def _make_folder(path: Path) -> None:
+    """Make a folder and those above it, private to the user."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
@@ -199,6 +201,7 @@ def read_token(home: Home, configured: str = "") -> str:
 
 
 def _make_private(path: Path) -> None:
+    """Take other users' rights to a file away."""
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
         path.chmod(0o600)
 

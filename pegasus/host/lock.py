@@ -40,6 +40,7 @@ def own_home(home: Home) -> Iterator[None]:
 
 
 def _open(home: Home) -> int:
+    """Open the lock file, which is made if it is not there."""
     try:
         return os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -59,6 +60,7 @@ def _acquire(descriptor: int, home: Home) -> None:
 
 
 def _owner(descriptor: int) -> int | None:
+    """Return the pid in the lock file, None if there is none."""
     try:
         return int(os.pread(descriptor, 32, 0))
     except (OSError, ValueError):

@@ -56,6 +56,7 @@ class Notifier:
             await trio.sleep(self.watchdog / 2)
 
     def _send(self, message: str) -> None:
+        """Send one datagram, and ignore that nobody takes it."""
         if not self._address:
             return
         try:
@@ -67,6 +68,7 @@ class Notifier:
 
 
 def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
+    """Return the interval of the watchdog if it is meant for this process."""
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     usec = environ.get("WATCHDOG_USEC", "")

@@ -70,6 +70,7 @@ class Signals:
             self._scope.deadline = trio.current_time() + self._grace * (1 - HARD_STOP_SHARE)
 
     def _handle_stop(self, number: int, _frame: FrameType | None) -> None:
+        """Begin a graceful stop; at the second signal end the process at once."""
         if self._number is not None:
             os._exit(128 + number)
         self._number = number
@@ -77,11 +78,13 @@ class Signals:
         self._token.run_sync_soon(self.request_stop)
 
     def _handle_alarm(self, _number: int, _frame: FrameType | None) -> None:
+        """End a process whose stop hangs."""
         with suppress(OSError):
             os.write(2, f"pegasus: still not stopped {self._grace:g} s after the signal; ending now\n".encode())
         os._exit(128 + (self._number or signal.SIGTERM))
 
     def _handle_hangup(self, _number: int, _frame: FrameType | None) -> None:
+        """Reload from the event loop; several signals before its next turn count once."""
         self._token.run_sync_soon(self._on_reload, idempotent=True)
 
 

@@ -49,6 +49,7 @@ def silence_stream(stream: TextIO | None) -> None:
 
 
 def _write(stream: TextIO | None, line: str) -> None:
+    """Write a line and flush; after a failure the stream is silenced."""
     if stream is None:
         return
     try:

@@ -107,6 +107,8 @@ def stop_logging() -> bool:
 
 @attrs.frozen
 class _LogConfig:
+    """Values of `configure_logging`."""
+
     file: Path | None
     level: str
     format: str
@@ -131,6 +133,7 @@ class _LogWriter:
         self._lock = threading.RLock()
 
     def configure(self, config: _LogConfig) -> None:
+        """Open the sinks and write what has waited; the sinks of the configuration before are closed first."""
         with self._lock:
             self._close()
             self._config = config
@@ -148,6 +151,7 @@ class _LogWriter:
                 self._lost = 0
 
     def stop(self) -> bool:
+        """Close the sinks; return False if there were none."""
         with self._lock:
             configured = self._config is not None
             self._close()
@@ -167,6 +171,7 @@ class _LogWriter:
                 self._lost += 1
 
     def _write(self, entry: LogEntry) -> None:
+        """Render an entry, mask secrets, and hand the line to every sink."""
         as_json = self._config is not None and self._config.format == "json"
         line = format_json(entry) if as_json else format_line(entry)
         data = self._mask.apply(line).encode("utf-8", "backslashreplace") + b"\n"
@@ -195,6 +200,7 @@ def _freeze(value: object) -> object:
 
 
 def _open_sinks(file: Path | None) -> list[Sink]:
+    """Return the sinks; stderr is left out where it is the log file, since each entry would be there twice."""
     if file is None:
         return [Stream(2)]
     sinks: list[Sink] = [RotatingFile(file)]
@@ -202,6 +208,7 @@ def _open_sinks(file: Path | None) -> list[Sink]:
 
 
 def _is_stderr(file: Path) -> bool:
+    """Return True if stderr is this file."""
     try:
         return os.path.samestat(file.stat(), os.fstat(2))
     except OSError:

@@ -65,15 +65,18 @@ class RotatingFile:
             self._descriptor = -1
 
     def _open(self) -> None:
+        """Open the file for appending. O_NONBLOCK: a FIFO in its place must not be waited for."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         self._descriptor = os.open(self._path, flags, 0o600)
         self._size = os.fstat(self._descriptor).st_size
 
     def _preface(self) -> bytes:
+        """Return what stands before the next line: an end for a torn line, a count of lost ones."""
         newline = b"\n" if self._torn else b""
         return newline + (_loss(self.lost) if self.lost else b"")
 
     def _append(self, data: bytes) -> None:
+        """Write a line; a full disk may take a part of it, which is then ended before the next one."""
         written = os.write(self._descriptor, data)
         self._size += written
         self._torn = written < len(data)
@@ -121,6 +124,7 @@ class Stream:
         self._descriptor = -1
 
     def _put(self, data: bytes) -> bool:
+        """Write as much as the reader takes at once; return False if that was not everything."""
         at = 0
         while at < len(data) and self._writable():
             at += os.write(self._descriptor, data[at : at + _PIPE_CHUNK])
@@ -128,8 +132,10 @@ class Stream:
         return at == len(data)
 
     def _writable(self) -> bool:
+        """Return True if a write of a small piece will not block."""
         return bool(self._poll.poll(0))
 
 
 def _loss(lost: int) -> bytes:
+    """Return the line that says how many are missing."""
     return f"({lost} log lines are missing here: they could not be written)\n".encode()

@@ -82,6 +82,10 @@ def is_loopback(host: str) -> bool:
 
 
 def _check_hosts(settings: Settings, report: Report) -> None:
+    """Refuse an address that others can reach, unless the person says so.
+
+    The connection is not encrypted, and the token would travel in the clear.
+    """
     for name, server in (("gateway", settings.gateway), ("http", settings.http)):
         if server.host == "127.0.0.1" or server.allow_remote or is_loopback(server.host):
             continue
@@ -91,6 +95,7 @@ def _check_hosts(settings: Settings, report: Report) -> None:
 
 
 def _check_token(settings: Settings, report: Report) -> None:
+    """Refuse a token that can be guessed."""
     token = settings.gateway.token
     if token and len(token) < SHORTEST_TOKEN:
         allowed = f'at least {SHORTEST_TOKEN} characters, or "" for a token that is made at first start'
@@ -98,6 +103,7 @@ def _check_token(settings: Settings, report: Report) -> None:
 
 
 def _check_origins(settings: Settings, report: Report) -> None:
+    """Refuse an origin that no browser sends: they have a scheme and a host, and no path."""
     for origin in settings.gateway.allowed_origins:
         scheme, separator, rest = origin.partition("://")
         if not (separator and scheme and rest) or "/" in rest:
@@ -108,6 +114,7 @@ def _check_origins(settings: Settings, report: Report) -> None:
 
 
 def _check_owners(settings: Settings, report: Report) -> None:
+    """Refuse an owner without a channel type, or with an empty name behind it."""
     for entry in settings.agent.owners:
         kind, colon, name = entry.partition(":")
         if not kind or kind != kind.strip() or (colon and not name):
@@ -119,6 +126,7 @@ def _check_owners(settings: Settings, report: Report) -> None:
 
 
 def _check_providers(settings: Settings, report: Report) -> None:
+    """Refuse a provider without a type, and an address that is none."""
     for name, provider in settings.providers.items():
         if not provider.type:
             report(f"providers.{name}.type", "nothing", one_of(PROVIDER_TYPES), "")
@@ -127,6 +135,7 @@ def _check_providers(settings: Settings, report: Report) -> None:
 
 
 def _is_web_address(url: str) -> bool:
+    """Return True for an http:// or https:// address."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -135,6 +144,7 @@ def _is_web_address(url: str) -> bool:
 
 
 def _check_models(settings: Settings, report: Report) -> None:
+    """Refuse models without a provider that is defined, and routes whose sizes exclude each other."""
     models = settings.models
     roles = [(f"models.{role}", getattr(models, role)) for role in MODEL_ROLES if getattr(models, role)]
     roles += [("models.fallback", name) for name in models.fallback]
@@ -158,6 +168,7 @@ def _check_models(settings: Settings, report: Report) -> None:
 
 
 def _check_tools(settings: Settings, report: Report) -> None:
+    """Refuse hosts that are none, and a web search without its address."""
     for entry in settings.tools.allowed_hosts:
         if not _is_host(entry):
             allowed = 'host names, "*." before one for all below it, addresses and ranges, as "10.0.0.0/8"; no ports'
@@ -170,6 +181,7 @@ def _check_tools(settings: Settings, report: Report) -> None:
 
 
 def _is_host(entry: str) -> bool:
+    """Return True for a host name, also with `*.` before it, an address or a range of addresses."""
     try:
         ip_network(entry.strip("[]"), strict=False)
     except ValueError:
@@ -184,6 +196,7 @@ def _is_host(entry: str) -> bool:
 
 
 def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
+    """Refuse keys of the other transport: they would have no effect."""
     stdio, http = ("command", "args", "env", "cwd"), ("url", "headers", "auth")
     own, others = (stdio, http) if server.transport == "stdio" else (http, stdio)
     if not getattr(server, own[0]):
@@ -197,6 +210,7 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
 
 
 def _check_not_yet(settings: Settings, report: Report) -> None:
+    """Refuse settings for features that do not exist yet."""
     for pattern, values, instead in NOT_YET:
         for key, value in _matching(settings, pattern.split("."), ""):
             refused = value in values or (ANY_VALUE in values and value)
@@ -205,6 +219,7 @@ def _check_not_yet(settings: Settings, report: Report) -> None:
 
 
 def _matching(section: Any, pattern: list[str], path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the key paths that fit the pattern, with their values."""
     if not pattern:
         yield path.lstrip("."), section
         return
@@ -216,6 +231,7 @@ def _matching(section: Any, pattern: list[str], path: str) -> Iterator[tuple[str
 
 
 def _shown(value: object) -> str:
+    """Return a value as error messages show it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):

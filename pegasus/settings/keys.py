@@ -132,6 +132,7 @@ def _structure_texts(value: object, _type: object) -> tuple[str, ...]:
 
 
 def _is_finite(value: float) -> bool:
+    """Return True for a number that a float can hold."""
     try:
         return math.isfinite(value)
     except OverflowError:  # a whole number beyond what a float can hold
@@ -200,22 +201,26 @@ def sections(cls: type[attrs.AttrsInstance], factory: Callable[[], object] = dic
 
 
 def _key(key: Key, default: T) -> T:
+    """Return the attrs field of a key; it has the key's type for type checkers."""
     field: Any = attrs.field(default=default, metadata={_METADATA: key})
     declared: T = field
     return declared
 
 
 def _table(doc: str, item: type[attrs.AttrsInstance], *, secret: bool) -> Any:
+    """Return the attrs field of a table with names of the user's own."""
     (each,) = attrs.fields(attrs.resolve_types(item))
     return attrs.field(factory=dict, metadata={_METADATA: Key(doc, "", (), secret, each)})
 
 
 def _limits(least: float | None, above: float | None, most: float | None) -> tuple[Validator, ...]:
+    """Return validators for the bounds that are given."""
     bounds = ((validators.ge, least), (validators.gt, above), (validators.le, most))
     return tuple(validator(bound) for validator, bound in bounds if bound is not None)
 
 
 def _range_text(words: str, least: float | None, above: float | None, most: float | None) -> str:
+    """Return the bounds in words."""
     if least is not None and most is not None:
         return f"{words} from {least} to {most}"
     if above is not None:

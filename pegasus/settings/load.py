@@ -88,6 +88,7 @@ def secrets_of(settings: Settings) -> tuple[str, ...]:
 
 
 def _secrets(section: Any) -> Iterator[str]:
+    """Yield every secret below a section."""
     for name, key in keys_of(type(section)).items():
         value = getattr(section, name)
         if isinstance(key, Section):
@@ -100,6 +101,7 @@ def _secrets(section: Any) -> Iterator[str]:
 
 
 def _password(url: str) -> str:
+    """Return the password in an address, or ""."""
     try:
         return urlsplit(url).password or ""
     except ValueError:
@@ -136,6 +138,7 @@ class _SettingsReader:
                 self.read_section(key.cls, value, (*path, name), tree.setdefault(name, {}), layer)
 
     def _read_named(self, section: Section, table: object, path: Path, tree: Tree, layer: Layer) -> None:
+        """Read tables under names of the user's own."""
         for written, value in self._items(table, path, layer, f"tables, as [{'.'.join(path)}.NAME]"):
             name = _known_name(written, tree) if layer.folded else written
             if not (_is_model(name) if section.models else _is_name(name)):
@@ -147,6 +150,7 @@ class _SettingsReader:
     def _read_key(
         self, key: Key, field: attrs.Attribute[Any], value: object, path: Path, tree: Tree, layer: Layer
     ) -> None:
+        """Read one value into the tree, or report why it cannot be used."""
         if key.each is not None:
             self._read_table(key, key.each, value, path, tree, layer)
             return
@@ -161,6 +165,7 @@ class _SettingsReader:
     def _read_table(
         self, key: Key, each: attrs.Attribute[Any], table: object, path: Path, tree: Tree, layer: Layer
     ) -> None:
+        """Read a table of values under names of the user's own; those of environment variables are in capitals."""
         inner = tree.setdefault(path[-1], {})
         self.origins[".".join(path)] = layer.source
         item = key_of(each)
@@ -169,6 +174,7 @@ class _SettingsReader:
             self._read_key(item, each, value, (*path, name), inner, layer)
 
     def _report(self, layer: Layer, path: Path, found: str, allowed: str, hint: str = "") -> None:
+        """Add a mistake."""
         self.problems.append(SettingsProblem(layer.source, ".".join(path), found, allowed, hint))
 
     def _filled(self, value: object, *, textual: bool) -> object:
@@ -188,6 +194,7 @@ class _SettingsReader:
         return toml_value(text) if isinstance(value, Raw) or isinstance(text, Interpolated) else text
 
     def _items(self, table: object, path: Path, layer: Layer, allowed: str) -> list[tuple[str, object]]:
+        """Return the entries of a table, none if it is something else, which is a mistake."""
         if isinstance(table, Raw):
             table = toml_value(table)
         if isinstance(table, Mapping):
@@ -214,10 +221,12 @@ def describe(value: object, *, secret: bool = False) -> str:
 
 
 def _is_name(name: str) -> bool:
+    """Return True for a name that may stand in a table's head without quotes."""
     return len(name) <= _MAX_NAME and name.isascii() and name.replace("-", "a").replace("_", "a").isalnum()
 
 
 def _is_model(name: str) -> bool:
+    """Return True for `<provider>/<model>`."""
     provider, slash, model = name.partition("/")
     return (
         bool(slash and provider and model)
@@ -234,6 +243,7 @@ def _known_name(name: str, tree: Tree) -> str:
 
 
 def _infer_types(tree: Tree) -> None:
+    """Give a provider that is named like a type that type."""
     for name, provider in tree.get("providers", {}).items():
         if name in PROVIDER_TYPES:
             provider.setdefault("type", name)

@@ -50,6 +50,7 @@ def effective(settings: Settings) -> str:
 
 
 def _effective(section: Any, path: tuple[str, ...], origins: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of a section and of those below it."""
     keys = keys_of(type(section))
     if any(isinstance(key, Key) for key in keys.values()):
         yield f"\n[{'.'.join(map(_bare, path))}]"
@@ -71,12 +72,14 @@ def _bare(key: str) -> str:
 
 
 def _masked(value: Any, key: Key) -> object:
+    """Return the value, or the mask if it is secret; a password in an address is masked, too."""
     if key.secret and value:
         return dict.fromkeys(value, MASK) if key.each is not None else MASK
     return _without_password(value) if isinstance(value, str) and "://" in value else value
 
 
 def _without_password(url: str) -> str:
+    """Return an address with its password masked."""
     scheme, _, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}://{MASK}@{host.rpartition('@')[2]}{slash}{path}" if "@" in host else url
@@ -95,6 +98,7 @@ def commented_file() -> str:
 
 
 def _section(section: Any, path: str) -> Iterator[str]:
+    """Yield the commented lines of a section and of those below it."""
     if _keys(type(section)):
         yield from _commented_table(type(section), path, section)
     for name, inner in keys_of(type(section)).items():
@@ -111,6 +115,7 @@ def _section(section: Any, path: str) -> Iterator[str]:
 
 
 def _commented_table(cls: type[attrs.AttrsInstance], path: str, values: object) -> Iterator[str]:
+    """Yield one table, each key with its meaning above it."""
     yield f"## {cls.__doc__}"
     yield f"# [{path}]"
     for name, key in _keys(cls):
@@ -120,10 +125,12 @@ def _commented_table(cls: type[attrs.AttrsInstance], path: str, values: object) 
 
 
 def _keys(cls: type[attrs.AttrsInstance]) -> list[tuple[str, Key]]:
+    """Return the keys of a section, without the sections below it."""
     return [(name, key) for name, key in keys_of(cls).items() if isinstance(key, Key)]
 
 
 def _provider_table(name: str) -> Iterator[str]:
+    """Yield the table of a standard provider, whose values are the usual variables."""
     variables = {key: variable for variable, (provider, key) in PROVIDER_VARIABLES.items() if provider == name}
     yield f"## {ProviderSettings.__doc__}"
     yield f"# [providers.{name}]"
@@ -145,5 +152,6 @@ def _not_yet(key: str) -> str:
 
 
 def _fits(pattern: str, key: str) -> bool:
+    """Return True if the key path fits a pattern of NOT_YET."""
     wanted, given = pattern.split("."), key.split(".")
     return len(wanted) == len(given) and all(a in ("*", b) for a, b in zip(wanted, given, strict=True))

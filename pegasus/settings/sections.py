@@ -39,7 +39,7 @@ class RunSettings:
     """The process."""
 
     shutdown_grace: float = number(
-        10.0, "seconds a stop may take; what is not done then is cancelled", least=0, most=3600
+        10.0, "seconds a stop may take; what is left when a third of it remains is ended hard", least=0, most=3600
     )
 
 

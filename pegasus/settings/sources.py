@@ -34,7 +34,10 @@ PROVIDER_VARIABLES: Final = {
 
 
 class Raw(str):
-    """Value from a command line or an environment variable: a TOML value, or else text."""
+    """Value from a command line or an environment variable.
+
+    There is no syntax for types outside of a file, so that the key decides: text where it wants text, else a TOML value.
+    """
 
     __slots__ = ()
 
@@ -85,6 +88,7 @@ def override_layers(overrides: Iterable[str], problems: list[SettingsProblem]) -
 
 
 def _nested(path: list[str], value: Raw) -> Mapping[str, Any]:
+    """Return the value as a table of tables along the path."""
     table: Any = value
     for name in reversed(path):
         table = {name: table}
@@ -109,6 +113,11 @@ def file_layer(file: Path, *, required: bool, problems: list[SettingsProblem]) -
 
 
 def _read_file(file: Path, *, required: bool, problems: list[SettingsProblem]) -> str | None:
+    """Return the text of the file, None where there is none or it cannot be used; append the reason to `problems`.
+
+    A file that everybody may write is refused: whoever can write it chooses the model, the tools and the addresses that the
+    agent trusts. A byte order mark is skipped, since editors on Windows write one.
+    """
     found, allowed = "", "a TOML file"
     try:
         with file.open("rb") as stream:
@@ -161,6 +170,7 @@ def _find_duplicate(message: str, lines: list[str], number: int) -> str | None:
 
 
 def _twice(name: str, lines: list[int]) -> str | None:
+    """Return the sentence about a name that occurs in several lines, None if it does not."""
     return f"{name} is declared twice, in lines {lines[0]} and {lines[-1]}" if len(lines) > 1 else None
 
 
@@ -193,6 +203,7 @@ def toml_value(text: str) -> Any:
 
 
 def _parsed(stripped: str, text: str) -> Any:
+    """Return the text parsed as a TOML value, or the text if it is none."""
     try:
         table = tomllib.loads(f"value = {stripped}")
     except (ValueError, RecursionError):
@@ -244,6 +255,7 @@ def interpolate(text: str, environ: Mapping[str, str]) -> str:
 
 
 def _value(inside: str, environ: Mapping[str, str]) -> str:
+    """Return the value of one `${…}`; inside: the text between the braces."""
     name, colon, rest = inside.partition(":")
     if not (name.isascii() and name.isidentifier()) or (colon and rest[:1] not in ("-", "?")):
         raise InterpolationError(f'"${{{inside}}}"', VARIABLE_FORMS)

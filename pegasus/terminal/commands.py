@@ -118,5 +118,6 @@ def unknown_command(text: str, skills: Iterable[str]) -> str | None:
 
 
 def _ends_in_backslash(text: str) -> bool:
+    """Return True for an odd number of backslashes at the end: an even number is a typed backslash."""
     backslashes = len(text) - len(text.rstrip("\\"))
     return backslashes % 2 == 1

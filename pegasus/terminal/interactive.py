@@ -111,7 +111,16 @@ def frame_bytes(text: str) -> int:
 
 
 class InteractiveChat:
-    """One person at one screen. Make it inside trio.run, and call `run` once."""
+    """Chat of one person at one screen. Make it inside trio.run, and call `run` once.
+
+    Example::
+
+        async with open_conversation(find, config.channel, random=random) as conversation:
+            unsent = await InteractiveChat(conversation, make_screen, config).run()
+
+    Typed messages pass through a bounded channel, so that a paste cannot fill the memory while the daemon is away. `/stop` does
+    not wait in it: a person who stops the agent means everything that is queued, too.
+    """
 
     def __init__(self, conversation: ConversationLike, make_screen: MakeScreen, config: ChatConfig) -> None:
         self._config = config
@@ -165,6 +174,7 @@ class InteractiveChat:
         return None
 
     async def _wait_accepted(self) -> None:
+        """Return when every typed message has been accepted, FAREWELL_SECONDS at the latest."""
         with trio.move_on_after(FAREWELL_SECONDS):
             while self._unsent:
                 self._all_accepted = trio.Event()
@@ -173,16 +183,19 @@ class InteractiveChat:
     # ---------------------------------------------------------------- called in the screen's thread
 
     def _on_message(self, text: str) -> None:
+        """Pass a typed text to Trio's thread. After the end of trio.run it is dropped."""
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._queue, text)
 
     def _on_leave(self) -> None:
+        """Report to Trio's thread that the user leaves."""
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._left.set)
 
     # ---------------------------------------------------------------- sending
 
     def _queue(self, text: str) -> None:
+        """Queue a typed text, or say why it is not sent: too large, or too many waiting."""
         size, limit = frame_bytes(text), self._config.max_frame_bytes
         if size > limit:
             self._screen.notice(f"Not sent: {size:,} bytes; the gateway takes {limit:,} at most.")
@@ -197,17 +210,20 @@ class InteractiveChat:
         self._update_status()
 
     async def _send_typed(self) -> None:
+        """Send the queued texts in order. `send` waits while too many are not accepted yet."""
         async for text in self._typed:
             await self._conversation.send(text)
             self._update_status()
 
     async def _send_urgent(self, text: str) -> None:
+        """Send a text beside the queue."""
         await self._conversation.send(text)
         self._urgent -= 1
         self._update_status()
 
     @property
     def _unsent(self) -> int:
+        """Number of typed texts that the daemon has not accepted yet."""
         return self._typed_in.statistics().current_buffer_used + self._urgent + self._conversation.unaccepted
 
     async def _watch_window_size(self) -> None:
@@ -220,11 +236,13 @@ class InteractiveChat:
     # ---------------------------------------------------------------- events
 
     async def _handle_events(self) -> None:
+        """Handle events until the conversation ends, which it does only after a refusal for good."""
         async for event in self._events:
             await self._handle(event)
         self._left.set()
 
     async def _handle(self, event: ConversationEvent) -> None:
+        """Show an event: a reply is printed, everything else changes the status line."""
         now = self._status
         match event:
             case OutboundMessage():
@@ -246,6 +264,10 @@ class InteractiveChat:
                 self._update_status(attrs.evolve(now, online=False, lost=lost, thinking=False))
 
     def _greet(self, agent: str) -> None:
+        """Show the connection; the first time with a line that names the agent, its model and the way out.
+
+        A reconnection is visible in the status line only.
+        """
         self._agent = agent
         if not self._status.lost:
             model = f" ({self._config.model})" if self._config.model else ""
@@ -276,6 +298,7 @@ class InteractiveChat:
 
 
 async def _set_after(first: trio.Event, then: trio.Event) -> None:
+    """Set `then` once `first` is set."""
     await first.wait()
     then.set()
 

@@ -144,6 +144,7 @@ class LineChat:
         return self._code
 
     async def _send(self, line: str, number: int) -> None:
+        """Send a line and wait for the end of its turn."""
         size = frame_bytes(line)
         if size > self._max_frame_bytes:
             self._report_untaken(number, f"{size:,} bytes; the gateway takes {self._max_frame_bytes:,} at most")
@@ -157,12 +158,14 @@ class LineChat:
             self._report_untaken(number, f"{turn.rejected.message} ({turn.rejected.code})")
 
     def _report_untaken(self, number: int, why: str) -> None:
+        """Complain about a line that the gateway does not take; the exit code is then 1."""
         self._complain(f"line {number} was not taken: {why}")
         self._code = 1
 
     # ---------------------------------------------------------------- events
 
     async def _handle_events(self, everything: trio.CancelScope) -> None:
+        """Handle events until the end, and give up waiting when a deadline is over."""
         try:
             while True:
                 with trio.move_on_at(self._deadline()) as scope:
@@ -178,6 +181,7 @@ class LineChat:
         everything.cancel()
 
     def _deadline(self) -> float:
+        """Return the time until which the next event is waited for."""
         if self._away_since is not None:
             return self._away_since + AWAY_SECONDS
         if self._doubtful_since is not None and self._turn.in_doubt:
@@ -185,11 +189,16 @@ class LineChat:
         return math.inf
 
     def _give_up(self) -> None:
+        """Take the present turn to be over; raise DaemonGone if it is the daemon that stays away."""
         if self._away_since is not None:
             raise DaemonGone(f"the daemon went away and has not come back for {AWAY_SECONDS:g} s")
         self._turn.presume_over()
 
     async def _handle(self, event: ConversationEvent) -> None:
+        """Print a reply, or note that the daemon is away or back.
+
+        After a lost connection each event is a sign of life, which moves the deadline of a turn in doubt.
+        """
         match event:
             case OutboundMessage(text=text):
                 await self._write(text + "\n")
@@ -235,6 +244,7 @@ class InputLines:
         return self._ready.popleft().removesuffix(b"\r").decode("utf-8", "replace")
 
     def _add(self, chunk: bytes) -> None:
+        """Split a chunk into lines; the last one may be incomplete."""
         self._ended = not chunk
         *complete, begun = chunk.split(b"\n")
         for line in complete:
@@ -245,6 +255,7 @@ class InputLines:
             self._ready.append(self._begun)
 
     def _extended(self, more: bytes) -> bytes:
+        """Return the line begun so far with more text, cut above the longest that is kept."""
         return (self._begun + more)[: self._longest + 1]
 
 
@@ -254,6 +265,7 @@ async def write_all(fd: int, text: str) -> None:
 
 
 def _write_all(fd: int, data: bytes) -> None:
+    """Write all bytes; os.write may take a part of them only."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]

@@ -1,8 +1,14 @@
-"""Markdown to lines a terminal shows, by rich: neutralised, without trailing blanks, in the terminal's own colours.
+"""Layout of Markdown as lines for a terminal, by rich, in the terminal's own colours.
 
-Three things differ from rich's own rendering, each because a chat is not a document: a line break the agent wrote
-stays one, HTML is text and not swallowed, and the target of a link is always shown, so that it cannot say one thing
-and lead to another. The parser decodes entities, so the neutralising is done again on what comes out.
+Three things differ from rich's own rendering, because a chat is not a document: a line break that the agent wrote stays
+one, HTML is shown as text instead of being swallowed, and the target of a link is always shown, so that it cannot say one
+thing and lead to another.
+
+Text is neutralised twice. Before parsing, because the parser copies most of it as it is; and after the layout, because the
+parser decodes entities: `&#27;[31m` passes the first time and would be an escape sequence afterwards.
+
+Lines have no trailing blanks. rich fills each line up to the width, and in a window that is made narrower later such lines
+would wrap into empty ones.
 """
 
 from __future__ import annotations
@@ -70,7 +76,15 @@ _CODE_THEME = ANSISyntaxTheme(
 
 
 class Paper:
-    """Layout of replies, notices and sent messages as text to print; without `colour` there is no escape sequence at all."""
+    """Layout of replies, notices and sent messages as text to print.
+
+    Example::
+
+        paper = Paper(colour=True)
+        paper.reply("Pegasus", "**Hello**", width=80)
+
+    colour: without it the text has no escape sequence at all.
+    """
 
     def __init__(self, *, colour: bool) -> None:
         self._colour = colour
@@ -94,6 +108,7 @@ class Paper:
         return mark + ("\n" + " " * len(prompt)).join(lines) + "\n\n"
 
     def _body(self, text: str, width: int) -> str:
+        """Return the laid-out text of a reply, or the plain one if the layout would take too long or fails."""
         if len(text) > PLAIN_ABOVE:
             return _plain(text) + "\n"
         try:
@@ -102,6 +117,10 @@ class Paper:
             return _plain(text) + "\n"
 
     def _print(self, width: int, what: RenderableType) -> str:
+        """Return what rich prints for `what`, without control segments and trailing blanks.
+
+        The console is made anew for each text, because its width is that of the window now.
+        """
         file = io.StringIO()
         console = Console(
             file=file,
@@ -121,7 +140,10 @@ class Paper:
 
 
 class ChatMarkdown(rich_markdown.Markdown):
-    """One reply."""
+    """Markdown of one reply, parsed with the rules of a chat.
+
+    rich parses in its constructor, with its own parser; that one gets an empty text, and the tokens are replaced.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__("", hyperlinks=False)
@@ -132,6 +154,7 @@ class ChatMarkdown(rich_markdown.Markdown):
 
 
 def _inline(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens of a paragraph with line breaks kept, images as text, and links without a second copy of their target."""
     bare = _bare_links(tokens)
     for n, token in enumerate(tokens):
         match token.type:
@@ -157,10 +180,12 @@ def _bare_links(tokens: Sequence[Token]) -> set[int]:
 
 
 def _plain(text: str) -> str:
+    """Return the text as it is, neutralised, for replies that are not laid out."""
     return neutralise(text).expandtabs(4)
 
 
 def _text(content: str) -> Token:
+    """Return a token of plain text."""
     return Token("text", "", 0, content=content)
 
 
@@ -175,10 +200,14 @@ def _tidy(line: list[Segment]) -> list[Segment]:
 
 
 class _Heading(rich_markdown.Heading):
+    """Headings at the left margin; rich centres the first level."""
+
     LEVEL_ALIGN = dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), "left")
 
 
 class _CodeBlock(rich_markdown.CodeBlock):
+    """Code indented by two columns, on the terminal's own background, so that it can be copied without a frame."""
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip()
         syntax = Syntax(code, self.lexer_name, theme=_CODE_THEME, background_color="default", word_wrap=True)
@@ -186,6 +215,8 @@ class _CodeBlock(rich_markdown.CodeBlock):
 
 
 class _Table(rich_markdown.TableElement):
+    """Tables with one line below their head and no frame; long cells are folded instead of cut."""
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, style="markdown.table.border")
         for cell in self.header.row.cells if self.header and self.header.row else ():

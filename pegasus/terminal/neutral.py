@@ -37,6 +37,7 @@ def repair_unicode(text: str) -> str:
 
 
 def _replacement(match: re.Match[str]) -> str:
+    """Return the visible picture of a control character, U+FFFD for one without a picture, nothing for invisible ones."""
     code = ord(match[0])
     if code < 0x20:
         return chr(0x2400 + code)

@@ -75,11 +75,13 @@ class HistoryFile(History):
                 self._write(self._path, os.O_APPEND, [string])
 
     def _replace(self, entries: list[str]) -> None:
+        """Write the entries into a new file and rename it: a crash leaves the old file or the new one."""
         aside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         self._write(aside, os.O_TRUNC, entries)
         aside.replace(self._path)
 
     def _write(self, path: Path, flags: int, entries: list[str]) -> None:
+        """Write entries with one call, so that lines of two chats do not mix."""
         text = "".join(json.dumps(repair_unicode(entry), ensure_ascii=False) + "\n" for entry in entries)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
         try:
@@ -89,6 +91,7 @@ class HistoryFile(History):
 
 
 def _parse_entry(line: bytes) -> Iterable[str]:
+    """Yield the entry of a line, nothing for a line that holds none."""
     with suppress(ValueError):
         entry = json.loads(line)
         if isinstance(entry, str) and entry:

@@ -142,6 +142,10 @@ class Screen:
             asyncio.run(self._main())
 
     async def _main(self) -> None:
+        """Run the prompt until its end. A terminal that is gone (closed window, lost connection) is an end like any other.
+
+        Callbacks that were posted before the loop existed are scheduled first.
+        """
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         app = self._app = self._application()
@@ -159,11 +163,16 @@ class Screen:
             self._on_terminal_gone()
 
     def _on_terminal_gone(self) -> None:
+        """Leave: nothing can be shown any more, and text that stdout still holds must not fail at exit."""
         if self._output is None:
             silence_stream(sys.stdout)
         self._on_leave()
 
     def _application(self) -> Application[None]:
+        """Return the prompt_toolkit application, with the terminal's encoding taken into account.
+
+        The window size is not polled: SIGWINCH reaches the main thread, which calls `resized`.
+        """
         output = self._output or create_output(stdout=sys.stdout)
         if isinstance(output, Vt100_Output):
             output.enable_cpr = False
@@ -185,6 +194,7 @@ class Screen:
     # ---------------------------------------------------------------- effects of keys
 
     def _key_effects(self) -> KeyEffects:
+        """Return the effect of each action of a key."""
         return {
             KeyAction.SEND: self._send,
             KeyAction.NEW_LINE: self._break_line,
@@ -197,6 +207,10 @@ class Screen:
         }
 
     def _send(self) -> None:
+        """Print the typed text above the prompt and hand it over; a command that does not exist is answered here.
+
+        The text is echoed by printing it, since the prompt's own copy is erased.
+        """
         text = repair_unicode(self._buffer.text).strip("\n").rstrip()
         self._buffer.append_to_history()
         self._buffer.reset()
@@ -210,22 +224,27 @@ class Screen:
         self._on_message(text)
 
     def _break_line(self) -> None:
+        """Replace the backslash before the cursor by a line break."""
         self._buffer.delete_before_cursor()
         self._buffer.insert_text("\n")
 
     def _leave(self) -> None:
+        """Report that the user leaves, and end the application."""
         self._on_leave()
         self._exit()
 
     def _exit(self) -> None:
+        """End the application, unless it has ended or not begun."""
         if self._app.is_running and not self._app.is_done:
             self._app.exit()
 
     def _exit_if_closed(self) -> None:
+        """End at once if `close` was called before the loop ran."""
         if self._closed:
             self._exit()
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End the application with an error from one of the loop's callbacks, so that `run` raises it."""
         error = context.get("exception") or RuntimeError(context["message"])
         if self._app.is_running and not self._app.is_done:
             self._app.exit(exception=error)
@@ -234,6 +253,7 @@ class Screen:
 
     @property
     def _width(self) -> int:
+        """The width of the window in columns, now."""
         return self._app.output.get_size().columns
 
     def _print(self, text: str) -> None:
@@ -245,10 +265,12 @@ class Screen:
         self._app.invalidate()
 
     def _redraw(self) -> None:
+        """Forget the drawn prompt, whose lines may have wrapped differently, and draw it again."""
         self._app.renderer.erase(leave_alternate_screen=False)
         self._app.invalidate()
 
     def _set_status(self, status: ChatStatus) -> None:
+        """Show another status; the spinner turns from now on if the agent has begun to think."""
         if status.thinking and not self._status.thinking:
             self._thinking_since = asyncio.get_running_loop().time()
         self._status = status
@@ -270,5 +292,6 @@ class Screen:
             self._app.invalidate()
 
     def _status_text(self) -> StyleAndTextTuples:
+        """Return the status line as prompt_toolkit wants it."""
         seconds = asyncio.get_running_loop().time() - self._thinking_since
         return [("class:status", status_line(self._status, seconds, self._hint, unicode=self._unicode))]

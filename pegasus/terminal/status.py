@@ -47,6 +47,7 @@ def status_line(status: ChatStatus, seconds: float, hint: str = "", *, unicode: 
 
 
 def _connection_text(status: ChatStatus) -> str:
+    """Return the state of a connection that is not there, and how many messages wait for it."""
     state = "connection lost, trying again" if status.lost else "connecting"
     return f"{state}; {plural(status.unsent, 'message')} waiting to be sent" if status.unsent else state
 
@@ -59,6 +60,7 @@ def _draft_text(draft: str, unicode: bool) -> str:
 
 
 def _thinking_text(seconds: float, unicode: bool) -> str:
+    """Return the spinner, and after some seconds for how long, and how to stop."""
     frame = _FRAMES[int(seconds / FRAME_SECONDS) % len(_FRAMES)] + " " if unicode else ""
     if seconds < PATIENCE:
         return f"{frame}thinking"

@@ -63,6 +63,7 @@ def restore_terminal() -> None:
 
 
 def _is_in_background(fd: int) -> bool:
+    """Return True if another process group has the terminal; changing its modes would then stop this process."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:  # not the terminal of this session
