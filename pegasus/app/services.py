@@ -245,7 +245,6 @@ def _task_deps(
         limits=TaskLimits(
             max_active=settings.tasks.max_active,
             max_queued=settings.tasks.max_queued,
-            max_calls=settings.models.max_concurrent_calls,
             max_tools=settings.tasks.max_concurrent_tools,
             max_iterations=settings.tasks.max_iterations,
             timeout=settings.tasks.timeout,

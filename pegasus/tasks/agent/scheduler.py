@@ -23,7 +23,6 @@ from pegasus.tasks.core.events import TaskFailed, task_resumed, to_payload
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_types import DEFAULT_TYPE, TaskType, apply_overrides
 from pegasus.tasks.core.views import TaskError, task_view
-from pegasus.tasks.run.deps import CallSlots
 from pegasus.tasks.run.messages import ResumeTask, StateChanged, SuspendAfterStage, TaskActorEnded, TaskMessage
 from pegasus.tasks.run.task import task_actor
 
@@ -43,7 +42,7 @@ class TaskScheduler:
         self._pool = pool
         self._nursery = nursery
         self._agent = agent
-        self._slots = CallSlots.within(state.deps.limits)
+        self._tool_slots = trio.Semaphore(state.deps.limits.max_tools)
 
     # ------------------------------------------------------------------ slots
 
@@ -72,7 +71,7 @@ class TaskScheduler:
             self._type_of(fsm),
             deps,
             self._state.archive,
-            self._slots,
+            self._tool_slots,
             self._agent,
             start,
             restart=Restart.TEMPORARY,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 import attrs
-import trio
 
 from actors import Ref
 from pegasus.events import BusMessage, EventMaker
@@ -26,8 +25,6 @@ class TaskLimits:
     """Tasks that hold a slot at the same time."""
     max_queued: int = 100
     """Tasks that wait for their first slot; a further Submit is refused."""
-    max_calls: int = 3
-    """Model calls at the same time, of all tasks together."""
     max_tools: int = 3
     """Tool calls at the same time, of all tasks together."""
     max_iterations: int = 10
@@ -69,25 +66,12 @@ class TaskDeps:
     toolbox: Toolbox
     """All tools, and the one way to run them."""
     model_for: Callable[[str], LanguageModel]
-    """Model of a name ("<provider>/<model>") or of a role ("subagent", "reflection"). Raises ValueError for unknown names."""
+    """Model of a name ("<provider>/<model>") or of a role ("subagent", "reflection"). Raises ValueError for unknown names.
+
+    The models themselves bound how many calls run at the same time.
+    """
     context: ToolContext
     """The part of a tool call's context that is the same for all tasks."""
     memory: TaskMemory | None = None
     """Long-term memory; None = no index, no reflection."""
     limits: TaskLimits = attrs.field(factory=TaskLimits)
-
-
-@attrs.frozen(eq=False)
-class CallSlots:
-    """Slots for calls of all tasks together, given out in order of asking.
-
-    A slot is held for a single call and never while waiting for another slot, so tasks cannot block each other.
-    """
-
-    models: trio.Semaphore
-    tools: trio.Semaphore
-
-    @classmethod
-    def within(cls, limits: TaskLimits) -> CallSlots:
-        """Return as many free slots as the limits allow."""
-        return cls(trio.Semaphore(limits.max_calls), trio.Semaphore(limits.max_tools))

@@ -67,8 +67,8 @@ class Reflector:
     ) -> PostReflection:
         """Make up to ROUNDS model calls and return the outcome. Raises ModelError.
 
-        memory: the facts in full and the summaries of episodes. ask: makes one model call, in a slot of its own, so that no
-        slot is held while a tool runs. run: makes one call of a memory tool.
+        memory: the facts in full and the summaries of episodes. ask: makes one model call. run: makes one call of
+        a memory tool.
         """
         system = task_prompt(self.persona, _BODY)
         turns: list[Turn] = [UserTurn(text=f"{memory}\n\n{self._story(context)}")]

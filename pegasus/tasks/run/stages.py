@@ -37,7 +37,7 @@ from pegasus.tasks.core.events import (
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.run.call_origin import label_of, outside_sources
-from pegasus.tasks.run.deps import CallSlots, TaskDeps
+from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.doer import CallResult, allowed_tools, next_steps
 from pegasus.tasks.run.thinker import Thought
 from pegasus.tools import REFLECTION_TOOLS, ToolContext, ToolOutcome
@@ -60,11 +60,11 @@ class EventDraft:
 class Stages:
     """The stages of one task. They read its state machine and never move it. Raise ModelError, and whatever a defect raises."""
 
-    def __init__(self, fsm: TaskFSM, task_type: TaskType, deps: TaskDeps, slots: CallSlots) -> None:
+    def __init__(self, fsm: TaskFSM, task_type: TaskType, deps: TaskDeps, tool_slots: trio.Semaphore) -> None:
         self._fsm = fsm
         self._type = task_type
         self._deps = deps
-        self._slots = slots
+        self._tool_slots = tool_slots
         self._env: dict[str, str] = {}
 
     # ------------------------------------------------------------------ thinking
@@ -99,8 +99,7 @@ class Stages:
         if deps.memory is not None and not context.iteration and not context.memory_injected:
             index = await _read_or_nothing(deps.memory.index_message)
         model = deps.model_for(self._type.model_name)
-        async with self._slots.models:
-            return await deps.thinker.think(context, model, self._type, allowed_tools(deps.toolbox, self._type), index)
+        return await deps.thinker.think(context, model, self._type, allowed_tools(deps.toolbox, self._type), index)
 
     # ------------------------------------------------------------------ acting
 
@@ -116,7 +115,7 @@ class Stages:
 
         async def make(call: PlannedCall) -> None:
             context = self._tool_context(call.id, call.name)
-            async with self._slots.tools:
+            async with self._tool_slots:
                 await self._announce(call)
                 results[call.id] = await self._deps.doer.do(call, self._type, context)
 
@@ -156,15 +155,14 @@ class Stages:
         tools = {name: tool for name in REFLECTION_TOOLS if (tool := deps.toolbox.get(name)) is not None}
 
         async def ask(request: ModelRequest) -> ModelResponse:
-            async with self._slots.models:
-                return await deps.model_for("reflection").generate(request)
+            return await deps.model_for("reflection").generate(request)
 
         async def run(call: ToolCall) -> ToolOutcome:
             tool = tools.get(call.name)
             if tool is None:
                 return ToolOutcome(f"Error: there are only {', '.join(tools)}", failed=True)
             context = self._tool_context(call.id, call.name, "reflection")
-            async with self._slots.tools:
+            async with self._tool_slots:
                 return await deps.toolbox.run(tool, call.arguments, context)
 
         memory = await _read_or_nothing(deps.memory.for_reflection)

@@ -34,7 +34,7 @@ from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.core.views import Notification, TaskError, notification_of, task_view
 from pegasus.tasks.log.task_logs import TaskArchive
-from pegasus.tasks.run.deps import CallSlots, TaskDeps
+from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.messages import (
     CancelStage,
     FinishStage,
@@ -56,16 +56,17 @@ async def task_actor(
     task_type: TaskType,
     deps: TaskDeps,
     archive: TaskArchive,
-    slots: CallSlots,
+    tool_slots: trio.Semaphore,
     agent: Ref[TaskReport],
     start: Event,
 ) -> None:
-    """Run one task until it is over, or suspended.
+    """Run one task until it is over, or suspended. Cancelled: the running stage ends, with everything it has started.
 
-    fsm: the task; from now on this actor alone changes it. start: the event that starts it and is on disk already; the cause of what
-    follows. Cancelled: the running stage ends, with everything it has started.
+    fsm: the task; from now on this actor alone changes it. tool_slots: slots for tool calls of all tasks together; one is held
+    for a single call. agent: receives the reports. start: the event that starts the task and is on disk already, which is the
+    cause of what follows.
     """
-    run = _TaskRun(fsm, task_type, deps, archive, slots, agent, start)
+    run = _TaskRun(fsm, task_type, deps, archive, tool_slots, agent, start)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run.run, nursery.cancel_scope)
         async for message in inbox:
@@ -117,7 +118,7 @@ class _TaskRun:
         task_type: TaskType,
         deps: TaskDeps,
         archive: TaskArchive,
-        slots: CallSlots,
+        tool_slots: trio.Semaphore,
         agent: Ref[TaskReport],
         start: Event,
     ) -> None:
@@ -125,7 +126,7 @@ class _TaskRun:
         self._deps = deps
         self._archive = archive
         self._agent = agent
-        self._stages = Stages(fsm, task_type, deps, slots)
+        self._stages = Stages(fsm, task_type, deps, tool_slots)
         self._cause = start
         """Last recorded event of the task, the cause of the next."""
         self._seconds_left = deps.limits.timeout

@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from pegasus.models.base import ToolSpec
-from pegasus.settings import ModelSettings, Settings, TaskSettings, ToolSettings
+from pegasus.settings import Settings, TaskSettings, ToolSettings
 from pegasus.tasks import ListTasks, Submit, TaskError, TaskState, Wait, wait_until_running
-from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
+from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from pegasus.testing.world import open_world
 from pegasus.tools import Effect, Tool
 
@@ -82,18 +82,6 @@ async def test_max_concurrent_tools(autojump_clock, limit):
     async with opened(model, settings=settings, tools=[make_tool("look", together)]) as world:
         await outcome(world, await submit(world))
     assert together.most == limit
-
-
-@pytest.mark.parametrize("limit", [1, 2])
-async def test_max_concurrent_calls(autojump_clock, limit):
-    model = ScriptedModel(lambda request: After(10, "ok"))
-    settings = Settings(models=ModelSettings(max_concurrent_calls=limit))
-    async with opened(model, settings=settings) as world:
-        ids = [await submit(world) for _ in range(4)]
-        await trio.sleep(5)
-        assert len(model.requests) == limit
-        for task_id in ids:
-            await outcome(world, task_id)
 
 
 async def test_the_timeout_of_tools_and_of_one_tool(autojump_clock):

@@ -317,38 +317,6 @@ async def test_tasks_interleave_and_none_waits_for_another(autojump_clock):
         assert (await desk.agent.ask(GetTask, slow)).doing == "slow"
 
 
-async def test_at_most_three_model_calls_at_a_time_in_order(autojump_clock):
-    running, most = 0, 0
-
-    class Model(ScriptedModel):
-        async def generate(self, request):
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            await trio.sleep(1)
-            running -= 1
-            return say("ok")
-
-    async with open_desk(Model([])) as desk:
-        ids = [await desk.submit(str(n)) for n in range(5)]
-        for task_id in ids:
-            await desk.outcome(task_id)
-        assert most == 3
-
-
-async def test_who_waits_for_a_model_call_is_served_in_order(autojump_clock):
-    """Checklist 136."""
-    model = ScriptedModel(lambda request: After(1, "ok"))
-    async with open_desk(model, limits=TaskLimits(max_active=9)) as desk:
-        ids = []
-        for n in range(9):
-            ids.append(await desk.submit(str(n)))
-            await trio.sleep(0.01)
-        for task_id in ids:
-            await desk.outcome(task_id)
-    assert [request.turns[0].text for request in model.requests] == [str(n) for n in range(9)]
-
-
 async def test_tool_calls_of_all_tasks_together_are_at_most_three(autojump_clock):
     """Checklist 137: the permits are shared, not each task's own."""
     model = ScriptedModel(lambda request: "ok" if len(request.turns) > 1 else say("", call("slow", "s", x=10)))

@@ -1,9 +1,11 @@
 """How a task system stops in order (trap T24): what runs may finish for a while, nothing is begun, nothing is called failed."""
 
+import pytest
 import trio
 
 from pegasus.events import EventType
-from pegasus.tasks import GetContext, GetTask, Resume, Suspend, TaskState
+from pegasus.tasks import Cancel, GetContext, GetTask, Resume, Suspend, TaskState
+from pegasus.tasks.agent.cancellation import DRAIN
 from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Shelf, StubMemory, open_desk
@@ -38,6 +40,50 @@ async def test_what_takes_longer_than_a_stop_may_is_ended(autojump_clock):
     assert trio.current_time() < 15
     assert [what for _, _, what, _ in desk.calls] == ["begin"]
     assert shelf.events(task_id) == ["TASK_CREATED", "REASON_DONE"]
+
+
+@pytest.mark.parametrize("at", ["a tool", "a thought", "the disk"])
+async def test_a_stop_waits_for_its_deadline_and_no_longer(at, autojump_clock):
+    """Neither a call, nor the model, nor a disk that refuses keeps the process from stopping."""
+    steps = {"a tool": say("", call("slow", "a", x=1000)), "a thought": Hang(), "the disk": After(1, "the answer")}
+    shelf = Shelf()
+    async with open_desk(ScriptedModel([steps[at]]), shelf=shelf, limits=RESUME) as desk:
+        task_id = await desk.submit("the job")
+        if at == "the disk":
+            shelf.refusing = trio.Event()
+        await trio.sleep(2)
+        begun = trio.current_time()
+        await desk.root.stop_child("agent")
+        assert DRAIN <= trio.current_time() - begun < DRAIN + 1
+        if at == "the disk":
+            shelf.refusing.set()
+    assert desk.listener.heard == []
+    assert "TASK_FAILED" not in shelf.events(task_id)
+
+
+async def test_a_task_that_a_stop_interrupted_goes_on_at_the_next_start(autojump_clock):
+    """As after Ctrl-D or SIGTERM, with the settings as they are when nobody has changed them."""
+    shelf, _, task_id = await stopped_during(ScriptedModel([Hang()]), limits=TaskLimits())
+    async with open_desk(ScriptedModel(["done"]), shelf=shelf, limits=TaskLimits()) as desk:
+        assert (await desk.outcome(task_id)).result == "done"
+        await desk.listener.next(1)
+        assert [told.type for told in desk.listener.heard] == ["completed"]
+
+
+async def test_that_a_task_was_stopped_is_recorded_before_the_process_ends(autojump_clock):
+    """A cancel is answered before it is on disk; the stop of the process waits for it."""
+    shelf = Shelf()
+    async with open_desk(ScriptedModel([Hang()]), shelf=shelf, limits=RESUME) as desk:
+        task_id = await desk.submit("the job")
+        await trio.sleep(1)
+        shelf.refusing = refused = trio.Event()
+        await desk.agent.ask(Cancel, task_id, "x")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk.root.stop_child, "agent")
+            await trio.sleep(1)
+            shelf.refusing = None
+            refused.set()
+    assert shelf.events(task_id) == ["TASK_CREATED", "TASK_FAILED"]
 
 
 async def test_a_thought_may_finish_too(autojump_clock):

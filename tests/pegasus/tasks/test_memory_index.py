@@ -2,12 +2,12 @@
 
 import trio
 
-from pegasus.tasks.core.context import TaskState
-from pegasus.testing.scripted import ScriptedModel, call, say
-from tests.pegasus.tasks.world import StubMemory, open_desk
+from pegasus.tasks import GetContext, TaskLimits, TaskState
+from pegasus.testing.scripted import Hang, ScriptedModel, call, say
+from tests.pegasus.tasks.world import Shelf, StubMemory, open_desk
 
 
-class Shelf:
+class Remembers:
     """Memory that has something to tell only after the first look."""
 
     def __init__(self):
@@ -26,7 +26,7 @@ def texts(request):
 
 
 async def test_what_memory_holds_is_read_for_the_first_thought_only(autojump_clock):
-    memory = Shelf()
+    memory = Remembers()
     model = ScriptedModel([say("", call("echo", "a")), say("", call("echo", "b")), "done", "nothing to keep"])
     async with open_desk(model, memory=StubMemory(memory.index, memory.digest)) as desk:
         task = await desk.run("the job")
@@ -44,3 +44,26 @@ async def test_memory_that_cannot_be_read_costs_nobody_a_task(autojump_clock):
         await trio.sleep(1)
         assert desk.shelf.logs
     assert len(model.requests) == 3
+
+
+async def test_after_a_restart_a_task_is_not_told_again_what_memory_holds(autojump_clock):
+    """The index stands in the conversation, which the log has."""
+
+    async def index():
+        return "# Memory\nfacts/user.md: likes tea"
+
+    async def digest():
+        return ""
+
+    shelf, limits = Shelf(), TaskLimits(recovery="resume")
+    with trio.move_on_after(5):
+        model = ScriptedModel([say("", call("echo", "a")), Hang()])
+        async with open_desk(model, shelf=shelf, memory=StubMemory(index, digest), limits=limits) as desk:
+            task_id = await desk.submit("the job")
+            await trio.sleep_forever()
+    again = ScriptedModel(["done", "nothing to keep"])
+    async with open_desk(again, shelf=shelf, memory=StubMemory(index, digest), limits=limits) as desk:
+        await desk.outcome(task_id)
+        context = await desk.agent.ask(GetContext, task_id)
+    assert sum("likes tea" in entry.content for entry in context.messages) == 1
+    assert "".join(texts(again.requests[0])).count("likes tea") == 1

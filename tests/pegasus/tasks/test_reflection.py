@@ -9,7 +9,6 @@ from pegasus.events import EventType
 from pegasus.models.base import ModelError, ToolSpec
 from pegasus.tasks import Cancel, GetContext, GetTask, Resume, TaskState
 from pegasus.tasks.agent.agent import OUTSIDE_EVENTS
-from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.tools import Effect, Tool
 from tests.pegasus.tasks.world import StubMemory, open_desk
@@ -140,26 +139,6 @@ async def test_a_reflection_has_no_other_tools(autojump_clock):
     assert len(results) == 2
 
 
-async def test_a_reflection_waits_for_a_permit_like_any_other_call(autojump_clock):
-    """Checklist 138."""
-    memory, looked = Shelves(), []
-
-    def script(request):
-        if looks_back(request):
-            looked.append(trio.current_time())
-            return "nothing"
-        return After(1, LONG) if request.turns[0].text.startswith("first") else After(50, "ok")
-
-    async with open_desk(
-        ScriptedModel(script), memory=memory.port, tools=memory.tools, limits=TaskLimits(max_calls=1)
-    ) as desk:
-        await desk.submit("first")
-        await trio.sleep(0.5)
-        await desk.run("second")
-        await trio.sleep(10)
-    assert [round(at) for at in looked] == [51]
-
-
 async def test_what_comes_of_a_reflection_is_only_recorded(autojump_clock):
     """It is a line of the log, and no notification."""
     memory = Shelves()
@@ -177,37 +156,6 @@ async def test_a_trivial_task_costs_no_second_call(autojump_clock):
         await desk.run("job")
         await trio.sleep(10)
     assert len(model.requests) == 1
-
-
-async def test_a_reflection_holds_the_permit_of_a_model_call_for_that_call_only(autojump_clock):
-    """Trap T33: with one permit, another task thinks while a tool of the reflection runs; and nobody starves."""
-    memory = Shelves()
-    times = {}
-
-    async def slow(arguments, context):
-        times["tool begins"] = trio.current_time()
-        await trio.sleep(50)
-        times["tool ends"] = trio.current_time()
-        return {}
-
-    spec = ToolSpec("memory_append", "", {"type": "object", "properties": {}})
-    tools = [tool for tool in memory.tools if tool.name != "memory_append"]
-    tools.append(Tool(spec, slow, "memory", Effect.IDEMPOTENT))
-
-    def script(request):
-        if looks_back(request):
-            return "done" if len(request.turns) > 1 else say("", call("memory_append", "m"))
-        return LONG if request.turns[0].text.startswith("first") else After(5, "ok")
-
-    async with open_desk(
-        ScriptedModel(script), memory=memory.port, tools=tools, limits=TaskLimits(max_calls=1)
-    ) as desk:
-        await desk.run("first")
-        await trio.sleep(10)
-        assert (await desk.run("second")).result == "ok"
-        times["second is done"] = trio.current_time()
-        await trio.sleep(100)
-    assert times["tool begins"] < times["second is done"] < times["tool ends"]
 
 
 async def test_a_cancel_ends_a_reflection_and_the_task_stays_completed(autojump_clock):
