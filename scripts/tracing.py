@@ -1,7 +1,8 @@
 """Two walks through the running program, recorded with `sys.setprofile`: how many files does a reader have to open?
 
 A real daemon runs in a process of its own, with a model provider on loopback and a WebSocket client. Within the daemon each
-call of a Python function, and each resumption of a coroutine, is recorded with its time. The walk of a message is all that
+call of a Python function is recorded with its time. A coroutine that is resumed after waiting is not called again, so it is not
+recorded again. The walk of a message is all that
 happens between two moments seen from outside: the client sends the frame, and the provider receives the request (or the
 client receives the reply). The walk of a task event begins when a tool's command ends and ends when the Main Agent asks its
 model about the notification.
@@ -14,6 +15,7 @@ so the figures vary by a few from run to run.
 from __future__ import annotations
 
 import argparse
+import dis
 import json
 import os
 import re
@@ -25,6 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import groupby
 from pathlib import Path
@@ -46,6 +49,12 @@ SETTLE = 1.0
 # ------------------------------------------------------------------ inside the daemon
 
 
+@cache
+def _start_of(code: CodeType) -> int:
+    """Return the offset of the instruction at which a call of this function begins; beyond it, a coroutine is being resumed."""
+    return next(op.offset for op in dis.get_instructions(code) if op.opname == "RESUME" and op.arg == 0)
+
+
 def run_recorded(target: str, arguments: Sequence[str]) -> None:
     """Run `python -m pegasus ARGUMENTS`, and write (time, file, function) of each call to `target`.
 
@@ -55,7 +64,7 @@ def run_recorded(target: str, arguments: Sequence[str]) -> None:
     clock = time.monotonic
 
     def record(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
+        if event == "call" and frame.f_lasti <= _start_of(frame.f_code):
             calls.append((clock(), frame.f_code))
 
     def toggle(*_: object) -> None:
