@@ -55,10 +55,10 @@ MAX_DEPTH: Final = 200
 # ------------------------------------------------------------------ writing
 
 
-def write(context: ToolContext, path: str, content: str, encoding: str | None) -> Steps[Json]:
+def write(context: ToolContext, path: str, content: str, encoding: str = "utf-8") -> Steps[Json]:
     """Return the result of write_file. Raises ToolError if the content cannot be encoded; the old file is then untouched."""
     yield
-    wanted = require_encoding(encoding or "utf-8")
+    wanted = require_encoding(encoding)
     data = decode_base64(content) if wanted == BASE64 else (yield from _encode(content, wanted))
     located = _require_replaceable(locate(context, path), context)
     with refusing(path), folder_of(located, make=True) as folder:
@@ -162,7 +162,7 @@ def _require_replaceable(located: LocatedPath, context: ToolContext) -> LocatedP
 # ------------------------------------------------------------------ editing
 
 
-def edit(context: ToolContext, path: str, old: str, new: str, everywhere: bool) -> Steps[Json]:
+def edit(context: ToolContext, path: str, old_string: str, new_string: str, replace_all: bool = False) -> Steps[Json]:
     """Return the result of edit_file.
 
     Bytes that are not valid UTF-8 stay as they are, since only the matching text is replaced.
@@ -174,8 +174,8 @@ def edit(context: ToolContext, path: str, old: str, new: str, everywhere: bool) 
         with open(fd, "rb", buffering=0) as file:
             data = yield from _read_all(file.fileno(), before.st_size, path)
         text = data.decode("utf-8", "surrogateescape")
-        old, new = _adapt_line_ends(text, old, new)
-        count = _count_replacements(text, old, new, everywhere, path)
+        old, new = _adapt_line_ends(text, old_string, new_string)
+        count = _count_replacements(text, old, new, replace_all, path)
         yield
         _require_size(len(data) + count * (_size_in_bytes(new) - _size_in_bytes(old)), path)
         changed = text.replace(old, new).encode("utf-8", "surrogateescape")

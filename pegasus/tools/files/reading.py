@@ -39,7 +39,9 @@ ENVELOPE: Final = 400
 """Characters of a result beside the content."""
 
 
-def read(context: ToolContext, path: str, encoding: str | None, offset: int | None, limit: int | None) -> Steps[Json]:
+def read(
+    context: ToolContext, path: str, encoding: str | None = None, offset: int | None = None, limit: int | None = None
+) -> Steps[Json]:
     """Return the result of read_file.
 
     encoding: None detects it. offset: the first line, from 0. limit: lines at most. Raises

@@ -139,7 +139,9 @@ def _prefix(path: str) -> str:
 # ------------------------------------------------------------------ list_files
 
 
-def list_folder(context: ToolContext, path: str, recursive: bool, pattern: str | None) -> Steps[Json]:
+def list_folder(
+    context: ToolContext, path: str = ".", recursive: bool = False, pattern: str | None = None
+) -> Steps[Json]:
     """Return the result of list_files. Entries beyond the room of the result are counted but not shown."""
     yield
     wanted = compile_pattern(pattern) if pattern else None
@@ -194,13 +196,16 @@ def _describe_entry(entry: _Entry) -> dict[str, Json]:
 # ------------------------------------------------------------------ grep_files
 
 
-def grep(context: ToolContext, pattern: str, path: str, include: str | None, limit: int) -> Steps[Json]:
+def grep(
+    context: ToolContext, pattern: str, path: str = ".", include: str | None = None, max_results: int = 50
+) -> Steps[Json]:
     """Return the result of grep_files: the first match of each line that has one.
 
-    include: a glob that file paths must match. limit: lines to show; further ones are counted.
+    include: a glob that file paths must match. max_results: lines to show; further ones
+    are counted.
     """
     yield
-    search = _LineSearch(compile_pattern(pattern), limit, context.max_result - ENVELOPE)
+    search = _LineSearch(compile_pattern(pattern), max_results, context.max_result - ENVELOPE)
     matches_glob = compile_glob(include) if include else None
     located = locate(context, path)
     prefix = _prefix(path)

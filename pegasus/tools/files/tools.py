@@ -12,6 +12,7 @@ schemas.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from pegasus.messages import Json, Metadata
@@ -125,61 +126,31 @@ _READ_ON: Final = "Read on with offset and limit."
 def file_tools() -> tuple[Tool, ...]:
     """Return all file tools. The folders that they may touch are in the context of each call."""
     return (
-        _tool(_READ, Effect.PURE, _read, _READ_ON),
-        _tool(_WRITE, Effect.IDEMPOTENT, _write),
-        _tool(_LIST, Effect.PURE, _list, _SMALLER_LISTING),
-        _tool(_DELETE, Effect.IDEMPOTENT, _delete),
+        _tool(_READ, Effect.PURE, reading.read, _READ_ON),
+        _tool(_WRITE, Effect.IDEMPOTENT, changing.write),
+        _tool(_LIST, Effect.PURE, searching.list_folder, _SMALLER_LISTING),
+        _tool(_DELETE, Effect.IDEMPOTENT, changing.delete),
         _tool(_MOVE, Effect.ONCE, _move),
-        _tool(_INFO, Effect.PURE, _info),
-        _tool(_EDIT, Effect.ONCE, _edit),
-        _tool(_GREP, Effect.PURE, _grep, _SMALLER_SEARCH),
+        _tool(_INFO, Effect.PURE, reading.info),
+        _tool(_EDIT, Effect.ONCE, changing.edit),
+        _tool(_GREP, Effect.PURE, searching.grep, _SMALLER_SEARCH),
     )
 
 
-def _tool(spec: ToolSpec, effect: Effect, start: Callable[[Any, ToolContext], Steps[Json]], more: str = "") -> Tool:
-    """Return a tool that runs `start(arguments, context)` in steps in threads."""
+def _tool(spec: ToolSpec, effect: Effect, start: Callable[..., Steps[Json]], more: str = "") -> Tool:
+    """Return a tool that runs `start(context, **arguments)` in steps in threads.
+
+    The parameters of `start` have the names of the arguments. The executor has checked these
+    against the schema: required ones are present, all are of their type, and optional ones are
+    absent instead of null, so the defaults of `start` apply.
+    """
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
-        return await run_in_steps(start, arguments, context)
+        return await run_in_steps(partial(start, context, **arguments))
 
     return Tool(spec, run, "file", effect, more)
 
 
-# The executor has checked the arguments against the schemas above. So required ones are present, all
-# are of their type, and optional ones are absent instead of null: `.get` with a default is enough.
-
-
-def _read(arguments: Any, context: ToolContext) -> Steps[Json]:
-    encoding, offset, limit = (arguments.get(name) for name in ("encoding", "offset", "limit"))
-    return reading.read(context, arguments["path"], encoding, offset, limit)
-
-
-def _write(arguments: Any, context: ToolContext) -> Steps[Json]:
-    return changing.write(context, arguments["path"], arguments["content"], arguments.get("encoding"))
-
-
-def _list(arguments: Any, context: ToolContext) -> Steps[Json]:
-    path, recursive = arguments.get("path", "."), arguments.get("recursive", False)
-    return searching.list_folder(context, path, recursive, arguments.get("pattern"))
-
-
-def _delete(arguments: Any, context: ToolContext) -> Steps[Json]:
-    return changing.delete(context, arguments["path"])
-
-
-def _move(arguments: Any, context: ToolContext) -> Steps[Json]:
+def _move(context: ToolContext, **arguments: Any) -> Steps[Json]:
+    """Move a file; `from` cannot be the name of a parameter."""
     return changing.move(context, arguments["from"], arguments["to"])
-
-
-def _info(arguments: Any, context: ToolContext) -> Steps[Json]:
-    return reading.info(context, arguments["path"])
-
-
-def _edit(arguments: Any, context: ToolContext) -> Steps[Json]:
-    everywhere = arguments.get("replace_all", False)
-    return changing.edit(context, arguments["path"], arguments["old_string"], arguments["new_string"], everywhere)
-
-
-def _grep(arguments: Any, context: ToolContext) -> Steps[Json]:
-    path, include, limit = arguments.get("path", "."), arguments.get("include"), arguments.get("max_results", 50)
-    return searching.grep(context, arguments["pattern"], path, include, limit)

@@ -1,4 +1,4 @@
-"""sleep, get_env, set_env; current_time is in test_tools.py."""
+"""sleep, get_env, set_env, current_time."""
 
 import json
 
@@ -6,7 +6,7 @@ import attrs
 import pytest
 import trio
 
-from pegasus.tools import ToolContext, run_tool
+from pegasus.tools import ToolContext, current_time, run_tool
 from pegasus.tools.system import MAX_VARIABLES, system_tools
 
 ENVIRON = {
@@ -88,3 +88,31 @@ async def test_a_task_sets_so_many_variables_and_no_more():
     context = ToolContext(env={f"V{n}": "" for n in range(MAX_VARIABLES)})
     assert (await call("set_env", context, key="ONE_MORE", value="x")).failed
     assert not (await call("set_env", context, key="V0", value="x")).failed
+
+
+# ------------------------------------------------------------------ current_time
+
+NOON = 1_772_020_800_000  # 2026-02-25 12:00:00 UTC
+
+
+async def test_current_time_in_a_zone():
+    outcome = await run_tool(current_time(lambda: NOON), {"timezone": "Asia/Shanghai"}, 1)
+    assert json.loads(outcome.content) == {
+        "timestamp": NOON,
+        "iso": "2026-02-25T20:00:00+08:00",
+        "timezone": "Asia/Shanghai",
+        "formatted": "Wednesday, 25 February 2026, 20:00:00",
+    }
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "../etc/passwd", "/etc/localtime", "a\x00b"])
+async def test_an_unknown_zone_gives_utc_and_says_so(zone):
+    result = json.loads((await run_tool(current_time(lambda: NOON), {"timezone": zone}, 1)).content)
+    assert result["timezone"] == "UTC"
+    assert result["iso"].endswith("+00:00")
+    assert "unknown time zone" in result["note"]
+
+
+async def test_current_time_without_a_zone_is_the_machines():
+    result = json.loads((await run_tool(current_time(lambda: NOON), {}, 1)).content)
+    assert result["timestamp"] == NOON

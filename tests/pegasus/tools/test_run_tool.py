@@ -1,13 +1,13 @@
+"""One call of a tool: its deadline, its failures, its result."""
+
 import json
 
 import pytest
 import trio
 
-from pegasus.models.base import ToolSpec
-from pegasus.tools import Tool, ToolError, current_time, run_tool
-from pegasus.tools.base import parameters
+from pegasus.models import ToolSpec
+from pegasus.tools import Tool, ToolError, parameters, run_tool
 
-NOON = 1_772_020_800_000  # 2026-02-25 12:00:00 UTC
 SCHEMA = parameters({"n": {"type": "integer"}, "opt": {"type": "string"}}, "n")
 
 
@@ -113,26 +113,3 @@ async def test_a_name_that_is_no_unicode_keeps_its_bytes_in_the_result():
     content = (await run_tool(tool(run), {"n": 1}, 1)).content
     content.encode()
     assert json.loads(content) == "a\udcff"
-
-
-async def test_current_time_in_a_zone():
-    outcome = await run_tool(current_time(lambda: NOON), {"timezone": "Asia/Shanghai"}, 1)
-    assert json.loads(outcome.content) == {
-        "timestamp": NOON,
-        "iso": "2026-02-25T20:00:00+08:00",
-        "timezone": "Asia/Shanghai",
-        "formatted": "Wednesday, 25 February 2026, 20:00:00",
-    }
-
-
-@pytest.mark.parametrize("zone", ["Mars/Olympus", "../etc/passwd", "/etc/localtime", "a\x00b"])
-async def test_an_unknown_zone_gives_utc_and_says_so(zone):
-    result = json.loads((await run_tool(current_time(lambda: NOON), {"timezone": zone}, 1)).content)
-    assert result["timezone"] == "UTC"
-    assert result["iso"].endswith("+00:00")
-    assert "unknown time zone" in result["note"]
-
-
-async def test_current_time_without_a_zone_is_the_machines():
-    result = json.loads((await run_tool(current_time(lambda: NOON), {}, 1)).content)
-    assert result["timestamp"] == NOON

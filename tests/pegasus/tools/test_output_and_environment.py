@@ -1,3 +1,5 @@
+"""The part of a command's output that is kept, and the environment that it gets."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 
