@@ -251,7 +251,7 @@ class InboxLog(RecordLog[QueuedItem]):
 
     @property
     def has_buffered(self) -> bool:
-        """Whether items are done or addresses were seen that the file does not show yet."""
+        """True if items are done or addresses were seen that the file does not show yet."""
         return bool(self._buffer)
 
     @property

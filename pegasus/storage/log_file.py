@@ -89,7 +89,7 @@ class RecordLog(ABC, Generic[V]):
     @property
     @abstractmethod
     def has_buffered(self) -> bool:
-        """Whether there is something to be written with the next write."""
+        """True if there is something to be written with the next write."""
 
     @property
     def staged(self) -> int:

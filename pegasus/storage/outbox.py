@@ -285,7 +285,7 @@ class OutboxLog(RecordLog[StoredReply]):
 
     @property
     def has_buffered(self) -> bool:
-        """Whether something was acknowledged that the file does not show yet."""
+        """True if something was acknowledged that the file does not show yet."""
         return bool(self._buffered_acks)
 
     @property

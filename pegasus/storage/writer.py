@@ -93,12 +93,12 @@ class GroupWriter:
 
     @property
     def has_buffered(self) -> bool:
-        """Whether something waits to be written along or flushed."""
+        """True if something waits to be written along or flushed."""
         return self._logs.inbox.has_buffered or self._logs.outbox.has_buffered
 
     @property
     def is_refused(self) -> bool:
-        """Whether the disk refused the last write."""
+        """True if the disk refused the last write."""
         return bool(self._refusal)
 
     async def commit(self, requests: Sequence[Request]) -> None:

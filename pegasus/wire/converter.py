@@ -75,7 +75,7 @@ def camel(name: str) -> str:
 
 
 def kind(value: object) -> str:
-    """What JSON calls a parsed value, for messages to people."""
+    """Return what JSON calls a parsed value, for messages to people."""
     names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
     return "an object" if isinstance(value, Mapping) else names.get(type(value), type(value).__name__)
 
