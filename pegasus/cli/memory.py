@@ -20,15 +20,15 @@ from pegasus.memory import (
     FOLDER,
     LOG,
     Author,
-    FolderShelf,
+    FolderReader,
     MemoryRefused,
     Searcher,
     changes_in,
+    describe_file,
     files_view,
-    listed,
     memory_in,
+    read_whole,
     view_of,
-    whole,
 )
 from pegasus.messages import Json
 from pegasus.settings import Settings
@@ -46,7 +46,7 @@ def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
     """List the files of memory."""
 
     def offline() -> Answer:
-        return files_view(map(listed, _shelf(home).look_now()))
+        return files_view(map(describe_file, _folder(home).scan_now()))
 
     return show(home, settings, "memory.list", {}, json_line if as_json else list_text, offline)
 
@@ -56,8 +56,8 @@ def run_show(home: Home, settings: Settings, *, path: str) -> int:
     """Show one file of memory, such as facts/user.md."""
 
     async def read() -> Answer:
-        shelf = _shelf(home)
-        content = await whole(path, shelf, await shelf.look())
+        folder = _folder(home)
+        content = await read_whole(path, folder, await folder.scan())
         return {"path": path, "content": content.decode("utf-8-sig", "replace")}
 
     return show(
@@ -136,9 +136,9 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, where:
     return show(home, settings, "memory.search", params, render, lambda: trio.run(search), MemoryRefused)
 
 
-def _shelf(home: Home) -> FolderShelf:
+def _folder(home: Home) -> FolderReader:
     """Return the files of memory."""
-    return FolderShelf(home.data / FOLDER)
+    return FolderReader(home.data / FOLDER)
 
 
 # ------------------------------------------------------------------ for people

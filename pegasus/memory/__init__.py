@@ -1,17 +1,29 @@
-"""What the agent remembers beyond a conversation: facts and episodes, as Markdown files that people may edit too.
+"""Long-term memory: facts and episodes, in Markdown files that people may edit too, and search over them.
 
-They are read from the folder and written by the journal. Every change is logged and can be taken back; all of it can be searched.
+    memory = memory_in(home.data, journal, clock)
+    await memory.append("facts/user.md", "- Likes: tea", by=Author(source="user"))
+    found = await memory.search("tea")
+
+The files are read from their folder and written by the journal. Every change is in a log and can be taken back
+(docs/memory-system.md). Inside:
+
+    memory          reading, changing, undo; the lock that keeps changes apart
+    logged_files    files and log, kept in step through the journal
+    history         the log; `changes`: differences and undo
+    pages           names and texts of files; `provenance`: marks of origin
+    views           the index and the log as others see them
+    folder          reading the folder
+    search          an index of words over memory and archived sessions
 """
 
 from pegasus.memory.changes import Author, Change
+from pegasus.memory.folder import HEAD, FileState, FolderReader, MemoryFolder, Stamp
 from pegasus.memory.history import LOG, changes_in
-from pegasus.memory.index import MemoryFile, listed
-from pegasus.memory.memory import Memory, Written, memory_in, whole
-from pegasus.memory.names import FOLDER, MemoryRefused
+from pegasus.memory.memory import Memory, Written, memory_in, read_whole
+from pegasus.memory.pages import FOLDER, MemoryRefused
 from pegasus.memory.provenance import SOURCES, marks_in, warning_for
 from pegasus.memory.search import Found, Hit, Searcher
-from pegasus.memory.shelf import HEAD, FolderShelf, Shelf, Stamp, Standing
-from pegasus.memory.view import files_view, view_of
+from pegasus.memory.views import MemoryFile, describe_file, files_view, view_of
 
 __all__ = [
     "FOLDER",
@@ -20,23 +32,23 @@ __all__ = [
     "SOURCES",
     "Author",
     "Change",
-    "FolderShelf",
+    "FileState",
+    "FolderReader",
     "Found",
     "Hit",
     "Memory",
     "MemoryFile",
+    "MemoryFolder",
     "MemoryRefused",
     "Searcher",
-    "Shelf",
     "Stamp",
-    "Standing",
     "Written",
     "changes_in",
+    "describe_file",
     "files_view",
-    "listed",
     "marks_in",
     "memory_in",
+    "read_whole",
     "view_of",
     "warning_for",
-    "whole",
 ]

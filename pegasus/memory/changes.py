@@ -1,8 +1,15 @@
-"""A change to a memory file as the log keeps it: who, why, when, and what is needed to take it back. Pure functions over values.
+"""Changes of memory files as the log keeps them, and how to take one back. Pure functions.
 
-A change is a few splices of whole lines, so it is small however long the file is, and it can be taken back although the file
-was changed elsewhere since: the places it touched are followed through every later change. Texts are the bytes of the files as
-`surrogateescape` decodes them, so that nothing is lost of what is no UTF-8.
+A change is a list of *splices*: at this place these lines were replaced by those. So it is small however long the file
+is, and it can be undone although the file was changed elsewhere since. To find where the lines stand now, their place is
+moved through every later change: insertions in front of it shift it, and a change that overlaps it extends it. If the
+text at the resulting place is still the one that the change has put there, it is replaced by the old one. Otherwise a
+later change stands on it, and undoing would silently undo that too, so it is refused with the number of that change.
+
+Changes that cancel each other out (one and its undo, a switch of an editor and back) are left out of the computation: the
+log has the hash of the file after each change, and a hash that comes again marks a detour.
+
+Texts are the bytes of the files decoded with `surrogateescape`, so that bytes that are not UTF-8 come back unchanged.
 """
 
 from __future__ import annotations
@@ -14,85 +21,87 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from pegasus.memory.page import is_summary
+from pegasus.memory.pages import is_summary
 from pegasus.messages import Json
 from pegasus.wire import number_of
 
 MOST_LINES: Final = 4_000
-"""Lines that are compared one with another; a longer passage counts as changed whole."""
+"""Lines of a passage that are compared with each other, which takes quadratic time; a longer one is one splice."""
 
 
 @attrs.frozen
 class Author:
-    """Who changed something, and what for.
-
-    kind: main-agent, task, reflection (of that task), user (by a command) or hand (an editor, noticed afterwards).
-    channel: `<type>:<channelId>` of the message it was done for. source: where the words come from (see `provenance`).
-    """
+    """Origin of a change."""
 
     kind: str = "main-agent"
+    """main-agent, task, reflection (of that task), user (by a command), or hand (an editor, noticed afterwards)."""
     task: str = ""
     user: str = ""
     channel: str = ""
+    """`<type>:<channelId>` of the message that led to it."""
     why: str = ""
     source: str = ""
+    """Where the words come from; see `provenance`."""
 
 
 class Splice(NamedTuple):
-    """At character `at` of the text before, `old` stood, and `new` stands in its place."""
+    """A replacement of whole lines."""
 
     at: int
+    """Character of the text before the change."""
     old: str
     new: str
 
 
 @attrs.frozen
 class Change:
-    """One line of the log.
-
-    n: its number, from 1. ts: wall clock, ms. how: write, patch, append, undo or edit. before, after: hashes of the file, "" where it
-    was not there or has no bytes. splices: in the order of the text; None where the content was too large to be kept. undoes:
-    the change that this one takes back.
-    """
+    """A change of one file, as a line of the log."""
 
     n: int
+    """Number of the change, from 1."""
     ts: int
+    """Wall clock, ms."""
     path: str
     how: str
+    """write, patch, append, undo or edit."""
     by: Author
     before: str
+    """Hash of the file before; "" if it did not exist or was empty."""
     after: str
+    """Hash of the file after."""
     splices: tuple[Splice, ...] | None = ()
+    """In the order of the text; None if the content was too large to be kept."""
     undoes: int = 0
+    """Number of the change that this one takes back, 0 for none."""
 
 
-class NotTakenBack(Exception):
-    """The change cannot be taken back; says why."""
+class CannotUndo(Exception):
+    """The change cannot be taken back. The text says why."""
 
 
 def text_of(content: bytes) -> str:
-    """The file as text, of which `bytes_of` makes the same bytes again."""
+    """Return a file as text. `bytes_of` makes the same bytes of it."""
     return content.decode("utf-8", "surrogateescape")
 
 
 def bytes_of(text: str) -> bytes:
-    """The bytes of such a text."""
+    """Return the bytes of a text that `text_of` has made."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def hash_of(content: bytes) -> str:
-    """Which content it is, in 16 hex digits; "" for none."""
+    """Return a hash that identifies the content, 16 hex digits; "" for an empty one."""
     return sha256(content).hexdigest()[:16] if content else ""
 
 
-# ------------------------------------------------------------------ what is different
+# ------------------------------------------------------------------ differences
 
 
 def difference(old: str, new: str) -> tuple[Splice, ...]:
-    """What makes `new` of `old`, line by line."""
+    """Return the splices that make `new` of `old`, line by line."""
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    head = _alike(before, after)
-    tail = _alike(before[head:][::-1], after[head:][::-1])
+    head = _common_lines(before, after)
+    tail = _common_lines(before[head:][::-1], after[head:][::-1])
     gone, come = before[head : len(before) - tail], after[head : len(after) - tail]
     at, splices = sum(map(len, before[:head])), []
     for _, a, b, c, d in _blocks(gone, come):
@@ -100,9 +109,10 @@ def difference(old: str, new: str) -> tuple[Splice, ...]:
     return tuple(splices)
 
 
-def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+def _common_lines(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return the number of equal lines at the beginning."""
     count = 0
-    for left, right in zip(one, other, strict=False):
+    for left, right in zip(first, second, strict=False):
         if left != right:
             break
         count += 1
@@ -110,6 +120,7 @@ def _alike(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _blocks(gone: Sequence[str], come: Sequence[str]) -> Iterable[tuple[str, int, int, int, int]]:
+    """Return the parts that differ, as opcodes of `SequenceMatcher`."""
     if not gone and not come:
         return ()
     if not gone or not come or max(len(gone), len(come)) > MOST_LINES:
@@ -118,7 +129,7 @@ def _blocks(gone: Sequence[str], come: Sequence[str]) -> Iterable[tuple[str, int
 
 
 def applied(text: str, splices: Iterable[Splice]) -> str:
-    """The text after these. Raises ValueError if they are not about this text."""
+    """Return the text after these splices. Raises ValueError if they do not fit the text."""
     parts, done = [], 0
     for at, old, new in splices:
         if at < done or text[at : at + len(old)] != old:
@@ -128,18 +139,19 @@ def applied(text: str, splices: Iterable[Splice]) -> str:
     return "".join([*parts, text[done:]])
 
 
-# ------------------------------------------------------------------ taking back
+# ------------------------------------------------------------------ undo
 
 
 class _Place(NamedTuple):
-    """Where something that a change left stands now. touched: by these later changes."""
+    """The place of a splice's new lines in the text of now."""
 
     start: int
     end: int
     touched: tuple[int, ...] = ()
+    """Numbers of later changes that overlap it."""
 
     def after(self, change: Change) -> _Place:
-        """Where it is after one more change, and what that has put into it."""
+        """Return the place after one more change."""
         start, end, before, inside, touched = self.start, self.end, 0, 0, False
         for at, old, new in change.splices or ():
             behind, longer = at + len(old), len(new) - len(old)
@@ -152,46 +164,46 @@ class _Place(NamedTuple):
         return _Place(start + before, end + before + inside, marks)
 
 
-def taken_back(change: Change, later: Sequence[Change], text: str) -> str:
-    """The file without this change. later: those to the same file since, in order. Raises NotTakenBack."""
+def undo_change(change: Change, later: Sequence[Change], text: str) -> str:
+    """Return the file without this change. later: the changes of the file since, in order. Raises CannotUndo."""
     if change.splices is None:
-        raise NotTakenBack(f"change {change.n} was too large to be kept")
+        raise CannotUndo(f"change {change.n} was too large to be kept")
     later = _without_detours(change.after, later)
-    large = next((one.n for one in later if one.splices is None), None)
+    large = next((other.n for other in later if other.splices is None), None)
     if large is not None:
-        raise NotTakenBack(f"change {large}, which came later, was too large to be kept")
+        raise CannotUndo(f"change {large}, which came later, was too large to be kept")
     kept = []
     for splice, place in zip(change.splices, _places(change.splices), strict=True):
-        for one in later:
-            place = place.after(one)
+        for other in later:
+            place = place.after(other)
         if text[place.start : place.end] == splice.new:
             kept.append(Splice(place.start, splice.new, splice.old))
         elif not (is_summary(splice.old) and is_summary(splice.new)):  # a summary that was renewed since stays
             names = ", ".join(map(str, place.touched)) or "one that is not in the log"
-            raise NotTakenBack(f"a later change stands on it: {names}; take that back first")
+            raise CannotUndo(f"a later change stands on it: {names}; take that back first")
     try:
         return applied(text, sorted(kept))
     except ValueError as error:
-        raise NotTakenBack(str(error)) from None
+        raise CannotUndo(str(error)) from None
 
 
 def _without_detours(state: str, later: Iterable[Change]) -> list[Change]:
-    """The changes that are left if whatever led back to a state of the file (a change and its undo, say) is left out."""
+    """Return the changes without those that led back to an earlier state of the file (a change and its undo)."""
     way: list[Change] = []
     passed = {state: 0}
-    for one in later:
-        way.append(one)
-        if one.after in passed:
-            for left in way[passed[one.after] : -1]:
-                passed.pop(left.after, None)
-            del way[passed[one.after] :]
+    for change in later:
+        way.append(change)
+        if change.after in passed:
+            for detour in way[passed[change.after] : -1]:
+                passed.pop(detour.after, None)
+            del way[passed[change.after] :]
         else:
-            passed[one.after] = len(way)
+            passed[change.after] = len(way)
     return way
 
 
 def _places(splices: Iterable[Splice]) -> Iterable[_Place]:
-    """Where what they left stands in the text after them."""
+    """Yield the place of each splice's new lines in the text after all of them."""
     moved = 0
     for at, old, new in splices:
         yield _Place(at + moved, at + moved + len(new))
@@ -202,7 +214,7 @@ def _places(splices: Iterable[Splice]) -> Iterable[_Place]:
 
 
 def to_json(change: Change) -> dict[str, Json]:
-    """A line of the log; what is empty is absent."""
+    """Return the change as a JSON object. Empty values are left out."""
     by = {key: value for key, value in attrs.asdict(change.by).items() if value}
     line: dict[str, Json] = {"n": change.n, "ts": change.ts, "path": change.path, "how": change.how, "by": by}
     if change.undoes:
@@ -213,7 +225,7 @@ def to_json(change: Change) -> dict[str, Json]:
 
 
 def from_json(line: Mapping[str, Any]) -> Change:
-    """The change in a line. Raises KeyError, TypeError or ValueError for what is none; unknown keys are ignored."""
+    """Return the change that a JSON object stands for. Raises KeyError, TypeError or ValueError. Unknown keys are ignored."""
     known = {field.name for field in attrs.fields(Author)}
     by = Author(**{key: str(value) for key, value in line["by"].items() if key in known})
     found = line["splices"]

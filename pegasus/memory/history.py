@@ -1,132 +1,145 @@
-"""The log of memory as a value: what it says each file holds, and how it is kept from growing for ever.
+"""The log of memory: the content of each file that follows from it, and how it is kept from growing for ever.
 
     {"base":"facts/user.md","hash":…,"text":"…"}   the file before the first change that follows (text null: too large)
     {"n":7,"ts":…,"path":…,"how":…,…}              a change, written before the file is (see `changes`)
-    {"void":7,"ts":…}                              change 7 was written, and not made: the process or the disk ended between
+    {"void":7,"ts":…}                              change 7 was written but not made: process or disk stopped in between
 
-So the log is a second copy of memory. What a file holds and the log does not know, somebody has put there by hand.
+So the log is a second copy of memory, and a file that differs from it was changed by hand.
+
+A log that has grown by `GROWTH` is shortened to its latest changes. In front of them stand "base" lines, so that the
+content of every file still follows from the log. Pure functions; `logged_files` does the writing.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pegasus.memory.changes import Change, applied, bytes_of, from_json, hash_of, to_json
-from pegasus.wire import encode_line, number_of, read_lines
+from pegasus.wire import BadLine, encode_line, number_of, scan_lines
 
 LOG: Final = ".log/changes.jsonl"
-"""Beside the folders of memory."""
+"""The log's path in the memory folder."""
 KEPT_FILE: Final = 65_536
-"""Bytes of a file of which the log keeps a copy; of a larger one it keeps that it was changed."""
+"""Bytes of a file up to which the log knows its content. Of a larger file it notes only that it was changed."""
 KEPT_CHANGES: Final = 2 << 20
-"""Bytes of changes that are left when the log is shortened; and the last one of every file, however old."""
+"""Bytes of changes that stay when the log is shortened. The last change of each file stays however old it is."""
 GROWTH: Final = 4 << 20
 """Bytes by which the log grows before it is shortened."""
 
 
-class Known(NamedTuple):
-    """What a file holds by the log. text: None where it was too large to be kept."""
+class KnownContent(NamedTuple):
+    """The content of a file as it follows from the log."""
 
     hash: str
+    """See `changes.hash_of`; "" for a file that does not exist."""
     text: str | None
+    """None if it was too large to be kept, or a line of the log is missing."""
 
 
-ABSENT: Final = Known("", "")
+ABSENT: Final = KnownContent("", "")
 
 
-def known_as(content: bytes, text: str) -> Known:
-    """What the log will know of a file with this content."""
-    return Known(hash_of(content), text if len(content) <= KEPT_FILE else None)
+def known_content(content: bytes, text: str) -> KnownContent:
+    """Return what the log is to know of a file with this content."""
+    return KnownContent(hash_of(content), text if len(content) <= KEPT_FILE else None)
 
 
 class History:
-    """What the log says. files: those that are not empty. last: the last change, unless it was void. damaged: bad lines."""
+    """State that follows from the lines of the log."""
 
     def __init__(self) -> None:
-        self.files: dict[str, Known] = {}
+        self.files: dict[str, KnownContent] = {}
+        """The files that exist, by path."""
         self.count = 0
+        """Number of the last change, void ones included."""
         self.last: Change | None = None
+        """The last change, unless it is void."""
         self.size = 0
-        self.short = 0
+        """Bytes of the log."""
+        self.shortened_size = 0
+        """Bytes of the log when it was shortened."""
         self.damaged: list[bytes] = []
+        """Lines that are no records."""
         self._before = ABSENT
+        """Content of the last change's file before it."""
 
-    def of(self, path: str) -> Known:
-        """What it says this file holds."""
+    def of(self, path: str) -> KnownContent:
+        """Return the content of a file."""
         return self.files.get(path, ABSENT)
 
     def add(self, change: Change) -> None:
-        """One more change."""
+        """Apply one more change."""
         before = self.of(change.path)
         self._put(change.path, _after(before, change))
         self.count, self.last, self._before = change.n, change, before
 
     def void(self) -> None:
-        """The last change was not made."""
+        """Take back the last change, which was not made."""
         if self.last is not None:
             self._put(self.last.path, self._before)
             self.last = None
 
-    def base(self, path: str, known: Known) -> None:
-        """What a file held when the log was shortened."""
+    def base(self, path: str, known: KnownContent) -> None:
+        """Set the content of a file from before the changes that follow."""
         self._put(path, known)
 
-    def _put(self, path: str, known: Known) -> None:
+    def _put(self, path: str, known: KnownContent) -> None:
         if known.hash:
             self.files[path] = known
         else:
             self.files.pop(path, None)
 
 
-def _after(before: Known, change: Change) -> Known:
+def _after(before: KnownContent, change: Change) -> KnownContent:
     if not change.after:
         return ABSENT
     if before.text is None or change.splices is None:
-        return Known(change.after, None)
+        return KnownContent(change.after, None)
     try:
         text = applied(before.text, change.splices)
     except ValueError:  # a line before this one is missing
-        return Known(change.after, None)
-    return Known(change.after, text if len(text) <= KEPT_FILE else None)
+        return KnownContent(change.after, None)
+    return KnownContent(change.after, text if len(text) <= KEPT_FILE else None)
 
 
 # ------------------------------------------------------------------ reading
 
 
 class _Void(NamedTuple):
+    """A change that was not made."""
+
     n: int
 
 
 class _Base(NamedTuple):
+    """The content of a file before the changes that follow."""
+
     path: str
-    known: Known
+    known: KnownContent
 
 
 def _records(data: bytes, damaged: list[bytes]) -> Iterable[Change | _Base | _Void]:
-    lines = read_lines(data)
-    damaged += [line.raw for line in lines.bad]
-    for _, value in lines.good:
+    """Yield the records of a log. Lines that are none are added to `damaged`."""
+    for line in scan_lines(data):
+        if isinstance(line, BadLine):
+            damaged.append(line.raw)
+            continue
+        value = line.value
         try:
             if "void" in value:
                 yield _Void(number_of(value["void"]))
             elif "base" in value:
                 text = value["text"]
-                yield _Base(str(value["base"]), Known(str(value["hash"]), None if text is None else str(text)))
+                yield _Base(str(value["base"]), KnownContent(str(value["hash"]), None if text is None else str(text)))
             else:
                 yield from_json(value)
         except (KeyError, TypeError, ValueError, AttributeError):
-            damaged.append(_as_it_was(value))
-
-
-def _as_it_was(value: object) -> bytes:
-    """The line of something that is no record, be it NaN, which `encode_line` refuses."""
-    return f"{json.dumps(value, separators=(',', ':'))}\n".encode()
+            damaged.append(data[line.offset : line.offset + line.length])
 
 
 def read_history(data: bytes) -> History:
-    """What this log says; what is no record is left out, and is in `damaged`."""
+    """Return the state after all lines of a log. Lines that are no records are left out; see `History.damaged`."""
     history = History()
     history.size = len(data)
     for record in _records(data, history.damaged):
@@ -139,13 +152,13 @@ def read_history(data: bytes) -> History:
                 if history.last is not None and history.last.n == n:
                     history.void()
     for path, known in history.files.items():
-        if known.text is not None and hash_of(bytes_of(known.text)) != known.hash:  # a line before is missing
-            history.files[path] = Known(known.hash, None)
+        if known.text is not None and hash_of(bytes_of(known.text)) != known.hash:  # a line in front of it is missing
+            history.files[path] = KnownContent(known.hash, None)
     return history
 
 
 def changes_in(data: bytes) -> list[Change]:
-    """Every change that was made, in order."""
+    """Return every change that was made, in order."""
     made: dict[int, Change] = {}
     for record in _records(data, []):
         if isinstance(record, Change):
@@ -159,17 +172,17 @@ def changes_in(data: bytes) -> list[Change]:
 
 
 def change_line(change: Change) -> bytes:
-    """As it is appended to the log."""
+    """Return the line that is appended to the log for a change."""
     return encode_line(to_json(change))
 
 
 def void_line(n: int, ts: int) -> bytes:
-    """As it is appended to the log."""
+    """Return the line that is appended to the log for a change that was not made."""
     return encode_line({"void": n, "ts": ts})
 
 
 def shortened(data: bytes, kept: int = KEPT_CHANGES) -> bytes:
-    """A log that knows the same of every file, its last `kept` bytes of changes, and each file's last change at least."""
+    """Return a log with the same content of every file, and of the changes the last `kept` bytes and each file's last."""
     made = {change.n: change for change in changes_in(data)}
     last_of = {change.path: change.n for change in made.values()}
     stay = set(last_of.values())
@@ -178,7 +191,7 @@ def shortened(data: bytes, kept: int = KEPT_CHANGES) -> bytes:
         if kept < 0:
             break
         stay.add(n)
-    history, bases = History(), dict[str, Known]()
+    history, bases = History(), dict[str, KnownContent]()
     for record in _records(data, []):
         if isinstance(record, _Base):
             history.base(record.path, record.known)

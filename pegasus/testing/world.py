@@ -28,7 +28,7 @@ from pegasus.models import Lane, LanguageModel, ModelRequest, TokenCounter, Usag
 from pegasus.settings import Settings
 from pegasus.storage import FLUSH_AFTER, Accepted, Connected, JournalMessage, Overloaded, Waiting
 from pegasus.testing.disk_archives import DiskArchives
-from pegasus.testing.disk_shelf import DiskShelf
+from pegasus.testing.disk_memory import DiskMemoryFolder
 from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.tools import Tool, current_time, memory_tools
@@ -159,7 +159,7 @@ async def open_world(
         workspace=Path(),
         subagent_folders=tuple(subagents),
         skill_folders=tuple(skills),
-        open_memory=lambda journal: Memory(journal, DiskShelf(disk), clock),
+        open_memory=lambda journal: Memory(journal, DiskMemoryFolder(disk), clock),
         make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
         archives=DiskArchives(disk),
         reads_in_thread=False,

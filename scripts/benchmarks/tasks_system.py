@@ -20,7 +20,7 @@ from pegasus import settings as sections
 from pegasus.app import TASK_AGENT, Environment, build_services, task_system_child
 from pegasus.identity import BUILT_IN
 from pegasus.main_agent import NOTIFICATION_BATCH, FolderArchives
-from pegasus.memory import FolderShelf, Memory
+from pegasus.memory import FolderReader, Memory
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import (
     AssistantTurn,
@@ -199,7 +199,7 @@ async def task_system(
         clock=now,
         random=Random(),
         workspace=workspace,
-        open_memory=lambda ref: Memory(ref, FolderShelf(data / "memory")),
+        open_memory=lambda ref: Memory(ref, FolderReader(data / "memory")),
         make_tools=lambda memory: (*standard_tools(chosen.tools, memory, now), step()),
         archives=FolderArchives(data / "main"),
     )

@@ -19,7 +19,7 @@ from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import After, ScriptedModel, call, say
 from pegasus.tools import Effect
-from tests.pegasus.tasks.world import Listener, Shelf, make_tool, open_desk
+from tests.pegasus.tasks.world import Listener, MemoryFolder, make_tool, open_desk
 
 SEEDS = int(os.environ.get("PEGASUS_SEEDS", "20"))
 FIRST = int(os.environ.get("PEGASUS_FIRST_SEED", "0"))
@@ -58,7 +58,7 @@ class Life:
         self.random = simulation.random
         self.note = simulation.note
         self.mode = mode
-        self.shelf, self.hearing = Shelf(), Hearing()
+        self.shelf, self.hearing = MemoryFolder(), Hearing()
         self.jobs = [f"{self.random.choice(KINDS)} {n}" for n in range(self.random.randint(2, 7))]
         self.ends = [self.random.uniform(0, 15) for _ in range(self.random.choice([0, 0, 1, 3]))]
         self.effects = Counter()

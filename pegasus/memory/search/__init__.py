@@ -1,6 +1,6 @@
-"""Search by words over facts, episodes and archived sessions, best first.
+"""Full-text search over facts, episodes and archived sessions, best match first.
 
-Its index is derived: it may be deleted at any time, and is made again from the files.
+The index is derived from the files. It may be deleted at any time and is made again.
 """
 
 from pegasus.memory.search.index import Found, Hit

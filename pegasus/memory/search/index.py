@@ -1,7 +1,13 @@
-"""The index: words of passages in SQLite's FTS5, ranked by bm25. Derived, so it is thrown away whenever it is not as it should be.
+"""The index: words of passages in SQLite's FTS5, ranked by bm25.
 
-Used from one thread at a time. `words` holds no text of its own: what it is told at a deletion is made again from the passage, by
-rules that must be those of the insertion; so the file names the version of the rules, and another version begins anew.
+It is derived from the files, so it is thrown away whenever something is wrong with it.
+
+The table `words` is contentless: it holds no text of its own, which halves the file. To delete a row, FTS5 must be given
+the same words that were inserted. They are computed again from the passage, by rules (`words.py`, Unicode tables,
+SQLite's tokenizer) that must be those of the insertion. So the database names the version of the rules, and a database of
+another version is refused and made anew.
+
+Used from one thread at a time.
 """
 
 from __future__ import annotations
@@ -18,9 +24,9 @@ from pegasus.memory.search.words import indexed, needles_of, snippet, terms_of
 VERSION: Final = f"1 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
 PLACES: Final = ("facts", "episodes", "sessions")
 MOST: Final = 30
-"""Passages that one search gives."""
+"""Passages that one search returns at most."""
 LONGEST_QUERY: Final = 1_000
-"""Characters; of more the first are used."""
+"""Characters of a query that are used."""
 
 _TABLES: Final = """
 CREATE TABLE about (version TEXT);
@@ -35,46 +41,53 @@ INSERT INTO words (words, rank) VALUES ('rank', 'bm25(0.0, 3.0, 1.0)');
 
 
 class Hit(NamedTuple):
-    """A passage that was found. path: of the memory file, or the name of the archive. line: where it begins in it."""
+    """A passage that was found."""
 
     place: str
+    """facts, episodes or sessions."""
     path: str
+    """Path of the memory file, or name of the archive."""
     line: int
+    """Line at which the passage begins."""
     title: str
     snippet: str
     text: str
 
 
 class Found(NamedTuple):
-    """Best first. behind: files that the index does not hold yet. problem: why it is not up to date, "" if it is."""
+    """Result of a search."""
 
     hits: tuple[Hit, ...]
+    """Best first."""
     behind: int = 0
+    """Number of files that the index does not hold yet."""
     problem: str = ""
+    """The reason why there is no index, "" if there is one."""
 
 
-class Marked(NamedTuple):
-    """A file in the index. stamp: of the state that it holds; offset, line: how far."""
+class IndexedFile(NamedTuple):
+    """A file in the index."""
 
     id: int
     stamp: str
+    """Stamp of the state that was indexed."""
     offset: int
+    """Byte up to which it was indexed."""
     line: int
+    """Line up to which it was indexed."""
 
 
-PATIENCE: Final = 1000
-"""Milliseconds to wait for another program that has the file."""
-STEPS: Final = 200
-"""Of SQLite's machine between two looks at the clock: about those that look at ten passages."""
+BUSY_TIMEOUT: Final = 1000
+"""Milliseconds to wait for another program that has locked the file."""
 MERGE: Final = 200
-"""Pages that one step of tidying writes, about."""
+"""About how many pages one step of merging writes."""
 
 
 class Index:
-    """One open database. Every method may raise sqlite3.Error; then it is to be closed and made anew."""
+    """An open database. Every method may raise sqlite3.Error; then the database is to be closed and made anew."""
 
     def __init__(self, path: str) -> None:
-        self._db = sqlite3.connect(path, timeout=PATIENCE / 1000, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT / 1000, isolation_level=None, check_same_thread=False)
         try:
             self._prepare()
         except BaseException:
@@ -82,7 +95,7 @@ class Index:
             raise
 
     def close(self) -> None:
-        """Give file and memory back."""
+        """Close the database."""
         self._db.close()
 
     def _prepare(self) -> None:
@@ -97,32 +110,28 @@ class Index:
         elif "about" not in tables or db.execute("SELECT version FROM about").fetchone() != (VERSION,):
             raise sqlite3.DatabaseError("the index was made by other rules")
 
-    def wait_for_others(self, milliseconds: int = PATIENCE) -> None:
-        """How long every other method may wait for another program that has the file; at first, as by default."""
-        self._db.execute(f"PRAGMA busy_timeout = {milliseconds}")
-
     # ------------------------------------------------------------------ filling
 
-    def files(self) -> dict[str, Marked]:
-        """What it holds, by path; sessions by their names."""
+    def files(self) -> dict[str, IndexedFile]:
+        """Return the indexed files by path, or by name for sessions."""
         rows = self._db.execute("SELECT path, id, stamp, offset, line FROM files")
-        return {path: Marked(*rest) for path, *rest in rows}
+        return {path: IndexedFile(*rest) for path, *rest in rows}
 
     def begin(self) -> None:
-        """What follows is kept together, at `commit`."""
+        """Begin a transaction."""
         self._db.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Keep what was put in since `begin`."""
+        """End the transaction and keep it."""
         self._db.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Forget what was put in since `begin`, if anything was begun."""
+        """End the transaction, if there is one, and forget it."""
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
     def mark(self, path: str, stamp: str, offset: int = 0, line: int = 0) -> int:
-        """Note how far a file is in the index; gives its id."""
+        """Record how far a file is indexed, and return its id."""
         [file] = self._db.execute(
             "INSERT INTO files (path, stamp, offset, line) VALUES (?, ?, ?, ?) ON CONFLICT (path) DO UPDATE"
             " SET stamp = excluded.stamp, offset = excluded.offset, line = excluded.line RETURNING id",
@@ -131,7 +140,7 @@ class Index:
         return int(file)
 
     def add(self, file: int, place: str, passages: Iterable[Passage]) -> None:
-        """More passages of a file."""
+        """Add passages of a file."""
         db = self._db
         for line, title, text in passages:
             row = db.execute(
@@ -142,7 +151,7 @@ class Index:
             db.execute("INSERT INTO words (rowid, place, title, body) VALUES (?, ?, ?, ?)", words)
 
     def replace(self, file: int, place: str, passages: Iterable[Passage]) -> None:
-        """Make the index hold these passages of a file; what it holds already stays."""
+        """Make the index hold exactly these passages of a file. Passages that it holds already are not written again."""
         rows = self._db.execute("SELECT id, line, title, text FROM passages WHERE file = ?", (file,)).fetchall()
         there: dict[tuple[str, str], list[tuple[int, int]]] = {}
         for row, line, title, text in rows:
@@ -161,7 +170,7 @@ class Index:
         self.add(file, place, new)
 
     def remove(self, path: str) -> None:
-        """The file is gone."""
+        """Remove a file that does not exist any more."""
         file = self._db.execute("SELECT id FROM files WHERE path = ?", (path,)).fetchone()
         if file is None:
             return
@@ -176,9 +185,9 @@ class Index:
         self._db.execute("DELETE FROM passages WHERE id = ?", (row,))
 
     def tidy(self, until: float, *, whole: bool) -> None:
-        """Merge the parts that words were put in by, for a search looks into each: until nothing is to be gained, or the time is over.
+        """Merge the parts of the index, since a search looks into each of them. Stop when there is no gain, or at `until`.
 
-        until: of time.monotonic(). whole: into a single one, which takes as long as the index is large.
+        until: a value of time.monotonic(). whole: merge into a single part, which takes time in proportion to the index.
         """
         pages = -MERGE if whole else MERGE  # https://sqlite.org/fts5.html#the_merge_command
         while time.monotonic() < until:
@@ -190,17 +199,8 @@ class Index:
 
     # ------------------------------------------------------------------ finding
 
-    def find_within(self, seconds: float, query: str, limit: int, where: str = "") -> tuple[Hit, ...]:
-        """As `find`; sqlite3.OperationalError if it would take longer."""
-        until = time.perf_counter() + seconds
-        self._db.set_progress_handler(lambda: time.perf_counter() > until, STEPS)
-        try:
-            return self.find(query, limit, where)
-        finally:
-            self._db.set_progress_handler(None, 0)
-
     def find(self, query: str, limit: int, where: str = "") -> tuple[Hit, ...]:
-        """Passages with all of the words, then those with some. () if there is no word in the query."""
+        """Return passages with all of the words, then those with some. () if the query has no word."""
         query = query[:LONGEST_QUERY]
         terms, limit = terms_of(query), max(1, min(limit, MOST))
         if not terms:

@@ -1,38 +1,48 @@
-"""What is searched: memory files by entry, archived sessions by line, as readable text with where to read on."""
+"""Passages, the units of search: entries of memory files and messages of archived sessions.
+
+A passage has the words that a person would recognise, without JSON and ids, and its place, so that the reader can read
+on from there. Long texts are cut: a tool result is usually a file or a page that can be read again, and its beginning is
+enough to find it. Archives may be damaged or very large, so a line that is no JSON, or longer than `LONGEST_LINE`, is
+skipped without being read into memory as a whole.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
+
+from pegasus.messages import Json
+from pegasus.wire import decode_json, decode_object
 
 ARCHIVE: Final = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(?:-\d+)?\.jsonl")
-"""How archived sessions are named (interfaces.md, section 5); the current one is in the agent's mind anyway."""
+"""Names of archived sessions. The current session is not searched: the agent has it in its context."""
 LONGEST: Final = 4_000
-"""Characters of one passage of a memory file; a longer entry is several."""
-LONGEST_SAID: Final = 8_000
-"""Characters of one message that are found by their words."""
+"""Characters of a passage of a memory file. A longer entry becomes several passages."""
+LONGEST_MESSAGE: Final = 8_000
+"""Characters of a message that are indexed."""
 LONGEST_RESULT: Final = 2_000
-"""Characters of one tool result, most of which is a file or page that can be read again."""
+"""Characters of a tool result that are indexed."""
 LONGEST_LINE: Final = 16 << 20
-"""Bytes of a line in an archive; a longer one is passed over."""
+"""Bytes of a line in an archive. A longer one is skipped."""
 
 _ENTRY: Final = re.compile(r"^##[ \t]+(.*)$", re.MULTILINE)
 
 
 class Passage(NamedTuple):
-    """line: where it begins in its file, from 1. title: of its entry; of a session who said it."""
+    """A text that can be found."""
 
     line: int
+    """Line of the file at which it begins, from 1."""
     title: str
+    """Heading of the entry; in a session the role of the speaker."""
     text: str
 
 
 def passages_of_page(text: str) -> Iterator[Passage]:
-    """A memory file: what stands before the first `##` entry, then each entry."""
+    """Yield the passages of a memory file: the text before the first `##` entry, then each entry."""
     text = text.replace("\r\n", "\n")
     heads = list(_ENTRY.finditer(text))
     starts = [0, *(head.start() for head in heads), len(text)]
@@ -46,7 +56,7 @@ def passages_of_page(text: str) -> Iterator[Passage]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """In pieces that are not too long, between lines where possible."""
+    """Yield the text in pieces that are not too long, cut between lines where possible."""
     while len(text) > LONGEST:
         cut = text.rfind("\n", LONGEST // 2, LONGEST) + 1 or LONGEST
         yield text[:cut]
@@ -57,16 +67,18 @@ def _pieces(text: str) -> Iterator[str]:
 # ------------------------------------------------------------------ sessions
 
 
-class Line(NamedTuple):
-    """A line of an archive. end: the offset behind it. passage: None if nothing was said in it."""
+class SessionLine(NamedTuple):
+    """A line of an archived session."""
 
     number: int
     end: int
+    """Offset of the byte behind it."""
     passage: Passage | None
+    """None if it holds no words."""
 
 
-def lines_of_session(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[Line]:
-    """The lines from there on; what is no JSON or too long has nothing to say."""
+def lines_of_session(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[SessionLine]:
+    """Yield the lines from `offset` on. number: of the line before. Lines that are no JSON or too long have no passage."""
     file.seek(offset)
     while raw := file.readline(LONGEST_LINE):
         offset += len(raw)
@@ -76,63 +88,64 @@ def lines_of_session(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterat
             offset += len(rest)
             whole = rest.endswith(b"\n")
             raw = b""
-        yield Line(number, offset, _passage(raw, number))
+        yield SessionLine(number, offset, _passage(raw, number))
 
 
 def _passage(raw: bytes, number: int) -> Passage | None:
     try:
-        entry = json.loads(raw)
-    except (ValueError, RecursionError):
+        entry = decode_object(raw)
+    except ValueError:
         return None
-    if not isinstance(entry, dict) or entry.get("role") not in ("user", "assistant", "tool", "system"):
+    if entry.get("role") not in ("user", "assistant", "tool", "system"):
         return None
-    text = said_in(entry).strip()
+    text = words_of(entry).strip()
     return Passage(number, str(entry["role"]), text) if text else None
 
 
-def said_in(entry: Mapping[str, Any]) -> str:
-    """What a line of a session says in words: no JSON, no ids."""
+def words_of(entry: Mapping[str, Json]) -> str:
+    """Return the words of an entry of a session, without JSON and ids."""
     content = entry.get("content")
     content = content if isinstance(content, str) else ""
     if entry.get("role") == "tool":
-        return _result(content)
-    parts = [content[:LONGEST_SAID]]
+        return _result_words(content)
+    parts = [content[:LONGEST_MESSAGE]]
     calls = entry.get("toolCalls")
     made = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-    parts += ["\n".join(_texts(call.get("arguments")))[:LONGEST_SAID] for call in made]
+    parts += ["\n".join(_texts(call.get("arguments")))[:LONGEST_MESSAGE] for call in made]
     return "\n".join(filter(None, parts))
 
 
-def _result(content: str) -> str:
-    """The texts in a result, which is JSON as a rule."""
+def _result_words(content: str) -> str:
+    """Return the texts in a tool result, which is usually JSON."""
     try:
-        value = json.loads(content) if content[:1] in '{["' else content
-    except (ValueError, RecursionError):
+        value = decode_json(content) if content[:1] in '{["' else content
+    except ValueError:
         value = content
     return "\n".join(_texts(value))[:LONGEST_RESULT]
 
 
 def _texts(value: object, depth: int = 0) -> Iterator[str]:
+    """Yield the strings in a JSON value, down to eight levels."""
     if isinstance(value, str):
         if value.strip():
             yield value
     elif depth < 8:
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        for one in inner:
-            yield from _texts(one, depth + 1)
+        for item in inner:
+            yield from _texts(item, depth + 1)
 
 
 def archives_in(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and stamp of every archived session there, newest first."""
+    """Yield name and stamp of every archived session in the folder, newest first."""
     try:
         with os.scandir(folder) as entries:
             found = [entry for entry in entries if ARCHIVE.fullmatch(entry.name)]
     except FileNotFoundError:
         return
-    for entry in sorted(found, key=lambda one: one.name, reverse=True):
+    for entry in sorted(found, key=lambda entry: entry.name, reverse=True):
         try:
             if entry.is_file(follow_symlinks=False):
                 status = entry.stat(follow_symlinks=False)
                 yield entry.name, (status.st_mtime_ns, status.st_size, status.st_ino)
-        except OSError:  # gone
+        except OSError:  # it is gone
             continue

@@ -1,12 +1,18 @@
-"""Searching: the index brought up to date in a thread, as far as there is time, and asked.
+"""Search: brings the index up to date, as far as there is time, and asks it.
 
-A look at the folders is taken at most once a second, since it costs more than a search. What is new is put in first: memory
-files, which are few, then archives, newest first, each from where the last search left off. Whatever is wrong with the index
-(another program's file, damage, a lock that is not let go of) is answered by a new one, in its place or in memory.
+The folders are scanned at most once a second, since a scan costs more than a search. What is new is indexed before the
+answer: memory files, which are few, then archives, newest first, each from where the last search stopped. A search that
+runs out of time answers from what is indexed, and says how many files are missing.
+
+Whatever is wrong with the index (another program's file, damage, a lock that is not released), a new one is made: in its
+place, or in memory if the place itself is the trouble (a full or read-only disk).
+
+All of it happens in a worker thread, one search at a time.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import time
@@ -16,111 +22,106 @@ from typing import Final
 
 import trio
 
-from pegasus.memory.names import FOLDER
-from pegasus.memory.search.index import PLACES, Found, Index, Marked
+from pegasus.memory.folder import FolderReader, Stamp
+from pegasus.memory.pages import FOLDER
+from pegasus.memory.search.index import PLACES, Found, Index, IndexedFile
 from pegasus.memory.search.passages import archives_in, lines_of_session, passages_of_page
-from pegasus.memory.shelf import FolderShelf, Stamp
 from pegasus.observe import get_logger
 
-LOOK_EVERY: Final = 1.0
-"""Seconds for which a look at the folders is good."""
+SCAN_EVERY: Final = 1.0
+"""Seconds between two scans of the folders."""
 BUDGET: Final = 5.0
 """Seconds that one search may spend on bringing the index up to date."""
 TIDYING: Final = 0.02
-"""Seconds that a look may spend on merging what earlier ones have put in."""
-AT_ONCE: Final = 0.001
-"""Seconds that a search may take on the event loop."""
+"""Seconds that a search may spend on merging the parts of the index."""
 BATCH: Final = 500
-"""Passages that are put in between two looks at the clock."""
+"""Passages that are indexed between two looks at the clock."""
 LARGEST: Final = 256 << 10
-"""Bytes of a memory file; a larger one is not searched, as it is not read."""
-_OF_THE_DISK: Final = {
+"""Bytes of a memory file. A larger one is neither read nor searched."""
+_DISK_ERRORS: Final = {
     *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
     *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM),
 }
-"""Errors that a new file in the same place would meet as well; then the index is made in memory, until the next start."""
+"""Errors that a new file in the same place would meet as well. Then the index is in memory until the next start."""
 
 _log = get_logger("memory")
 
 
 class Searcher:
-    """memory: the folder of facts and episodes. sessions: the folder of archived ones. index: a file that is made."""
+    """The index of one home, and the thread that works on it.
+
+    >>> found = await Searcher.of(home.data).search("tea", where="facts")
+    """
 
     def __init__(self, memory: Path, sessions: Path, index: Path, budget: float = BUDGET) -> None:
-        self._shelf = FolderShelf(memory)
+        self._memory = FolderReader(memory)
+        """The folder of facts and episodes."""
         self._sessions = sessions
+        """The folder of archived sessions."""
         self._path = index
+        """The file of the index."""
         self._budget = budget
         self._index: Index | None = None
         self._behind = 0
-        self._look_at = -1.0
-        self._in_place = True
-        self._one_search = trio.Lock()
+        """Number of files that were not indexed completely by the last scan."""
+        self._scan_at = -math.inf
+        """Time of Trio's clock from which on a search scans the folders."""
+        self._is_place_usable = True
+        """False after an error that a new file in the same place would meet as well."""
+        self._lock = trio.Lock()
 
     @classmethod
     def of(cls, data: Path) -> Searcher:
-        """That of a home, whose data folder this is."""
+        """Return the searcher of a home. data: its data folder."""
         folder = data / FOLDER
         return cls(folder, data / "main", folder / ".index.sqlite")
 
     async def search(self, query: str, limit: int = 8, where: str = "") -> Found:
-        """Passages with these words, best first; see `Index.find`. Raises OSError, ValueError for another `where`.
+        """Return passages with these words, best first; see `Index.find`.
 
-        Cancelled: what was put into the index so far stays there.
+        Raises OSError if the folders cannot be read, and ValueError for an unknown `where`. Cancelled: what was indexed so
+        far is kept.
         """
         if where not in ("", *PLACES):
             raise ValueError(f"in: found {where!r}, allowed: {', '.join(PLACES)}")
-        async with self._one_search:
-            look = trio.current_time() >= self._look_at or self._behind > 0
-            found = None if look else self._at_once(query, limit, where)
-            if found is None:
-                found = await trio.to_thread.run_sync(self._work, query, limit, where, look)
-            if look:
-                self._look_at = trio.current_time() + LOOK_EVERY
+        async with self._lock:
+            scan = trio.current_time() >= self._scan_at or self._behind > 0
+            found = await trio.to_thread.run_sync(self._search, query, limit, where, scan)
+            if scan:
+                self._scan_at = trio.current_time() + SCAN_EVERY
             return found
 
-    def _at_once(self, query: str, limit: int, where: str) -> Found | None:
-        """Without the way to a thread and back, which is most of a search: for an index that was looked into a moment ago.
-
-        None if it takes longer than the others may be held up, or if something is wrong with the index: the thread sees to it.
-        """
-        try:
-            return Found(self._index.find_within(AT_ONCE, query, limit, where)) if self._index is not None else None
-        except sqlite3.Error:
-            return None
-
     def changed(self) -> None:
-        """Take a look at the folders at the next search: something was written a moment ago."""
-        self._look_at = -1.0
+        """Scan the folders at the next search, since something was written."""
+        self._scan_at = -math.inf
 
     def close(self) -> None:
-        """Close the index; the next search opens it again. Not while one is under way."""
+        """Close the index; the next search opens it again. Not to be called during a search."""
         if self._index is not None:
             self._index.close()
             self._index = None
 
     # ------------------------------------------------------------------ in a thread
 
-    def _work(self, query: str, limit: int, where: str, look: bool) -> Found:
+    def _search(self, query: str, limit: int, where: str, scan: bool) -> Found:
         problem = ""
         for attempt in (self._open, self._open_new, self._open_in_memory):
-            if attempt == self._open_new and problem and not self._in_place:
+            if attempt == self._open_new and problem and not self._is_place_usable:
                 continue  # a new file would have the same trouble
             try:
                 index = self._index = self._index or attempt()
-                index.wait_for_others()
-                if look:
+                if scan:
                     self._behind = self._refresh(index)
-                hits = index.find(query, limit, where)
-                index.wait_for_others(0)  # in `_at_once` nobody may wait
-                return Found(hits, self._behind)
+                return Found(index.find(query, limit, where), self._behind)
             except sqlite3.Error as error:
                 problem = f"{type(error).__name__}: {error}"
-                self._in_place = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF not in _OF_THE_DISK
+                self._is_place_usable = (
+                    getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF not in _DISK_ERRORS
+                )
                 _log.warning("the index of memory is made anew", problem=problem)
                 with suppress(sqlite3.Error):
                     self.close()
-                look = True
+                scan = True
         return Found((), 0, problem)
 
     def _open(self) -> Index:
@@ -143,10 +144,10 @@ class Searcher:
                 os.unlink(f"{self._path}{suffix}")
         return self._open()
 
-    # ------------------------------------------------------------------ bringing it up to date
+    # ------------------------------------------------------------------ indexing
 
     def _refresh(self, index: Index) -> int:
-        """Put in what is new; gives how many files there was no time for."""
+        """Index what is new. Return the number of files for which there was no time."""
         until = time.monotonic() + self._budget
         known = index.files()
         try:
@@ -161,18 +162,18 @@ class Searcher:
                 index.rollback()
             raise
 
-    def _refresh_pages(self, index: Index, known: dict[str, Marked]) -> None:
-        seen = {path: _stamp(marked.stamp) for path, marked in known.items() if "/" in path or path.endswith(".md")}
-        there = self._shelf.look_now(seen, LARGEST)
-        for one in there:
-            if one.content is not None:
-                place = "episodes" if one.path.startswith("episodes/") else "facts"
-                file = index.mark(one.path, _text(one.stamp))
-                index.replace(file, place, passages_of_page(one.content.decode("utf-8-sig", "replace")))
-        for path in seen.keys() - {one.path for one in there if one.size <= LARGEST}:
+    def _refresh_pages(self, index: Index, known: dict[str, IndexedFile]) -> None:
+        seen = {path: _stamp(indexed.stamp) for path, indexed in known.items() if "/" in path or path.endswith(".md")}
+        files = self._memory.scan_now(seen, LARGEST)
+        for file in files:
+            if file.content is not None:
+                place = "episodes" if file.path.startswith("episodes/") else "facts"
+                id = index.mark(file.path, _text(file.stamp))
+                index.replace(id, place, passages_of_page(file.content.decode("utf-8-sig", "replace")))
+        for path in seen.keys() - {file.path for file in files if file.size <= LARGEST}:
             index.remove(path)
 
-    def _refresh_sessions(self, index: Index, known: dict[str, Marked], until: float) -> int:
+    def _refresh_sessions(self, index: Index, known: dict[str, IndexedFile], until: float) -> int:
         there = dict(archives_in(self._sessions))
         for path in [path for path in known if path.endswith(".jsonl") and path not in there]:
             index.begin()
@@ -180,21 +181,21 @@ class Searcher:
             index.commit()
         behind = 0
         for name, stamp in there.items():
-            marked = known.get(name)
-            if marked is not None and marked.stamp == _text(stamp):
+            indexed = known.get(name)
+            if indexed is not None and indexed.stamp == _text(stamp):
                 continue
-            if time.monotonic() >= until or not self._add_session(index, name, stamp, marked, until):
+            if time.monotonic() >= until or not self._add_session(index, name, stamp, indexed, until):
                 behind += 1
         return behind
 
-    def _add_session(self, index: Index, name: str, stamp: Stamp, marked: Marked | None, until: float) -> bool:
-        """Put in one archive, from where it was left off; whether to its end."""
+    def _add_session(self, index: Index, name: str, stamp: Stamp, indexed: IndexedFile | None, until: float) -> bool:
+        """Index an archive from where the last search stopped. Return whether its end was reached."""
         unfinished = f"? {_text(stamp)}"
         index.begin()
-        if marked is not None and marked.stamp != unfinished:
+        if indexed is not None and indexed.stamp != unfinished:
             index.remove(name)
-            marked = None
-        offset, line = (marked.offset, marked.line) if marked is not None else (0, 0)
+            indexed = None
+        offset, line = (indexed.offset, indexed.line) if indexed is not None else (0, 0)
         file = index.mark(name, unfinished, offset, line)
         try:
             with open(self._sessions / name, "rb") as stream:

@@ -1,11 +1,12 @@
-"""Words of any language as the index keeps them, and queries in terms of them. Pure functions over text.
+"""Words of any language, as the index stores them and as queries ask for them. Pure functions.
 
 SQLite's tokenizer finds words between spaces, folds case and accents, and stems English. Chinese, Japanese, Thai and others
-have no spaces, so runs of them are given to it as pairs of neighbouring characters, each character beginning one:
+have no spaces, so runs of their characters are given to it as pairs of neighbours, one pair beginning with each character:
 
     北京天气  →  北京 京天 天气 气
 
-A run in a query is a phrase of its pairs, so it finds exactly what holds it; one character alone finds every pair it begins.
+A run in a query is a phrase of its pairs, so it finds exactly the texts that contain it. A single character finds every
+pair that begins with it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import unicodedata
 from typing import Final
 
 MOST_TERMS: Final = 24
-"""Of a query; what comes behind is left out."""
+"""Terms of a query that are used; further ones are ignored."""
 
 _UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -28,12 +29,12 @@ _PIECE: Final = re.compile(r"[^\s,;!?()\[\]{}\"，。、；！？（）「」『
 
 
 def folded(text: str) -> str:
-    """In one form of the many that Unicode has for the same characters."""
+    """Return the text NFKC-normalised and case-folded."""
     return text if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
 
 
 def indexed(text: str) -> str:
-    """The text as the tokenizer is to see it."""
+    """Return the text as it is given to the tokenizer."""
     return text if text.isascii() else _RUN.sub(lambda run: f" {_pairs(run[0])} ", folded(text))
 
 
@@ -42,7 +43,7 @@ def _pairs(run: str) -> str:
 
 
 def terms_of(query: str) -> tuple[str, ...]:
-    """What to look for, each as a term of an FTS5 query; what is in quotes is one. () if there is nothing to look for."""
+    """Return the terms of an FTS5 query; words in quotes are one term. () if the query has no word."""
     phrases = [next(filter(None, found), "") for found in _QUOTED.findall(query)]
     pieces = _PIECE.findall(_QUOTED.sub(" ", query))
     terms = [term for phrase in phrases if (term := _term(folded(phrase)))]
@@ -52,7 +53,7 @@ def terms_of(query: str) -> tuple[str, ...]:
 
 
 def _terms_of_piece(piece: str) -> list[str]:
-    """`GPU显存` is two terms."""
+    """Return the terms of a piece without spaces. `GPU显存` is two terms."""
     parts, done = [], 0
     for run in _RUN.finditer(piece):
         parts += [piece[done : run.start()], run[0]]
@@ -61,7 +62,7 @@ def _terms_of_piece(piece: str) -> list[str]:
 
 
 def _term(phrase: str) -> str:
-    """As FTS5 wants it; "" for what has no word in it."""
+    """Return a phrase in the syntax of FTS5, "" if there is no word in it."""
     if not any(map(str.isalnum, phrase)):
         return ""
     if len(phrase) == 1 and _RUN.fullmatch(phrase):
@@ -75,7 +76,7 @@ def _pairs_alone(run: str) -> str:
 
 
 def needles_of(query: str) -> tuple[str, ...]:
-    """What to show of a text that was found: pieces of the query, as they may stand in it, longest first."""
+    """Return pieces of the query as they may occur in a text that was found, longest first. They choose the snippet."""
     found: dict[str, None] = {}
     for piece in _PIECE.findall(query.replace('"', " ")):
         for part in (piece, *_RUN.findall(piece)):
@@ -89,7 +90,7 @@ def needles_of(query: str) -> tuple[str, ...]:
 
 
 def snippet(text: str, needles: tuple[str, ...], room: int = 240) -> str:
-    """The part of the text where most of them are, in one line."""
+    """Return the part of the text with the most needles, on one line."""
     low = text.lower()
     if len(low) != len(text):
         low = text  # a letter whose small form is longer

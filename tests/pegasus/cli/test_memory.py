@@ -15,7 +15,7 @@ from pegasus.cli.memory import found_text, list_text, log_text, run_list, run_lo
 from pegasus.gateway import BadParams, Caller
 from pegasus.host import Home, own_home
 from pegasus.memory import Author, memory_in
-from pegasus.memory.keeping import LARGEST
+from pegasus.memory.logged_files import LARGEST
 from pegasus.settings import Settings
 from tests.pegasus.gateway.world import TOKEN, world
 from tests.pegasus.memory.conftest import open_memory
@@ -140,7 +140,7 @@ async def control(user):
     data = Home(user / ".pegasus").data
     async with open_memory(data) as memory:
         await memory.write("facts/user.md", "# User\n", TASK)
-        yield MemoryMethods(memory_in(data, memory._keeper._journal, lambda: 5))
+        yield MemoryMethods(memory_in(data, memory._logged._journal, lambda: 5))
 
 
 CALLER = Caller("web", "c1", "u1")

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from actors import Child, Mailbox, open_supervisor
-from pegasus.memory import FolderShelf, Memory
+from pegasus.memory import FolderReader, Memory
 from pegasus.storage import FileDisk, run_journal
 
 NOW = 1_772_000_000_000
@@ -20,7 +20,7 @@ async def open_memory(data, disk=None):
         "journal", partial(run_journal, clock=lambda: 0), disk or FileDisk(data), mailbox=Mailbox(capacity=1024)
     )
     async with open_supervisor([child]) as supervisor:
-        yield Memory(supervisor.ref("journal"), FolderShelf(data / "memory"), clock=lambda: NOW)
+        yield Memory(supervisor.ref("journal"), FolderReader(data / "memory"), clock=lambda: NOW)
 
 
 @pytest.fixture

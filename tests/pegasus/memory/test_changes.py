@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from pegasus.memory.changes import (
     Author,
+    CannotUndo,
     Change,
-    NotTakenBack,
     Splice,
     applied,
     bytes_of,
     difference,
     from_json,
     hash_of,
-    taken_back,
     text_of,
     to_json,
+    undo_change,
 )
 from pegasus.memory.history import change_line, changes_in, read_history, shortened, void_line
 
@@ -75,7 +75,7 @@ def test_splices_of_another_text_are_refused():
 
 @given(st.lists(LINES, min_size=2, max_size=6))
 def test_the_last_change_can_always_be_taken_back(texts):
-    assert taken_back(life(*texts)[-1], [], texts[-1]) == texts[-2]
+    assert undo_change(life(*texts)[-1], [], texts[-1]) == texts[-2]
 
 
 @given(st.lists(LINES, min_size=3, max_size=6))
@@ -83,7 +83,7 @@ def test_taken_back_one_after_another_everything_is_as_it_was(texts):
     changes, text = life(*texts), texts[-1]
     for one in reversed(changes[:]):
         before = text
-        text = taken_back(one, [other for other in changes if other.n > one.n], text)
+        text = undo_change(one, [other for other in changes if other.n > one.n], text)
         changes.append(change(len(changes) + 1, before, text))
     assert text == texts[0]
 
@@ -91,40 +91,40 @@ def test_taken_back_one_after_another_everything_is_as_it_was(texts):
 def test_an_earlier_change_elsewhere_is_taken_back_alone():
     texts = "a\nb\nc\n", "a\nB\nc\n", "first\na\nB\nc\n", "first\na\nB\nc\nlast\n"
     first, *later = life(*texts)
-    assert taken_back(first, later, texts[-1]) == "first\na\nb\nc\nlast\n"
+    assert undo_change(first, later, texts[-1]) == "first\na\nb\nc\nlast\n"
 
 
 def test_what_later_changes_stand_on_stays():
     texts = "a\nb\n", "a\nB\n", "a\nB\nC\n", "a\nBB\nC\n"
     first, *later = life(*texts)
-    with pytest.raises(NotTakenBack, match="a later change stands on it: 3; take that back first"):
-        taken_back(first, later, texts[-1])
+    with pytest.raises(CannotUndo, match="a later change stands on it: 3; take that back first"):
+        undo_change(first, later, texts[-1])
 
 
 def test_a_later_change_that_was_taken_back_stands_on_nothing():
     texts = "a\n", "a\nb\n", "a\nX\nY\n", "a\nb\n"
     first, *later = life(*texts)
-    assert taken_back(first, later, texts[-1]) == "a\n"
+    assert undo_change(first, later, texts[-1]) == "a\n"
 
 
 def test_a_summary_that_was_renewed_since_stays():
     """Every append may renew it; else no append could be taken back but the last."""
     texts = "> Summary: 1\n\n- x\n", "> Summary: 2\n\n- x\n- a\n", "> Summary: 3\n\n- x\n- a\n- b\n"
     first, *later = life(*texts)
-    assert taken_back(first, later, texts[-1]) == "> Summary: 3\n\n- x\n- b\n"
+    assert undo_change(first, later, texts[-1]) == "> Summary: 3\n\n- x\n- b\n"
 
 
 def test_what_was_too_large_to_be_kept_cannot_be_taken_back():
     first, second = life("a\n", "b\n", "b\nc\n")
-    with pytest.raises(NotTakenBack, match="change 1 was too large"):
-        taken_back(attrs.evolve(first, splices=None), [second], "b\nc\n")
-    with pytest.raises(NotTakenBack, match="change 2, which came later, was too large"):
-        taken_back(first, [attrs.evolve(second, splices=None)], "b\nc\n")
+    with pytest.raises(CannotUndo, match="change 1 was too large"):
+        undo_change(attrs.evolve(first, splices=None), [second], "b\nc\n")
+    with pytest.raises(CannotUndo, match="change 2, which came later, was too large"):
+        undo_change(first, [attrs.evolve(second, splices=None)], "b\nc\n")
 
 
 def test_a_log_that_does_not_fit_the_file_is_said():
-    with pytest.raises(NotTakenBack, match="not in the log"):
-        taken_back(life("a\n", "b\n")[0], [], "something else\n")
+    with pytest.raises(CannotUndo, match="not in the log"):
+        undo_change(life("a\n", "b\n")[0], [], "something else\n")
 
 
 # ------------------------------------------------------------------ the log
@@ -179,4 +179,4 @@ def test_a_shortened_log_knows_the_same_and_takes_back_the_last_change(texts, ke
     assert after == before[len(before) - len(after) :]
     if before:
         text = read_history(log).of("facts/a.md").text
-        assert taken_back(after[-1], [], text) == taken_back(before[-1], [], text)
+        assert undo_change(after[-1], [], text) == undo_change(before[-1], [], text)

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 import trio
 
-from pegasus.memory import Author, MemoryRefused, keeping
+from pegasus.memory import Author, MemoryRefused, logged_files
 from pegasus.storage import StorageError
 from pegasus.testing.memory_disk import MemoryDisk
 from tests.pegasus.memory.conftest import NOW, open_memory
@@ -133,8 +133,8 @@ async def test_a_huge_file_is_logged_without_its_content(memory, put, folder):
 
 async def test_the_log_does_not_grow_for_ever(memory, folder, monkeypatch):
     """Trap T40: it is shortened, and the version before the last of every file is still there."""
-    monkeypatch.setattr(keeping, "GROWTH", 4_000)
-    monkeypatch.setattr(keeping, "shortened", lambda data: shortened(data, 1_000))
+    monkeypatch.setattr(logged_files, "GROWTH", 4_000)
+    monkeypatch.setattr(logged_files, "shortened", lambda data: shortened(data, 1_000))
     await memory.write("facts/old.md", "first")
     await memory.write("facts/old.md", "second")
     for n in range(100):
@@ -147,7 +147,7 @@ async def test_the_log_does_not_grow_for_ever(memory, folder, monkeypatch):
     assert await memory.read("facts/old.md") == "first\n"
 
 
-def shortened(data, kept, real=keeping.shortened):
+def shortened(data, kept, real=logged_files.shortened):
     return real(data, kept)
 
 

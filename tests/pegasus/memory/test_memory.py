@@ -10,12 +10,12 @@ import trio.testing
 
 from actors import ActorDied, Child, Restart, open_supervisor
 from pegasus.memory import Memory, MemoryRefused
-from pegasus.memory.index import EPISODE_INDEX, MemoryFile, index_message
-from pegasus.memory.keeping import LARGEST
+from pegasus.memory.logged_files import LARGEST
 from pegasus.memory.memory import FACTS_SHOWN, FULL
-from pegasus.memory.names import MOST
+from pegasus.memory.pages import MOST
+from pegasus.memory.views import EPISODE_INDEX, MemoryFile, index_message
 from pegasus.storage import StorageError, run_journal
-from pegasus.testing.disk_shelf import DiskShelf
+from pegasus.testing.disk_memory import DiskMemoryFolder
 from pegasus.testing.memory_disk import MemoryDisk
 
 
@@ -280,7 +280,7 @@ async def test_the_index_is_looked_for_once_a_second_and_knows_of_changes_at_onc
 async def looking(memory, monkeypatch):
     """While somebody who wants the index has looked, and has not said what there is. Gives the number of looks so far."""
     looks, looked, go_on = [], trio.Event(), trio.Event()
-    look = memory._shelf.look
+    look = memory._folder.scan
 
     async def slow(*args):
         looks.append(1)
@@ -290,7 +290,7 @@ async def looking(memory, monkeypatch):
         return there
 
     async with trio.open_nursery() as nursery:
-        monkeypatch.setattr(memory._shelf, "look", slow)
+        monkeypatch.setattr(memory._folder, "scan", slow)
         nursery.start_soon(memory.index_message)
         await looked.wait()
         yield lambda: len(looks)
@@ -360,7 +360,7 @@ OLD, NEW = "# A\n\n> Summary: s\n\n- a: 1\n", "# A\n\n> Summary: s\n\n- a: 1\n- 
 async def on(disk, restart=Restart.TEMPORARY):
     child = Child("journal", partial(run_journal, clock=lambda: 0), disk, restart=restart)
     async with open_supervisor([child]) as supervisor:
-        yield Memory(supervisor.ref("journal"), DiskShelf(disk))
+        yield Memory(supervisor.ref("journal"), DiskMemoryFolder(disk))
 
 
 async def test_a_loss_of_power_leaves_the_old_file_or_the_new_one_and_a_log_that_says_which():
@@ -398,7 +398,7 @@ async def test_a_disk_that_refuses_leaves_the_old_file(memory):
     disk = MemoryDisk()
     disk.put("memory/facts/a.md", OLD.encode())
     async with open_supervisor([Child("journal", partial(run_journal, clock=lambda: 0), disk)]) as supervisor:
-        memory = Memory(supervisor.ref("journal"), DiskShelf(disk))
+        memory = Memory(supervisor.ref("journal"), DiskMemoryFolder(disk))
         await memory.read("facts/a.md")
         disk.fail(times=20)
         with pytest.raises(StorageError):

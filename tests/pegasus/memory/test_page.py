@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.memory.page import LONGEST_SUMMARY, appended, summary_of, title_for
+from pegasus.memory.pages import LONGEST_SUMMARY, appended, summary_of, title_for
 
 
 @pytest.mark.parametrize(

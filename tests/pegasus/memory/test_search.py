@@ -8,10 +8,10 @@ import time
 import pytest
 import trio
 
-from pegasus.memory import FolderShelf, Memory, MemoryRefused
+from pegasus.memory import FolderReader, Memory, MemoryRefused
 from pegasus.memory.search import Searcher, searcher
 from pegasus.memory.search.index import Index
-from pegasus.memory.search.passages import Passage, passages_of_page, said_in
+from pegasus.memory.search.passages import Passage, passages_of_page, words_of
 from pegasus.memory.search.words import needles_of, snippet, terms_of
 
 EPISODES = """# 2026-02
@@ -151,36 +151,8 @@ async def test_a_look_at_the_folders_is_good_for_a_second(search, put, mock_cloc
     assert await search("lamp") == ()
     put("facts/a.md", "lamp")
     assert await search("lamp", look=False) == ()
-    mock_clock.jump(searcher.LOOK_EVERY)
+    mock_clock.jump(searcher.SCAN_EVERY)
     assert len(await search("lamp", look=False)) == 1
-
-
-async def test_what_was_looked_into_a_moment_ago_is_asked_without_a_thread(search, put, monkeypatch):
-    put("facts/a.md", "lamp")
-    await search("lamp")
-    with monkeypatch.context() as patch:
-        patch.setattr(trio.to_thread, "run_sync", None)
-        assert [hit.path for hit in await search("lamp", look=False)] == ["facts/a.md"]
-        assert await search("harbour", look=False) == ()
-
-
-async def test_what_takes_long_holds_nobody_up(search, put, monkeypatch):
-    """It is asked in a thread after all, and with the same result."""
-    for n in range(3):
-        put(f"episodes/{n}.md", "".join(f"## Lamp {n} {m}\nthe lamp by the door of harbour {m}\n" for m in range(1500)))
-    hits = await search("lamp door harbour")
-    index, threads = search.finder._index, []
-    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
-        index.find_within(0.0, "lamp door harbour", 8)
-    monkeypatch.setattr(searcher, "AT_ONCE", 0.0)
-    in_thread = trio.to_thread.run_sync
-    monkeypatch.setattr(
-        trio.to_thread, "run_sync", lambda *given, **more: threads.append(1) or in_thread(*given, **more)
-    )
-    assert await search("lamp door harbour", look=False) == hits
-    assert (len(hits), threads) == (8, [1])
-    assert index._db.execute("PRAGMA busy_timeout").fetchone() == (0,)
-    assert len(index.find("lamp door harbour", 8)) == 8
 
 
 async def test_damage_that_is_found_without_a_look_is_mended_too(search, put):
@@ -192,7 +164,7 @@ async def test_damage_that_is_found_without_a_look_is_mended_too(search, put):
 
 async def test_what_the_memory_itself_writes_is_found_at_once(memory, tmp_path, folder):
     finder = Searcher(folder, tmp_path / "data/main", tmp_path / "index.sqlite")
-    found = Memory(memory._keeper._journal, FolderShelf(folder), searcher=finder)
+    found = Memory(memory._logged._journal, FolderReader(folder), searcher=finder)
     await found.append("facts/a.md", "- lamp: red")
     assert len((await found.search("lamp")).hits) == 1
     await found.undo(1)
@@ -274,11 +246,11 @@ def test_what_a_line_says():
         "name": "spawn_subagent",
         "arguments": {"input": "count", "n": 3, "more": ["the", {"x": "boats"}]},
     }
-    assert said_in({"role": "assistant", "content": "hm", "toolCalls": [call, "junk"]}) == "hm\ncount\nthe\nboats"
-    assert said_in({"role": "tool", "content": '{"a":"words","b":[1]}'}) == "words"
-    assert said_in({"role": "tool", "content": "plain {"}) == "plain {"
-    assert said_in({"role": "tool", "content": "[" * 100_000}) == "[" * 2000
-    assert said_in({"role": "user", "content": 7, "toolCalls": 7}) == ""
+    assert words_of({"role": "assistant", "content": "hm", "toolCalls": [call, "junk"]}) == "hm\ncount\nthe\nboats"
+    assert words_of({"role": "tool", "content": '{"a":"words","b":[1]}'}) == "words"
+    assert words_of({"role": "tool", "content": "plain {"}) == "plain {"
+    assert words_of({"role": "tool", "content": "[" * 100_000}) == "[" * 2000
+    assert words_of({"role": "user", "content": 7, "toolCalls": 7}) == ""
 
 
 # ------------------------------------------------------------------ the index

@@ -28,7 +28,7 @@ from pegasus.tasks.log.format import task_line
 from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
-from tests.pegasus.tasks.world import Listener, Shelf, StubMemory, open_desk
+from tests.pegasus.tasks.world import Listener, MemoryFolder, StubMemory, open_desk
 
 
 def types_of(desk, task_id):
@@ -191,7 +191,7 @@ async def test_the_same_key_gives_the_same_task(autojump_clock):
         assert len(desk.listener.heard) == 1
 
 
-class Slow(Shelf):
+class Slow(MemoryFolder):
     """Logs that take a second to be looked for."""
 
     async def exists(self, task_id):
@@ -418,7 +418,7 @@ async def test_a_suspended_task_holds_no_place(autojump_clock):
 async def test_the_events_of_a_task_are_written_in_their_order(autojump_clock):
     written = []
 
-    class Noting(Shelf):
+    class Noting(MemoryFolder):
         async def gate(self, inbox):
             async for message in inbox:
                 written.extend(event.type.name for event in message.events)
@@ -432,7 +432,7 @@ async def test_the_events_of_a_task_are_written_in_their_order(autojump_clock):
 
 
 async def test_a_task_that_is_suspended_while_its_answer_is_written_is_completed(autojump_clock):
-    shelf = Shelf()
+    shelf = MemoryFolder()
     model = ScriptedModel([After(5, "done")])
     async with open_desk(model, shelf=shelf) as desk:
         task_id = await desk.submit()

@@ -5,10 +5,10 @@ import trio
 
 from pegasus.events import EventType
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
-from tests.pegasus.tasks.world import Shelf, open_desk
+from tests.pegasus.tasks.world import MemoryFolder, open_desk
 
 
-class Crashing(Shelf):
+class Crashing(MemoryFolder):
     """The actor of a task is gone when its word is being written. pause: until a log is read, by when more may be in it."""
 
     def __init__(self, at, pause):

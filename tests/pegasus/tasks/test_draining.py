@@ -8,14 +8,14 @@ from pegasus.tasks import Cancel, GetContext, GetTask, Resume, Suspend, TaskStat
 from pegasus.tasks.agent.cancellation import DRAIN
 from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
-from tests.pegasus.tasks.world import Shelf, StubMemory, open_desk
+from tests.pegasus.tasks.world import MemoryFolder, StubMemory, open_desk
 
 RESUME = TaskLimits(recovery="resume")
 
 
 async def stopped_during(model, *, seconds=2, limits=RESUME):
     """The shelf and the desk of a task system that was stopped while its one task was at something."""
-    shelf = Shelf()
+    shelf = MemoryFolder()
     async with open_desk(model, shelf=shelf, limits=limits) as desk:
         task_id = await desk.submit("the job")
         await trio.sleep(seconds)
@@ -46,7 +46,7 @@ async def test_what_takes_longer_than_a_stop_may_is_ended(autojump_clock):
 async def test_a_stop_waits_for_its_deadline_and_no_longer(at, autojump_clock):
     """Neither a call, nor the model, nor a disk that refuses keeps the process from stopping."""
     steps = {"a tool": say("", call("slow", "a", x=1000)), "a thought": Hang(), "the disk": After(1, "the answer")}
-    shelf = Shelf()
+    shelf = MemoryFolder()
     async with open_desk(ScriptedModel([steps[at]]), shelf=shelf, limits=RESUME) as desk:
         task_id = await desk.submit("the job")
         if at == "the disk":
@@ -72,7 +72,7 @@ async def test_a_task_that_a_stop_interrupted_goes_on_at_the_next_start(autojump
 
 async def test_that_a_task_was_stopped_is_recorded_before_the_process_ends(autojump_clock):
     """A cancel is answered before it is on disk; the stop of the process waits for it."""
-    shelf = Shelf()
+    shelf = MemoryFolder()
     async with open_desk(ScriptedModel([Hang()]), shelf=shelf, limits=RESUME) as desk:
         task_id = await desk.submit("the job")
         await trio.sleep(1)
@@ -100,7 +100,7 @@ async def test_a_reflection_may_finish_too(autojump_clock):
         return ""
 
     model = ScriptedModel(lambda request: After(4, "Kept it.") if "Look back" in request.system else "long " * 50)
-    shelf = Shelf()
+    shelf = MemoryFolder()
     async with open_desk(model, shelf=shelf, memory=StubMemory(nothing, nothing)) as desk:
         task = await desk.run("the job")
         await trio.sleep(1)

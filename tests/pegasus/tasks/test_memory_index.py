@@ -4,7 +4,7 @@ import trio
 
 from pegasus.tasks import GetContext, TaskLimits, TaskState
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
-from tests.pegasus.tasks.world import Shelf, StubMemory, open_desk
+from tests.pegasus.tasks.world import MemoryFolder, StubMemory, open_desk
 
 
 class Remembers:
@@ -55,7 +55,7 @@ async def test_after_a_restart_a_task_is_not_told_again_what_memory_holds(autoju
     async def digest():
         return ""
 
-    shelf, limits = Shelf(), TaskLimits(recovery="resume")
+    shelf, limits = MemoryFolder(), TaskLimits(recovery="resume")
     with trio.move_on_after(5):
         model = ScriptedModel([say("", call("echo", "a")), Hang()])
         async with open_desk(model, shelf=shelf, memory=StubMemory(index, digest), limits=limits) as desk:

@@ -10,7 +10,7 @@ from pegasus.tasks import Resume, TaskError
 from pegasus.tasks.core.task_types import OVERRIDES, TaskType, apply_overrides, with_overrides
 from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
-from tests.pegasus.tasks.world import Shelf, open_desk
+from tests.pegasus.tasks.world import MemoryFolder, open_desk
 
 TYPE = TaskType("general", "d", None, "", "Body")
 LOOKER = TaskType("looker", "d", ("read_*", "grep_files"), "", "Body")
@@ -85,7 +85,7 @@ async def test_a_model_that_there_is_not_refuses_the_task(autojump_clock):
 
 
 async def test_they_stand_in_the_log_and_are_kept_over_a_restart(autojump_clock):
-    shelf = Shelf()
+    shelf = MemoryFolder()
     with trio.move_on_after(5):
         async with open_desk(ScriptedModel([Hang()]), shelf=shelf) as desk:
             task_id = await desk.submit(tools=("echo",), model="default", metadata={"a": 1})
@@ -99,7 +99,7 @@ async def test_they_stand_in_the_log_and_are_kept_over_a_restart(autojump_clock)
 
 
 async def test_a_finished_task_that_is_resumed_still_has_them(autojump_clock):
-    shelf, model = Shelf(), ScriptedModel(["done", "done again"])
+    shelf, model = MemoryFolder(), ScriptedModel(["done", "done again"])
     async with open_desk(model, shelf=shelf) as desk:
         task_id = await desk.submit(tools=("echo",))
         await desk.outcome(task_id)

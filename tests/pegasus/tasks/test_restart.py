@@ -11,7 +11,7 @@ from pegasus.tasks.log.format import task_line
 from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.lives import ID, created, reasoned
-from tests.pegasus.tasks.world import Listener, Shelf, StubMemory, open_desk
+from tests.pegasus.tasks.world import Listener, MemoryFolder, StubMemory, open_desk
 
 
 async def only_log(shelf):
@@ -20,7 +20,7 @@ async def only_log(shelf):
 
 
 async def test_an_unfinished_task_is_failed_and_told_once(autojump_clock):
-    shelf, listener = Shelf(), Listener()
+    shelf, listener = MemoryFolder(), Listener()
     with trio.move_on_after(5):
         async with open_desk(ScriptedModel([Hang()]), shelf=shelf) as desk:
             await desk.submit("the job", metadata={"a": 1})
@@ -48,7 +48,7 @@ async def test_a_task_is_pending_until_a_listener_that_comes_late_has_taken_its_
                 else:
                     message.reply.fail(ActorError("not yet", target="listener", message_type="Notify", time=0.0))
 
-    shelf, listener = Shelf(), Late()
+    shelf, listener = MemoryFolder(), Late()
     with trio.move_on_after(5):
         async with open_desk(ScriptedModel([Hang()]), shelf=shelf) as desk:
             await desk.submit("the job", metadata={"a": 1})
@@ -64,7 +64,7 @@ async def test_a_task_is_pending_until_a_listener_that_comes_late_has_taken_its_
 
 
 async def test_a_task_that_a_restart_failed_can_be_resumed(autojump_clock):
-    shelf = Shelf()
+    shelf = MemoryFolder()
     with trio.move_on_after(5):
         async with open_desk(ScriptedModel([Hang()]), shelf=shelf) as desk:
             await desk.submit("the job")
@@ -80,7 +80,7 @@ RESUME = TaskLimits(recovery="resume")
 
 
 async def killed_in_a_call(name):
-    shelf = Shelf()
+    shelf = MemoryFolder()
     calls = say("", call("echo", "a", x="done before"), call(name, "b", x=30))
     with trio.move_on_after(5):
         async with open_desk(ScriptedModel([calls]), shelf=shelf) as desk:
@@ -109,7 +109,7 @@ async def test_of_a_call_that_changes_things_the_model_is_told_that_nobody_knows
 
 
 async def test_a_task_killed_while_it_thinks_thinks_again(autojump_clock):
-    shelf = Shelf()
+    shelf = MemoryFolder()
     with trio.move_on_after(5):
         async with open_desk(ScriptedModel([say("", call("echo", "a", x=1)), Hang()]), shelf=shelf) as desk:
             await desk.submit("the job")
@@ -120,7 +120,7 @@ async def test_a_task_killed_while_it_thinks_thinks_again(autojump_clock):
 
 
 async def test_a_waiting_task_still_waits_its_turn(autojump_clock):
-    shelf = Shelf()
+    shelf = MemoryFolder()
     limits = TaskLimits(max_active=1, recovery="resume")
     with trio.move_on_after(5):
         async with open_desk(ScriptedModel([Hang()]), shelf=shelf, limits=limits) as desk:
@@ -136,7 +136,7 @@ async def test_a_waiting_task_still_waits_its_turn(autojump_clock):
 
 
 async def test_a_suspended_task_is_still_suspended_and_can_be_answered(autojump_clock):
-    shelf = Shelf()
+    shelf = MemoryFolder()
     with trio.move_on_after(5):
         async with open_desk(ScriptedModel([say("", call("ask_user", "q", question="Which?"))]), shelf=shelf) as desk:
             await desk.submit("paint")
@@ -150,7 +150,7 @@ async def test_a_suspended_task_is_still_suspended_and_can_be_answered(autojump_
 
 
 async def test_a_suspended_task_of_an_earlier_run_can_be_cancelled(autojump_clock):
-    shelf = Shelf()
+    shelf = MemoryFolder()
     with trio.move_on_after(5):
         async with open_desk(ScriptedModel([say("", call("ask_user", "q", question="Which?"))]), shelf=shelf) as desk:
             await desk.submit("paint")
@@ -166,7 +166,7 @@ async def test_killed_while_it_looks_back_a_task_stays_completed_and_is_told_of_
     async def nothing():
         return ""
 
-    shelf, listener, limits = Shelf(), Listener(), TaskLimits(recovery=mode)
+    shelf, listener, limits = MemoryFolder(), Listener(), TaskLimits(recovery=mode)
     memory = StubMemory(nothing, nothing)
     model = ScriptedModel(lambda request: Hang() if "Look back" in request.system else "found it " * 50)
     with trio.move_on_after(5):
@@ -189,7 +189,7 @@ async def test_killed_while_it_looks_back_a_task_stays_completed_and_is_told_of_
 @pytest.mark.parametrize("lines", range(1, 10))
 async def test_cut_off_after_any_line_a_task_ends_and_is_told_of_once(lines, mode, autojump_clock):
     """Each notification has one number, whatever was told before the crash, and calls that are finished are never made again."""
-    shelf = Shelf()
+    shelf = MemoryFolder()
 
     def script(request):
         done = sum(bool(getattr(turn, "results", ())) for turn in request.turns)
@@ -240,7 +240,10 @@ async def test_a_task_that_is_resumed_before_its_end_is_forgotten_stays_pending(
                         await trio.sleep(15)
                         kept.pop().reply.send(None)
 
-    shelf, model = Shelf(), ScriptedModel(lambda request: Hang() if request.turns[-1].text == "go on" else "done")
+    shelf, model = (
+        MemoryFolder(),
+        ScriptedModel(lambda request: Hang() if request.turns[-1].text == "go on" else "done"),
+    )
     async with open_desk(model, shelf=shelf, listener=Unordered()) as desk:
         ids = {await desk.submit(f"job {n}") for n in range(3)}
         await trio.sleep(10)
@@ -251,7 +254,7 @@ async def test_a_task_that_is_resumed_before_its_end_is_forgotten_stays_pending(
 
 
 async def test_a_task_that_is_cancelled_before_it_has_begun_is_not_pending_any_more(autojump_clock):
-    shelf = Shelf()
+    shelf = MemoryFolder()
     async with open_desk(ScriptedModel([Hang()]), shelf=shelf, limits=TaskLimits(max_active=1)) as desk:
         await desk.submit("first")
         waiting = await desk.submit("second")
@@ -264,7 +267,7 @@ async def test_a_plan_without_an_open_step_leads_to_nothing(autojump_clock):
     """Checklist 130: such a log is not ours; its task does nothing and can be ended."""
     thought = reasoned(("c1", "echo", {}))
     thought.payload["plan"]["steps"][0]["completed"] = True
-    shelf, model = Shelf(), ScriptedModel([])
+    shelf, model = MemoryFolder(), ScriptedModel([])
     shelf.logs[ID] = task_line(created()) + task_line(thought)
     async with open_desk(model, shelf=shelf, limits=RESUME) as desk:
         await trio.sleep(10)

@@ -9,13 +9,13 @@ from pegasus.events import EventType
 from pegasus.tasks import Cancel, CancelAll, GetContext, GetTask, Suspend, TaskError, TaskLimits, TaskState, task_id_of
 from pegasus.tasks.log.replay import replay
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
-from tests.pegasus.tasks.world import Shelf, open_desk
+from tests.pegasus.tasks.world import MemoryFolder, open_desk
 
 WORK = say("", call("slow", "a", x=5))
 THEN = say("then", call("echo", "b", x=1))
 
 
-class SlowShelf(Shelf):
+class SlowShelf(MemoryFolder):
     """A disk that takes its time for some events, and for no others."""
 
     def __init__(self, seconds, *types):

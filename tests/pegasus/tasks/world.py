@@ -36,7 +36,7 @@ def clock():
     return START + int(trio.current_time() * 1000)
 
 
-class Shelf:
+class MemoryFolder:
     """Logs in memory: `gate` writes them as the persister does, the other methods are a TaskArchive."""
 
     def __init__(self):
@@ -135,7 +135,7 @@ class Desk:
     agent: object
     bus: object
     events: EventMaker
-    shelf: Shelf
+    shelf: MemoryFolder
     listener: Listener
     watcher: Watcher
     calls: list
@@ -193,7 +193,7 @@ async def open_desk(
     model_for=None,
 ):
     calls = []
-    shelf, listener, watcher = shelf or Shelf(), listener or Listener(), Watcher()
+    shelf, listener, watcher = shelf or MemoryFolder(), listener or Listener(), Watcher()
     types, _ = load_task_types(BUILT_IN_TYPES)
     registry = ToolRegistry([*standard_tools(calls), *tools])
     toolbox = ToolExecutor(registry, timeout=timeout, timeouts={})

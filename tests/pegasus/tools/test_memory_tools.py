@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from actors import Child, open_supervisor
-from pegasus.memory import FolderShelf, Memory, memory_in
+from pegasus.memory import FolderReader, Memory, memory_in
 from pegasus.messages import ChannelInfo
 from pegasus.storage import FileDisk, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
@@ -57,7 +57,7 @@ async def test_what_is_refused_is_told_with_what_would_work(call):
 async def test_a_disk_that_refuses_is_told(tmp_path):
     disk = MemoryDisk()
     async with open_supervisor([Child("journal", partial(run_journal, clock=lambda: 0), disk)]) as supervisor:
-        memory = Memory(supervisor.ref("journal"), FolderShelf(tmp_path))
+        memory = Memory(supervisor.ref("journal"), FolderReader(tmp_path))
         write = next(tool for tool in memory_tools(memory) if tool.name == "memory_write")
         disk.fail(times=50)
         outcome = await run_tool(write, {"path": "facts/a.md", "content": "x"}, 10)

@@ -1,0 +1,183 @@
+"""Memory files together with their log, kept in step through the journal.
+
+The line of a change is on disk before its file is changed. So after a crash between the two the log knows more than the
+file, never less. The next refresh finds out: if the file still has the content from before the last change, a "void"
+line says that the change was not made. Every other difference between a file and the log was made by hand, by somebody
+with an editor, and gets a line of its own ("edit").
+
+One change is made at a time (`Memory` holds a lock), so only the last one can be in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
+
+from actors import Ref
+from pegasus.memory.changes import Author, Change, difference, hash_of, text_of
+from pegasus.memory.folder import FileState, MemoryFolder, Stamp
+from pegasus.memory.history import (
+    ABSENT,
+    GROWTH,
+    LOG,
+    History,
+    KnownContent,
+    change_line,
+    changes_in,
+    known_content,
+    read_history,
+    shortened,
+    void_line,
+)
+from pegasus.memory.pages import FOLDER
+from pegasus.observe import get_logger
+from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile
+
+LARGEST: Final = 256 << 10
+"""Bytes of a file, written by hand, that are still read."""
+BY_HAND: Final = Author("hand", why="edited outside of Pegasus")
+
+_LOG_PATH: Final = f"{FOLDER}/{LOG}"
+_PARSED_IN_PLACE: Final = 1 << 18
+"""Bytes of a log that are parsed on the event loop; a larger one goes to a thread."""
+
+_log = get_logger("memory")
+
+
+class LoggedFiles:
+    """The files and their log. The caller holds the memory's lock during every call.
+
+    Every method may raise StorageError, OSError and ActorError. After an error, and after a cancellation, nothing that
+    is remembered is trusted, and the next `refresh` begins with the log on disk.
+    """
+
+    def __init__(self, journal: Ref[JournalMessage], folder: MemoryFolder, clock: Callable[[], int]) -> None:
+        self._journal = journal
+        self._folder = folder
+        self._clock = clock
+        """Wall clock, ms."""
+        self._history: History | None = None
+        """What the log says; None before the first refresh."""
+        self._stamps: dict[str, Stamp] = {}
+        """Stamps of files whose content the log knows."""
+
+    # ------------------------------------------------------------------ reading
+
+    async def refresh(self) -> tuple[FileState, ...]:
+        """Return the files as they are now, after logging what was changed by hand since the last time."""
+        try:
+            history = self._history or await self._load()
+            files = await self._folder.scan(self._stamps, LARGEST)
+            await self._log_edits(history, files)
+        except BaseException:
+            self.forget()
+            raise
+        self._history = history
+        return files
+
+    def forget(self) -> None:
+        """Trust nothing that is remembered; begin with the log on disk the next time."""
+        self._history = None
+        self._stamps = {}
+
+    async def changes(self) -> list[Change]:
+        """Return every change that is still in the log, in order."""
+        return changes_in(await self._journal.ask(ReadFile, _LOG_PATH))
+
+    async def _load(self) -> History:
+        data = await self._journal.ask(ReadFile, _LOG_PATH)
+        if len(data) > _PARSED_IN_PLACE:
+            history = await trio.to_thread.run_sync(read_history, data, abandon_on_cancel=True)
+        else:
+            history = read_history(data)
+        if history.damaged:
+            await self._repair(history, data)
+        if history.last is not None and history.last.how != "edit":
+            await self._void_if_not_made(history, history.last)
+        return history
+
+    async def _repair(self, history: History, data: bytes) -> None:
+        """Set aside what is no record, and write the rest anew: nothing may be appended behind a torn line."""
+        aside = f"{_LOG_PATH}.bad-{self._clock()}"
+        await self._journal.ask(ReplaceFile, aside, b"".join(line.rstrip(b"\n") + b"\n" for line in history.damaged))
+        good = shortened(data)
+        await self._journal.ask(ReplaceFile, _LOG_PATH, good)
+        history.size = history.shortened_size = len(good)
+        _log.warning("the log of memory was damaged", lines=len(history.damaged), aside=aside)
+
+    async def _void_if_not_made(self, history: History, last: Change) -> None:
+        content = await self._journal.ask(ReadFile, f"{FOLDER}/{last.path}")
+        if hash_of(content) == last.before != last.after:
+            await self._append(history, void_line(last.n, self._clock()))
+            history.void()
+
+    async def _log_edits(self, history: History, files: Sequence[FileState]) -> None:
+        edits = [edit for file in files if (edit := self._edit_of(history, file)) is not None]
+        deleted = history.files.keys() - {file.path for file in files}
+        edits += [(path, ABSENT) for path in sorted(deleted)]
+        changes = [
+            self._change(history, path, "edit", BY_HAND, now, n)
+            for n, (path, now) in enumerate(edits, history.count + 1)
+        ]
+        if changes:
+            await self._append(history, b"".join(map(change_line, changes)))
+            for change in changes:
+                history.add(change)
+        self._stamps = {file.path: file.stamp for file in files}
+        if changes:
+            await self._shorten(history)
+
+    def _edit_of(self, history: History, file: FileState) -> tuple[str, KnownContent] | None:
+        """Return path and content of a file that was changed by hand, None for one that the log knows."""
+        if self._stamps.get(file.path) == file.stamp:
+            return None
+        content = file.content
+        now = KnownContent(f"{file.size} bytes", None) if content is None else known_content(content, text_of(content))
+        return (file.path, now) if now.hash != history.of(file.path).hash else None
+
+    # ------------------------------------------------------------------ changing
+
+    async def change(self, path: str, content: bytes, how: str, by: Author, undoes: int = 0) -> Change | None:
+        """Make the file hold this content, and log the change first. Return None if it holds it already.
+
+        Only after a `refresh`. Cancelled: the change is made whole or not at all, and the next refresh finds out.
+        """
+        history = self._history
+        if history is None:
+            raise RuntimeError("change() is called without refresh() before it")
+        now = known_content(content, text_of(content))
+        if now.hash == history.of(path).hash:
+            return None
+        change = self._change(history, path, how, by, now, history.count + 1, undoes)
+        try:
+            await self._append(history, change_line(change))
+            history.add(change)
+            await self._journal.ask(ReplaceFile, f"{FOLDER}/{path}", content)
+            self._stamps.pop(path, None)
+            await self._shorten(history)
+        except BaseException:
+            self.forget()
+            raise
+        return change
+
+    def _change(
+        self, history: History, path: str, how: str, by: Author, now: KnownContent, n: int, undoes: int = 0
+    ) -> Change:
+        before = history.of(path)
+        splices = None if before.text is None or now.text is None else difference(before.text, now.text)
+        return Change(n, self._clock(), path, how, by, before.hash, now.hash, splices, undoes)
+
+    async def _append(self, history: History, lines: bytes) -> None:
+        await self._journal.ask(Commit, ((_LOG_PATH, lines),))
+        history.size += len(lines)
+
+    async def _shorten(self, history: History) -> None:
+        """Rewrite a log that has grown by `GROWTH` since it was shortened."""
+        if history.size < history.shortened_size + GROWTH:
+            return
+        data = await self._journal.ask(ReadFile, _LOG_PATH)
+        shorter = await trio.to_thread.run_sync(shortened, data, abandon_on_cancel=True)
+        await self._journal.ask(ReplaceFile, _LOG_PATH, shorter)
+        history.size = history.shortened_size = len(shorter)
