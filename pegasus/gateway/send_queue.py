@@ -74,7 +74,9 @@ class SendQueue:
         """Each entry, and whether it holds one of the places for answers."""
         self._places = trio.Semaphore(ANSWERS)
         self._changed = trio.Event()
-        """Replaced by a new one whenever something was added, taken or closed."""
+        """Replaced by a new one whenever something was added, taken or closed: for the writer, and for a backlog."""
+        self._closed = trio.Event()
+        """Set by `close`."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -124,12 +126,12 @@ class SendQueue:
             if not flush:
                 self._entries.clear()
                 self._bytes = 0
+            self._closed.set()
             self._notify()
 
     async def wait_closing(self) -> None:
         """Wait until the queue was closed."""
-        while self.closing is None:
-            await self._changed.wait()
+        await self._closed.wait()
 
     async def take(self) -> Entry | None:
         """Wait for the oldest entry and return it; None when the queue is closed and empty. For one task, the writer."""

@@ -6,8 +6,8 @@ overrides its event handlers. They are private names. They are touched in this f
 and a test fails if a new version of trio-websocket changes them (tests/pegasus/gateway/test_websocket.py).
 
 The socket reads, and calls a `SocketHandler` for each thing that the client does. While a handler runs, nothing more is read
-from this client: that is the backpressure. Each event is a checkpoint, because 16 KiB of empty fragments are 2,700 events, and
-without one they would keep the event loop from everybody else.
+from this client: that is the backpressure. Handlers are checkpoints, and so is each fragment of a message, for which no handler
+is called: 16 KiB of empty fragments are 2,700 events, which would keep the event loop from everybody else.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ class ServerSocket(WebSocketConnection):
         await self._handler.on_open(list(event.extra_headers))
 
     async def _handle_message_event(self, event: BytesMessage | TextMessage) -> None:
-        await trio.lowlevel.checkpoint()
         self._handler.on_activity()
+        if self._is_dropping or not event.message_finished:
+            await trio.lowlevel.checkpoint()
         if self._is_dropping:
             return
         data = event.data

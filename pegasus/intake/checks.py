@@ -12,17 +12,18 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from pegasus.conversation import sanitize_for_prompt
 from pegasus.messages import InboundMessage
 
 NAME_LENGTH = 256
 """Characters that a name may have. Real ids of chat services have fewer than 100."""
 NAME_RULE = f"a string of 1 to {NAME_LENGTH} characters without control characters, invisible ones and compatibility forms (NFKC)"
 
+_STRIPPED = frozenset({"Cc", "Cf", "Zl", "Zp"})
+"""Unicode's categories of controls, formats, and separators of lines and paragraphs: what the model's copy of a text lacks."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and halves of surrogate pairs, which no UTF-8 file can hold."""
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-"""Characters without a shape of their own that are neither stripped by `sanitize_for_prompt` nor changed by NFKC."""
+"""Characters without a shape of their own that are in none of these categories and not changed by NFKC."""
 
 
 class InvalidMessage(ValueError):
@@ -34,7 +35,7 @@ def is_name(value: str) -> bool:
     return (
         is_file_name(value)
         and _INVISIBLE.search(value) is None
-        and value == sanitize_for_prompt(value)
+        and not any(unicodedata.category(character) in _STRIPPED for character in value)
         and value == unicodedata.normalize("NFKC", value)
     )
 
