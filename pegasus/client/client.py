@@ -162,6 +162,7 @@ class Client:
                 waiter.fail(NotConnected(reason))
 
     async def _exchange(self, key: tuple[str, str], frame: MessageFrame | CallFrame, timeout: float) -> Json:
+        """Send a frame and return its answer. key: what the answer is found by. Raises Refused, NotConnected."""
         if key in self._waiting:
             raise ValueError(f"{key[0]} {key[1]!r} is under way already")
         waiter = self._waiting[key] = _Waiter()
@@ -182,6 +183,7 @@ class Client:
             raise NotConnected(describe_close(error)) from None
 
     async def _dispatch(self, frame: ServerFrame | None) -> None:
+        """Give a frame to the call that waits for it, or make it an event. Waits while EVENT_BUFFER events are kept."""
         match frame:
             case AcceptedFrame(id):
                 await self._answer(("message", id), None, MessageAccepted(id))
@@ -204,6 +206,7 @@ class Client:
             await self._events_in.send(event)
 
     async def _refuse(self, error: Refused) -> None:
+        """Raise the error where its message or call is waited for, or else make it an event."""
         for kind in ("message", "call"):
             waiter = self._waiting.get((kind, error.id or ""))
             if waiter is not None:
@@ -213,12 +216,14 @@ class Client:
 
 
 class _Waiter:
-    """One answer that a call waits for."""
+    """One answer that a call waits for: a value or an error, given once."""
 
     def __init__(self) -> None:
         self._done = trio.Event()
         self._value: Json = None
+        """What `wait` returns, unless there is an error."""
         self._error: Exception | None = None
+        """What `wait` raises."""
 
     def succeed(self, value: Json) -> None:
         self._value = value

@@ -138,7 +138,7 @@ class Conversation:
 
     @property
     def online(self) -> bool:
-        """Whether a connection is up at this moment."""
+        """A connection is up at this moment."""
         return self._client is not None
 
     @property
@@ -261,6 +261,7 @@ class Conversation:
         return seen
 
     async def _handle_refusal(self, error: Refused) -> None:
+        """Note that a message was refused: for now, then it is tried again, or for good, then it is given up."""
         # Answers come in order, so a frame that was too large to be read was the oldest one without an answer.
         id = error.id or (next(iter(self._unanswered), None) if error.code == "too_large" else None)
         draft = self._drafts.get(id or "")
@@ -276,6 +277,7 @@ class Conversation:
         await self._events_in.send(MessageRejected(draft.id, error.code, error.message))
 
     async def _forget(self, id: str) -> None:
+        """Keep a message no longer, and let a `send` that waits for room go on."""
         self._drafts.pop(id, None)
         async with self._room:
             self._room.notify()

@@ -61,10 +61,13 @@ class RefusalLog:
     """
 
     PER_MINUTE = 20
+    """Lines a minute. Somebody who sets up a client and gets the token wrong sees all of them."""
 
     def __init__(self) -> None:
         self._since = -60.0
+        """Begin of the present minute, on Trio's clock."""
         self._lines = 0
+        """Refusals since then, logged or not."""
 
     def log(self, client: object, code: str, reason: str) -> None:
         """Log that a client was refused. What is left out is counted, and the count is logged a minute later at the earliest."""
@@ -80,13 +83,18 @@ class RefusalLog:
 
 @attrs.frozen(eq=False)
 class GatewayServices:
-    """The finished objects that all connections of a gateway share."""
+    """The objects that all connections of one run of the gateway share."""
 
     config: GatewayConfig
+    """Bounds, token, and the agent's name."""
     intake: Intake
+    """Takes the clients' messages."""
     hub: Hub
+    """Gives the clients what comes from the agent."""
     methods: Methods
+    """What the clients may call."""
     refusals: RefusalLog = attrs.field(factory=RefusalLog)
+    """Where refused clients are logged."""
 
 
 class NewcomerPlace:
@@ -112,14 +120,13 @@ class Connection:
     def __init__(
         self, services: GatewayServices, stream: trio.abc.Stream, place: NewcomerPlace, *, refusal: str = ""
     ) -> None:
-        self.opened_at = trio.current_time()
-        """When the connection was accepted."""
-        self.is_open = False
-        """Whether the WebSocket handshake is done."""
+        self._is_open = False
+        """The WebSocket handshake is done, so errors and close frames can be sent."""
         self._services = services
         self._config = services.config
         self._place = place
         self._refusal = refusal
+        """Why the client is refused after the handshake; "" if it is not."""
         self._queue = SendQueue(self._config.queue_frames, self._config.queue_bytes)
         self._socket = ServerSocket(stream, self, subprotocol=SUBPROTOCOL, max_bytes=HELLO_BYTES)
         self._bearer: str | None = None
@@ -130,18 +137,24 @@ class Connection:
         """The client's replies; None before the hello."""
         self._settled = trio.Event()
         """Set by a good hello, or when the connection closes before one."""
-        self._active_at = self.opened_at
-        """When the client last gave a sign of life."""
+        self._active_at = trio.current_time()
+        """Time of the client's last sign of life, on Trio's clock."""
         self._calls = 0
         """Control-plane calls that are running."""
         self._scope = trio.CancelScope()
+        """Around everything that this connection does; cancelled by `cut`, or by its deadline when closing takes too long."""
         self._nursery: trio.Nursery
+        """The tasks named at the top of this file, and one for each running call."""
 
     def __str__(self) -> str:
         return "a client that has not greeted" if self._channel is None else str(self._channel)
 
     async def run(self) -> None:
-        """Serve the client until it has gone. The caller closes the stream."""
+        """Serve the client until it has gone. The caller closes the stream.
+
+        The hub is left last, and even when this is cancelled: otherwise replies would go to a client that has gone, instead of
+        to the bridges of its type.
+        """
         try:
             with self._scope:
                 async with trio.open_nursery() as self._nursery:
@@ -166,6 +179,7 @@ class Connection:
     # ---------------------------------------------------------------- tasks
 
     async def _read(self) -> None:
+        """Read until the client has gone, or its bytes make no sense any more."""
         await self._socket.run()
         self.close(GOING_AWAY, "the client has gone")
 
@@ -184,7 +198,10 @@ class Connection:
         self.cut()
 
     async def _send(self, frame: str) -> bool:
-        """Write a frame. Return whether the client is still there."""
+        """Write a frame. Return whether the client is still there.
+
+        A write that takes too long leaves half a frame on the wire, so the connection cannot be used any more.
+        """
         try:
             with trio.move_on_after(self._config.send_timeout):
                 await self._socket.write(frame)
@@ -196,16 +213,21 @@ class Connection:
         return False
 
     async def _wait_for_hello(self) -> None:
+        """Return when the client has greeted, or when the connection is closing; refuse it if neither happens in time."""
         with trio.move_on_after(self._config.hello_timeout):
             await self._settled.wait()
             return
-        if self.is_open:
+        if self._is_open:
             self._refuse("unauthorized", f"no hello within {self._config.hello_timeout:g} s", UNAUTHORIZED)
         else:
             self.cut()
 
     async def _keep_alive(self) -> None:
-        """Ping the client whenever it has been silent for a while, and cut it off if it does not answer."""
+        """Ping the client whenever it has been silent for a while, and cut it off if it does not answer.
+
+        Without it a client whose machine was switched off would be kept until TCP gives up, which may take hours; its replies
+        would go to it instead of to a bridge.
+        """
         interval = self._config.keepalive
         while True:
             await trio.sleep_until(self._active_at + interval)
@@ -232,7 +254,7 @@ class Connection:
 
     async def on_open(self, headers: Headers) -> None:
         """Look at the handshake's headers: a browser's page must be an allowed one; the token may be among them."""
-        self.is_open = True
+        self._is_open = True
         fields = {name.lower(): value.decode("utf-8", "replace") for name, value in headers}
         origin = fields.get(b"origin")
         scheme, _, credentials = fields.get(b"authorization", "").partition(" ")
@@ -272,7 +294,7 @@ class Connection:
             await self._answer(_error("bad_frame", "found a binary frame, allowed: JSON objects in text frames"))
 
     async def on_oversize(self) -> None:
-        """Refuse a frame beyond the limits."""
+        """Refuse a frame beyond the limits. Before the hello that is `unauthorized`, for no other frame is allowed there."""
         if self._channel is None:
             message = f"the first frame must be a hello in one piece, of at most {HELLO_BYTES} bytes"
             self._refuse("unauthorized", message, UNAUTHORIZED)
@@ -283,7 +305,7 @@ class Connection:
 
     async def on_broken(self, code: int, reason: str) -> None:
         """End a connection whose bytes are no WebSocket frames."""
-        if self.is_open:
+        if self._is_open:
             self._refuse("bad_frame", f"found bytes that are no WebSocket text: {reason}", code)
         else:
             self.cut()
@@ -291,6 +313,10 @@ class Connection:
     # ---------------------------------------------------------------- hello
 
     async def _greet(self, data: str) -> None:
+        """Handle the first frame: admit the client, or refuse it.
+
+        Once it has shown the token, its place among the newcomers is free, and the larger limits apply to it.
+        """
         try:
             hello = read_hello(data)
         except BadFrame as error:
@@ -322,7 +348,11 @@ class Connection:
         self._nursery.start_soon(self._keep_alive)
 
     def _objection_to(self, hello: HelloFrame) -> str:
-        """Return why this hello is not enough, "" if it is."""
+        """Return why this hello is not enough, "" if it is.
+
+        The token in the hello counts more than that of the handshake. It is compared in constant time, so that its characters
+        cannot be guessed one by one. A bridge is not looked up in `allow_from`; each of its messages is.
+        """
         token = self._bearer if hello.token is None else hello.token
         if token is None:
             return "no token, neither in hello nor as Authorization: Bearer"
@@ -336,7 +366,7 @@ class Connection:
         return ""
 
     def _refuse(self, code: str, message: str, close_code: int) -> None:
-        """Send an error and end the connection."""
+        """Send an error and end the connection. The close frame's reason may have 123 bytes, so a long message is not repeated."""
         self._services.refusals.log(self, code, message)
         self._queue.put(_error(code, message))
         self.close(close_code, message if len(message) < 100 else code)
@@ -344,11 +374,15 @@ class Connection:
     # ---------------------------------------------------------------- frames after the hello
 
     async def _handle_message(self, message: InboundMessage) -> None:
+        """Hand a message in and queue its answer. Waits while the client has too many answers outstanding."""
         await self._queue.reserve()
         self._queue.answer(await self._submit(message))
 
     async def _submit(self, message: InboundMessage) -> Entry:
-        """Hand the message to the intake, and return its answer as far as it is known."""
+        """Hand the message to the intake, and return its answer as far as it is known.
+
+        The answer of the journal is not waited for here, so the next message can be read and share the sync of the disk.
+        """
         try:
             answer = await self._services.intake.send(message)
         except InvalidMessage as error:
@@ -360,6 +394,7 @@ class Connection:
         return _PendingAcceptance(message.id, answer)
 
     async def _handle_call(self, call: CallFrame, channel: ClientChannel) -> None:
+        """Start a call in a task of its own, so that a slow method delays nothing else of this client."""
         if self._calls >= MAX_CALLS:
             message = f"{MAX_CALLS} calls are under way already; wait for a result"
             await self._answer(_error("overloaded", message, call.id))

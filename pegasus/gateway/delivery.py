@@ -38,7 +38,7 @@ K = TypeVar("K")
 
 
 class PushDecision(Enum):
-    """What to do with a pushed reply."""
+    """The answer of `Cursor.offer`: what the caller does with a pushed reply."""
 
     SEND = 1
     """Queue it now; the cursor counts it as sent."""
@@ -67,14 +67,17 @@ class Cursor:
         self.sent = sent
         """The number of the last reply that was queued for this client, or is not owed to it."""
         self.is_reading = is_reading
-        """Whether the journal is being read for this address, so that pushes are kept."""
+        """The journal is being read for this address, so pushes are kept. It is set when a reading is asked for."""
         self._read_again = False
+        """Something happened during a reading that this reading may not have seen."""
         self._kept: deque[OutboundMessage] = deque()
+        """Pushes that wait for the end of a reading, in the order in which they came."""
         self._held: list[str] = []
+        """Frames that wait for replies, in order."""
 
     @property
     def is_holding(self) -> bool:
-        """Whether a frame waits for replies, so that a later frame must wait behind it."""
+        """A frame waits for replies, so that a later frame must wait behind it."""
         return bool(self._held)
 
     def offer(self, reply: OutboundMessage) -> PushDecision:
@@ -168,11 +171,22 @@ class Cursor:
 
 
 class Routes(Generic[C]):
-    """Clients by exact address, and bridges by channel type."""
+    """Clients by exact address, and bridges by channel type.
+
+    Example::
+
+        routes = Routes()
+        routes.add(ClientChannel("web"), bridge)
+        routes.add(ClientChannel("web", "c1"), client)
+        routes.recipients(Address("web", "c1"))  # (client,)
+        routes.recipients(Address("web", "c2"))  # (bridge,)
+    """
 
     def __init__(self) -> None:
         self._clients: dict[Address, dict[C, None]] = {}
+        """Never an empty inner table: a present address has a client."""
         self._bridges: dict[str, dict[C, None]] = {}
+        """Likewise, by channel type."""
 
     def add(self, channel: ClientChannel, client: C) -> None:
         """Send replies for the address, or the type, of this channel to the client from now on."""

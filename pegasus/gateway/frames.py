@@ -37,14 +37,14 @@ Incoming: TypeAlias = InboundMessage | Acknowledge | CallFrame
 
 
 def read_hello(text: str) -> HelloFrame:
-    """Return the first frame of a client.
+    """Return the first frame of a client, a hello whose fields can be used. The token is not looked at here.
 
     Raises BadFrame: `unauthorized` if the text is no hello at all, `bad_frame` if a field of the hello is wrong.
     """
     try:
         frame = decode_client_frame(text)
     except BadFrame as error:
-        if error.message.startswith("hello."):
+        if error.message.startswith("hello."):  # it is a hello, with a bad field
             raise
         raise BadFrame("unauthorized", f"the first frame must be a hello; {error.message}") from None
     if not isinstance(frame, HelloFrame):
@@ -71,7 +71,15 @@ def known_seqs(hello: HelloFrame) -> dict[str, int]:
 
 
 def read_frame(text: str, own: ClientChannel) -> Incoming:
-    """Return what a client says that has greeted as `own`. Raises BadFrame `bad_frame` or `unknown_type`."""
+    """Return what a client says that has greeted as `own`. Raises BadFrame `bad_frame` or `unknown_type`.
+
+    The error carries the frame's id if it has one that can be echoed: a client finds what was refused by it. An id that is no
+    name is left out, because it may be of any length.
+
+    Example::
+
+        read_frame('{"type":"ack","seq":3}', ClientChannel("web", "c1"))  # Acknowledge(Address("web", "c1"), 3)
+    """
     try:
         frame = decode_client_frame(text)
     except BadFrame as error:
@@ -107,7 +115,10 @@ def _read_message(frame: MessageFrame, own: ClientChannel) -> InboundMessage:
 
 
 def _channel_of(named: ChannelInfo | None, own: ClientChannel) -> ChannelInfo:
-    """Return the channel of a message: the one it names, if it is the client's own, or else that of the hello."""
+    """Return the channel of a message: the one it names, if it is the client's own, or else that of the hello.
+
+    A message that names its own address without a user is still written by the user of the hello.
+    """
     if named is None:
         if own.info is None:
             raise BadFrame("bad_frame", "message.channel: missing; a bridge must name the channel of each message")
@@ -134,6 +145,7 @@ def _read_ack(frame: AckFrame, own: ClientChannel) -> Acknowledge:
 
 
 def _check_own(field: str, address: Address, own: ClientChannel) -> None:
+    """Raise BadFrame if a client names an address that is not its own, or a bridge one of another channel type."""
     if address.type != own.type and own.channel_id is None:
         raise BadFrame("bad_frame", f"{field}.type: found {describe(address.type)}, allowed: {describe(own.type)}")
     if own.channel_id is not None and address != Address(own.type, own.channel_id):
@@ -151,6 +163,7 @@ def _check_seq(field: str, value: Json) -> None:
 
 
 def _check_media(field: str, file: Media) -> None:
+    """Raise BadFrame for an attachment that could not be decoded or named later, when its sender no longer waits."""
     names: Mapping[str, str] = {"name": file.name, "mime": file.mime}
     for key, value in names.items():
         if not is_file_name(value):

@@ -18,7 +18,11 @@ from pegasus.storage import Acknowledge, Connected, Disconnected, JournalMessage
 
 
 class Hub:
-    """The feeds of all greeted clients; one hub for each run of the gateway."""
+    """The feeds of all greeted clients; one hub for each run of the gateway.
+
+    After a crash of the gateway a new hub begins empty, and fills as the clients connect again. Nothing is lost by that: what
+    was pushed and not acknowledged is read from the journal when its client greets.
+    """
 
     def __init__(self, journal: Ref[JournalMessage]) -> None:
         self._journal = journal

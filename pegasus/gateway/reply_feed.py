@@ -57,14 +57,16 @@ class ReplyFeed:
         self.is_announced = False
         """Whether the journal knows that the client is there."""
         self._claimed = known_seqs(hello)
+        """What the client says it has, by channelId."""
         self._queue = queue
         self._journal = journal
         self._routes = routes
         self._cursors: dict[str, Cursor] = {}
         """By channelId."""
         self._known: dict[str, int] = {}
-        """What the client has, by channelId."""
+        """The same, cut down to what was ever made."""
         self._welcome_seq = 0
+        """The last reply made for the client's address when it greeted."""
         self._is_welcomed = False
         """Whether the welcome is queued; until then no other frame may be."""
         self._is_caught_up = False
@@ -141,6 +143,7 @@ class ReplyFeed:
             self._disconnect(str(error))
 
     async def _read_first(self) -> None:
+        """Queue what waited at the hello. Asking for what comes after a number acknowledges that number, as `lastSeq` means."""
         for channel_id, seq in self._known.items():
             self._cursor(channel_id).skip_to(seq)
         known = tuple(self._known.items())
@@ -200,6 +203,7 @@ class ReplyFeed:
             limit, found = limit * 2, len(replies)
 
     async def _queue_read(self, reply: OutboundMessage, with_own_client: set[str]) -> None:
+        """Queue a reply read from the journal, unless it was sent here before or belongs to a client of its own."""
         await self._queue.wait_for_room()
         address = reply.channel.address
         cursor = self._cursor(address.channel_id)
@@ -209,6 +213,7 @@ class ReplyFeed:
             self._queue.push(encode_frame(reply))
 
     async def _queue_kept(self, cursor: Cursor, last: int) -> None:
+        """Queue the pushes that were kept during a reading, as far as they follow what was read without a gap."""
         await self._queue.wait_for_room()
         while (reply := cursor.next_kept(last)) is not None:
             self._queue.push(encode_frame(reply))

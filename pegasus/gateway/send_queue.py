@@ -70,9 +70,11 @@ class SendQueue:
         self._max_frames = max_frames
         self._max_bytes = max_bytes
         self._bytes = 0
+        """Bytes of the frames that wait, or a little more. Answers that are not known yet count as nothing; they are few."""
         self._entries: deque[tuple[Entry, bool]] = deque()
         """Each entry, and whether it holds one of the places for answers."""
         self._places = trio.Semaphore(ANSWERS)
+        """Free places for answers."""
         self._changed = trio.Event()
         """Replaced by a new one whenever something was added, taken or closed: for the writer, and for a backlog."""
         self._closed = trio.Event()
@@ -83,7 +85,7 @@ class SendQueue:
 
     @property
     def is_behind(self) -> bool:
-        """Whether more than half of what may wait for the client waits."""
+        """More than half of what may wait for the client waits."""
         return len(self._entries) > self._max_frames // 2 or self._bytes > self._max_bytes // 2
 
     def put(self, frame: str) -> None:

@@ -100,7 +100,10 @@ async def _accept_all(
 
 
 class Server:
-    """The connections of one run of the gateway."""
+    """The connections of one run of the gateway, in their three stages (see the top of this file).
+
+    A test may leave out the first stage and the listener: `serve(stream, await take_place())`.
+    """
 
     def __init__(self, services: GatewayServices) -> None:
         self._services = services
@@ -131,7 +134,11 @@ class Server:
                 connections.start_soon(self._admit, stream)
 
     async def _wait_for_room(self) -> None:
-        """Wait until fewer than MAX_PENDING connections are pending, cutting silent ones."""
+        """Wait until fewer than MAX_PENDING connections are pending, cutting silent ones.
+
+        Only those that have been silent for SILENT_TIME are cut. When many real clients connect at the same moment, their
+        process may take a while to send something on the last of its connections.
+        """
         while self._pending >= MAX_PENDING:
             with trio.move_on_after(SILENT_TIME):
                 await self._pending_changed.wait()
@@ -142,7 +149,11 @@ class Server:
                     scope.cancel()
 
     async def _admit(self, stream: trio.SocketStream) -> None:
-        """Wait until a connection has sent something, then for a place, then serve it."""
+        """Wait until a connection has sent something, then for a place, then serve it.
+
+        A connection that sends nothing within the hello timeout is closed. The wait for a place has no deadline of its own:
+        each place becomes free within the hello timeout and the close timeout.
+        """
         self._pending += 1
         try:
             with trio.move_on_after(self._services.config.hello_timeout) as scope:
@@ -166,7 +177,11 @@ class Server:
         return NewcomerPlace(self._places)
 
     async def serve(self, stream: trio.abc.Stream, place: NewcomerPlace) -> None:
-        """Serve one connection from its first byte to its last. A failure in it is logged and costs nobody else anything."""
+        """Serve one connection from its first byte to its last, then close its stream.
+
+        A failure in it is logged and ends this connection only: a mistake in the code for one client must not disconnect all
+        others, which a crash of the actor would. Cancelled, the connection is cut.
+        """
         connection = Connection(self._services, stream, place, refusal=self._refusal())
         self._connections[connection] = None
         try:

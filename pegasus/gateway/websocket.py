@@ -52,17 +52,25 @@ class SocketHandler(Protocol):
 
 
 class ServerSocket(WebSocketConnection):
-    """One accepted connection. `run` reads it; the other methods may be called once `on_open` was."""
+    """One accepted connection. `run` reads it; the other methods may be called once `on_open` was.
+
+    Reading and writing are independent: `write` may be called while a handler runs. Only one task may write.
+    """
 
     def __init__(self, stream: trio.abc.Stream, handler: SocketHandler, *, subprotocol: str, max_bytes: int) -> None:
         """max_bytes: of the first message, which must also come in one piece; see `allow`."""
         super().__init__(stream, WSConnection(ConnectionType.SERVER), receive_buffer_size=RECEIVE_BYTES)
         self._handler = handler
         self._offered = subprotocol
+        """The subprotocol that is agreed if the client offers it."""
         self._max_bytes = max_bytes
+        """Bytes of a message, over all its fragments."""
         self._takes_fragments = False
+        """A message may come in several frames. A large frame that arrives in pieces is no such message."""
         self._is_dropping = False
+        """A message was too large; everything that follows is read and dropped."""
         self._is_broken = False
+        """The client's bytes are no WebSocket frames any more."""
 
     def allow(self, max_bytes: int) -> None:
         """Take messages of so many bytes from now on, also in fragments: the client has shown who it is."""
@@ -108,6 +116,7 @@ class ServerSocket(WebSocketConnection):
     # -------------------------------------------------------- trio-websocket's event handlers
 
     async def _handle_request_event(self, event: Request) -> None:
+        # A client that offers no subprotocol, or another one, is served all the same; nothing is agreed then.
         agreed = self._offered if self._offered in event.subprotocols else None
         await self._accept(event, agreed, [])
         self._handler.on_activity()
