@@ -148,7 +148,7 @@ class Incarnation:
 
     @property
     def is_supervisor(self) -> bool:
-        """Whether the actor is a supervisor and nothing else."""
+        """True if the actor is a supervisor and nothing else."""
         return self.child.subtree is not None
 
     # ------------------------------------------------------------ the task

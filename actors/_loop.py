@@ -34,7 +34,7 @@ from actors._children import START_CANCELLED, Children
 from actors._events import ActorDied, ActorError, Crashed, GaveUp, Killed, Restarting
 from actors._incarnation import Incarnation
 from actors._spec import Child, Subtree
-from actors._table import RUNNING, Decision, Entry, Replace, State, Table, Verdict
+from actors._table import RUNNING, ChildEntry, Decision, Replace, State, Table, Verdict
 
 Work: TypeAlias = Callable[[], Awaitable[Incarnation | None]]
 """Body of a request. Returns the run that it has started, if it is a start."""
@@ -393,7 +393,7 @@ class SupervisorLoop:
         if self.ending:
             raise self._error(STOPPING)
 
-    def _entry(self, name: str) -> Entry:
+    def _entry(self, name: str) -> ChildEntry:
         try:
             return self.table.entries[name]
         except KeyError:

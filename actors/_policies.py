@@ -40,7 +40,7 @@ class Strategy(Enum):
 
 
 class AutoShutdown(Enum):
-    """Whether a supervisor stops its children and ends normally when significant children have ended by themselves."""
+    """Condition under which a supervisor ends normally because significant children have ended by themselves."""
 
     NEVER = "never"
     ANY_SIGNIFICANT = "any_significant"

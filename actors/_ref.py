@@ -67,7 +67,7 @@ class Ref(Generic[M]):
 
     @property
     def alive(self) -> bool:
-        """Whether the actor is up and was not asked to stop."""
+        """True while the actor is up and was not asked to stop."""
         incarnation = self._cell.incarnation
         return incarnation is not None and incarnation.up and not incarnation.done and not incarnation.stopping
 

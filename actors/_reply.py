@@ -248,7 +248,7 @@ class Reply(Generic[R]):
 
     @property
     def abandoned(self) -> bool:
-        """Whether the asker has left: it timed out, was cancelled, or dropped its Answer."""
+        """True once the asker has left: it timed out, was cancelled, or dropped its Answer."""
         return self._exchange.left
 
     def scope(self) -> trio.CancelScope:

@@ -11,7 +11,7 @@ implementation and against Erlang itself. They are those of OTP's supervisor.erl
   stay up, the others are down, and if the one that failed is stopped, the attempt is called off;
 * an exit belongs to one attempt: that of an earlier attempt (which was absorbed while its group was stopped) is ignored.
 
-One thing is not OTP's: a restart may be delayed by a Backoff. Its group is stopped at once, and a `Pending` entry says
+One thing is not OTP's: a restart may be delayed by a Backoff. Its group is stopped at once, and a `PendingRestart` entry says
 when it is started again. OTP measures the period of the intensity in whole seconds, the table exactly.
 """
 
@@ -37,7 +37,7 @@ class State(Enum):
     UP = "up"
     STOPPING = "stopping"
     WAITING = "waiting"
-    """Not running, but to be restarted: at the time of a Pending entry, or at once if its start has failed."""
+    """Not running, but to be restarted: at the time of a PendingRestart entry, or at once if its start has failed."""
 
 
 TRANSITIONS: dict[State, frozenset[State]] = {
@@ -53,7 +53,7 @@ RUNNING = frozenset({State.STARTING, State.UP, State.STOPPING})
 
 
 @attrs.define(eq=False, repr=False)
-class Entry:
+class ChildEntry:
     """A child and its state."""
 
     child: Child[Never]
@@ -102,7 +102,7 @@ Decision: TypeAlias = Verdict | Replace
 
 
 @attrs.define(eq=False, repr=False)
-class Pending:
+class PendingRestart:
     """A restart that waits for its time."""
 
     due: float
@@ -117,9 +117,9 @@ class Table:
     """
 
     def __init__(self, strategy: Strategy, intensity: Intensity, auto_shutdown: AutoShutdown, random: Random) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, ChildEntry] = {}
         """By name, in start order."""
-        self.pending: list[Pending] = []
+        self.pending: list[PendingRestart] = []
         """Restarts that wait for their time, in no order."""
         self._strategy = strategy
         self._intensity = intensity
@@ -132,7 +132,7 @@ class Table:
 
     def add(self, child: Child[Never]) -> None:
         """Append a new child. The caller has made sure that the name is free."""
-        self.entries[child.name] = Entry(child)
+        self.entries[child.name] = ChildEntry(child)
 
     def remove(self, name: str) -> None:
         """Forget a child, and the restart that it waits for."""
@@ -222,7 +222,7 @@ class Table:
         entry = self.entries.get(name)
         return entry is not None and entry.state is State.WAITING and not any(name in p.members for p in self.pending)
 
-    def _after_end(self, entry: Entry) -> Decision:
+    def _after_end(self, entry: ChildEntry) -> Decision:
         if not entry.child.significant:
             return Verdict.LET_GO
         others = any(e.child.significant and e.state is not State.DOWN for e in self.entries.values())
@@ -230,7 +230,7 @@ class Table:
             return Verdict.LET_GO
         return Verdict.SHUT_DOWN
 
-    def _restart(self, entry: Entry, now: float, delay: float) -> Decision:
+    def _restart(self, entry: ChildEntry, now: float, delay: float) -> Decision:
         name = entry.child.name
         if not self._spend(now):
             return Verdict.GIVE_UP
@@ -248,7 +248,7 @@ class Table:
         self._incidents.append(now)
         return len(self._incidents) <= self._intensity.restarts
 
-    def _next_delay(self, entry: Entry, now: float) -> float:
+    def _next_delay(self, entry: ChildEntry, now: float) -> float:
         backoff = entry.child.backoff
         if backoff is None:
             return 0.0
@@ -275,7 +275,7 @@ class Table:
         for name in members:
             due = max(due, self._withdraw(name))
             self.entries[name].change_to(State.WAITING)
-        self.pending.append(Pending(due, members))
+        self.pending.append(PendingRestart(due, members))
 
     def next_due(self) -> float:
         """Return the time at which the next restart is due; infinity if none waits."""
@@ -289,7 +289,7 @@ class Table:
         """As `take_due`, but only restarts that this child takes part in."""
         return self._take([pending for pending in self.pending if leader in pending.members], now)
 
-    def _take(self, pending: list[Pending], now: float) -> tuple[str, ...]:
+    def _take(self, pending: list[PendingRestart], now: float) -> tuple[str, ...]:
         first = min(pending, key=lambda pending: pending.due, default=None)
         if first is None or first.due > now:
             return ()

@@ -17,7 +17,7 @@ from actors._loop import SupervisorLoop
 from actors._table import State
 
 if TYPE_CHECKING:
-    from actors._table import Entry
+    from actors._table import ChildEntry
 
 
 @attrs.frozen(eq=False)
@@ -82,7 +82,7 @@ def describe_children(loop: SupervisorLoop) -> tuple[ActorInfo, ...]:
     return tuple(_describe_child(loop, entry) for entry in loop.table.entries.values())
 
 
-def _describe_child(loop: SupervisorLoop, entry: Entry) -> ActorInfo:
+def _describe_child(loop: SupervisorLoop, entry: ChildEntry) -> ActorInfo:
     cell = loop.children.cells[entry.child.name]
     incarnation = cell.incarnation
     running = incarnation if incarnation is not None and not incarnation.done else None
@@ -113,13 +113,13 @@ def _describe_child(loop: SupervisorLoop, entry: Entry) -> ActorInfo:
     )
 
 
-def _state_of(entry: Entry, running: Incarnation | None) -> str:
+def _state_of(entry: ChildEntry, running: Incarnation | None) -> str:
     if running is None and entry.state is State.UP:
         return State.DOWN.value  # its supervisor has not taken up its end yet
     return "stuck" if running is not None and running.stuck else entry.state.value
 
 
-def _due_time(loop: SupervisorLoop, entry: Entry, running: Incarnation | None) -> float:
+def _due_time(loop: SupervisorLoop, entry: ChildEntry, running: Incarnation | None) -> float:
     """Return the Trio time at which the child is restarted or cancelled; infinity if neither is to come."""
     if running is not None:
         return running.stop_deadline if running.kill_reason is None else math.inf

@@ -1,9 +1,15 @@
-"""Catches what a program must not use in a simulation, since it is not the same in each run.
+"""Guards against everything that is not the same in each run of a simulated program.
 
-That is the global random source, the wall clock, threads, sockets and processes.
-Everything is replaced where it can be looked up: in its own module, and wherever a module has imported it by name.
-Functions written in C that somebody keeps in another way (and datetime.now, which cannot be replaced) are seen by a
-profile function, which is slow, so only some runs are watched like that.
+That is the global random source, the wall clock, threads, sockets and processes. There are three ways to notice their use,
+each of which sees something that the others do not:
+
+* every such function is **replaced** where it can be looked up: in its own module, and in every module that has imported
+  it by name. The replacement raises Nondeterminism at the line of the program that calls it;
+* functions written in C that are kept in another way (a default argument, an attribute), and `datetime.now`, which cannot
+  be replaced, are seen by a **profile function**. It makes the program several times slower, so only some runs have it;
+* the **state** of the global random source is compared before and after all runs, which sees its use by any reference.
+
+Calls that decide nothing are let be: the time stamp of a log record, the stopwatch of the test runner.
 """
 
 from __future__ import annotations
@@ -61,17 +67,22 @@ ADVICE = {
 
 
 class Guards:
-    """Watches while a simulated program runs. caught: what it did first. allow: modules that may do anything."""
+    """Guards of one simulation.
+
+    allow: modules that may use everything.
+    """
 
     def __init__(self, allow: Collection[str] = ()) -> None:
         self.active = False
+        """Whether a simulated program runs now."""
         self.caught: Nondeterminism | None = None
+        """The first use in the present or last run."""
         self._thread = get_ident()
         self._random_before: object = None
         self._allowed = tuple(allow)
 
     def trip(self, name: str, what: str, frame: FrameType | None) -> Nondeterminism | None:
-        """Somebody calls this; the error if he must not."""
+        """Return the error for a call of a guarded function; None if the caller is allowed to use it."""
         if not self.active or get_ident() != self._thread or _is_from(frame, (OWN,)):
             return None
         if what == "clock" and _is_from(frame, HARMLESS):
@@ -88,7 +99,7 @@ class Guards:
 
     @contextmanager
     def watching(self, *, thoroughly: bool) -> Iterator[None]:
-        """While the program runs. thoroughly: also what cannot be replaced."""
+        """Guard a run of the program. thoroughly: with the profile function, too."""
         self.caught = None
         self.active = True
         before = sys.getprofile()
@@ -103,7 +114,7 @@ class Guards:
 
     @property
     def random_moved(self) -> bool:
-        """Whether the global random source has been used since `installed`, by whatever reference."""
+        """True if the global random source has been used since `installed`, by whatever reference."""
         return bool(random._inst.getstate() != self._random_before)
 
     def _profile(self, frame: FrameType, event: str, called: object) -> None:
@@ -114,7 +125,7 @@ class Guards:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Replace what can be replaced."""
+        """Replace the functions that can be replaced, and put them back at the end."""
         undo: list[tuple[object, str, object]] = []
         replaced: dict[int, Callable[..., object]] = {}
         for owner, attribute, what in FORBIDDEN:
@@ -160,7 +171,7 @@ FORBIDDEN: tuple[tuple[object, str, str], ...] = (
     (subprocess.Popen, "__init__", "process"),
 )
 WITH_A_TIME = frozenset({"time.localtime", "time.gmtime", "time.ctime"})
-"""Harmless when they are given one."""
+"""Functions that are harmless when they are given a time."""
 NAMES = frozenset({*CLOCKS, "sleep", "random", "getrandbits", "urandom", "now", "utcnow", "today"})
 
 
@@ -176,7 +187,7 @@ def _name_of(owner: object, attribute: str) -> str:
 
 
 def _identify(called: object, name: str) -> tuple[str, str]:
-    """Name and kind of a function written in C, if it is a forbidden one; "" and "" if it is not."""
+    """Return name and kind of a function written in C, if it is a forbidden one; "" and "" if it is not."""
     owner = getattr(called, "__self__", None)
     if owner is time:
         return f"time.{name}", "sleep" if name == "sleep" else "clock"
@@ -193,7 +204,7 @@ posix = sys.modules[os.urandom.__module__]
 
 
 def _guarded_random(guards: Guards) -> type[random.Random]:
-    """A class for the global generator, whose methods written in Python (choice, shuffle…) end in these two."""
+    """Return a class for the global generator. Its methods written in Python (choice, shuffle…) end in these two."""
 
     class Guarded(random.Random):
         def random(self) -> float:
@@ -213,7 +224,7 @@ def _guarded_random(guards: Guards) -> type[random.Random]:
 
 
 def _imported_by_name(replaced: Collection[int]) -> list[tuple[ModuleType, str, object]]:
-    """Where a module that is not Python's or Trio's has one of these under any name."""
+    """Return the places where a module that is not Python's or Trio's has one of these functions, under any name."""
     found = []
     for name, module in list(sys.modules.items()):
         top = name.partition(".")[0]

@@ -1,4 +1,9 @@
-"""What is always true of a supervision tree, whatever crashes when."""
+"""Invariants of a supervision tree: what is true at any moment, whatever crashes when.
+
+`check_tree` looks once, on request. `Trees` watches all trees of a simulated run by itself: whenever all tasks wait, when
+nothing is half done, and at the end of each supervisor. For that it wraps two methods of the library while the
+simulation runs: the task of a supervisor, to see each one begin and end, and the making of a tree, to hear its events.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ def check_tree(supervisor: Supervisor) -> None:
 
 
 def problems_of(core: SupervisorLoop) -> list[str]:
-    """What is wrong with one supervisor and its children; nested ones are left out."""
+    """Return the contradictions of one supervisor and its children, in words; nested supervisors are left out."""
     if list(core.table.entries) != list(core.children.cells):
         return [f"{_name(core)} has children {list(core.table.entries)} and addresses {list(core.children.cells)}"]
     return [
@@ -98,31 +103,33 @@ def _refuse(problems: list[str]) -> None:
 
 @attrs.define(eq=False)
 class Trees:
-    """Watches all trees of a run without being asked: whenever all tasks wait, and at the end of each supervisor."""
+    """Watcher of all trees of a run."""
 
     problems: list[str] = attrs.Factory(list)
+    """Contradictions found in this run."""
     _cores: dict[SupervisorLoop, None] = attrs.Factory(dict)
     _note: Callable[[str], None] | None = None
     _listeners: list[Listener] = attrs.Factory(list)
 
     def start(self, note: Callable[[str], None] | None) -> None:
-        """Of a run. note: told each event as a line."""
+        """Begin a new run. note: called with a line for each event."""
         self.problems = []
         self._cores.clear()
         self._note = note
         self._listeners.clear()
 
     def look(self) -> None:
-        """For a moment at which all tasks wait."""
+        """Check all trees. For a moment at which all tasks wait."""
         if not self.problems:
             self.problems += [problem for core in self._cores for problem in problems_of(core)]
 
     def check(self) -> None:
+        """Raise BrokenTree if contradictions were found in this run."""
         _refuse(self.problems)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """While this lasts, a supervisor's end is seen by us, and a tree's beginning."""
+        """Watch every supervisor and every tree that is made meanwhile."""
         run, init = SupervisorLoop.run, ActorSystem.__init__
         trees = self
 

@@ -1,4 +1,7 @@
-"""An actor that does as it is told, for tests of what stands around it."""
+"""Scripted actor (`Probe`) for tests of the actors around it.
+
+The script is a list of values that say what to do with each message: answer, fail, crash, hang, keep or ignore it.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,16 @@ from actors._reply import Reply
 
 
 class ProbeCrash(Exception):
-    """What a Probe crashes with, if it is not told otherwise."""
+    """Default error of a Probe that crashes."""
 
 
 @attrs.frozen
 class Answers:
-    """Answer with this value, after so many seconds."""
+    """Answer with this value."""
 
     value: object = None
     after: float = 0.0
+    """Seconds before the answer."""
 
 
 @attrs.frozen
@@ -51,39 +55,47 @@ class Hangs:
 
 @attrs.frozen
 class Keeps:
-    """Keep the message, so that its asker waits: the test may answer later, by `probe.replies`."""
+    """Keep the Reply, so that the asker waits. The test may answer later by `probe.replies`."""
 
 
 @attrs.frozen
 class Ignores:
-    """Finish the message without an answer."""
+    """Finish the message without an answer; its asker gets ActorError."""
 
 
 Act: TypeAlias = Answers | Fails | Crashes | Hangs | Keeps | Ignores
 
 
 class Probe:
-    """A scripted actor: `Child("probe", probe.run)`. It keeps what it receives, over its restarts.
+    """Scripted actor that keeps what it receives, over its restarts.
 
-    script: what to do with each message in turn; `then`: with all that come after. got: the messages, with None in the
-    place of a Reply (for a Probe that kept it could still answer). runs: how often it was started. replies: of the
-    questions that it was told to keep.
+    ::
+
+        probe = Probe([Crashes(), Answers(42)])
+        async with open_supervisor([Child("probe", probe.run)]) as supervisor:
+            ...
+        assert probe.got == [Total(None), Total(None)]
+
+    script: what to do with each message in turn. then: what to do with all messages after that.
     """
 
     def __init__(self, script: Iterable[Act] = (), *, then: Act = Ignores()) -> None:
         self.got: list[object] = []
+        """Messages received, with None in the place of a Reply, since a Reply that is kept could still be answered."""
         self.runs = 0
+        """Number of times it was started."""
         self.replies: list[Reply[object]] = []
+        """Replies that it has kept, oldest first."""
         self._script = deque(script)
         self._then = then
         self._news = trio.Event()
 
     def next(self, *acts: Act) -> None:
-        """Do this with the next messages, after what the script still holds."""
+        """Append to the script."""
         self._script.extend(acts)
 
     async def run(self, inbox: Inbox[object]) -> None:
-        """The actor."""
+        """Run the actor. For `Child(name, probe.run)`."""
         self.runs += 1
         with suppress(trio.EndOfChannel):
             while True:  # no variable holds the message when the next one is asked for, so a dropped Reply is noticed

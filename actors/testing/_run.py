@@ -1,4 +1,11 @@
-"""One run of a program under a schedule."""
+"""One run of a program under a schedule, and the judgement about it.
+
+A run counts as failed, in this order of importance, if the guards or the scheduler have found a problem, if `main` raised
+an error that is not allowed, if a supervision tree was not sound, or if the caller's `check` raises.
+
+Garbage is collected between runs and not within them. Otherwise a finaliser, such as that of a dropped Reply, would run
+at one place in one run and at another in the next.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +29,26 @@ from actors.testing._invariants import Trees
 from actors.testing._scheduler import Scheduler
 
 OLD_GARBAGE = 50
-"""Every so many runs, what has outlived a run is looked through for garbage."""
+"""Number of runs after which objects that have outlived a run are searched for garbage, too."""
 
 
 class Simulation:
-    """One run: for the program that runs in it, and for whoever checks it afterwards.
-
-    seed: of the run. random: for the program's own choices, from the seed. result: what `main` returned. error: what it
-    raised. failure: why the run counts as failed, None if it does not.
-    """
+    """One run, for the program that runs in it and for the check afterwards."""
 
     def __init__(self, seed: int, scheduler: Scheduler) -> None:
         self.seed = seed
         self.result: object = None
+        """Value that `main` returned."""
         self.error: BaseException | None = None
+        """Error that `main` raised."""
         self.failure: BaseException | None = None
+        """Reason why the run counts as failed; None if it does not."""
         self._scheduler = scheduler
         self._random: Random | None = None
 
     @property
     def random(self) -> Random:
-        """A source that depends on the seed only."""
+        """Random source for the choices of the program. It depends on the seed only."""
         if self._random is None:
             self._random = Random(self.seed)  # noqa: S311
         return self._random
@@ -53,17 +59,17 @@ class Simulation:
 
     @property
     def perturbations(self) -> tuple[Perturbation, ...]:
-        """What was done to the program and took effect, so far."""
+        """Perturbations that have taken effect so far."""
         return tuple(self._scheduler.done)
 
     @property
     def replay(self) -> str:
-        """The line that runs this schedule again."""
+        """Line that runs this schedule again."""
         return to_token(self.seed, self.perturbations)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The trace so far: who ran, when the clock jumped, what was noted."""
+        """Trace so far: the tasks that ran, the jumps of the clock, and notes."""
         return self._scheduler.lines()
 
 
@@ -73,18 +79,18 @@ Check: TypeAlias = Callable[[Simulation], object]
 
 @attrs.frozen
 class Program:
-    """What is run, and what is right.
-
-    check: called after each run, raises if it was not right. allowed: errors that main may end with. hits: which tasks
-    may be hit by faults; those of a list always hit. allow: modules that the guards let do anything.
-    """
+    """The program, and what counts as right."""
 
     main: Main
     check: Check | None
+    """Called after each run. Raises if something is wrong."""
     allowed: tuple[type[BaseException], ...]
+    """Errors that main may end with."""
     hits: Callable[[Task], bool]
+    """Tasks that may be hit by faults of a seed. Faults of a list always hit."""
     max_steps: int
     allow: tuple[str, ...] = ()
+    """Modules that the guards let use everything."""
     guards: Guards = attrs.field(init=False, default=attrs.Factory(lambda self: Guards(self.allow), takes_self=True))
     trees: Trees = attrs.field(init=False, factory=Trees)
     takes_simulation: bool = attrs.field(
@@ -93,7 +99,7 @@ class Program:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Around all runs."""
+        """Prepare for runs: install the guards and the watcher of trees. Other threads wait meanwhile."""
         with ExitStack() as stack:
             stack.enter_context(_trio.ONE_AT_A_TIME)
             stack.enter_context(self.guards.installed())
@@ -109,7 +115,11 @@ class Program:
         thoroughly: bool = False,
         find_places: Kind | None = None,
     ) -> Simulation:
-        """Run it once. detailed: with a trace for people. thoroughly: watch out for what cannot be replaced."""
+        """Run the program once.
+
+        detailed: write a trace for people. thoroughly: guard with the profile function, too. find_places: strike
+        nowhere, and only find the checkpoints at which such a fault could.
+        """
         hits = self.hits if find_places is not None or isinstance(choices, Seeded) else None
         scheduler = Scheduler(
             choices,
@@ -161,7 +171,7 @@ class Program:
 
 
 def _takes_simulation(main: Main) -> bool:
-    """Whether main has a parameter that must be given."""
+    """Return whether main has a parameter that must be given."""
     parameters = inspect.signature(main).parameters.values()
     return any(
         one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters
@@ -173,7 +183,7 @@ _run_count = itertools.count(1)
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Collect garbage between runs, so that no finalizer runs now in one place and now in another."""
+    """Collect garbage after a run and not within it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

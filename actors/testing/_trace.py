@@ -31,12 +31,12 @@ ADDRESS = re.compile(r" ?(object )?at 0x[0-9a-f]+|0x[0-9a-f]{6,}")
 
 
 def normal(text: str) -> str:
-    """Without the addresses that a repr may have."""
+    """Return the text without the memory addresses that a repr may have."""
     return ADDRESS.sub("", text)
 
 
 def say(event: Event) -> str:
-    """What happened, without the time."""
+    """Return what happened as a line, without the time."""
     who = f"{event.path or 'root'} (run {event.attempt})"
     match event:
         case Started():
@@ -57,7 +57,7 @@ def say(event: Event) -> str:
 
 
 class Listener(Events):
-    """A stream that keeps nothing. It hears as long as somebody holds it."""
+    """Stream of events that keeps nothing and calls a function. It works as long as somebody holds it."""
 
     def __init__(self, hear: Callable[[Event], object]) -> None:
         super().__init__(1)
@@ -75,7 +75,15 @@ def listen(system: ActorSystem, hear: Callable[[Event], object]) -> Listener:
 
 
 class Trace:
-    """Lines of text: events of trees, and notes. Addresses are left out, so that two runs can be compared.
+    """Lines of text: events of trees, and notes. Memory addresses are left out, so that two runs can be compared.
+
+    ::
+
+        trace = Trace()
+        async with open_supervisor() as supervisor:
+            trace.watch(supervisor)
+            ...
+        assert "t=0.000 line (run 2) is up" in trace
 
     Equal to a Trace, or to any list or tuple of strings, with the same lines.
     """
@@ -85,7 +93,7 @@ class Trace:
         self._listeners: list[Listener] = []
 
     def watch(self, supervisor: Supervisor) -> None:
-        """From now on, write down what happens in the whole tree that this supervisor belongs to.
+        """Write down what happens from now on in the whole tree that this supervisor belongs to.
 
         The first starts of its children have happened already when a supervisor is open; to see them, open it without
         children and use start_child.
@@ -101,7 +109,7 @@ class Trace:
         self.note(say(event))
 
     def difference(self, other: Trace | Iterable[str]) -> str:
-        """The first line that differs, with the line before it; "" if none does."""
+        """Return the first line that differs, with the line before it; "" if none does."""
         return first_difference(self.lines, other)
 
     def __iter__(self) -> Iterator[str]:
@@ -123,7 +131,7 @@ class Trace:
 
 
 def first_difference(one: Iterable[str], other: Iterable[str]) -> str:
-    """The first line that differs, with the line before it; "" if none does."""
+    """Return the first line that differs, with the line before it; "" if none does."""
     before = ""
     for number, (mine, yours) in enumerate(zip_longest(one, other, fillvalue="(the end)"), 1):
         if mine != yours:

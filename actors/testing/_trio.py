@@ -30,21 +30,23 @@ step_of: Callable[[Task], int] = attrgetter("_schedule_points")
 
 
 class Loop(Protocol):
-    """What decides.
-
-    begin: the run starts. draw: the tasks of the next round, first one first, out of those that are in the queue; others
-    may be kept back. idle: nothing is runnable, and this is the next deadline.
-    """
+    """Decisions about a run, as Trio asks for them."""
 
     now: float
+    """Virtual time, in seconds."""
 
-    def begin(self, runner: Runner) -> None: ...
-    def draw(self, queue: RunQueue) -> list[Task]: ...
-    def idle(self, deadline: float) -> None: ...
+    def begin(self, runner: Runner) -> None:
+        """Note that the run starts."""
+
+    def draw(self, queue: RunQueue) -> list[Task]:
+        """Return the tasks of the next round in order, out of those in the queue. Others are held back."""
+
+    def idle(self, deadline: float) -> None:
+        """Note that no task is runnable. Make one ready, or set `now`, at most to the next deadline."""
 
 
 class Runner:
-    """Trio's runner, as far as it matters."""
+    """Facade of Trio's runner."""
 
     def __init__(self, runner: _run.Runner, queue: RunQueue) -> None:
         self._runner = runner
@@ -65,33 +67,34 @@ class Runner:
         return bool(self._runner.waiting_for_idle)
 
     def is_system(self, task: Task) -> bool:
-        """It is none of the program's own."""
+        """Return whether the task is Trio's own and not the program's."""
         nursery = task.parent_nursery
         if nursery is None:
             return True
         return nursery.parent_task is self._runner.init_task and task is not self._runner.main_task
 
     def is_main(self, task: Task) -> bool:
+        """Return whether this is the task of `main`."""
         return task is self._runner.main_task
 
     def tasks(self) -> list[Task]:
-        """The program's own tasks that have not ended, in the order in which they were spawned."""
+        """Return the program's own tasks that have not ended, in the order in which they were spawned."""
         return sorted((task for task in self._runner.tasks if not self.is_system(task)), key=number_of)
 
 
 class RunQueue(deque[Task]):
-    """In the place of Trio's."""
+    """Queue of runnable tasks, in the place of Trio's."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__()
         self._loop = loop
 
     def ready(self) -> list[Task]:
-        """Whom Trio has put in."""
+        """Return the tasks that Trio has put in."""
         return list(super().__iter__())
 
     def __iter__(self) -> Iterator[Task]:
-        """For the one who copies it, once a round."""
+        """Return the tasks of the round. Trio copies the queue once a round."""
         ready = self._loop.draw(self)
         if len(ready) > 1:
             ready.reverse()
@@ -100,7 +103,7 @@ class RunQueue(deque[Task]):
 
 
 class Choice(Random):
-    """In the place of Trio's random source: has no say in who runs first."""
+    """Random source in the place of Trio's. During a simulation it leaves the order of tasks alone."""
 
     order: list[Task]
     real: Random
@@ -122,7 +125,7 @@ class Choice(Random):
 
 CHOICE = Choice(0)
 ONE_AT_A_TIME = threading.RLock()
-"""Threads take turns: what is replaced is replaced for all of them."""
+"""Lock for a simulation. Functions are replaced for all threads, so only one may simulate at a time."""
 
 
 def _is_simulated() -> bool:
@@ -131,13 +134,13 @@ def _is_simulated() -> bool:
 
 
 class VirtualClock(trio.abc.Clock):
-    """Stands still while a task can run, and then jumps to where the loop wants it. Starts at 0."""
+    """Clock that starts at 0, stands still while a task can run, and then jumps to the time that the loop wants."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
 
     def start_clock(self) -> None:
-        """Trio's first call, just before it makes its first task."""
+        """Install the run queue. This is Trio's first call, just before it makes its first task."""
         runner = _run.GLOBAL_RUN_CONTEXT.runner
         queue = RunQueue(self._loop)
         runner.runq = queue
@@ -147,14 +150,17 @@ class VirtualClock(trio.abc.Clock):
         return self._loop.now
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """Asked for when nothing is runnable."""
+        """Ask the loop what is next. Trio calls this when nothing is runnable."""
         runner = _run.GLOBAL_RUN_CONTEXT.runner
         self._loop.idle(deadline)
         return 3600.0 if runner.waiting_for_idle and not runner.runq else 0.0
 
 
 def run(main: Callable[[], object], loop: Loop, after_step: Callable[[Task], None] | None) -> outcome.Outcome[object]:
-    """trio.run under a loop. What Trio itself raises comes out as an Error, too. after_step: called with every task."""
+    """Call trio.run under a loop, and return its outcome. Errors that Trio itself raises are part of that.
+
+    after_step: called with the task after every step.
+    """
     if trio.lowlevel.in_trio_run():
         raise RuntimeError("a simulation is a run of Trio: call it from a function that is not async")
     instruments = [] if after_step is None else [_AfterStep(after_step)]
@@ -181,7 +187,7 @@ class _AfterStep(trio.abc.Instrument):
 
 
 def can_raise(task: Task) -> bool:
-    """Whether the task waits where an error may come out of its await without anything being lost.
+    """Return whether the task waits where an error may come out of its await without anything being lost.
 
     That is where Trio could raise Cancelled: it is blocked and can be taken out of what it waits in, or it is in a pure
     checkpoint. A task that has been woken already is let be: the value it was woken with would be lost. So is one
@@ -195,7 +201,7 @@ def can_raise(task: Task) -> bool:
 
 
 def raise_in(task: Task, error: BaseException) -> bool:
-    """Let the task's await raise, by the way that a cancellation takes. False if it cannot; see `can_raise`."""
+    """Raise an error from the task's await, in the way of a cancellation. Return False if that is not possible."""
     if not can_raise(task):
         return False
     if task._next_send_fn is not None:
@@ -206,7 +212,7 @@ def raise_in(task: Task, error: BaseException) -> bool:
 
 
 def force_out(task: Task, error: BaseException) -> None:
-    """As `raise_in`, regardless of shields."""
+    """Raise an error from the task's await, regardless of shields."""
     if task._next_send_fn is None and task._abort_func is not None:
         task._attempt_abort(_raiser(error))
 
@@ -234,12 +240,13 @@ END_OF_NURSERY = trio.Nursery._nested_child_finished.__code__
 
 
 def _is_in(task: Task, code: CodeType) -> bool:
-    """Whether this is what yields to Trio, by way of the two functions in which all waiting ends."""
+    """Return whether this function yields to Trio, by way of the two functions in which all waiting ends."""
     frames = [frame.f_code for frame, _ in task.iter_await_frames()]
     return len(frames) >= 3 and frames[-3] is code
 
 
 def has_ended(task: Task) -> bool:
+    """Return whether the task's function has returned or raised."""
     return task.coro.cr_frame is None
 
 

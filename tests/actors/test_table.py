@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actors import AutoShutdown, Backoff, Child, Intensity, Restart, Strategy
-from actors._table import RUNNING, TRANSITIONS, Entry, Replace, State, Table, Verdict
+from actors._table import RUNNING, TRANSITIONS, ChildEntry, Replace, State, Table, Verdict
 from tests.actors.kit import idle
 
 
@@ -28,7 +28,7 @@ ALLOWED = {(before, after) for before, afters in TRANSITIONS.items() for after i
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
 def test_only_the_steps_of_the_table_are_possible(before: State, after: State) -> None:
-    entry = Entry(Child("a", idle), before)
+    entry = ChildEntry(Child("a", idle), before)
     if (before, after) in ALLOWED:
         entry.change_to(after)
         assert entry.state is after

@@ -160,7 +160,7 @@ async def test_one_that_resists_is_reported_with_the_place_where_it_waits() -> N
     assert took == 50
     [stuck] = [event for event in events if isinstance(event, Stuck)]
     assert stuck.time == 3 + 1
-    assert any("test_ladder.py" in line and "in shielded" in line for line in stuck.stack)
+    assert any("test_children.py" in line and "in shielded" in line for line in stuck.stack)
     assert any(line.endswith("in sleep") for line in stuck.stack)
 
 
