@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -75,28 +75,40 @@ async def test_a_stop_with_clients_that_do_not_react(home):
         nursery.cancel_scope.cancel()
 
 
-def block_the_disk(daemon):
-    """Put a FIFO nobody reads in place of the session: the next append waits for ever, as on a dead network file system."""
-    path = daemon.home / "data" / "main" / "current.jsonl"
-    path.rename(path.with_suffix(".aside"))
-    os.mkfifo(path)
+HANGING_DISK = """
+import os, pathlib, time
+
+real, marker = os.fdatasync, pathlib.Path(os.environ["HANG_WHILE"])
+
+def fdatasync(fd):
+    while marker.exists():
+        time.sleep(0.01)
+    real(fd)
+
+os.fdatasync = fdatasync
+"""
+"""Python runs a `sitecustomize` of its path before the program."""
 
 
-async def hang(daemon):
-    """Make the daemon hang in such an append."""
-    async with daemon.client() as client:
+@asynccontextmanager
+async def hanging(folder, settings=None):
+    """A daemon whose disk does not answer any more, as on a dead network file system, in the middle of a message."""
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(HANGING_DISK)
+    env = {"PYTHONPATH": str(folder / "site"), "HANG_WHILE": str(folder / "hang")}
+    async with serving(folder, Book(), settings, env=env) as daemon, daemon.client() as client:
         await client.ask("hello")
-        block_the_disk(daemon)
+        (folder / "hang").touch()
         await client.post("hello again")
         with trio.move_on_after(0.3):
             await client.reply(timeout=10)
             raise AssertionError("the disk is not blocked")
+        yield daemon
 
 
 @pytest.mark.parametrize(("first", "second"), [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)])
 async def test_a_second_signal_ends_a_hanging_stop_at_once(tmp_path, first, second):
-    async with serving(tmp_path, Book()) as daemon:
-        await hang(daemon)
+    async with hanging(tmp_path) as daemon:
         daemon.signal(first)
         with pytest.raises(AssertionError, match="the end of the process"):
             await daemon.exit(timeout=0.4)
@@ -106,8 +118,7 @@ async def test_a_second_signal_ends_a_hanging_stop_at_once(tmp_path, first, seco
 
 
 async def test_a_hanging_stop_ends_after_the_grace(tmp_path):
-    async with serving(tmp_path, Book(), {"run.shutdown_grace": 0.1}) as daemon:
-        await hang(daemon)
+    async with hanging(tmp_path, {"run.shutdown_grace": 0.1}) as daemon:
         assert await daemon.stop(timeout=8) == 128 + signal.SIGTERM
 
 
