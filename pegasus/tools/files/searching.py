@@ -222,7 +222,9 @@ def grep(
     walk = _Walk(visit, lambda name: name not in NOT_SEARCHED)
     with refusing(path):
         yield from _search_path(located, path, walk, search)
-    walk.is_cut_short |= search.is_cut_short
+    # Either may have noticed first that the time is nearly up: the walk between two files, the search
+    # within a file.
+    walk.is_cut_short = search.is_cut_short = walk.is_cut_short or search.is_cut_short
     return search.result(walk.notes())
 
 
