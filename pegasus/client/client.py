@@ -1,7 +1,7 @@
 """`Client`: one open connection to a gateway, with calls and messages that wait for their answer.
 
 One task (`pump`, started by `open_client`) reads frames. An answer is given to the call that waits for it, found by its id;
-everything else becomes an event for whoever iterates over the client. If nobody iterates, EVENT_BUFFER events are kept, and
+everything else becomes an event, which iteration over the client yields. If nobody iterates, EVENT_BUFFER events are kept, and
 then the connection is no longer read: neither are answers.
 """
 
@@ -33,7 +33,7 @@ from pegasus.protocol import (
 )
 
 EVENT_BUFFER = 1000
-"""Events that are kept for whoever iterates over a client."""
+"""Events that are kept until iteration yields them."""
 
 
 class ClientError(Exception):

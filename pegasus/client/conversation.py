@@ -245,7 +245,7 @@ class Conversation:
                 self._retry_at = math.inf
 
     async def _pass_on(self, event: ClientEvent, seen: int) -> int:
-        """Yield an event to whoever iterates. seen: the last reply that was yielded; return it anew."""
+        """Make an event of the connection one of the conversation. seen: the last reply that was passed on; return it anew."""
         match event:
             case Refused():
                 await self._handle_refusal(event)

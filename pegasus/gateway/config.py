@@ -2,7 +2,7 @@
 
 Everything that a client can make the gateway hold is bounded here or next to the code that holds it: connections, bytes of a
 frame, frames that wait to be sent, time until the hello, time of one write. The bounds before the hello are the tightest,
-because whoever connects has not shown a token yet: at most MAX_NEWCOMERS connections are served that have not greeted, and at
+because a client that connects has not shown a token yet: at most MAX_NEWCOMERS connections are served that have not greeted, and at
 most MAX_PENDING wait for that. Each connection costs a file descriptor, and the journal, the model client and the tools need
 descriptors of the same process. So `connections_within` leaves RESERVED_DESCRIPTORS of the process's limit to everybody else.
 """

@@ -44,7 +44,7 @@ class Hub:
     async def leave(self, feed: ReplyFeed) -> None:
         """Forget a client that has gone; bridges take over what it did not acknowledge.
 
-        The journal is told so if it was told that the client had come. That takes a second at most, also when cancelled.
+        The journal gets Disconnected if it got Connected. That takes a second at most, also when cancelled.
         """
         for bridge in self._routes.remove(feed.channel, feed):
             if feed.channel.channel_id is not None:

@@ -38,7 +38,7 @@ class Intake:
     journal: Ref[JournalMessage]
     """The actor that writes the inbox."""
     access: Access = attrs.field(factory=Access)
-    """Who may write; open to everybody by default."""
+    """The rules about who may write; open to everybody by default."""
     owners: Collection[str] = ()
     """The entries of `agent.owners`: senders whose messages go first."""
 

@@ -27,8 +27,8 @@ class FakeChannel(Adapter):
         assert (await channel.next_reply()).text == "hello"
     """
 
-    def __init__(self, kind: str, *, acknowledges: bool = True) -> None:
-        super().__init__(kind)
+    def __init__(self, type: str, *, acknowledges: bool = True) -> None:
+        super().__init__(type)
         self.acknowledges = acknowledges
         """Whether it acknowledges to the journal what it has."""
         self.replies: list[OutboundMessage] = []

@@ -83,7 +83,7 @@ async def test_after_a_crash_the_reply_is_delivered_and_nothing_twice(autojump_c
     assert adapter.sent == [("+1", 1), ("+1", 2)]
 
 
-async def test_a_reply_that_is_refused_for_good_is_reported_once_and_holds_up_nobody(autojump_clock):
+async def test_a_reply_that_is_refused_for_good_is_reported_once_and_blocks_no_other(autojump_clock):
     adapter, journal = Sms(), FakeJournal()
     async with running(adapter, journal) as ref:
         refused = journal.post(PHONE, "refused")

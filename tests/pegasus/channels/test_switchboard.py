@@ -41,7 +41,7 @@ class Outbox:
         return message
 
     def give(self):
-        fresh = tuple(one for one in self.outgoing if one.position > self.confirmed)
+        fresh = tuple(reply for reply in self.outgoing if reply.position > self.confirmed)
         if self.waiting is not None and fresh:
             reply, self.waiting = self.waiting, None
             reply.send(fresh)
@@ -92,86 +92,86 @@ async def settled():
 
 
 async def test_replies_go_to_the_adapter_of_their_type_and_others_to_the_gateway(autojump_clock):
-    async with board() as here:
-        sms, web, irc = here.outbox.post(SMS), here.outbox.post(WEB), here.outbox.post(IRC)
+    async with board() as running:
+        sms, web, irc = running.outbox.post(SMS), running.outbox.post(WEB), running.outbox.post(IRC)
         await settled()
-        assert here.sms.got == [DeliverReply(sms)]
-        assert here.gateway.got == [DeliverReply(web), DeliverReply(irc)]
+        assert running.sms.got == [DeliverReply(sms)]
+        assert running.gateway.got == [DeliverReply(web), DeliverReply(irc)]
 
 
 async def test_typing_goes_the_same_way(autojump_clock):
-    async with board() as here:
-        ref = here.supervisor.ref("switchboard")
+    async with board() as running:
+        ref = running.supervisor.ref("switchboard")
         await ref.tell(Typing(SMS, True))
         await ref.tell(Typing(WEB, True))
         await settled()
-        assert (here.sms.got, here.gateway.got) == ([Typing(SMS, True)], [Typing(WEB, True)])
+        assert (running.sms.got, running.gateway.got) == ([Typing(SMS, True)], [Typing(WEB, True)])
 
 
 async def test_what_was_handed_over_is_confirmed(autojump_clock):
-    async with board() as here:
-        here.outbox.post(WEB)
-        here.outbox.post(SMS)
+    async with board() as running:
+        running.outbox.post(WEB)
+        running.outbox.post(SMS)
         await settled()
-        assert here.outbox.confirmed == 2
+        assert running.outbox.confirmed == 2
 
 
 async def test_a_type_without_adapter_is_no_error_and_does_not_stop_the_others(autojump_clock):
-    async with board(default=False) as here:
-        here.outbox.post(IRC)
-        sms = here.outbox.post(SMS)
+    async with board(default=False) as running:
+        running.outbox.post(IRC)
+        sms = running.outbox.post(SMS)
         await settled()
-        assert here.sms.got == [DeliverReply(sms)]
+        assert running.sms.got == [DeliverReply(sms)]
 
 
 async def test_an_adapter_that_fails_does_not_stop_the_others(autojump_clock):
-    async with board() as here:
-        here.outbox.post(SMS, "crash")
+    async with board() as running:
+        running.outbox.post(SMS, "crash")
         await settled()
-        web, sms = here.outbox.post(WEB), here.outbox.post(SMS)
+        web, sms = running.outbox.post(WEB), running.outbox.post(SMS)
         await settled()
-        assert here.gateway.got == [DeliverReply(web)]
-        assert here.sms.got == ["crashed", DeliverReply(sms)]
+        assert running.gateway.got == [DeliverReply(web)]
+        assert running.sms.got == ["crashed", DeliverReply(sms)]
 
 
 async def test_an_adapter_that_hangs_costs_the_others_little_and_catches_up(autojump_clock):
-    async with board(capacity=2) as here:
-        here.sms.go = trio.Event()
+    async with board(capacity=2) as running:
+        running.sms.go = trio.Event()
         for n in range(10):
-            here.outbox.post(SMS, f"{n}")
-        web = here.outbox.post(WEB)
+            running.outbox.post(SMS, f"{n}")
+        web = running.outbox.post(WEB)
         await trio.sleep(2)
-        assert here.gateway.got == [DeliverReply(web)]
-        here.sms.go.set()
+        assert running.gateway.got == [DeliverReply(web)]
+        running.sms.go.set()
         await settled()
-        assert here.sms.got[-1] == CatchUp()
-        assert len(here.sms.got) == 4  # one in hand, two in the mailbox, and the news that there was more
-        again = here.outbox.post(SMS)
+        assert running.sms.got[-1] == CatchUp()
+        assert len(running.sms.got) == 4  # one in hand, two in the mailbox, and the news that there was more
+        again = running.outbox.post(SMS)
         await settled()
-        assert here.sms.got[-1] == DeliverReply(again)
+        assert running.sms.got[-1] == DeliverReply(again)
 
 
 async def test_what_was_not_confirmed_is_handed_out_again_after_a_crash(autojump_clock):
-    async with board() as here:
-        await here.supervisor.stop_child("switchboard")
-        web = here.outbox.post(WEB)
-        await here.supervisor.restart_child("switchboard")
+    async with board() as running:
+        await running.supervisor.stop_child("switchboard")
+        web = running.outbox.post(WEB)
+        await running.supervisor.restart_child("switchboard")
         await settled()
-        assert here.gateway.got == [DeliverReply(web)]
+        assert running.gateway.got == [DeliverReply(web)]
 
 
 async def test_an_outbox_that_cannot_be_read_is_tried_again(autojump_clock):
-    async with board() as here:
-        await here.supervisor.stop_child("switchboard")
-        here.outbox.failures = 2
-        web = here.outbox.post(WEB)
-        await here.supervisor.restart_child("switchboard")
+    async with board() as running:
+        await running.supervisor.stop_child("switchboard")
+        running.outbox.failures = 2
+        web = running.outbox.post(WEB)
+        await running.supervisor.restart_child("switchboard")
         await trio.sleep(3)
-        assert here.gateway.got == [DeliverReply(web)]
+        assert running.gateway.got == [DeliverReply(web)]
 
 
 async def test_many_replies_keep_their_order(autojump_clock):
-    async with board(capacity=4) as here:
-        said = [here.outbox.post(WEB, f"{n}") for n in range(300)]
+    async with board(capacity=4) as running:
+        said = [running.outbox.post(WEB, f"{n}") for n in range(300)]
         await settled()
-        assert here.gateway.got == [DeliverReply(message) for message in said]
+        assert running.gateway.got == [DeliverReply(message) for message in said]

@@ -63,7 +63,7 @@ async def test_send_returns_once_accepted():
         assert (message.text, message.metadata, message.media) == ("hi", {"a": 1}, (Media("n", "m/x", "aGk="),))
 
 
-async def test_send_raises_what_the_gateway_refuses_with():
+async def test_send_raises_the_error_of_the_gateway():
     async with world() as gate, client_of(gate) as client:
         gate.journal.verdict = Overloaded(9)
         with pytest.raises(Refused) as caught:
@@ -129,7 +129,7 @@ async def test_call_gives_the_result():
         assert await client.call("echo", {"a": 1}) == {"caller": "c1", "params": {"a": 1}}
 
 
-async def test_call_raises_what_the_gateway_refuses_with():
+async def test_call_raises_the_error_of_the_gateway():
     async with world() as gate, client_of(gate) as client:
         with pytest.raises(Refused) as caught:
             await client.call("nothing")
@@ -174,7 +174,7 @@ async def test_somebody_else_listening_is_not_connected():
         nursery.cancel_scope.cancel()
 
 
-async def test_what_is_raised_in_the_block_comes_out_as_it_is():
+async def test_an_error_raised_in_the_block_comes_out_as_it_is():
     async with world() as gate:
         with pytest.raises(KeyError):
             async with client_of(gate):
@@ -212,7 +212,7 @@ async def test_the_last_reply_is_acknowledged_when_the_conversation_is_closed():
         await gate.journal.until(lambda: gate.journal.acks == [(WEB.address, 1)])
 
 
-async def test_what_was_said_offline_is_sent_when_the_daemon_is_there():
+async def test_a_message_handed_over_offline_is_sent_when_the_daemon_is_there():
     async with world() as gate:
         ready = trio.Event()
 
@@ -247,7 +247,7 @@ async def test_after_a_lost_connection_everything_goes_on_and_nothing_comes_twic
         assert (await until(conversation, OutboundMessage))[-1].seq == 2
 
 
-async def test_a_message_the_gateway_will_never_take_is_dropped_and_told():
+async def test_a_message_that_the_gateway_will_never_take_is_rejected_with_an_event():
     async with world() as gate, talking(gate) as conversation:
         await until(conversation, Online)
         id = await conversation.send("\ud800")
@@ -256,7 +256,7 @@ async def test_a_message_the_gateway_will_never_take_is_dropped_and_told():
         assert conversation.unaccepted == 0
 
 
-async def test_messages_go_out_in_the_order_in_which_they_were_said_also_those_from_before():
+async def test_messages_are_sent_in_the_order_in_which_they_were_handed_over():
     async with world() as gate, talking(gate) as conversation:
         said = [await conversation.send(str(n)) for n in range(20)]
         await until(conversation, Online)
@@ -301,7 +301,7 @@ async def test_a_conversation_goes_on_where_an_earlier_one_stopped():
             assert (await until(conversation, OutboundMessage))[-1].seq == 3
 
 
-async def test_too_large_a_message_is_dropped_and_told():
+async def test_a_message_that_is_too_large_is_rejected_with_an_event():
     async with world(max_frame_bytes=2048) as gate, talking(gate) as conversation:
         await until(conversation, Online)
         big = await conversation.send("x" * 5000)

@@ -155,13 +155,13 @@ def test_hello_of_a_bridge():
         (HELLO, "hello was said already"),
     ],
 )
-def test_a_bad_frame_is_told_what_was_found_and_what_is_allowed(frame, words):
+def test_the_error_of_a_bad_frame_says_what_was_found_and_what_is_allowed(frame, words):
     error = refused(frame)
     assert error.code == "bad_frame"
     assert words in error.message
 
 
-def test_an_unknown_type_is_told_the_known_ones():
+def test_the_error_of_an_unknown_type_lists_the_known_ones():
     error = refused({"type": "massage", "id": "m-1"})
     assert (error.code, error.id) == ("unknown_type", "m-1")
     assert error.message == "type: found 'massage', allowed: message, ack, call"
@@ -188,12 +188,12 @@ def test_an_id_that_is_none_is_not_given_back(id):
         ({"type": "ack", "seq": 1, "channel": {"type": "web", "channelId": "c"}}, "found 'web', allowed: 'irc'"),
     ],
 )
-def test_a_bridge_must_say_which_channel_of_its_own_type(frame, words):
+def test_a_bridge_must_name_a_channel_of_its_own_type(frame, words):
     assert words in refused(frame, BRIDGE).message
 
 
 @pytest.mark.parametrize("frame", ["", "{}", "[]", '{"type":"message"}', '{"type":7}', '{"type":"hello"', "[" * 9999])
-def test_what_is_no_hello_is_unauthorized(frame):
+def test_a_first_frame_that_is_no_hello_is_unauthorized(frame):
     assert refused_hello(frame).code == "unauthorized"
 
 

@@ -38,7 +38,7 @@ async def living(server, nursery):
         await socket.aclose()
 
 
-async def test_who_answers_pings_may_be_silent_for_ever(server, nursery, autojump_clock):
+async def test_a_client_that_answers_pings_may_be_silent_for_ever(server, nursery, autojump_clock):
     async with living(server, nursery) as client:
         await trio.sleep(80_000)
         await client.quiet()
@@ -56,7 +56,7 @@ async def welcomed(server, nursery):
     return socket
 
 
-async def test_who_does_not_answer_a_ping_is_cut_off(server, nursery, autojump_clock):
+async def test_a_client_that_does_not_answer_a_ping_is_cut_off(server, nursery, autojump_clock):
     socket = await welcomed(server, nursery)
     with trio.fail_after(1000):
         assert await socket.stream.receive_some() == bytes([0x80 | PING, 0])
@@ -65,7 +65,7 @@ async def test_who_does_not_answer_a_ping_is_cut_off(server, nursery, autojump_c
     assert trio.current_time() - pinged == 60
 
 
-async def test_whoever_says_something_is_not_pinged(server, nursery, autojump_clock):
+async def test_a_client_that_sends_something_is_not_pinged(server, nursery, autojump_clock):
     socket = await welcomed(server, nursery)
     with trio.move_on_after(500):
         async with trio.open_nursery() as talking:

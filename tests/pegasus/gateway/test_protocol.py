@@ -62,7 +62,7 @@ async def test_no_token_is_unauthorized():
         assert await client.closed() == ([], 4401)
 
 
-async def test_a_token_in_hello_counts_more_than_one_in_a_header():
+async def test_a_token_in_the_hello_takes_precedence_over_the_header():
     bearer = [(b"Authorization", b"Bearer " + TOKEN.encode())]
     async with world() as gate, gate.client(headers=bearer, hello=False) as client:
         assert (await client.hello(channel=HELLO["channel"], token="wrong"))["code"] == "unauthorized"
@@ -91,7 +91,7 @@ async def test_a_hello_with_a_bad_field_is_a_bad_frame():
         assert "hello.channel.channelId: found the number 5" in frames[0]["message"]
 
 
-async def test_whoever_says_no_hello_is_disconnected_after_a_while():
+async def test_a_client_without_a_hello_is_disconnected_after_the_timeout():
     async with world(hello_timeout=0.5) as gate, gate.client(hello=False) as client:
         frames, code = await client.closed()
         assert (frames[0]["code"], code) == ("unauthorized", 4401)
@@ -105,7 +105,7 @@ async def test_a_second_hello_is_a_bad_frame():
         await client.quiet()
 
 
-async def test_a_foreign_origin_is_unauthorized_before_it_can_say_anything():
+async def test_a_foreign_origin_is_unauthorized_before_its_first_frame():
     headers = [(b"Origin", b"https://evil.example")]
     async with world() as gate, gate.client(headers=headers, hello=False) as client:
         frames, code = await client.closed()
@@ -119,7 +119,7 @@ async def test_an_allowed_origin_may_come():
         assert client.welcome["type"] == "welcome"
 
 
-async def test_who_is_not_in_allow_from_is_unauthorized():
+async def test_a_client_that_is_not_in_allow_from_is_unauthorized():
     async with world(access={"web": ["u1"]}) as gate:
         async with gate.client(hello=False) as client:
             channel = {"type": "web", "channelId": "c1", "userId": "u2"}
@@ -130,7 +130,7 @@ async def test_who_is_not_in_allow_from_is_unauthorized():
             assert (await client.hello(channel=channel))["type"] == "welcome"
 
 
-async def test_beyond_the_limit_of_connections_one_is_refused_and_told_why():
+async def test_a_connection_beyond_the_limit_is_refused_with_a_reason():
     async with world(max_connections=1) as gate, gate.client() as first:
         async with gate.client("c2", hello=False) as second:
             frames, code = await second.closed()
@@ -139,7 +139,7 @@ async def test_beyond_the_limit_of_connections_one_is_refused_and_told_why():
         await first.quiet()
 
 
-async def test_when_the_journal_cannot_say_the_last_seq_the_client_is_to_come_again():
+async def test_a_client_is_closed_with_1011_when_the_journal_cannot_give_the_last_seq():
     async with world() as gate:
         gate.journal.failure = StorageError("no disk")
         async with gate.client(hello=False) as client:
@@ -201,7 +201,7 @@ async def test_a_full_inbox_is_overloaded():
         await client.quiet()
 
 
-async def test_a_disk_that_refuses_is_told_with_its_reason():
+async def test_an_error_of_the_disk_is_reported_with_its_reason():
     async with world() as gate, gate.client() as client:
         gate.journal.verdict = StorageError("No space left on device")
         await client.send(type="message", id="m-1", text="hi")
@@ -210,7 +210,7 @@ async def test_a_disk_that_refuses_is_told_with_its_reason():
         assert answer["message"] == "not accepted, disk: No space left on device"
 
 
-async def test_a_journal_that_is_gone_is_told():
+async def test_a_journal_that_is_gone_is_reported():
     async with world() as gate, gate.client() as client:
         await client.quiet()
         await gate.supervisor.stop_child("journal")
@@ -315,14 +315,14 @@ async def test_a_message_of_a_stranger_through_a_bridge_is_refused_and_the_bridg
 # ------------------------------------------------------------------ control plane
 
 
-async def test_a_call_gets_its_result_and_the_method_knows_who_calls():
+async def test_a_call_gets_its_result_and_the_method_knows_the_caller():
     async with world() as gate, gate.client() as client:
         await client.send(type="call", id="7", method="echo", params={"a": [1]})
         answer = await client.get()
         assert answer == {"type": "result", "id": "7", "result": {"caller": "c1", "params": {"a": [1]}}}
 
 
-async def test_an_unknown_method_is_told_the_known_ones():
+async def test_the_error_of_an_unknown_method_lists_the_known_ones():
     async with world() as gate, gate.client() as client:
         await client.send(type="call", id="7", method="ecko")
         answer = await client.get()
@@ -389,7 +389,7 @@ async def test_when_the_gateway_crashes_it_comes_back_on_the_same_port_and_clien
             await client.quiet()
 
 
-async def test_told_to_stop_it_says_goodbye():
+async def test_a_stop_closes_all_connections_with_1001():
     async with world() as gate, gate.client() as client, trio.open_nursery() as nursery:
         nursery.start_soon(gate.supervisor.stop_child, "gateway")
         assert await client.closed() == ([], 1001)

@@ -51,7 +51,7 @@ async def test_half_a_surrogate_pair_in_a_reply_is_replaced_and_costs_nothing_el
         await client.quiet()
 
 
-async def test_what_nobody_acknowledged_comes_again():
+async def test_unacknowledged_replies_come_again():
     async with world() as gate:
         for n in range(3):
             await gate.say(WEB, f"r{n}")
@@ -199,7 +199,7 @@ async def test_a_bridge_acknowledges_by_channel():
         await gate.journal.until(lambda: gate.journal.acks == [(Address("web", "c1"), 1)])
 
 
-async def test_a_bridge_that_comes_back_gets_what_it_did_not_acknowledge_or_says_what_it_has():
+async def test_a_bridge_that_comes_back_gets_what_it_did_not_acknowledge_or_claim():
     async with world() as gate:
         for channel in (WEB, C2):
             for n in range(3):
@@ -249,7 +249,7 @@ async def test_typing_reaches_the_clients_of_its_address_only():
 
 
 @pytest.mark.parametrize("bridge", [False, True])
-async def test_the_end_of_a_turn_is_told_after_its_replies_even_if_it_comes_first(bridge):
+async def test_the_end_of_a_turn_follows_its_replies_even_if_it_comes_first(bridge):
     async with world() as gate, gate.client(None if bridge else "c1") as client:
         for n in range(3):
             message = gate.journal.post(WEB, f"r{n}")
@@ -269,7 +269,7 @@ async def test_a_new_turn_does_not_overtake_the_end_of_the_one_before():
             assert [await client.get(), await client.get()] == [ENDED, BEGAN]
 
 
-async def test_the_end_of_a_silent_turn_is_told():
+async def test_the_end_of_a_silent_turn_is_announced():
     async with world() as gate, gate.client() as client:
         await gate.say(WEB, "before")
         await client.get()

@@ -129,7 +129,7 @@ async def test_the_first_close_counts():
     assert queue.closing == Closing(4401, "no")
 
 
-async def test_close_wakes_whoever_waits(autojump_clock):
+async def test_close_wakes_waiting_tasks(autojump_clock):
     queue = SendQueue(max_frames=1)
     queue.push("a")
     async with trio.open_nursery() as nursery:

@@ -101,7 +101,7 @@ def memory():
 # ------------------------------------------------------------------ too large
 
 
-async def test_a_frame_beyond_the_limit_is_told_and_the_connection_closed():
+async def test_a_frame_beyond_the_limit_is_reported_and_the_connection_closed():
     async with world(max_frame_bytes=2048) as gate, gate.client() as client:
         await client.send(type="message", id="m-1", text="x" * 3000)
         frames, code = await client.closed()
@@ -185,7 +185,7 @@ async def test_empty_pieces_are_not_gathered():
         (b"\xf1\x80\0\0\0\0", 1002),  # reserved bits
     ],
 )
-async def test_bytes_that_are_no_frames_are_told_and_the_connection_closed(data, code):
+async def test_bytes_that_are_no_frames_are_reported_and_the_connection_closed(data, code):
     async with world() as gate, raw(gate) as socket:
         await socket.send(data)
         assert (await socket.json())["code"] == "bad_frame"
@@ -210,7 +210,7 @@ async def test_garbage_that_does_not_end_is_not_gathered():
 @pytest.mark.parametrize(
     "request_", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"\r\n" * 20_000]
 )
-async def test_what_is_no_websocket_is_sent_away(request_):
+async def test_a_connection_that_is_no_websocket_is_closed(request_):
     async with world(hello_timeout=0.5) as gate, raw(gate, upgrade=False) as socket:
         try:
             await socket.send(request_)
@@ -224,13 +224,13 @@ async def test_what_is_no_websocket_is_sent_away(request_):
 # ------------------------------------------------------------------ coming and going
 
 
-async def test_who_connects_and_says_nothing_at_all_is_cut_off():
+async def test_a_connection_that_sends_nothing_is_cut_off():
     async with world(hello_timeout=0.2) as gate, raw(gate, upgrade=False) as socket:
         with pytest.raises(EOFError):
             await socket.exactly(1)
 
 
-async def test_who_dies_in_the_middle_of_a_frame_hurts_nobody():
+async def test_a_client_that_dies_in_the_middle_of_a_frame_affects_no_other():
     async with world() as gate, gate.client() as other:
         for cut in (1, 3, 8, 20):
             async with raw(gate) as socket:

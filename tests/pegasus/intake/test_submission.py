@@ -84,7 +84,7 @@ def test_a_name_that_would_read_as_another_one_is_refused(name):
         (ChannelInfo("t", "c"), "", "id: found ''"),
     ],
 )
-def test_what_cannot_be_stored_and_answered_is_named(channel, id, field):
+def test_a_name_that_cannot_be_used_is_named_in_the_error(channel, id, field):
     with pytest.raises(InvalidMessage, match=field):
         check_message(InboundMessage("hi", channel, id))
 
