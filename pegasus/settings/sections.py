@@ -210,7 +210,7 @@ class GatewaySettings:
     port: int = whole(7717, "0 = any free port", least=0, most=65535)
     token: str = text("", '"" = made at first start, kept in the file "token" of the home directory', secret=True)
     allow_remote: bool = flag(False, "must be true where host is not this machine alone")
-    allowed_origins: tuple[str, ...] = texts("web pages that may connect, beside the gateway's own and local ones")
+    allowed_origins: tuple[str, ...] = texts("origins of web pages that may connect; no other page may")
     max_frame_bytes: int = whole(1048576, "bytes of one frame, at most", least=1024, most=1 << 30)
 
 
