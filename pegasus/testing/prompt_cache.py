@@ -1,29 +1,43 @@
-"""What a provider could take from its cache of prompts: all that stands the same, from its first byte on, as in the call before."""
+"""Model of a provider's prompt cache: how much of each call stands as it stood in the call before, from the first byte on.
+
+Providers charge a tenth for input that their cache has. A conversation whose beginning changes from call to call (a clock in the
+system prompt, another order of tools) loses that, and no other test would notice. So long simulations send every request through
+this.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 _MARKER: Final = b',"cache_control":{"type":"ephemeral"}'
-"""Of Anthropic's wire format: it moves from call to call, and is no part of the prompt."""
+"""Marker of Anthropic's wire format. It moves from call to call and is not part of the prompt."""
 
 
 class PromptCache:
-    """The calls of one conversation, in order.
+    """Cache for the calls of one conversation, in order.
 
-    sent, cached: bytes of bodies, and those of them that were there before; as parts of a whole they stand for tokens. fresh: calls
-    that begin a session (the first, after /new, after a compaction), of which nothing can be cached; they are not counted.
+    cache = PromptCache()
+    for request in requests:
+        cache.send(wire.body(request), request.turns[0].text)
+    assert cache.share > 0.95
     """
 
     def __init__(self) -> None:
         self.sent = 0
+        """Bytes of all bodies. As shares of a whole, bytes stand for tokens."""
         self.cached = 0
+        """Bytes that the cache had."""
         self.fresh = 0
+        """Calls that began a session: the first one, after /new, after a compaction. Nothing of them can be cached, so they do not
+        count
+        in `sent`."""
         self._before = b""
+        """Body of the call before."""
         self._opening: str | None = None
+        """Text of the session's first turn."""
 
     def send(self, body: bytes, opening: str) -> None:
-        """One call. opening: text of its first turn, which may grow at its end; with another one a session begins."""
+        """Note a call. opening: text of its first turn, which may grow at its end; with another text a session begins."""
         body = body.replace(_MARKER, b"")
         if self._opening is None or not opening.startswith(self._opening):
             self.fresh += 1
@@ -34,12 +48,12 @@ class PromptCache:
 
     @property
     def share(self) -> float:
-        """The part that comes from the cache, 0 to 1."""
+        """Share of the input that comes from the cache, 0 to 1."""
         return self.cached / self.sent if self.sent else 0.0
 
 
 def common_prefix(one: bytes, other: bytes) -> int:
-    """How many bytes at their beginning are the same."""
+    """Return how many bytes at the beginning are equal. Compares slices in a binary search: bodies have megabytes."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

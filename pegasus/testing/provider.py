@@ -1,4 +1,4 @@
-"""A model provider on loopback that speaks both wire formats, is as strict as the real ones, and fails on demand.
+"""Model provider on loopback that speaks both wire formats, is as strict as the real services, and fails on demand.
 
 In a test: `async with open_provider(script) as server:` and `server.url` as base_url of an anthropic provider,
 `server.openai_url` of an openai one. As a process of its own, without latency, for benchmarks:
@@ -20,11 +20,11 @@ from typing import Any
 import h11
 import trio
 
-from pegasus.testing.provider_answer import Answer, error_body, events, refuse, whole
+from pegasus.testing.provider_answer import ProviderAnswer, error_body, events, refuse, whole
 from pegasus.testing.provider_request import Invalid, ProviderRequest, glance, need, parse
 from pegasus.testing.provider_scripts import SCRIPTS, Script, echo
 
-AsyncScript = Callable[[ProviderRequest], Awaitable[Answer]]
+AsyncScript = Callable[[ProviderRequest], Awaitable[ProviderAnswer]]
 
 _COUNT = "/count_tokens"
 _PATHS = ("/v1/messages", f"/v1/messages{_COUNT}", "/v1/chat/completions", "/chat/completions")
@@ -32,27 +32,35 @@ _READ = 1 << 18
 
 
 class ProviderServer:
-    """requests: the last valid ones. invalid: what was wrong with the others. count: all of them.
+    """State of a provider, for tests to look at and to change while it runs.
 
-    answered: answers sent to their end. hung_up: how often a client closed the connection while an answer was due.
-    script may be replaced at any time. api_key: if given, the only one that is let in. check: whether requests are
-    read and checked whole; without, only their last turn is looked at, at little cost. tokens: answers questions for the
-    number of tokens (counted: how many there were); None: this provider knows no such thing.
+    api_key: if given, the only key that is accepted. keep: requests to remember. check: read and check requests whole; without, only
+    their last turn is read, at little cost.
     """
 
     def __init__(
         self, script: Script | AsyncScript, *, api_key: str = "", keep: int = 1000, check: bool = True
     ) -> None:
         self.script = script
+        """Function that answers requests; may be replaced at any time."""
         self.tokens: Callable[[ProviderRequest], int] | None = None
+        """Function that answers `count_tokens`; None for a provider without this endpoint."""
         self.counted = 0
+        """Requests for a count of tokens."""
         self.requests: deque[ProviderRequest] = deque(maxlen=keep)
+        """The last valid requests."""
         self.invalid: list[str] = []
+        """Messages of the refusals of invalid requests."""
         self.count = 0
+        """All requests."""
         self.answered = 0
+        """Answers that were sent to their end."""
         self.hung_up = 0
+        """Connections that a client closed while an answer was due."""
         self.connections = 0
+        """Connections that were accepted."""
         self.url = ""
+        """Base URL for a provider of type anthropic."""
         self._api_key = api_key
         self._read = parse if check else glance
         self._token = secrets.token_hex(5)
@@ -61,26 +69,26 @@ class ProviderServer:
 
     @property
     def openai_url(self) -> str:
-        """base_url for an openai provider."""
+        """Base URL for a provider of type openai."""
         return f"{self.url}/v1"
 
     async def until(self, condition: Callable[[ProviderServer], bool]) -> None:
-        """Wait until something is true of this server. Looks again whenever anything happens."""
+        """Wait until a condition holds. It is checked again whenever anything happens."""
         while not condition(self):
             await self._changed.wait()
 
     def new_id(self) -> str:
-        """The rest of a tool call's id, unique over all servers."""
+        """Return the rest of a tool call's id, unique over all servers."""
         self._ids += 1
         return f"{self._token}{self._ids:06x}"
 
     def notify(self) -> None:
-        """Something happened."""
+        """Let `until` check its condition again."""
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 
-    def read(self, path: str, headers: dict[str, str], body: bytes) -> ProviderRequest | Answer:
-        """The request, or the refusal it deserves."""
+    def read(self, path: str, headers: dict[str, str], body: bytes) -> ProviderRequest | ProviderAnswer:
+        """Return the parsed request, or the refusal of an invalid one."""
         self.count += 1
         refusal = self._refusal(path, headers)
         if refusal is not None:
@@ -95,8 +103,8 @@ class ProviderServer:
         self.requests.append(request)
         return request
 
-    def _count(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
-        """How many tokens a prompt has: the body of a call, without what says how to answer."""
+    def _count(self, path: str, headers: dict[str, str], body: bytes) -> ProviderAnswer:
+        """Answer a request for the number of tokens: the body of a call without the parameters of the answer."""
         self.count, self.counted = self.count - 1, self.counted + 1
         if self.tokens is None:
             return refuse(404, f"no such path: {path}")
@@ -104,9 +112,10 @@ class ProviderServer:
         need(not {"max_tokens", "stream"} & set(raw), "max_tokens, stream: Extra inputs are not permitted")
         whole = json.dumps({**raw, "max_tokens": 1}).encode()
         found = self.tokens(parse(path.removesuffix(_COUNT), headers, whole))
-        return Answer(body=json.dumps({"input_tokens": found}).encode(), content_type="application/json")
+        return ProviderAnswer(body=json.dumps({"input_tokens": found}).encode(), content_type="application/json")
 
-    def _refusal(self, path: str, headers: dict[str, str]) -> Answer | None:
+    def _refusal(self, path: str, headers: dict[str, str]) -> ProviderAnswer | None:
+        """Return the refusal of a wrong path or key, None for a request that may be read."""
         if path not in _PATHS:
             return refuse(404, f"no such path: {path}")
         given = {headers.get("x-api-key", ""), headers.get("authorization", "").removeprefix("Bearer ")} - {""}
@@ -118,11 +127,11 @@ class ProviderServer:
 
 
 class _Reset(Exception):
-    """The answer was to reset the connection, which is done."""
+    """The connection was reset, as the answer wanted."""
 
 
 class _Connection:
-    """One client's connection; requests one after another."""
+    """Connection of a client, which sends requests one after another."""
 
     def __init__(self, server: ProviderServer, stream: trio.SocketStream) -> None:
         self._server = server
@@ -133,7 +142,7 @@ class _Connection:
         self._server.connections += 1
         async with self._stream:
             try:
-                while await self._one():
+                while await self._serve_request():
                     self._http.start_next_cycle()
             except _Reset:
                 return
@@ -146,8 +155,8 @@ class _Connection:
             self._http.receive_data(await self._stream.receive_some(_READ))
         return event
 
-    async def _one(self) -> bool:
-        """One request; whether the connection can take another."""
+    async def _serve_request(self) -> bool:
+        """Serve one request; return whether the connection can take another."""
         head = await self._event()
         if not isinstance(head, h11.Request):
             return False
@@ -163,27 +172,29 @@ class _Connection:
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     async def _stats(self) -> None:
+        """Answer GET with the counters, for a provider that is a process of its own."""
         server = self._server
         stats = {"requests": server.count, "answered": server.answered, "invalid": server.invalid}
         await self._send_whole(200, "application/json", json.dumps(stats).encode())
 
     async def _answer(self, path: str, headers: dict[str, str], body: bytes) -> None:
+        """Read a request and send the script's answer."""
         server = self._server
         request = server.read(path, headers, body)
         server.notify()
-        if isinstance(request, Answer):
+        if isinstance(request, ProviderAnswer):
             await self._send(request, "openai" if path.endswith("/completions") else "anthropic", None)
         else:
             answer = server.script(request)
-            if not isinstance(answer, Answer):
-                answer = await self._while_there(answer)
+            if not isinstance(answer, ProviderAnswer):
+                answer = await self._await_script(answer)
             await self._send(answer, request.format, request)
         server.answered += 1
         server.notify()
 
-    async def _while_there(self, script: Awaitable[Answer]) -> Answer:
-        """What the script says, unless the client hangs up before; then the script is cancelled."""
-        answers: list[Answer] = []
+    async def _await_script(self, script: Awaitable[ProviderAnswer]) -> ProviderAnswer:
+        """Return the answer of an async script. If the client hangs up before, the script is cancelled."""
+        answers: list[ProviderAnswer] = []
 
         async def watch() -> None:
             data = await self._stream.receive_some(_READ)
@@ -199,7 +210,8 @@ class _Connection:
             raise trio.BrokenResourceError("the client hung up")
         return answers[0]
 
-    async def _send(self, answer: Answer, form: str, request: ProviderRequest | None) -> None:
+    async def _send(self, answer: ProviderAnswer, form: str, request: ProviderRequest | None) -> None:
+        """Send an answer or a fault."""
         server = self._server
         if answer.reset:
             self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -216,7 +228,8 @@ class _Connection:
         else:
             await self._send_whole(200, "application/json", whole(answer, form, server.new_id))
 
-    async def _stream_out(self, answer: Answer, parts: list[bytes]) -> None:
+    async def _stream_out(self, answer: ProviderAnswer, parts: list[bytes]) -> None:
+        """Send the events of an answer; all at once if nothing is to happen in between."""
         http = self._http
         head = http.send(_head(200, [("content-type", "text/event-stream"), ("cache-control", "no-cache")])) or b""
         last = answer.cut_after if answer.cut_after is not None else answer.hang_after
@@ -251,7 +264,7 @@ def _head(status: int, headers: list[tuple[str, str]]) -> h11.Response:
 async def open_provider(
     script: Script | AsyncScript = echo, *, port: int = 0, api_key: str = "", keep: int = 1000, check: bool = True
 ) -> AsyncIterator[ProviderServer]:
-    """A provider on 127.0.0.1 for as long as the block lasts. port 0: any free one. keep: requests to remember."""
+    """Run a provider on 127.0.0.1 for as long as the block lasts. port 0: any free one. Others as in `ProviderServer`."""
     server = ProviderServer(script, api_key=api_key, keep=keep, check=check)
 
     async def handle(stream: trio.SocketStream) -> None:
@@ -269,9 +282,9 @@ async def open_provider(
 
 
 def late(script: Script, seconds: float) -> AsyncScript:
-    """The same, but each answer takes so long."""
+    """Return the script with each answer delayed by so many seconds."""
 
-    async def answer(request: ProviderRequest) -> Answer:
+    async def answer(request: ProviderRequest) -> ProviderAnswer:
         await trio.sleep(seconds)
         return script(request)
 

@@ -1,4 +1,9 @@
-"""What the test provider answers: a model's answer or a fault, as the bytes of either wire format."""
+"""Answers of the test provider: a model's answer or a fault, as the bytes of either wire format.
+
+ProviderAnswer("Hello", (Call("reply", {"text": "hi"}),), pieces=3)  # streamed in three pieces
+refuse(429, retry_after=2)  # an error status
+cut(ProviderAnswer("Hello"), after=2)  # the connection is closed after two events
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ _USAGE = Usage(100, 20)
 
 @attrs.frozen
 class Call:
-    """A tool call. arguments as a string are sent as they are, so that they can be broken. id "": a new one."""
+    """Tool call in an answer. Arguments as a string are sent as they are, so that they can be malformed. id "": a new one."""
 
     name: str
     arguments: Metadata | str = attrs.field(factory=dict)
@@ -24,78 +29,86 @@ class Call:
 
 
 @attrs.frozen
-class Answer:
-    """One answer to one request.
-
-    pieces: how many deltas each text and each arguments come in. stop_reason "": what fits.
-    status, body, content_type, retry_after: an answer that is no model's. error: (type, message) of an error event
-    after the other events. cut_after, hang_after: events to send before the connection is closed, or silent until
-    the client hangs up. reset: the connection is reset instead of answered. pause: seconds before each event.
-    """
+class ProviderAnswer:
+    """Answer to one request."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
     thinking: tuple[Json, ...] = ()
+    """Thinking blocks of Anthropic's format."""
     usage: Usage = _USAGE
     stop_reason: str = ""
+    """The API's own word; "" for the one that fits the answer."""
     pieces: int = 1
+    """Deltas that each text and the arguments of each call are sent in."""
     status: int = 200
     message: str = ""
+    """Message of an error status."""
     body: bytes | None = None
+    """Body to send as it is, with `status` and `content_type`."""
     content_type: str = "text/event-stream"
     retry_after: float | None = None
+    """Seconds for the `Retry-After` header of an error status."""
     error: tuple[str, str] | None = None
+    """Type and message of an error event after the other events."""
     cut_after: int | None = None
+    """Events to send before the connection is closed."""
     hang_after: int | None = None
+    """Events to send before silence, until the client hangs up."""
     reset: bool = False
+    """Reset the connection instead of answering."""
     pause: float = 0.0
+    """Seconds before each event."""
 
 
-def refuse(status: int, message: str = "", *, retry_after: float | None = None) -> Answer:
-    """An error status with the API's own error body."""
-    return Answer(status=status, message=message or f"refused with {status}", retry_after=retry_after)
+def refuse(status: int, message: str = "", *, retry_after: float | None = None) -> ProviderAnswer:
+    """Return an error status with the API's own error body."""
+    return ProviderAnswer(status=status, message=message or f"refused with {status}", retry_after=retry_after)
 
 
-def page(text: str = "<html><title>Sign in</title><body>Please sign in</body></html>", status: int = 200) -> Answer:
-    """A web page, as a wrong address or a captive portal gives."""
-    return Answer(status=status, body=text.encode(), content_type="text/html; charset=utf-8")
+def page(
+    text: str = "<html><title>Sign in</title><body>Please sign in</body></html>", status: int = 200
+) -> ProviderAnswer:
+    """Return a web page, as from a wrong address or a captive portal."""
+    return ProviderAnswer(status=status, body=text.encode(), content_type="text/html; charset=utf-8")
 
 
-def cut(answer: Answer, after: int) -> Answer:
-    """The connection is closed after so many events."""
+def cut(answer: ProviderAnswer, after: int) -> ProviderAnswer:
+    """Return the answer, with the connection closed after so many events."""
     return attrs.evolve(answer, cut_after=after)
 
 
-def hang(after: int = 0) -> Answer:
-    """So many events, then nothing until the client hangs up."""
-    return Answer("never ending", hang_after=after)
+def hang(after: int = 0) -> ProviderAnswer:
+    """Return an answer of so many events and then nothing, until the client hangs up."""
+    return ProviderAnswer("never ending", hang_after=after)
 
 
-def reset() -> Answer:
-    """The connection is reset."""
-    return Answer(reset=True)
+def reset() -> ProviderAnswer:
+    """Return an answer that resets the connection."""
+    return ProviderAnswer(reset=True)
 
 
-def failing(kind: str, message: str = "it broke") -> Answer:
-    """An answer that begins well and then has an error event."""
-    return Answer("Well, ", error=(kind, message))
+def failing(kind: str, message: str = "it broke") -> ProviderAnswer:
+    """Return an answer that begins well and then has an error event."""
+    return ProviderAnswer("Well, ", error=(kind, message))
 
 
 NewId = Callable[[], str]
+"""Returns a new unique id for a tool call."""
 
 
-def events(answer: Answer, form: str, new_id: NewId, *, usage: bool = True) -> list[bytes]:
-    """The stream, event by event."""
+def events(answer: ProviderAnswer, form: str, new_id: NewId, *, usage: bool = True) -> list[bytes]:
+    """Return the stream, event by event. form: "anthropic" or "openai". usage: send the usage, in OpenAI's format."""
     return _anthropic(answer, new_id) if form == "anthropic" else _openai(answer, new_id, usage=usage)
 
 
-def whole(answer: Answer, form: str, new_id: NewId) -> bytes:
-    """The same in one piece, for a request that does not stream."""
+def whole(answer: ProviderAnswer, form: str, new_id: NewId) -> bytes:
+    """Return the answer in one piece, for a request that does not stream."""
     return _dump(_message(answer, new_id) if form == "anthropic" else _completion(answer, new_id))
 
 
 def error_body(form: str, status: int, message: str, n: int) -> bytes:
-    """An error as the API words it."""
+    """Return an error body as the API has it. n: number for the request id."""
     kind = _ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
     if form == "anthropic":
         error: Json = {"type": kind, "message": message}
@@ -118,11 +131,13 @@ def _dump(value: Any) -> bytes:
 
 
 def _split(text: str, pieces: int) -> list[str]:
+    """Split a text into pieces of equal length."""
     size = max(1, -(-len(text) // max(pieces, 1)))
     return [text[start : start + size] for start in range(0, len(text), size)] or [""]
 
 
 def _arguments(call: Call) -> str:
+    """Return the arguments as JSON text."""
     return call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
 
 
@@ -130,10 +145,12 @@ def _arguments(call: Call) -> str:
 
 
 def _named(name: str, data: Any) -> bytes:
+    """Return one event."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), _dump({"type": name, **data}))
 
 
-def _anthropic(answer: Answer, new_id: NewId) -> list[bytes]:
+def _anthropic(answer: ProviderAnswer, new_id: NewId) -> list[bytes]:
+    """Return the events of a message."""
     opening = {"id": "msg_test", "type": "message", "role": "assistant", "model": "test", "content": []}
     usage = {**_anthropic_usage(answer), "output_tokens": 1}
     stream = [_named("message_start", {"message": {**opening, "stop_reason": None, "usage": usage}})]
@@ -159,6 +176,7 @@ def _anthropic(answer: Answer, new_id: NewId) -> list[bytes]:
 
 
 def _block(index: int, start: Any, deltas: list[Any]) -> list[bytes]:
+    """Return the events of one content block."""
     return [
         _named("content_block_start", {"index": index, "content_block": start}),
         *(_named("content_block_delta", {"index": index, "delta": delta}) for delta in deltas),
@@ -167,6 +185,7 @@ def _block(index: int, start: Any, deltas: list[Any]) -> list[bytes]:
 
 
 def _thinking_parts(block: Any, pieces: int) -> tuple[Any, list[Any]]:
+    """Return how a thinking block begins, and its deltas."""
     if block["type"] != "thinking":
         return block, []
     deltas: list[Any] = [{"type": "thinking_delta", "thinking": piece} for piece in _split(block["thinking"], pieces)]
@@ -174,11 +193,11 @@ def _thinking_parts(block: Any, pieces: int) -> tuple[Any, list[Any]]:
     return {"type": "thinking", "thinking": "", "signature": ""}, deltas
 
 
-def _anthropic_stop(answer: Answer) -> str:
+def _anthropic_stop(answer: ProviderAnswer) -> str:
     return answer.stop_reason or ("tool_use" if answer.calls else "end_turn")
 
 
-def _anthropic_usage(answer: Answer) -> dict[str, int]:
+def _anthropic_usage(answer: ProviderAnswer) -> dict[str, int]:
     usage = answer.usage
     return {
         "input_tokens": usage.prompt_tokens - usage.cache_read_tokens - usage.cache_write_tokens,
@@ -188,7 +207,8 @@ def _anthropic_usage(answer: Answer) -> dict[str, int]:
     }
 
 
-def _message(answer: Answer, new_id: NewId) -> Any:
+def _message(answer: ProviderAnswer, new_id: NewId) -> Any:
+    """Return a message that is not streamed."""
     content: list[Any] = [*answer.thinking]
     if answer.text:
         content.append({"type": "text", "text": answer.text})
@@ -202,7 +222,8 @@ def _message(answer: Answer, new_id: NewId) -> Any:
 # ------------------------------------------------------------------ OpenAI
 
 
-def _openai(answer: Answer, new_id: NewId, *, usage: bool) -> list[bytes]:
+def _openai(answer: ProviderAnswer, new_id: NewId, *, usage: bool) -> list[bytes]:
+    """Return the chunks of a completion."""
     stream = [_chunk({"role": "assistant", "content": ""})]
     if answer.text:
         stream += [_chunk({"content": piece}) for piece in _split(answer.text, answer.pieces)]
@@ -227,11 +248,11 @@ def _chunk(delta: Any, finish: str | None = None) -> bytes:
     return b"data: %s\n\n" % _dump({**_BASE, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
 
-def _openai_stop(answer: Answer) -> str:
+def _openai_stop(answer: ProviderAnswer) -> str:
     return answer.stop_reason or ("tool_calls" if answer.calls else "stop")
 
 
-def _openai_usage(answer: Answer) -> Any:
+def _openai_usage(answer: ProviderAnswer) -> Any:
     usage = answer.usage
     details = {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
     return {
@@ -242,7 +263,8 @@ def _openai_usage(answer: Answer) -> Any:
     }
 
 
-def _completion(answer: Answer, new_id: NewId) -> Any:
+def _completion(answer: ProviderAnswer, new_id: NewId) -> Any:
+    """Return a completion that is not streamed."""
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
     if answer.calls:
         message["tool_calls"] = [

@@ -1,6 +1,7 @@
-"""Anthropic's Messages API as a server sees it: what it refuses, and the stream it answers with.
+"""Server side of Anthropic's Messages API: checks of a request.
 
-Checked against API version 2026-10-21 (https://platform.claude.com/docs/en/api/messages).
+Every check has a message as the real service words it. Checked against API version 2026-10-21
+(https://platform.claude.com/docs/en/api/messages).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 from pegasus.messages import Json
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
-from pegasus.testing.provider_request import Conversation, Invalid, check_schema, need, only, picture, tool_name, words
+from pegasus.testing.provider_request import Invalid, TurnBuilder, check_schema, need, only, picture, tool_name, words
 
 _ALLOWED = (
     "model messages max_tokens stream system tools tool_choice stop_sequences metadata thinking cache_control container "
@@ -22,7 +23,7 @@ _MARKERS = 4
 
 
 def read_messages(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
-    """Turns, system prompt and tool names of a request. Raises Invalid."""
+    """Return turns, system prompt and tool names of a request. Raises Invalid."""
     only(raw, _KEYS, "body")
     words(raw.get("model"), "model")
     limit = raw.get("max_tokens")
@@ -41,8 +42,10 @@ def read_messages(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str
 
 
 class _Reader:
+    """Reader of the parts of a request. markers: how many cache markers it has found."""
+
     def __init__(self) -> None:
-        self.conversation = Conversation()
+        self.conversation = TurnBuilder()
         self.markers = 0
 
     def system(self, value: Any) -> str:
@@ -83,6 +86,7 @@ class _Reader:
             self._assistant(content, where)
 
     def _user(self, content: list[Any], where: str) -> None:
+        """Read the blocks of a user message: results first, then text and pictures."""
         results: list[tuple[str, str, bool]] = []
         texts: list[str] = []
         images: list[Image] = []
@@ -101,6 +105,7 @@ class _Reader:
         self.conversation.user(results, "".join(texts), where, tuple(images))
 
     def _assistant(self, content: list[Any], where: str) -> None:
+        """Read the blocks of an assistant message, which must not end in thinking."""
         texts: list[str] = []
         calls: list[ToolCall] = []
         thinking: list[Json] = []
@@ -149,6 +154,7 @@ class _Reader:
         return ToolCall(call_id, tool_name(block.get("name"), f"{where}.name"), block["input"])
 
     def _mark(self, block: Any, where: str) -> None:
+        """Count the cache marker of a block."""
         marker = block.get("cache_control")
         if marker is not None:
             need(marker == {"type": "ephemeral"}, f"{where}.cache_control: unexpected value")
@@ -156,6 +162,7 @@ class _Reader:
 
 
 def _thinking(block: Any, where: str) -> Json:
+    """Check a thinking block."""
     if block["type"] == "redacted_thinking":
         only(block, ("type", "data"), where)
         words(block.get("data"), f"{where}.data")

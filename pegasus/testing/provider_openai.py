@@ -1,4 +1,8 @@
-"""OpenAI's Chat Completions as a server sees it: what it refuses (https://developers.openai.com/api/reference/resources/chat)."""
+"""Server side of OpenAI's Chat Completions: checks of a request (https://developers.openai.com/api/reference/resources/chat).
+
+Tool results are messages of their own in this format. They are collected until the next user or assistant message, and become the
+results of one `UserTurn`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import re
 from typing import Any
 
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
-from pegasus.testing.provider_request import Conversation, Invalid, check_schema, need, only, picture, tool_name, words
+from pegasus.testing.provider_request import Invalid, TurnBuilder, check_schema, need, only, picture, tool_name, words
 
 _ALLOWED = (
     "model messages stream stream_options max_tokens max_completion_tokens tools tool_choice parallel_tool_calls "
@@ -19,7 +23,7 @@ _DATA_URL = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/=]+)")
 
 
 def read_chat(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
-    """Turns, system prompt and tool names of a request. Raises Invalid."""
+    """Return turns, system prompt and tool names of a request. Raises Invalid."""
     only(raw, _KEYS, "body")
     words(raw.get("model"), "model")
     limits = [raw[key] for key in ("max_tokens", "max_completion_tokens") if key in raw]
@@ -34,6 +38,7 @@ def read_chat(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ..
 
 
 def _tools(value: Any, choice: Any) -> tuple[str, ...]:
+    """Check the tools and the choice among them; return their names."""
     names: list[str] = []
     for index, tool in enumerate(value or ()):
         where = f"tools[{index}]"
@@ -53,7 +58,8 @@ def _tools(value: Any, choice: Any) -> tuple[str, ...]:
 
 
 def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
-    conversation = Conversation()
+    """Return the system prompt and the turns."""
+    conversation = TurnBuilder()
     system = ""
     results: list[tuple[str, str, bool]] = []
     for index, message in enumerate(messages):
@@ -83,6 +89,7 @@ def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
 
 
 def _user(message: Any, where: str) -> tuple[str, tuple[Image, ...]]:
+    """Return text and pictures of a user message."""
     content = message.get("content")
     pictures = [part for part in content if part.get("type") == "image_url"] if isinstance(content, list) else []
     rest = [part for part in content if part not in pictures] if pictures else content
@@ -100,6 +107,7 @@ def _image(part: Any, where: str) -> Image:
 
 
 def _content(message: Any, where: str) -> str:
+    """Return the text of a message, also if it is a list of parts."""
     content = message.get("content")
     if isinstance(content, list):
         need(bool(content), f"{where}.content: must not be empty")
@@ -108,6 +116,7 @@ def _content(message: Any, where: str) -> str:
 
 
 def _result(message: Any, where: str) -> tuple[str, str, bool]:
+    """Return a tool result as (call id, content, is_error). The format marks errors only by their text."""
     only(message, ("role", "content", "tool_call_id"), where)
     call_id = message.get("tool_call_id")
     need(isinstance(call_id, str), f"{where}.tool_call_id: missing")
@@ -127,6 +136,7 @@ def _assistant(message: Any, where: str) -> AssistantTurn:
 
 
 def _call(call: Any, where: str) -> ToolCall:
+    """Check a tool call."""
     only(call, ("id", "type", "function", "extra_content"), where)
     call_id, function = call.get("id"), call.get("function")
     need(isinstance(call_id, str) and 0 < len(call_id) <= _LONGEST_ID, f"{where}.id: 1 to {_LONGEST_ID} characters")

@@ -1,4 +1,9 @@
-"""What a model provider was asked, read as strictly as the real ones read it: what they would refuse is Invalid here."""
+"""Requests to the test provider, checked as strictly as the real services check them.
+
+`parse` returns a request with its conversation in Pegasus's own values, the same for both formats, so that a script need not know
+which format it was asked in. Anything that the real service would refuse raises `Invalid`, with a message like the service's. So a
+test fails where the product would have failed with a real key.
+"""
 
 from __future__ import annotations
 
@@ -15,49 +20,51 @@ NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class Invalid(Exception):
-    """The provider answers 400 to this; str() is its message."""
+    """A request that the provider answers with 400; `str()` is its message."""
 
 
 @attrs.frozen(eq=False)
 class ProviderRequest:
-    """One call as it arrived.
-
-    format: "anthropic" or "openai". turns: the conversation, the same for both formats. raw: the whole JSON body.
-    n: 1 for the first request this server got, growing by 1, whatever became of it.
-    """
+    """A call as it arrived."""
 
     format: str
+    """"anthropic" or "openai"."""
     path: str
     headers: Mapping[str, str]
+    """By their names in lower case."""
     body: bytes
     raw: Mapping[str, Any] = attrs.field(repr=False)
+    """The parsed body."""
     turns: tuple[Turn, ...]
+    """The conversation, the same for both formats."""
     system: str = ""
     tools: tuple[str, ...] = ()
+    """Names of the tools."""
     stream: bool = False
     n: int = 0
+    """Number of the request: 1 for the first one of the server, also counting invalid ones."""
 
     @property
     def model(self) -> str:
-        """The model id."""
+        """Model id."""
         return str(self.raw.get("model", ""))
 
     @property
     def last(self) -> UserTurn:
-        """What the model is to answer."""
+        """Last turn, which the model must answer."""
         turn = self.turns[-1]
         return turn if isinstance(turn, UserTurn) else UserTurn()
 
     @property
     def calls(self) -> Mapping[str, ToolCall]:
-        """The calls of the assistant turn before the last turn, by id."""
+        """Calls of the assistant turn before the last turn, by id."""
         before = self.turns[-2] if len(self.turns) > 1 else None
         return {call.id: call for call in before.calls} if isinstance(before, AssistantTurn) else {}
 
 
 def parse(path: str, headers: Mapping[str, str], body: bytes, n: int = 0) -> ProviderRequest:
     """Read and check a request. Raises Invalid. headers: names in lower case."""
-    from pegasus.testing.provider_anthropic import read_messages
+    from pegasus.testing.provider_anthropic import read_messages  # both import the checks of this file
     from pegasus.testing.provider_openai import read_chat
 
     if "application/json" not in headers.get("content-type", ""):
@@ -102,7 +109,7 @@ def glance(path: str, headers: Mapping[str, str], body: bytes, n: int = 0) -> Pr
 
 
 def _last_messages(text: str) -> list[dict[str, Any]]:
-    """The messages behind the last one of the assistant."""
+    """Return the messages after the last one of the assistant, found from the end of the body."""
     found: list[dict[str, Any]] = []
     end = len(text)
     while (start := text.rfind('{"role"', 0, end)) >= 0:
@@ -125,20 +132,20 @@ def _no_constant(name: str) -> None:
 
 
 def need(condition: bool, message: str) -> None:
-    """Refuse unless."""
+    """Raise Invalid unless the condition holds."""
     if not condition:
         raise Invalid(message)
 
 
 def only(value: Any, keys: Collection[str], where: str) -> None:
-    """An object without other keys than these."""
+    """Check that a value is an object without other keys than these."""
     need(isinstance(value, dict), f"{where}: an object is required")
     for key in value:
         need(key in keys, f"{where}.{key}: Extra inputs are not permitted")
 
 
 def words(value: Any, where: str) -> str:
-    """A text that is not blank."""
+    """Return a text; raise Invalid if it is blank or has lone surrogates."""
     need(isinstance(value, str), f"{where}: Input should be a valid string")
     need(bool(value.strip()), f"{where}: text content blocks must contain non-whitespace text")
     try:
@@ -149,7 +156,7 @@ def words(value: Any, where: str) -> str:
 
 
 def picture(mime: Any, data: Any, where: str) -> Image:
-    """A picture that both APIs take."""
+    """Return a picture that both APIs accept."""
     need(isinstance(mime, str) and isinstance(data, str), f"{where}: Input should be a valid string")
     why = picture_problem(mime, data)
     need(why is None, f"{where}: could not process image: {why}")
@@ -157,7 +164,7 @@ def picture(mime: Any, data: Any, where: str) -> Image:
 
 
 def tool_name(value: Any, where: str) -> str:
-    """A name that both APIs take."""
+    """Return a tool name that both APIs accept."""
     need(
         isinstance(value, str) and bool(NAME.fullmatch(value)),
         f"{where}: String should match '^[a-zA-Z0-9_-]{{1,64}}$'",
@@ -166,19 +173,19 @@ def tool_name(value: Any, where: str) -> str:
 
 
 def check_schema(value: Any, where: str) -> None:
-    """Parameters of a tool."""
+    """Check the parameters of a tool."""
     need(isinstance(value, dict) and value.get("type") == "object", f"{where}: must be a JSON schema of type object")
 
 
-class Conversation:
-    """Builds turns while checking their order: alternation, and every call answered at once, in one go."""
+class TurnBuilder:
+    """Builder of a conversation that checks its order: roles alternate, and every call has its result in the next turn."""
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
         self._ids: set[str] = set()
 
     def user(self, results: list[tuple[str, str, bool]], text: str, where: str, images: tuple[Image, ...] = ()) -> None:
-        """A user's turn. results: (call id, content, is_error)."""
+        """Add a user turn. results: (call id, content, is_error)."""
         before = self.turns[-1] if self.turns else None
         need(not isinstance(before, UserTurn), f"{where}: roles must alternate between user and assistant")
         open_calls = {call.id: call for call in before.calls} if isinstance(before, AssistantTurn) else {}
@@ -190,7 +197,7 @@ class Conversation:
         self.turns.append(UserTurn(tuple(read), text, images))
 
     def assistant(self, turn: AssistantTurn, where: str) -> None:
-        """The model's turn."""
+        """Add an assistant turn."""
         need(bool(self.turns), f"{where}: first message must use the user role")
         need(isinstance(self.turns[-1], UserTurn), f"{where}: roles must alternate between user and assistant")
         for call in turn.calls:
@@ -199,7 +206,7 @@ class Conversation:
         self.turns.append(turn)
 
     def end(self) -> tuple[Turn, ...]:
-        """All turns; the last must be the user's."""
+        """Return all turns; the last one must be the user's."""
         need(bool(self.turns), "messages: at least one message is required")
         need(isinstance(self.turns[-1], UserTurn), "messages: the conversation must end with a user message")
         return tuple(self.turns)

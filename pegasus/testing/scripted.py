@@ -1,4 +1,10 @@
-"""A LanguageModel that says what a test wants, in virtual time."""
+"""A `LanguageModel` that answers as a test's script says, in virtual time.
+
+model = ScriptedModel(["first answer", After(2.0, say("second", call("reply", "c1", text="hi"))), Hang()])
+model = ScriptedModel(lambda request: f"{len(request.turns)} turns")
+…
+assert model.requests[0].turns[-1].text == "hello"
+"""
 
 from __future__ import annotations
 
@@ -17,50 +23,49 @@ Step: TypeAlias = ModelResponse | BaseException | str
 
 @attrs.frozen
 class Hang:
-    """Never answer; only cancelling ends the call."""
+    """Step that never answers; only cancellation ends the call."""
 
 
 @attrs.frozen
 class After:
-    """Take so many seconds first."""
+    """Step that takes so many seconds first."""
 
     seconds: float
     step: Step | Hang
 
 
 @attrs.frozen
-class Told:
-    """Tell these pieces to who listens (None: take them back), each after `pause` seconds, then go on."""
+class Streamed:
+    """Step that streams these pieces (None retracts them), each after `pause` seconds, and then goes on."""
 
     pieces: tuple[str | None, ...]
     step: Step | Hang
     pause: float = 0.0
 
 
-AnyStep: TypeAlias = Step | Hang | After | Told
+AnyStep: TypeAlias = Step | Hang | After | Streamed
 Script: TypeAlias = Iterable[AnyStep] | Callable[[ModelRequest], AnyStep]
 
 
 def say(text: str = "", *calls: ToolCall, stop_reason: str = "") -> ModelResponse:
-    """A response with this text and these calls."""
+    """Return a response with this text and these calls; its usage is 100 tokens in, 20 out."""
     return ModelResponse(text, calls, Usage(100, 20), stop_reason or ("tool_calls" if calls else "end"))
 
 
 def call(name: str, call_id: str, **arguments: Json) -> ToolCall:
-    """A tool call; arguments by keyword."""
+    """Return a tool call; arguments by keyword."""
     return ToolCall(call_id, name, arguments)
 
 
 def reply(call_id: str, text: str, channel_id: str = "main", **arguments: Json) -> ToolCall:
-    """A call of the reply tool."""
+    """Return a call of the reply tool."""
     return ToolCall(call_id, "reply", {"text": text, "channelId": channel_id, **arguments})
 
 
 class ScriptedModel:
-    """Answers from a list, one step for each call (an AssertionError when it is used up), or by a callable.
+    """`LanguageModel` with answers from a list or from a function of the request.
 
-    requests: every request, in order. cancelled: calls that were cancelled while they took their time.
-    delay: seconds before every answer.
+    A list has one step for each call; a call after its end fails the test with an AssertionError. delay: seconds before every answer.
     """
 
     def __init__(self, script: Script, *, name: str = "scripted/test", delay: float = 0.0) -> None:
@@ -68,46 +73,48 @@ class ScriptedModel:
         self._next = script if callable(script) else _in_order(iter(script))
         self._delay = delay
         self.requests: list[ModelRequest] = []
+        """Every request, in order."""
         self.cancelled = 0
+        """Calls that were cancelled before they had answered."""
 
     @property
     def name(self) -> str:
-        """As given."""
+        """Name as given."""
         return self._name
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
-        """The next step. Cancelling is counted and passed on."""
+        """Perform the next step of the script. Raises the error that is in the script."""
         self.requests.append(request)
         step = self._next(request)
         try:
-            return await self._perform(step, request.on_text or _nobody)
+            return await self._perform(step, request.on_text or _ignore_text)
         except trio.Cancelled:
             self.cancelled += 1
             raise
 
-    async def _perform(self, step: AnyStep, tell: Callable[[str | None], None]) -> ModelResponse:
+    async def _perform(self, step: AnyStep, on_text: Callable[[str | None], None]) -> ModelResponse:
         await trio.sleep(self._delay)
-        told = isinstance(step, Told)
+        is_streamed = isinstance(step, Streamed)
         if isinstance(step, After):
             await trio.sleep(step.seconds)
             step = step.step
-        if isinstance(step, Told):
+        if isinstance(step, Streamed):
             for piece in step.pieces:
                 await trio.sleep(step.pause)
-                tell(piece)
+                on_text(piece)
             step = step.step
         if isinstance(step, Hang):
             await trio.sleep_forever()
         if isinstance(step, BaseException):
             raise step
         response = say(step) if isinstance(step, str) else step
-        if response.text and not told:
-            tell(response.text)
+        if response.text and not is_streamed:
+            on_text(response.text)
         return response
 
 
-def _nobody(piece: str | None) -> None:
-    """Who is told where nobody wants to know."""
+def _ignore_text(piece: str | None) -> None:
+    """Drop streamed text: the listener where nobody listens."""
 
 
 def _in_order(steps: Iterator[AnyStep]) -> Callable[[ModelRequest], AnyStep]:
@@ -120,5 +127,5 @@ def _in_order(steps: Iterator[AnyStep]) -> Callable[[ModelRequest], AnyStep]:
 
 
 def down(kind: str = "network", message: str = "scripted/test: the connection to the provider failed") -> ModelError:
-    """A ModelError to put into a script."""
+    """Return a ModelError for a script."""
     return ModelError(message, kind=kind)

@@ -20,7 +20,7 @@ from benchmarks.workplace import Workplace
 from pegasus.models import AssistantTurn, ModelRequest, ModelService, TokenCounter, Turn, Usage, UserTurn
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_answer import Answer
+from pegasus.testing.provider_answer import ProviderAnswer
 from pegasus.testing.provider_request import ProviderRequest
 
 LIMIT = 1.05
@@ -65,10 +65,10 @@ async def _converse(form: str, encoding: str, rounds: int) -> Sequence[Estimate]
     true = {entry["text"]: entry[encoding] for entry in _TEXTS}
     answers = iter(texts[1::2])
 
-    def script(request: ProviderRequest) -> Answer:
+    def script(request: ProviderRequest) -> ProviderAnswer:
         prompt = _HEAD + true[request.system] + sum(true[turn.text] + _PER_MESSAGE for turn in request.turns)
         text = next(answers)["text"]
-        return Answer(text, usage=Usage(prompt, true[text]), pieces=3)
+        return ProviderAnswer(text, usage=Usage(prompt, true[text]), pieces=3)
 
     async with open_provider(script, keep=1) as server:
         url = server.url if form == "anthropic" else server.openai_url

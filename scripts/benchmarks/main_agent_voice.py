@@ -15,7 +15,7 @@ from benchmarks.workplace import Workplace
 from pegasus.models.base import Usage
 from pegasus.testing.prompt_cache import PromptCache
 from pegasus.testing.provider import ProviderServer, open_provider
-from pegasus.testing.provider_answer import Answer
+from pegasus.testing.provider_answer import ProviderAnswer
 from pegasus.testing.provider_request import ProviderRequest
 from pegasus.testing.provider_scripts import echo
 
@@ -34,13 +34,13 @@ class Voice:
     cache: PromptCache = attrs.field(factory=PromptCache)
     heads: set[str] = attrs.field(factory=set)
 
-    async def __call__(self, request: ProviderRequest) -> Answer:
+    async def __call__(self, request: ProviderRequest) -> ProviderAnswer:
         usage = Usage(len(request.body) // _CHARS_PER_TOKEN, 20)
         if "reply" not in request.tools:
             self.summaries += 1
             await trio.sleep(self.summary)
             places = " ".join(sorted(set(_PLACE.findall(request.last.text))))
-            return Answer(_SUMMARY.format(places=places), usage=usage)
+            return ProviderAnswer(_SUMMARY.format(places=places), usage=usage)
         self.cache.send(request.body, request.turns[0].text)
         self.heads.add(
             f"{request.system}\n{request.raw['tools']}".replace("'cache_control': {'type': 'ephemeral'}", "")

@@ -15,13 +15,13 @@ import trio
 
 from pegasus.models.base import AssistantTurn, ToolCall, Turn, UserTurn
 from pegasus.testing.provider import ProviderServer
-from pegasus.testing.provider_answer import Answer, Call, hang
+from pegasus.testing.provider_answer import Call, ProviderAnswer, hang
 from pegasus.testing.provider_request import ProviderRequest
 
 TIMEOUT = 20.0
 """Seconds in which the daemon must have asked its model."""
 
-Thought = Answer
+Thought = ProviderAnswer
 HANG = hang()
 """The model says nothing until the daemon hangs up."""
 HANG_IN_THE_MIDDLE = hang(2)
@@ -41,7 +41,7 @@ def reply(text: str, channel_id: str | None = None, channel_type: str | None = N
     return Call("reply", {key: value for key, value in given.items() if value is not None})
 
 
-def say(*texts: str) -> Answer:
+def say(*texts: str) -> ProviderAnswer:
     """A thought that replies with each text, where it was asked."""
     return Thought(calls=tuple(map(reply, texts)))
 
@@ -142,10 +142,10 @@ class View:
 
 # ------------------------------------------------------------------ what it thinks
 
-Page: TypeAlias = "Answer | Callable[[View], Answer]"
+Page: TypeAlias = "ProviderAnswer | Callable[[View], ProviderAnswer]"
 
 
-def echo(view: View) -> Answer:
+def echo(view: View) -> ProviderAnswer:
     """Reply `echo: <text>` to whatever is asked, where it was asked, until it is said."""
     return SILENCE if view.replied else say(f"echo: {view.question.text}")
 
@@ -167,15 +167,15 @@ class Book:
         self._free = 0
         self._held = 0
 
-    async def __call__(self, request: ProviderRequest) -> Answer:
+    async def __call__(self, request: ProviderRequest) -> ProviderAnswer:
         view = View(request)
         self.asked.append(view)
         self._notify()
         await self._pass(view)
         answer = self._look_up(view)
-        return answer if isinstance(answer, Answer) and not answer.calls else _addressed(answer, view.question)
+        return answer if isinstance(answer, ProviderAnswer) and not answer.calls else _addressed(answer, view.question)
 
-    def _look_up(self, view: View) -> Answer:
+    def _look_up(self, view: View) -> ProviderAnswer:
         page = self.pages.get(view.question.text, self.otherwise)
         if isinstance(page, list | tuple):
             page = page[view.thoughts] if view.thoughts < len(page) else SILENCE
@@ -241,7 +241,7 @@ class Book:
         changed.set()
 
 
-def _addressed(answer: Answer, question: Question) -> Answer:
+def _addressed(answer: ProviderAnswer, question: Question) -> ProviderAnswer:
     channel = {"channelId": question.id, "channelType": question.type}
     if question.thread:
         channel["replyTo"] = question.thread

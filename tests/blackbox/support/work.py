@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from pegasus.models.base import AssistantTurn, ToolCall, UserTurn
-from pegasus.testing.provider_answer import Answer, Call
+from pegasus.testing.provider_answer import Call, ProviderAnswer
 from pegasus.testing.provider_request import ProviderRequest
 from tests.blackbox.support.daemon import Daemon
 from tests.blackbox.support.files import Line, lines
@@ -28,7 +28,7 @@ from tests.blackbox.support.peer import Frame, Peer
 from tests.blackbox.support.serving import Stage
 from tests.blackbox.support.waiting import POLL, until
 
-FOUND_NOTHING = Answer("Nothing to keep.")
+FOUND_NOTHING = ProviderAnswer("Nothing to keep.")
 NOTICE = re.compile(
     r"\[Task (?P<id>\S+) (?P<what>completed|failed|update|needs information)\]\n(?P<text>.*)", re.DOTALL
 )
@@ -69,7 +69,7 @@ def kind_of(request: ProviderRequest) -> str:
     return "task" if "notify" in request.tools else "reflection"
 
 
-def desk(view: View) -> Answer:
+def desk(view: View) -> ProviderAnswer:
     """`do <job>` (one a line) spawns, `tell <taskId> <text>` resumes, a task's word is passed on; each of it once."""
     text = view.question.text
     if notice := NOTICE.match(text):
@@ -104,20 +104,20 @@ def shell(command: str, **more: Any) -> Call:
     return Call("shell_exec", {"command": command, **more})
 
 
-def act(*calls: Call) -> Answer:
+def act(*calls: Call) -> ProviderAnswer:
     """A thought of a task that calls tools."""
     return Thought("working on it", calls)
 
 
-def answer(text: str) -> Answer:
+def answer(text: str) -> ProviderAnswer:
     """A task's last thought."""
     return Thought(text)
 
 
-def later(event: trio.Event, page: Page) -> Callable[[View], Awaitable[Answer]]:
+def later(event: trio.Event, page: Page) -> Callable[[View], Awaitable[ProviderAnswer]]:
     """A page that is given when the event has come."""
 
-    async def wait(view: View) -> Answer:
+    async def wait(view: View) -> ProviderAnswer:
         await event.wait()
         return page(view) if callable(page) else page
 
@@ -137,7 +137,7 @@ class Office(Book):
         self.jobs = dict(jobs or {})
         self.thinking: list[TaskView] = []
 
-    async def __call__(self, request: ProviderRequest) -> Answer:
+    async def __call__(self, request: ProviderRequest) -> ProviderAnswer:
         kind = kind_of(request)
         if kind == "main":
             return await super().__call__(request)
@@ -151,7 +151,7 @@ class Office(Book):
         if isinstance(page, list | tuple):
             page = page[min(view.thoughts, len(page) - 1)]
         found = page(view) if callable(page) else page
-        return found if isinstance(found, Answer) else await found
+        return found if isinstance(found, ProviderAnswer) else await found
 
     def hold_tasks(self, after: int = 0) -> None:
         """As hold, for the thoughts of tasks alone."""

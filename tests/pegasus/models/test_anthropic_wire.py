@@ -9,7 +9,7 @@ from typing import Any
 from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, ToolSpec, Usage, UserTurn
 from pegasus.models.anthropic import AnthropicWire, MessageAssembler
 from pegasus.models.wire_format import CallIds, original_names
-from pegasus.testing.provider_answer import Answer, Call, events
+from pegasus.testing.provider_answer import Call, ProviderAnswer, events
 from tests.pegasus.models.conftest import REPLY, request
 
 MARK = {"type": "ephemeral"}
@@ -26,7 +26,7 @@ def content(turn: AssistantTurn) -> Any:
     return body(UserTurn(text="hi"), turn, after)["messages"][1]["content"]
 
 
-def answered(answer: Answer, tools: tuple[ToolSpec, ...] = (REPLY,)) -> Any:
+def answered(answer: ProviderAnswer, tools: tuple[ToolSpec, ...] = (REPLY,)) -> Any:
     assembler = MessageAssembler(original_names(tools), CallIds(()))
     for event in events(answer, "anthropic", lambda: "1"):
         assert assembler.feed(json.loads(event.partition(b"data: ")[2])) is None
@@ -138,7 +138,7 @@ def test_tool_names_are_made_fit_and_come_back_as_they_were() -> None:
     odd = ToolSpec("my server.tool", "", {"type": "object"})
     wire = body(tools=(odd,))["tools"][0]["name"]
     assert wire != odd.name
-    assert answered(Answer(calls=(Call(wire),)), (odd,)).calls[0].name == odd.name
+    assert answered(ProviderAnswer(calls=(Call(wire),)), (odd,)).calls[0].name == odd.name
 
 
 def test_tools_of_the_history_are_declared_where_the_request_offers_none() -> None:
@@ -162,7 +162,7 @@ def test_tool_choice_is_translated() -> None:
 
 
 def test_an_answer_is_put_together_from_its_pieces() -> None:
-    answer = Answer(
+    answer = ProviderAnswer(
         text="Grüße, 世界",
         calls=(Call("reply", {"text": "a longer text"}, "id1"), Call("unknown", {}, "id2")),
         thinking=(THOUGHT, REDACTED),
@@ -189,16 +189,16 @@ def test_stop_reasons_have_our_words() -> None:
         "tool_use": "end",
         "never heard of": "never heard of",
     }
-    assert {word: answered(Answer("x", stop_reason=word)).stop_reason for word in words} == words
+    assert {word: answered(ProviderAnswer("x", stop_reason=word)).stop_reason for word in words} == words
 
 
 def test_silence_is_an_answer() -> None:
-    response = answered(Answer())
+    response = answered(ProviderAnswer())
     assert (response.text, response.calls, response.stop_reason) == ("", (), "end")
 
 
 def test_broken_arguments_are_an_error_for_the_model() -> None:
-    call = answered(Answer(calls=(Call("reply", '{"text": "a'),))).calls[0]
+    call = answered(ProviderAnswer(calls=(Call("reply", '{"text": "a'),))).calls[0]
     assert call.arguments == {}
     assert "not valid JSON" in str(call.error)
 

@@ -18,11 +18,11 @@ from pegasus.models import LanguageModel, ModelError, ModelService, ToolCall, To
 from pegasus.models.http_model import _chunks
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
-from pegasus.testing.provider_answer import Answer, Call, cut, failing, hang, page, refuse, reset
+from pegasus.testing.provider_answer import Call, ProviderAnswer, cut, failing, hang, page, refuse, reset
 from pegasus.testing.provider_scripts import sequence, silent
 from tests.pegasus.models.conftest import KEY, Ask, assistant, opened, request
 
-RICH = Answer(
+RICH = ProviderAnswer(
     "Thinking about it",
     (Call("reply", {"text": "Grüße 😀", "channelId": "c"}, "id_1"), Call("reply", {"text": "2"}, "id_2")),
     usage=Usage(90, 9, 40, 0),
@@ -40,7 +40,7 @@ async def error_of(ask: Ask, **fields: Any) -> ModelError:
     return error
 
 
-def answers(server: ProviderServer, *script: Answer) -> None:
+def answers(server: ProviderServer, *script: ProviderAnswer) -> None:
     server.script = sequence(script)
 
 
@@ -60,7 +60,7 @@ async def test_text_calls_and_usage_arrive(ask: Ask, server: ProviderServer) -> 
 
 
 async def test_a_conversation_goes_on(ask: Ask, server: ProviderServer, form: str) -> None:
-    answers(server, RICH, Answer("Done."))
+    answers(server, RICH, ProviderAnswer("Done."))
     first = UserTurn(text="hello")
     response = await ask(first)
     results = tuple(ToolResult(call.id, call.name, "ok") for call in response.calls)
@@ -93,7 +93,7 @@ async def test_a_server_that_does_not_stream_is_understood(ask: Ask, server: Pro
         function = {"name": "reply", "arguments": '{"x":1}'}
         message = {"content": "one piece", "tool_calls": [{"id": "a", "type": "function", "function": function}]}
         whole = {"choices": [{"message": message, "finish_reason": "tool_calls"}], "usage": {"prompt_tokens": 5}}
-    answers(server, Answer(body=json.dumps(whole).encode(), content_type="application/json"))
+    answers(server, ProviderAnswer(body=json.dumps(whole).encode(), content_type="application/json"))
     response = await ask()
     assert (response.text, response.calls) == ("one piece", (ToolCall("a", "reply", {"x": 1}),))
     assert response.usage.prompt_tokens == 5
@@ -101,7 +101,11 @@ async def test_a_server_that_does_not_stream_is_understood(ask: Ask, server: Pro
 
 async def test_an_id_used_before_is_replaced(ask: Ask, server: ProviderServer) -> None:
     """Some servers count from call_0 in every answer."""
-    answers(server, Answer(calls=(Call("reply", {}, "call_0"),)), Answer(calls=(Call("reply", {}, "call_0"),)))
+    answers(
+        server,
+        ProviderAnswer(calls=(Call("reply", {}, "call_0"),)),
+        ProviderAnswer(calls=(Call("reply", {}, "call_0"),)),
+    )
     first = UserTurn(text="hello")
     one = await ask(first)
     two = await ask(first, assistant(one), UserTurn((ToolResult("call_0", "reply", "ok"),)))
@@ -110,7 +114,7 @@ async def test_an_id_used_before_is_replaced(ask: Ask, server: ProviderServer) -
 
 
 async def test_broken_arguments_are_left_to_the_model(ask: Ask, server: ProviderServer) -> None:
-    answers(server, Answer(calls=(Call("reply", '{"text": "a'), Call("reply", "[]"))))
+    answers(server, ProviderAnswer(calls=(Call("reply", '{"text": "a'), Call("reply", "[]"))))
     calls = (await ask()).calls
     assert [call.arguments for call in calls] == [{}, {}]
     assert all(call.error for call in calls)
@@ -136,14 +140,14 @@ async def test_what_would_fail_again_is_not_tried_again(
 async def test_what_may_pass_is_tried_again(
     ask: Ask, server: ProviderServer, fast_clock: MockClock, status: int
 ) -> None:
-    answers(server, refuse(status), refuse(status), Answer("at last"))
+    answers(server, refuse(status), refuse(status), ProviderAnswer("at last"))
     assert (await ask()).text == "at last"
     assert server.count == 3
 
 
 async def test_retry_after_is_honoured(ask: Ask, server: ProviderServer, fast_clock: MockClock) -> None:
     began = trio.current_time()
-    answers(server, refuse(429, retry_after=20), Answer("at last"))
+    answers(server, refuse(429, retry_after=20), ProviderAnswer("at last"))
     assert (await ask()).text == "at last"
     assert trio.current_time() - began >= 20
 
@@ -178,7 +182,7 @@ async def test_a_stream_that_breaks_off_is_asked_for_again(
 async def test_a_connection_that_is_reset_is_tried_again(
     ask: Ask, server: ProviderServer, fast_clock: MockClock
 ) -> None:
-    answers(server, reset(), Answer("at last"))
+    answers(server, reset(), ProviderAnswer("at last"))
     assert (await ask()).text == "at last"
 
 
@@ -200,14 +204,19 @@ async def test_refusals_and_broken_streams_share_one_budget(
 
 
 async def test_an_empty_answer_is_asked_for_again(ask: Ask, server: ProviderServer, fast_clock: MockClock) -> None:
-    answers(server, Answer(body=b""), Answer(body=b"", content_type="application/json"), Answer("at last"))
+    answers(
+        server,
+        ProviderAnswer(body=b""),
+        ProviderAnswer(body=b"", content_type="application/json"),
+        ProviderAnswer("at last"),
+    )
     assert (await ask()).text == "at last"
 
 
 async def test_an_error_event_that_may_pass_is_tried_again(
     ask: Ask, server: ProviderServer, fast_clock: MockClock
 ) -> None:
-    answers(server, failing("overloaded_error"), Answer("at last"))
+    answers(server, failing("overloaded_error"), ProviderAnswer("at last"))
     assert (await ask()).text == "at last"
 
 
@@ -240,7 +249,7 @@ async def test_nonsense_is_an_error_of_the_protocol_or_a_broken_stream(
     ask: Ask, server: ProviderServer, fast_clock: MockClock, body: bytes
 ) -> None:
     for kind in ("text/plain", "application/json", "text/event-stream"):
-        server.script = lambda _, kind=kind: Answer(body=body, content_type=kind)
+        server.script = lambda _, kind=kind: ProviderAnswer(body=body, content_type=kind)
         assert (await error_of(ask)).kind in ("protocol", "network", "server", "request")
 
 
@@ -285,7 +294,7 @@ async def test_a_finished_answer_on_a_connection_that_stays_open_is_taken(
 ) -> None:
     """Some servers say that they are done and never end the stream."""
     events = 6 if form == "anthropic" else 3  # up to stop_reason or finish_reason
-    server.script = lambda _: Answer("all of it", hang_after=events)
+    server.script = lambda _: ProviderAnswer("all of it", hang_after=events)
     async with opened(form, server) as model:
         assert (await model.generate(request())).text == "all of it"
 
@@ -293,9 +302,9 @@ async def test_a_finished_answer_on_a_connection_that_stays_open_is_taken(
 async def test_only_so_many_calls_run_at_a_time(form: str, server: ProviderServer) -> None:
     gate = trio.Event()
 
-    async def held(_: object) -> Answer:
+    async def held(_: object) -> ProviderAnswer:
         await gate.wait()
-        return Answer("x")
+        return ProviderAnswer("x")
 
     server.script = held
     async with opened(form, server, max_concurrent_calls=2) as model, trio.open_nursery() as nursery:
@@ -342,8 +351,11 @@ async def test_an_ollama_that_is_not_running_is_named(fast_clock: MockClock) -> 
 async def test_a_parameter_that_a_server_refuses_is_left_out_from_then_on(server: ProviderServer) -> None:
     refusal = {"error": {"message": "Unknown parameter: 'stream_options'.", "param": "stream_options"}}
     server.script = sequence(
-        [Answer(status=400, body=json.dumps(refusal).encode(), content_type="application/json"), Answer("one")],
-        lambda _: Answer("two"),
+        [
+            ProviderAnswer(status=400, body=json.dumps(refusal).encode(), content_type="application/json"),
+            ProviderAnswer("one"),
+        ],
+        lambda _: ProviderAnswer("two"),
     )
     async with opened("openai", server) as model:
         assert (await model.generate(request())).text == "one"

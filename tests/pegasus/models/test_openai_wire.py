@@ -11,7 +11,7 @@ import pytest
 from pegasus.models import AssistantTurn, ModelRequest, ModelResponse, ToolCall, ToolResult, Usage, UserTurn
 from pegasus.models.openai import ChatAssembler, ChatWire, is_own_service
 from pegasus.models.wire_format import CallIds
-from pegasus.testing.provider_answer import Answer, Call, events
+from pegasus.testing.provider_answer import Call, ProviderAnswer, events
 from tests.pegasus.models.conftest import REPLY, request
 
 CALLS = (ToolCall("a", "reply", {"text": "x"}), ToolCall("b", "reply", {}))
@@ -82,7 +82,9 @@ def test_tool_choice_is_translated() -> None:
 
 
 def test_an_answer_is_put_together_from_its_pieces() -> None:
-    answer = Answer("Grüße, 世界", (Call("reply", {"text": "long"}, "id1"),), usage=Usage(100, 7, 60, 5), pieces=4)
+    answer = ProviderAnswer(
+        "Grüße, 世界", (Call("reply", {"text": "long"}, "id1"),), usage=Usage(100, 7, 60, 5), pieces=4
+    )
     assembler = ChatAssembler("openai", {"reply": "reply"}, CallIds(()))
     for event in events(answer, "openai", lambda: "1"):
         data = event.removeprefix(b"data: ").strip()

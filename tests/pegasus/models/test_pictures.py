@@ -15,7 +15,7 @@ from pegasus.models.base import AssistantTurn
 from pegasus.models.openai import ChatWire
 from pegasus.models.pictures import image_tokens, picture_problem, size_of
 from pegasus.testing.provider import ProviderServer
-from pegasus.testing.provider_answer import Answer, refuse
+from pegasus.testing.provider_answer import ProviderAnswer, refuse
 from pegasus.testing.provider_request import parse
 from pegasus.testing.provider_scripts import sequence
 from tests.pegasus.models.conftest import Ask, opened, request
@@ -139,7 +139,9 @@ def test_a_model_that_sees_nothing_gets_words_from_then_on(form: str, status: in
 
 
 async def test_the_call_goes_on_without_the_pictures(ask: Ask, server: ProviderServer) -> None:
-    server.script = sequence([refuse(400, "this model does not support image input"), Answer("I cannot see it.")])
+    server.script = sequence(
+        [refuse(400, "this model does not support image input"), ProviderAnswer("I cannot see it.")]
+    )
     assert (await ask(LOOK)).text == "I cannot see it."
     assert server.count == 2
     assert "a.png" in server.requests[-1].last.text
@@ -147,7 +149,7 @@ async def test_the_call_goes_on_without_the_pictures(ask: Ask, server: ProviderS
 
 async def test_one_bad_picture_does_not_make_a_model_blind(form: str, server: ProviderServer) -> None:
     server.script = sequence(
-        [refuse(400, "messages.0.content.0.image.source: Could not process image")], lambda _: Answer("x")
+        [refuse(400, "messages.0.content.0.image.source: Could not process image")], lambda _: ProviderAnswer("x")
     )
     async with opened(form, server) as model:
         await model.generate(request(LOOK))

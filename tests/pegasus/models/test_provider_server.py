@@ -17,7 +17,7 @@ from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, To
 from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.openai import ChatWire
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_answer import Answer, Call, hang
+from pegasus.testing.provider_answer import Call, ProviderAnswer, hang
 from pegasus.testing.provider_request import Invalid, ProviderRequest, glance, parse
 from pegasus.testing.provider_scripts import chatty, echo, time
 from tests.pegasus.models.conftest import REPLY
@@ -242,7 +242,7 @@ async def test_an_answer_comes_in_one_piece_where_it_is_not_streamed(form: str) 
 async def test_a_client_that_hangs_up_while_the_script_waits_is_noticed() -> None:
     waiting, ended = trio.Event(), trio.Event()
 
-    async def never(_: ProviderRequest) -> Answer:
+    async def never(_: ProviderRequest) -> ProviderAnswer:
         waiting.set()
         try:
             await trio.sleep_forever()

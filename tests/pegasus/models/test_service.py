@@ -13,7 +13,7 @@ from pegasus.models import Label, LanguageModel, ModelConfigError, ModelError, M
 from pegasus.models.client import CallLimit
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
-from pegasus.testing.provider_answer import Answer, refuse
+from pegasus.testing.provider_answer import ProviderAnswer, refuse
 from pegasus.testing.scripted import say
 from tests.pegasus.models.conftest import client, provider_of, request
 
@@ -71,7 +71,7 @@ async def test_after_closing_a_call_opens_a_new_connection(server: ProviderServe
 
 async def test_another_provider_answers_when_the_first_is_overloaded(server: ProviderServer) -> None:
     server.script = lambda _: refuse(529, retry_after=3600)
-    async with open_provider(lambda _: Answer("from the second")) as second:
+    async with open_provider(lambda _: ProviderAnswer("from the second")) as second:
         made = models(
             ModelSettings(default="anthropic/a", fallback=("openai/b",)),
             {"anthropic": provider_of("anthropic", server), "openai": provider_of("openai", second)},
@@ -243,9 +243,9 @@ async def test_a_named_model_that_a_reload_made_impossible_is_an_error_of_the_ca
 async def test_a_call_that_is_under_way_ends_with_the_model_it_began_with(server: ProviderServer) -> None:
     gate = trio.Event()
 
-    async def held(_: object) -> Answer:
+    async def held(_: object) -> ProviderAnswer:
         await gate.wait()
-        return Answer("from the old one")
+        return ProviderAnswer("from the old one")
 
     server.script = held
     made = models(ModelSettings(default="openai/a"), {"openai": provider_of("openai", server)})

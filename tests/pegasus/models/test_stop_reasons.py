@@ -8,7 +8,7 @@ import pytest
 from pegasus.models import ModelError, ModelResponse, ToolCall, Usage
 from pegasus.models.stop_reasons import refusal_note, stop_reason, unfinished
 from pegasus.testing.provider import ProviderServer
-from pegasus.testing.provider_answer import Answer, Call
+from pegasus.testing.provider_answer import Call, ProviderAnswer
 from pegasus.testing.provider_scripts import sequence
 from tests.pegasus.models.conftest import Ask
 
@@ -18,7 +18,7 @@ WORDS = {
 }
 
 
-def answers(server: ProviderServer, *script: Answer) -> None:
+def answers(server: ProviderServer, *script: ProviderAnswer) -> None:
     server.script = sequence(script)
 
 
@@ -27,7 +27,7 @@ async def test_half_a_call_is_an_error_for_the_model_and_the_calls_before_it_sta
     ask: Ask, server: ProviderServer, form: str, raw: str
 ) -> None:
     whole, half = Call("reply", {"text": "one"}), Call("reply", raw)
-    answers(server, Answer("So: ", (whole, half), stop_reason=WORDS[form]["length"]))
+    answers(server, ProviderAnswer("So: ", (whole, half), stop_reason=WORDS[form]["length"]))
     response = await ask()
     assert (response.text, response.stop_reason) == ("So: ", "length")
     assert (response.calls[0].arguments, response.calls[0].error) == ({"text": "one"}, None)
@@ -35,25 +35,25 @@ async def test_half_a_call_is_an_error_for_the_model_and_the_calls_before_it_sta
 
 
 async def test_a_call_without_arguments_in_a_whole_answer_is_a_call(ask: Ask, server: ProviderServer) -> None:
-    answers(server, Answer("", (Call("current_time", ""),)))
+    answers(server, ProviderAnswer("", (Call("current_time", ""),)))
     assert (await ask()).calls[0].error is None
 
 
 async def test_a_refusal_keeps_what_was_said_and_runs_no_half_call(ask: Ask, server: ProviderServer, form: str) -> None:
-    answers(server, Answer("I was about to", (Call("reply", '{"te'),), stop_reason=WORDS[form]["refusal"]))
+    answers(server, ProviderAnswer("I was about to", (Call("reply", '{"te'),), stop_reason=WORDS[form]["refusal"]))
     response = await ask()
     assert (response.text, response.stop_reason) == ("I was about to", "refusal")
     assert "filter" in str(response.calls[0].error)
 
 
 async def test_an_empty_answer_is_silence(ask: Ask, server: ProviderServer) -> None:
-    answers(server, Answer(""))
+    answers(server, ProviderAnswer(""))
     response = await ask()
     assert (response.text, response.calls, response.stop_reason) == ("", (), "end")
 
 
 async def test_a_word_that_nobody_knows_is_kept(ask: Ask, server: ProviderServer) -> None:
-    answers(server, Answer("text", stop_reason="Tea_Break"))
+    answers(server, ProviderAnswer("text", stop_reason="Tea_Break"))
     assert (await ask()).stop_reason == "Tea_Break"
 
 
@@ -61,19 +61,23 @@ async def test_an_answer_that_the_provider_gave_up_on_is_asked_for_again(
     ask: Ask, server: ProviderServer, fast_clock: object
 ) -> None:
     """Gemini ends so when it has written a call that it cannot read itself."""
-    answers(server, Answer("", stop_reason="function_call_filter: MALFORMED_FUNCTION_CALL"), Answer("at last"))
+    answers(
+        server,
+        ProviderAnswer("", stop_reason="function_call_filter: MALFORMED_FUNCTION_CALL"),
+        ProviderAnswer("at last"),
+    )
     assert (await ask()).text == "at last"
 
 
 async def test_giving_up_every_time_is_an_error(ask: Ask, server: ProviderServer, fast_clock: object) -> None:
-    server.script = lambda _: Answer("", stop_reason="error")
+    server.script = lambda _: ProviderAnswer("", stop_reason="error")
     with pytest.raises(ModelError) as caught:
         await ask()
     assert (caught.value.kind, server.count) == ("protocol", 5)
 
 
 async def test_what_came_before_the_provider_gave_up_is_kept(ask: Ask, server: ProviderServer) -> None:
-    answers(server, Answer("half a thou", stop_reason="error"))
+    answers(server, ProviderAnswer("half a thou", stop_reason="error"))
     response = await ask()
     assert (response.text, response.stop_reason, server.count) == ("half a thou", "error", 1)
 

@@ -11,12 +11,12 @@ from pegasus.models import LanguageModel, ModelError
 from pegasus.models.client import TextRelay
 from pegasus.models.stand_in import StandIn
 from pegasus.testing.provider import ProviderServer
-from pegasus.testing.provider_answer import Answer, Call, cut, failing, hang
+from pegasus.testing.provider_answer import Call, ProviderAnswer, cut, failing, hang
 from pegasus.testing.provider_scripts import sequence
-from pegasus.testing.scripted import ScriptedModel, Told
+from pegasus.testing.scripted import ScriptedModel, Streamed
 from tests.pegasus.models.conftest import Ask, opened, request
 
-LONG = Answer("The quick brown fox, 世界 😀.", (Call("reply", {"text": "x"}),), pieces=6)
+LONG = ProviderAnswer("The quick brown fox, 世界 😀.", (Call("reply", {"text": "x"}),), pieces=6)
 
 
 class Listener:
@@ -48,7 +48,7 @@ async def test_the_pieces_are_the_text(ask: Ask, server: ProviderServer, listene
 
 
 async def test_pieces_are_told_before_the_answer_is_whole(model: LanguageModel, server: ProviderServer) -> None:
-    server.script = lambda _: Answer("never ending", hang_after=3)
+    server.script = lambda _: ProviderAnswer("never ending", hang_after=3)
     heard = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(model.generate, request(on_text=lambda piece: heard.set()))
@@ -110,14 +110,14 @@ async def test_an_answer_in_one_piece_is_told_too(
         whole: object = {"type": "message", "content": [{"type": "text", "text": "all"}], "stop_reason": "end_turn"}
     else:
         whole = {"choices": [{"message": {"content": "all"}, "finish_reason": "stop"}]}
-    server.script = lambda _: Answer(body=json.dumps(whole).encode(), content_type="application/json")
+    server.script = lambda _: ProviderAnswer(body=json.dumps(whole).encode(), content_type="application/json")
     await ask(on_text=listener)
     assert listener.all == ["all"]
 
 
 async def test_a_refused_text_is_told_like_any_other(server: ProviderServer, listener: Listener) -> None:
     chunk = {"choices": [{"delta": {"refusal": "I will not."}, "finish_reason": "stop"}]}
-    server.script = lambda _: Answer(body=b"data: %s\n\n" % json.dumps(chunk).encode())
+    server.script = lambda _: ProviderAnswer(body=b"data: %s\n\n" % json.dumps(chunk).encode())
     async with opened("openai", server) as model:
         response = await model.generate(request(on_text=listener))
     assert (response.stop_reason, listener.all) == ("refusal", ["I will not."])
@@ -133,7 +133,7 @@ async def test_models_without_a_network_tell_their_text_too(other: LanguageModel
 async def test_a_scripted_model_tells_and_takes_back_as_the_script_says(
     listener: Listener, autojump_clock: object
 ) -> None:
-    model = ScriptedModel([Told(("a", None, "al", "l"), "all", pause=1.0)])
+    model = ScriptedModel([Streamed(("a", None, "al", "l"), "all", pause=1.0)])
     assert (await model.generate(request(on_text=listener))).text == "all"
     assert listener.all == ["a", None, "al", "l"]
 

@@ -30,7 +30,7 @@ from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.tokens import CountByProvider, CountByTable, text_tokens
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer
-from pegasus.testing.provider_answer import Answer
+from pegasus.testing.provider_answer import ProviderAnswer
 from tests.pegasus.models.conftest import opened, provider_of, request
 
 COUNTED = json.loads((Path(__file__).parents[3] / "scripts/benchmarks/counted_texts.json").read_text("utf-8"))
@@ -197,7 +197,7 @@ async def test_counting_is_for_when_it_matters(server: ProviderServer) -> None:
 
 
 async def test_a_model_learns_from_every_answer(server: ProviderServer, form: str) -> None:
-    server.script = lambda _: Answer("x", usage=Usage(777, 5))
+    server.script = lambda _: ProviderAnswer("x", usage=Usage(777, 5))
     asked = request()
     async with opened(form, server) as model:
         await model.generate(asked)
@@ -296,7 +296,7 @@ async def test_only_openais_own_models_have_a_table(server: ProviderServer) -> N
 
 
 async def test_each_role_has_its_counter_and_both_lanes_share_it(server: ProviderServer) -> None:
-    server.script = lambda _: Answer("x", usage=Usage(777, 5))
+    server.script = lambda _: ProviderAnswer("x", usage=Usage(777, 5))
     models = ModelService(
         ModelSettings(default="openai/m", compact="offline/stand-in"),
         {"openai": provider_of("openai", server)},
