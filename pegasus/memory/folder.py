@@ -68,6 +68,10 @@ class MemoryFolder(Protocol):
 class FolderReader:
     """The files below a folder (`<home>/data/memory`), which need not exist yet.
 
+    >>> files = await FolderReader(home.data / "memory").scan()
+    >>> [file.path for file in files]
+    ['episodes/2026-02.md', 'facts/user.md']
+
     Cancelled, the asynchronous methods leave their thread to end by itself; it only reads.
     """
 
@@ -116,6 +120,7 @@ class FolderReader:
                         yield from self._scan_folder(inner, f"{entry.name}/", seen, limit)
 
     def _read(self, path: str, limit: int) -> bytes:
+        """Open folder by folder, so that none of them can be exchanged for a link in between."""
         parent, _, name = path.rpartition("/")
         with (
             _opened(self._folder, _FOLDER) as top,

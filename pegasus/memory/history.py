@@ -92,6 +92,7 @@ class History:
 
 
 def _after(before: KnownContent, change: Change) -> KnownContent:
+    """Return the content of a file after a change, without the text if that does not follow from the log."""
     if not change.after:
         return ABSENT
     if before.text is None or change.splices is None:

@@ -87,6 +87,7 @@ class LoggedFiles:
         return changes_in(await self._journal.ask(ReadFile, _LOG_PATH))
 
     async def _load(self) -> History:
+        """Read the log, repair it if it is damaged, and find out whether its last change was made."""
         data = await self._journal.ask(ReadFile, _LOG_PATH)
         if len(data) > _PARSED_IN_PLACE:
             history = await trio.to_thread.run_sync(read_history, data, abandon_on_cancel=True)
@@ -108,12 +109,18 @@ class LoggedFiles:
         _log.warning("the log of memory was damaged", lines=len(history.damaged), aside=aside)
 
     async def _void_if_not_made(self, history: History, last: Change) -> None:
+        """Write a void line if the file still has the content from before the last change.
+
+        The content is compared by its hash. A file that has neither the old nor the new content was edited by hand since;
+        then the change counts as made, and the edit gets a line of its own.
+        """
         content = await self._journal.ask(ReadFile, f"{FOLDER}/{last.path}")
         if hash_of(content) == last.before != last.after:
             await self._append(history, void_line(last.n, self._clock()))
             history.void()
 
     async def _log_edits(self, history: History, files: Sequence[FileState]) -> None:
+        """Append a line for each file that was changed, created or deleted by hand. All of them are one durable step."""
         edits = [edit for file in files if (edit := self._edit_of(history, file)) is not None]
         deleted = history.files.keys() - {file.path for file in files}
         edits += [(path, ABSENT) for path in sorted(deleted)]
@@ -170,6 +177,7 @@ class LoggedFiles:
         return Change(n, self._clock(), path, how, by, before.hash, now.hash, splices, undoes)
 
     async def _append(self, history: History, lines: bytes) -> None:
+        """Append lines to the log, durably."""
         await self._journal.ask(Commit, ((_LOG_PATH, lines),))
         history.size += len(lines)
 

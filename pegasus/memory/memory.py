@@ -163,6 +163,7 @@ class Memory:
             raise MemoryRefused(f"{path} is not UTF-8 (byte {error.start}); only memory_write can replace it") from None
 
     async def _put(self, path: str, text: str, how: str, by: Author, mark: str) -> Written:
+        """Make the file hold this text, which ends with a newline afterwards. how: the name of the change in the log."""
         text = text if text.endswith("\n") or not text else f"{text}\n"
         try:
             content = text.encode()
@@ -179,6 +180,7 @@ class Memory:
         return Written(len(content), mark)
 
     def _note_change(self) -> None:
+        """Let the next index and the next search look at the folder again."""
         self._changes += 1
         self._index_valid_until = -math.inf
         if self._searcher is not None:

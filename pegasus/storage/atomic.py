@@ -37,7 +37,11 @@ _CHUNK = 1 << 20
 
 
 class Appender:
-    """Appends to several files, all or nothing."""
+    r"""Appends to several files, all or nothing.
+
+    >>> appender.append([("main/current.jsonl", b"1\n"), ("tasks/a.jsonl", b"2\n")])
+    [0, 0]
+    """
 
     def __init__(self, files: Files, before_append: Callable[[str], None]) -> None:
         self.failed_path = ""
@@ -91,7 +95,11 @@ class Appender:
 
 
 class FileReplacer:
-    """Replaces whole files, and knows in which folders all names are durable."""
+    """Replaces whole files, and knows in which folders all names are durable.
+
+    A rename is atomic for readers, but the disk may forget it until the folder is synced. `put` therefore marks the
+    folder as doubtful, and `sync_names` makes it durable; an append to any file of the folder calls that first.
+    """
 
     def __init__(self, files: Files, appender: Appender) -> None:
         self._files = files
@@ -171,7 +179,15 @@ class FileReplacer:
 
 
 class FileArchiver:
-    """Renames a file to the name of its time, and begins it anew."""
+    """Renames a file to the name of its time, and begins it anew.
+
+    There are two renames, and a moment between them in which no file has the name. Three cases can be found later, and each
+    tells which step was the last one:
+
+    * the file and its `.next` exist: nothing was renamed; `.next` is deleted;
+    * only `.next` exists: the file is in its archive; `.next` gets the name;
+    * only the file exists: the change is complete, or was never begun.
+    """
 
     def __init__(self, files: Files, appender: Appender, replacer: FileReplacer) -> None:
         self._files = files

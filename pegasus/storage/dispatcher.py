@@ -51,7 +51,14 @@ _NOT_A_RECORD = (ValueError, KeyError, TypeError)
 
 
 class Dispatcher:
-    """The open queries, and the replies that were not confirmed yet."""
+    """The open queries, and the replies that were not confirmed yet.
+
+    Handing out is not durable. An item counts as handed out until it is done, a reply until its position is confirmed by
+    the next `NextReplies`; a taker that crashes in between gets them again.
+
+    >>> dispatcher.keep(NextItem(reply))
+    >>> await dispatcher.hand_out()
+    """
 
     def __init__(self, disk: Disk, logs: Logs, report: Report) -> None:
         self._disk = disk
@@ -123,6 +130,7 @@ class Dispatcher:
                 return
 
     async def _answer_take(self, query: Take) -> None:
+        """Hand out the item with this number, or answer None if it is done or unknown."""
         item = self._logs.inbox.item(query.n)
         if query.reply.abandoned:
             return
@@ -203,6 +211,7 @@ class Dispatcher:
         query.reply.send(tuple(None if stored is None else next(messages) for stored in found))
 
     async def _answer_unacknowledged(self, query: Unacknowledged) -> None:
+        """Take over what the client says it has, then answer with what is left."""
         for channel_id, seq in query.after:
             self._logs.outbox.acknowledge(Address(query.type, channel_id), seq)
         found = self._logs.outbox.unacknowledged(query.type, query.channel_id, query.limit)

@@ -113,6 +113,7 @@ class OsFiles:
             written += os.write(fd, memoryview(data)[written:])
 
     def sync(self, path: str) -> None:
+        """See `Files`. `fdatasync` writes data and size; times of the file may be lost, and nobody looks at them."""
         if path not in self._open:
             self.prepare(path)
         _sync(self._open[path].fd)

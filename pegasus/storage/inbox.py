@@ -153,6 +153,8 @@ class InboxLog(RecordLog[QueuedItem]):
     def accept(self, message: InboundMessage, lane: str, at: int, priority: int = 0) -> Accepted | Overloaded:
         """Stage a message. at: wall clock, ms.
 
+        A duplicate is recognised before the limit is looked at: its sender only wants to know that it was accepted.
+
         Raises ValueError for a priority that does not exist, and ValueError or TypeError for a message that cannot be
         written as JSON. Then nothing has changed.
         """
@@ -225,6 +227,7 @@ class InboxLog(RecordLog[QueuedItem]):
         self._forget_old_ids()
 
     def _replay_message(self, record: MessageRecord, span: Span) -> None:
+        """Take over an accepted message. A number that comes twice (a file put together by hand) counts once."""
         n, message = record.n, record.message
         digest = _digest(message.channel, message.id)
         self._ids[digest] = n
@@ -241,6 +244,7 @@ class InboxLog(RecordLog[QueuedItem]):
             self._remove(item)
 
     def _replay_addresses(self, record: AddressesRecord) -> None:
+        """Take over the addresses of a rewrite, in their order."""
         for type, channel_id in record.known:
             self._see(Address(type, channel_id))
 
@@ -299,6 +303,7 @@ class InboxLog(RecordLog[QueuedItem]):
     # ------------------------------------------------------------------ inside
 
     def _add(self, item: QueuedItem) -> None:
+        """Put an item into its lane. Keep its message in memory if there is room for it."""
         size = item.span.length
         self._items[item.n] = item
         self._lanes.setdefault(item.lane, Lane()).add(item)
@@ -311,6 +316,7 @@ class InboxLog(RecordLog[QueuedItem]):
             self._bytes_in_memory += size
 
     def _remove(self, item: QueuedItem) -> None:
+        """Remove an item everywhere but from the ids, which are remembered for longer."""
         del self._items[item.n]
         self._lanes[item.lane].remove(item)
         self._item_bytes -= item.span.length

@@ -119,7 +119,11 @@ class _Journal:
         """Time at which the buffers are to be flushed; infinite if there is nothing to flush."""
 
     async def serve(self) -> None:
-        """Work until the actor is to stop."""
+        """Work until the actor is to stop.
+
+        Only the wait has a deadline, the time of the next flush. The work is outside of that scope: a message that arrives
+        at the very moment of the deadline is worked on like any other.
+        """
         while True:
             message = None
             with trio.CancelScope(deadline=self._flush_at):
@@ -130,6 +134,11 @@ class _Journal:
             await self._work(self._gather(message))
 
     async def _work(self, work: _Work) -> None:
+        """Do one round of the loop, and set the time of the next flush.
+
+        The time is set when the first note is buffered and not moved by later ones, so that a steady stream of messages
+        does not put the flush off.
+        """
         await self._writer.commit(work.requests)
         for query in work.queries:
             await self._dispatcher.answer(query)
@@ -146,7 +155,11 @@ class _Journal:
             self._flush_at = trio.current_time() + (RETRY_AFTER if self._writer.is_refused else FLUSH_AFTER)
 
     def _gather(self, message: JournalMessage | None) -> _Work:
-        """Return what waits in the mailbox, beginning with `message`, up to a message about a whole file."""
+        """Return what waits in the mailbox, beginning with `message`, up to a message about a whole file.
+
+        A file that is read, replaced or archived must contain every append that was asked for before and none that was
+        asked for after, so such a message ends the round. `message` is None when only a flush is due.
+        """
         requests: list[Request] = []
         queries: list[Query] = []
         size = 0

@@ -123,6 +123,7 @@ class Lane:
         return next((item for n, item in waiting.items() if n > after), None)
 
     def _remove_waiting(self, item: QueuedItem) -> None:
+        """Remove an item from those that wait; addresses without any are forgotten."""
         waiting = self._waiting[item.address]
         del waiting[item.n]
         if not waiting:

@@ -37,7 +37,10 @@ _log = get_logger("journal")
 
 
 class Logs(NamedTuple):
-    """Everything durable that the journal holds in memory."""
+    """Everything durable that the journal holds in memory.
+
+    Inbox and outbox share the directory: addresses come from accepted messages and connections, and replies go to them.
+    """
 
     directory: Directory
     inbox: InboxLog

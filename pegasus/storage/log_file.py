@@ -70,7 +70,20 @@ class Rewrite(NamedTuple, Generic[V]):
 
 
 class RecordLog(ABC, Generic[V]):
-    """A log as of its file, plus what is staged and buffered. V is the kind of value whose text is in the file."""
+    """A log as of its file, plus what is staged and buffered. V is the kind of value whose text is in the file.
+
+    The journal goes through these calls for each batch:
+
+    >>> log.accept(message, "main", at)          # or log.post(…): stage
+    >>> offset = append(log.path, log.unwritten())
+    >>> log.written(offset)                      # or, if the disk refuses: log.drop_staged()
+
+    and through these at a start:
+
+    >>> for line in scan_lines(content):
+    ...     problem = log.replay(line)
+    >>> log.loaded(len(content))
+    """
 
     path: ClassVar[str]
     """The file, below data/."""

@@ -205,7 +205,11 @@ class OutboxLog(RecordLog[StoredReply]):
         return message
 
     def acknowledge(self, address: Address, seq: int) -> None:
-        """Note that the client has everything up to and including seq. What was not given yet is ignored."""
+        """Note that the client has everything up to and including seq. What was not given yet is ignored.
+
+        A client may outlive the data of its daemon, and then claims numbers that do not exist yet. Believing it would
+        swallow the replies that get these numbers later.
+        """
         numbering = self._addresses.get(address)
         if numbering is not None and numbering.acked < seq and seq <= self.last_seq(address):
             self._advance(numbering, seq)
@@ -218,7 +222,7 @@ class OutboxLog(RecordLog[StoredReply]):
         return self._keys.get(key)
 
     def last_seq(self, address: Address) -> int:
-        """Return the last seq that was written for the address, 0 if none."""
+        """Return the last seq that was written for the address, 0 if none. Staged replies do not count."""
         numbering = self._addresses.get(address)
         if numbering is None:
             return 0
@@ -242,6 +246,7 @@ class OutboxLog(RecordLog[StoredReply]):
     # ------------------------------------------------------------------ loading
 
     def _replay_reply_and_carried(self, record: Mapping[str, Json], span: Span) -> None:
+        """Take over a reply and the lines that it may carry. Both are parsed before either is applied."""
         carried = from_wire(record, CarryingRecord).redo if "redo" in record else None
         if self._replay_reply(from_wire(record, ReplyRecord), span) and carried is not None:
             self.carried.add(carried)
@@ -275,6 +280,7 @@ class OutboxLog(RecordLog[StoredReply]):
         numbering.acked = max(numbering.acked, record.acked)
 
     def _replay_keys(self, record: KeysRecord) -> None:
+        """Take over keys of acknowledged replies. Nothing is applied if one of the entries is wrong."""
         replies = [(key, record.channels[place], number_of(seq)) for key, seq, place in record.replies]
         for key, channel, seq in replies:
             if key not in self._keys:
@@ -308,6 +314,7 @@ class OutboxLog(RecordLog[StoredReply]):
         self._keep_in_memory(value)
 
     def _retract(self, value: StoredReply) -> None:
+        """Undo `post`. An address whose only replies were staged is forgotten again."""
         del self._keys[value.key]
         address = value.channel.address
         numbering = self._addresses[address]
@@ -316,6 +323,7 @@ class OutboxLog(RecordLog[StoredReply]):
             del self._addresses[address], self._types[address.type][address]
 
     def _kept_and_dropped(self, now: int) -> tuple[list[StoredReply], list[StoredReply]]:
+        """Return unacknowledged replies: those to be kept, in the order of the file, and those that are too old."""
         kept: list[StoredReply] = []
         dropped: list[StoredReply] = []
         for numbering in self._addresses.values():
@@ -376,6 +384,7 @@ class OutboxLog(RecordLog[StoredReply]):
             del self._keys[self._acked_keys.popleft().key]
 
     def _keep_in_memory(self, reply: StoredReply) -> None:
+        """Hold a reply in memory, and drop the oldest from there once they take more than `KEPT_BYTES`."""
         self._in_memory[reply.key] = reply
         self._bytes_in_memory += reply.span.length
         while self._bytes_in_memory > self._kept_bytes:

@@ -16,6 +16,10 @@ nobody else.
 
 The buffers of inbox and outbox (done, acknowledged, addresses) go along when their file is written anyway. Otherwise
 `flush` writes them. What the disk refuses stays in the buffer.
+
+The order of the three parts is what the promises need. The inbox comes first, so that a session or a reply about a message
+exists only if the message does. The outbox comes last, so that a reply exists only if the session that decided it does. A
+power failure between two parts leaves a prefix, of which nobody was told anything.
 """
 
 from __future__ import annotations
@@ -72,7 +76,10 @@ class Batch:
 
 
 class GroupWriter:
-    """Writes inbox, outbox and the appends of other packages."""
+    """Writes inbox, outbox and the appends of other packages.
+
+    >>> await writer.commit([Accept(reply, message), Commit(other, appends, posts)])
+    """
 
     def __init__(
         self,
@@ -123,7 +130,11 @@ class GroupWriter:
         return error
 
     async def _write(self, requests: Sequence[Request], *, with_buffers: bool = False) -> StorageError | None:
-        """Stage, write and answer. If an error is returned, nothing has happened and nobody was answered."""
+        """Stage, write and answer. If an error is returned, nothing has happened and nobody was answered.
+
+        A batch in which nothing changes (duplicates, keys that are known) needs no write and is answered at once. That is
+        safe, since what a duplicate repeats is on disk: staged changes never survive the batch that they belong to.
+        """
         inbox, outbox = self._logs.inbox, self._logs.outbox
         batch = Batch()
         answers = [(request, self._stage(request, batch)) for request in requests]

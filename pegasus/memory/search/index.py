@@ -99,6 +99,10 @@ class Index:
         self._db.close()
 
     def _prepare(self) -> None:
+        """Create the tables of an empty database, and refuse one that other rules have made.
+
+        WAL and NORMAL mean that a power failure may lose the last transactions. The files are there to index them again.
+        """
         db = self._db
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
@@ -180,6 +184,7 @@ class Index:
         self._db.execute("DELETE FROM files WHERE id = ?", file)
 
     def _delete(self, row: int, place: str, title: str, text: str) -> None:
+        """Delete a passage. FTS5 is given the words that were inserted, since it does not have them."""
         words = (row, place, indexed(title), indexed(text))
         self._db.execute("INSERT INTO words (words, rowid, place, title, body) VALUES ('delete', ?, ?, ?, ?)", words)
         self._db.execute("DELETE FROM passages WHERE id = ?", (row,))

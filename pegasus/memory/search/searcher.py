@@ -125,6 +125,7 @@ class Searcher:
         return Found((), 0, problem)
 
     def _open(self) -> Index:
+        """Open the index in its place. The file is created first, readable by its owner only; links are not followed."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
@@ -139,6 +140,7 @@ class Searcher:
         return Index(":memory:")
 
     def _open_new(self) -> Index:
+        """Delete the index and begin a new one in its place."""
         for suffix in ("", "-wal", "-shm"):
             with suppress(OSError):
                 os.unlink(f"{self._path}{suffix}")
@@ -163,6 +165,7 @@ class Searcher:
             raise
 
     def _refresh_pages(self, index: Index, known: dict[str, IndexedFile]) -> None:
+        """Index memory files that have changed, and remove those that are gone or have become too large."""
         seen = {path: _stamp(indexed.stamp) for path, indexed in known.items() if "/" in path or path.endswith(".md")}
         files = self._memory.scan_now(seen, LARGEST)
         for file in files:
@@ -174,6 +177,11 @@ class Searcher:
             index.remove(path)
 
     def _refresh_sessions(self, index: Index, known: dict[str, IndexedFile], until: float) -> int:
+        """Index archives until the time is up. Return how many are not indexed completely.
+
+        An archive does not change once it is written, except that it may be deleted. Its state in the index is marked as
+        unfinished (`?`) until its end is reached, so that a search that is interrupted is continued by the next.
+        """
         there = dict(archives_in(self._sessions))
         for path in [path for path in known if path.endswith(".jsonl") and path not in there]:
             index.begin()

@@ -39,6 +39,7 @@ def indexed(text: str) -> str:
 
 
 def _pairs(run: str) -> str:
+    """Return the pairs of a run for the index, with its last character as a pair of its own."""
     return " ".join([*(run[n : n + 2] for n in range(len(run) - 1)), run[-1]])
 
 
@@ -72,6 +73,7 @@ def _term(phrase: str) -> str:
 
 
 def _pairs_alone(run: str) -> str:
+    """Return the pairs of a run for a query, or the run itself if it has one character."""
     return " ".join(run[n : n + 2] for n in range(len(run) - 1)) or run
 
 
