@@ -148,6 +148,7 @@ class ActorCell:
         return accepted
 
     def _accept(self, message: object) -> bool:
+        """Do the work of `offer`, without regard to a question that the message may be."""
         if not self.open:
             self._refuse(message)
             return True
@@ -163,6 +164,7 @@ class ActorCell:
         self.high_water = max(self.high_water, len(self.queue))
 
     def _refuse(self, message: object) -> None:
+        """Turn a message for an actor that is down into a dead letter."""
         why = "the actor is not running"
         if self.system.hub.closed:
             message_type = type(message).__name__
@@ -193,6 +195,7 @@ class ActorCell:
         return MailboxFull(why, target=self.path, message_type=type(message).__name__, time=trio.current_time())
 
     def _drop(self, message: object) -> None:
+        """Count and publish a message that the policy drops. Its asker gets MailboxFull."""
         self.dropped += 1
         exchange = exchange_of(message)
         if exchange is not None and exchange.open:
@@ -246,6 +249,7 @@ class ActorCell:
         return message
 
     def _move_up(self) -> None:
+        """Put the message of the first sender that waits into the mailbox, and wake the sender."""
         task, message = self.senders.popleft()
         self._append(message)
         if (exchange := exchange_of(message)) is not None:

@@ -177,6 +177,10 @@ class Incarnation:
         self._finish(self._exit_of(error))
 
     def _exit_of(self, error: BaseException | None) -> Exit:
+        """Return the exit for an error that the function has raised; None if it has returned.
+
+        An actor that lets EndOfChannel escape from `receive` when it is to stop has stopped, not crashed.
+        """
         if error is None or (self.stopping and is_end_of_inbox(error)):
             if self.kill_reason is not None:
                 return Killed(self.kill_reason)

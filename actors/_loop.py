@@ -137,6 +137,7 @@ class SupervisorLoop:
             raise self.failure
 
     async def _start_first(self) -> None:
+        """Start the children of the specification in order. Give up at the first that does not come up."""
         for child in self.spec.children:
             self.children.add(child)
         for child in self.spec.children:
@@ -146,6 +147,7 @@ class SupervisorLoop:
                 await trio.lowlevel.checkpoint()  # giving up has cancelled this scope, so this raises Cancelled
 
     async def _serve(self) -> None:
+        """Take up items of the queue and restarts that are due, until the supervisor ends."""
         while not self.ending:
             if self.queue:
                 await self._take_up(self.queue.popleft())  # passed on directly: a variable would keep it alive
@@ -157,6 +159,7 @@ class SupervisorLoop:
                     await self._wakeup.wait()
 
     async def _stop_all(self) -> None:
+        """Stop the children, and refuse the requests that still wait."""
         self.ending = True
         await self.children.stop_all()
         for item in self.queue:
@@ -193,11 +196,13 @@ class SupervisorLoop:
         await self._carry_out(decision, incarnation)
 
     async def _retry_start(self, name: str) -> None:
+        """Carry out another attempt of a start that has failed in a restart, unless the child was stopped meanwhile."""
         decision = self.table.try_again(name, trio.current_time())
         if decision is not Verdict.ABSORBED and (incarnation := self.children.cells[name].incarnation) is not None:
             await self._carry_out(decision, incarnation)
 
     async def _carry_out(self, decision: Decision, incarnation: Incarnation) -> None:
+        """Do what the table has decided about the end of this run."""
         name = incarnation.child.name
         if isinstance(decision, Replace):
             await self._replace(decision, incarnation)
@@ -213,6 +218,10 @@ class SupervisorLoop:
                 self._end(None)
 
     async def _replace(self, replace: Replace, incarnation: Incarnation) -> None:
+        """Stop the group of a child that has ended, and start it, at once or when its backoff is over.
+
+        The restart is entered into the table before the group is started, so that a stop in between finds it there.
+        """
         now = trio.current_time()
         if incarnation.up or replace.delay > 0:  # else the event was published when its start had failed
             self._publish_restart(incarnation, replace.delay)
@@ -227,6 +236,7 @@ class SupervisorLoop:
         incarnation.publish(Restarting(delay, path=path, time=trio.current_time(), attempt=attempt))
 
     async def _start_group(self, names: Iterable[str]) -> None:
+        """Start children in order. The first that does not come up ends the restart; the table says what follows."""
         for name in names:
             incarnation = await self.children.start(name)
             if not incarnation.up:
@@ -289,6 +299,7 @@ class SupervisorLoop:
         await self._perform(partial(self._delete, name))
 
     async def _perform(self, work: Work, undo: Undo | None = None) -> None:
+        """Queue a request and wait until it is done. On cancel, see the module: withdraw it, undo it, or let it go on."""
         self._refuse_if_ending()
         request = Request(work, undo)
         self._put(request)
@@ -321,6 +332,7 @@ class SupervisorLoop:
         return await self._start(child.name, new=True)
 
     async def _restart(self, name: str) -> Incarnation:
+        """Start a child again that is down."""
         entry = self._entry(name)
         if entry.state is not State.DOWN:
             raise self._error(f"{name!r} is {entry.state.value}; only a child that is down can be restarted")

@@ -212,6 +212,10 @@ async def watch(ref: Ref[M]) -> Down:
 def _make_question(
     cell: ActorCell, make: Callable[..., object], args: tuple[object, ...], timeout: float | None
 ) -> tuple[Exchange, object]:
+    """Return the exchange and the message of a new question.
+
+    Raises TypeError if the message does not carry its Reply as its first field, AskTimeout if its deadline is over.
+    """
     deadline = math.inf if timeout is None else _deadline_after(timeout)
     handled = HANDLING.get()
     if handled is not None and handled.open:
@@ -227,6 +231,7 @@ def _make_question(
 
 
 def _deadline_after(timeout: float) -> float:
+    """Return the Trio time in so many seconds. Raises ValueError for NaN, which no time ever reaches."""
     if math.isnan(timeout):
         raise ValueError("timeout is nan; it must be a number of seconds, or None")
     return trio.current_time() + timeout
@@ -237,6 +242,7 @@ def _timeout_error(exchange: Exchange) -> AskTimeout:
 
 
 def _check_cycle(asker: Party, exchange: Exchange) -> None:
+    """Raise AskCycle if the asker would wait for itself."""
     cycle = find_cycle(asker, exchange.target)
     if cycle is not None:
         raise AskCycle(paths_of(cycle), message_type=exchange.message_type.__name__, time=trio.current_time())

@@ -85,7 +85,7 @@ class Perturbation:
 
 def to_token(seed: int, perturbations: tuple[Perturbation, ...]) -> str:
     """Return the line that runs a schedule again."""
-    return " ".join((str(seed), *(str(one) for one in perturbations)))
+    return " ".join((str(seed), *(str(perturbation) for perturbation in perturbations)))
 
 
 def from_token(token: str) -> tuple[int, tuple[Perturbation, ...]]:
@@ -149,20 +149,20 @@ class Faults:
     """Delay a task at one in so many checkpoints."""
     longest: float = 10.0
     """Longest delay, in seconds of virtual time."""
-    most: int = 5
+    max_strikes: int = 5
     """Most crashes and cancels in one run."""
     hits: Callable[[Task], bool] = actor_tasks
     """Tasks that may be crashed, cancelled or delayed. A program without actors needs `all_tasks`."""
 
     def __attrs_post_init__(self) -> None:
-        for name in ("lag", "crash", "cancel", "delay", "most"):
+        for name in ("lag", "crash", "cancel", "delay", "max_strikes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)}: it is a number of rounds or checkpoints, 0 for never")
 
     @property
     def strikes(self) -> bool:
         """True if it may crash or cancel a task."""
-        return bool(self.crash or self.cancel) and self.most > 0
+        return bool(self.crash or self.cancel) and self.max_strikes > 0
 
 
 class Choices(Protocol):
@@ -200,7 +200,7 @@ class Seeded:
         self._delay = 1 / faults.delay if faults.delay else 0.0
         self._crash = 1 / faults.crash if faults.crash else 0.0
         self._cancel = 1 / faults.cancel if faults.cancel else 0.0
-        self._left = faults.most
+        self._left = faults.max_strikes
 
     def hold(self, task: str, step: int, alone: bool, hit: bool) -> Perturbation | None:
         if self._delay and hit and self._next() < self._delay:
@@ -228,8 +228,9 @@ class Seeded:
         rounds = 0 if self._next() < 0.5 else self._up_to(6)
         return Perturbation(kind, task, step, rounds)
 
-    def _up_to(self, most: int) -> int:
-        return 1 + int(self._next() * most)
+    def _up_to(self, largest: int) -> int:
+        """Return a whole number from 1 to the largest."""
+        return 1 + int(self._next() * largest)
 
     def _pick_delay(self) -> float:
         """Return a delay: mostly a short one, in whole milliseconds, so that it can be written down exactly."""
@@ -240,8 +241,8 @@ class Listed:
     """The perturbations of a list, and nothing else."""
 
     def __init__(self, perturbations: Iterable[Perturbation]) -> None:
-        self._holds = {(one.task, one.step): one for one in perturbations if one.kind not in AFTER}
-        self._strikes = {(one.task, one.step): one for one in perturbations if one.kind in AFTER}
+        self._holds = {(item.task, item.step): item for item in perturbations if item.kind not in AFTER}
+        self._strikes = {(item.task, item.step): item for item in perturbations if item.kind in AFTER}
         self.strikes = bool(self._strikes)
         self.holds_one_alone = bool(self._holds)
         self.delays = False

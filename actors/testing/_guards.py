@@ -243,4 +243,4 @@ def _is_from(frame: FrameType | None, modules: Collection[str]) -> bool:
     if frame is None:
         return False
     module = str(frame.f_globals.get("__name__", ""))
-    return any(module == one or module.startswith(f"{one}.") for one in modules)
+    return any(module == name or module.startswith(f"{name}.") for name in modules)

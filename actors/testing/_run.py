@@ -174,7 +174,8 @@ def _takes_simulation(main: Main) -> bool:
     """Return whether main has a parameter that must be given."""
     parameters = inspect.signature(main).parameters.values()
     return any(
-        one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters
+        item.default is item.empty and item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
+        for item in parameters
     )
 
 

@@ -124,9 +124,15 @@ class Scheduler:
     # ------------------------------------------------------------ what Trio asks
 
     def begin(self, runner: _trio.Runner) -> None:
+        """Begin the run."""
         self._runner = runner
 
     def draw(self, queue: _trio.RunQueue) -> list[Task]:
+        """Return the tasks of the next round in their order.
+
+        Most rounds have a single task and no perturbation. They take a shorter way, which a simulation of 10,000
+        schedules needs to stay within its limit (docs/performance.md).
+        """
         if queue or self._lagging:
             self._round += 1
         if self._pending:
@@ -134,7 +140,7 @@ class Scheduler:
         ready = queue.ready()
         if self._lagging:
             ready += self._released(self._round)
-        elif len(ready) == 1 and not self._holds_one_alone:  # most rounds
+        elif len(ready) == 1 and not self._holds_one_alone:
             self._record_one(ready[0])
             return ready
         if len(ready) > 1:
@@ -147,6 +153,12 @@ class Scheduler:
         return chosen
 
     def idle(self, deadline: float) -> None:
+        """Find out what is next when no task is runnable.
+
+        In this order: faults that were to come rounds later, tasks that lag, the invariants, the next deadline or the
+        end of a delay. Before the program is called deadlocked, garbage is collected, because a Reply or a channel in it
+        may wake a task when it is finalised.
+        """
         runner = self._runner
         if self._pending:
             self._strike_pending(math.inf)
@@ -160,11 +172,12 @@ class Scheduler:
         if until < math.inf:
             self._jump(until)
             return
-        gc.collect(1)  # of what this run has made: it may be that garbage holds a Reply, or a channel
+        gc.collect(1)
         if runner.is_idle:
             self._deadlocked()
 
     def _jump(self, until: float) -> None:
+        """Move the clock, and let go the tasks whose delay ends then."""
         if until > self.now:
             self.now = until
             if not self._detailed:
@@ -178,6 +191,7 @@ class Scheduler:
     # ------------------------------------------------------------ rounds
 
     def _choose(self, ready: list[Task]) -> list[Task]:
+        """Ask the choices about each task. Return those that run now, late ones last; hold the others back."""
         names, number_of = self._names, _trio.number_of
         alone = len(ready) == 1 and not self._lagging
         ranks: dict[Task, float] = {}
@@ -200,6 +214,7 @@ class Scheduler:
         return chosen
 
     def _hold(self, task: Task, number: int, name: str, alone: bool) -> Perturbation | None:
+        """Return the perturbation of a task that is about to go on. One that was just let go is not held again."""
         if number in self._let_go:
             self._let_go.discard(number)
             return None
@@ -217,6 +232,7 @@ class Scheduler:
         return due
 
     def _record_one(self, task: Task) -> None:
+        """Record a round with one task and no perturbation."""
         number, names = _trio.number_of(task), self._names
         if number not in names:
             self._meet(task, number)
@@ -228,6 +244,7 @@ class Scheduler:
             self._too_long()
 
     def _record(self, chosen: list[Task]) -> None:
+        """Record the tasks of a round: their numbers, or lines for people."""
         first, names = next(iter(self._names), 0), self._names
         if not self._detailed:
             self.steps += [number - first for task in chosen if names[number := _trio.number_of(task)]]
@@ -248,6 +265,7 @@ class Scheduler:
             self.scope.cancel()
 
     def _stepped(self, task: Task) -> None:
+        """Strike a task that begins to wait, now or some rounds later, or note that it could be struck here."""
         number = _trio.number_of(task)
         name = self._names[number]
         if not name or _trio.has_ended(task) or not self._may_hit(task, number):
@@ -266,8 +284,9 @@ class Scheduler:
             self._strike(task, perturbation)
 
     def _strike_pending(self, round: float) -> None:
-        due = [one for one in self._pending if one[0] <= round]
-        self._pending = [one for one in self._pending if one[0] > round]
+        """Carry out the faults that are due, on tasks that still wait where they were meant to be struck."""
+        due = [strike for strike in self._pending if strike[0] <= round]
+        self._pending = [strike for strike in self._pending if strike[0] > round]
         for _, task, step, perturbation in due:
             if _trio.step_of(task) == step and not _trio.has_ended(task):
                 self._strike(task, perturbation)
@@ -309,6 +328,7 @@ class Scheduler:
     # ------------------------------------------------------------ ends
 
     def _deadlocked(self) -> None:
+        """Note the deadlock, and end the program: by a cancel, then by force, and at last by abandoning the run."""
         tasks = self._runner.tasks()
         if self.problem is None:
             names = {task: self._names[_trio.number_of(task)] for task in tasks}
@@ -323,6 +343,7 @@ class Scheduler:
             _trio.force_out(task, ForcedOut())
 
     def _too_long(self) -> None:
+        """Note that the program takes too many steps, and end it: by a cancel, and at last by abandoning the run."""
         if self.problem is None:
             self.problem = Endless(f"the program takes more than {self._max_steps} steps")
             self.scope.cancel(reason="the simulation has found no end")

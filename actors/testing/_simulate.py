@@ -156,9 +156,9 @@ def repeat(program: Program, first: Simulation, choices: Choices, *, thoroughly:
     if second._scheduler.steps == first._scheduler.steps and type(second.failure) is type(first.failure):
         return
     perturbations = first.perturbations
-    one = program.run(first.seed, Listed(perturbations), detailed=True)
-    other = program.run(first.seed, Listed(perturbations), detailed=True)
-    difference = first_difference(one.lines, other.lines) or first_difference(first.lines, second.lines)
+    once = program.run(first.seed, Listed(perturbations), detailed=True)
+    again = program.run(first.seed, Listed(perturbations), detailed=True)
+    difference = first_difference(once.lines, again.lines) or first_difference(first.lines, second.lines)
     second.failure = Nondeterminism(
         f"two runs of the same schedule differ; something does not depend on the seed alone:\n{difference}"
     )
@@ -196,7 +196,7 @@ def failed(
     """Return the error that reports a run."""
     token = to_token(simulation.seed, schedule)
     done = simulation._scheduler.done
-    reasons = "".join(f"\n  - {one.describe()}{_where(done.get(one))}" for one in schedule)
+    reasons = "".join(f"\n  - {item.describe()}{_where(done.get(item))}" for item in schedule)
     lines = simulation.lines
     left_out = f"\n  ({len(lines) - LAST_LINES} lines before)" if len(lines) > LAST_LINES else ""
     text = (
@@ -261,7 +261,7 @@ def crash_at_every_checkpoint(
     check: Check | None = None,
     hits: Callable[[Task], bool] = actor_tasks,
     allowed: Collection[type[BaseException]] = (),
-    most: int = 1000,
+    max_places: int = 1000,
     seed: int | None = None,
     max_steps: int = MAX_STEPS,
     allow: Collection[str] = (),
@@ -269,15 +269,15 @@ def crash_at_every_checkpoint(
     """Run `main` once to find the checkpoints of its tasks, then once for each of them, with an InjectedCrash there.
 
     hits: which tasks; the default is the tasks of actors, so a program without actors needs `hits=all_tasks`. allowed:
-    errors that main may end with in those runs, beside an InjectedCrash. check: called after each run. most: if there
-    are more checkpoints, every second, third… is taken. seed: the order of tasks and their lags; None: tasks run in the
+    errors that main may end with in those runs, beside an InjectedCrash. check: called after each run. max_places: if
+    there are more checkpoints, every second, third… is taken. seed: the order of tasks and their lags; None: tasks run in the
     order in which they were spawned.
 
     Raises ValueError if there is no checkpoint to strike at.
 
     What counts as failed, SimulationFailed, and the line to replay it are those of `simulate`, which also replays it.
     """
-    return _at_every(Kind.CRASH, main, check, hits, allowed, most, seed, max_steps, allow)
+    return _at_every(Kind.CRASH, main, check, hits, allowed, max_places, seed, max_steps, allow)
 
 
 def cancel_at_every_checkpoint(
@@ -286,7 +286,7 @@ def cancel_at_every_checkpoint(
     check: Check | None = None,
     hits: Callable[[Task], bool] = actor_tasks,
     allowed: Collection[type[BaseException]] = (),
-    most: int = 1000,
+    max_places: int = 1000,
     seed: int | None = None,
     max_steps: int = MAX_STEPS,
     allow: Collection[str] = (),
@@ -296,7 +296,7 @@ def cancel_at_every_checkpoint(
     An actor is killed as its supervisor would; for any other task the nursery is cancelled that it lives in, and for
     the task of `main` all of it.
     """
-    return _at_every(Kind.CANCEL, main, check, hits, allowed, most, seed, max_steps, allow)
+    return _at_every(Kind.CANCEL, main, check, hits, allowed, max_places, seed, max_steps, allow)
 
 
 def _at_every(
@@ -305,7 +305,7 @@ def _at_every(
     check: Check | None,
     hits: Callable[[Task], bool],
     allowed: Collection[type[BaseException]],
-    most: int,
+    max_places: int,
     seed: int | None,
     max_steps: int,
     allow: Collection[str],
@@ -319,7 +319,7 @@ def _at_every(
         places = first._scheduler.places
         if not places:
             raise ValueError(f"the program has no checkpoint at which a task may be hit; {HITS_ADVICE}")
-        chosen = places[:: -(-len(places) // most)] if places else []
+        chosen = places[:: -(-len(places) // max_places)] if places else []
         steps = first._scheduler.taken
         for number, (task, step) in enumerate(chosen, 1):
             strike = Perturbation(kind, task, step, 0)
@@ -348,9 +348,9 @@ class Shrinker:
     fails: runs a schedule, and returns the perturbations that took effect if it failed in the same way, else None.
     """
 
-    def __init__(self, fails: Callable[[Schedule], Schedule | None], most: int) -> None:
+    def __init__(self, fails: Callable[[Schedule], Schedule | None], max_runs: int) -> None:
         self._fails = fails
-        self.left = most
+        self.left = max_runs
 
     def shrink(self, schedule: Schedule) -> Schedule:
         """Return the smallest schedule that was found. The given one is known to fail."""
@@ -390,14 +390,15 @@ class Shrinker:
         """Make one amount smaller, by bisection: as if every amount below one that passes passed, too."""
         if index >= len(schedule) or schedule[index].amount != int(schedule[index].amount):
             return schedule
-        one = schedule[index]
-        low, high = (0 if one.kind in AFTER else 1), int(one.amount)
+        perturbation = schedule[index]
+        low, high = (0 if perturbation.kind in AFTER else 1), int(perturbation.amount)
         while low < high:
             middle = (low + high) // 2
-            smaller = self._try((*schedule[:index], attrs.evolve(one, amount=middle), *schedule[index + 1 :]))
+            smaller = self._try((*schedule[:index], attrs.evolve(perturbation, amount=middle), *schedule[index + 1 :]))
             if smaller is not None and len(smaller) == len(schedule):
                 schedule, high = smaller, middle
-                index = next((i for i, p in enumerate(schedule) if p.task == one.task and p.step == one.step), index)
+                place = (perturbation.task, perturbation.step)  # the schedule may have come back in another order
+                index = next((i for i, item in enumerate(schedule) if (item.task, item.step) == place), index)
             else:
                 low = middle + 1
         return schedule

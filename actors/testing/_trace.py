@@ -130,10 +130,10 @@ class Trace:
         return f"Trace({self.lines!r})"
 
 
-def first_difference(one: Iterable[str], other: Iterable[str]) -> str:
+def first_difference(once: Iterable[str], again: Iterable[str]) -> str:
     """Return the first line that differs, with the line before it; "" if none does."""
     before = ""
-    for number, (mine, yours) in enumerate(zip_longest(one, other, fillvalue="(the end)"), 1):
+    for number, (mine, yours) in enumerate(zip_longest(once, again, fillvalue="(the end)"), 1):
         if mine != yours:
             return f"{before}  line {number}, once:  {mine}\n  line {number}, again: {yours}"
         before = f"  line {number}, both:  {mine}\n"

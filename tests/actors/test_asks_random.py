@@ -374,6 +374,6 @@ def test_every_ask_ends_in_time_with_its_own_answer_or_the_right_error() -> None
     async def main(simulation: Simulation) -> None:
         await Talk(simulation.random, seen).run()
 
-    simulate(main, seeds=range(SEEDS), faults=Faults(crash=100, cancel=200, most=3), twice=10)
+    simulate(main, seeds=range(SEEDS), faults=Faults(crash=100, cancel=200, max_strikes=3), twice=10)
     assert {"answered", "too late", "ActorDied", "ActorError", "a circle of 1", "a circle of 2"} <= seen.keys()
     assert SEEDS < 100 or {"a circle of 3", "a circle closed by another one"} <= seen.keys()

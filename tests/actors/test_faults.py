@@ -451,12 +451,12 @@ def test_when_an_actor_fails_every_question_ends(main: Tree, fault: Fault, quest
     def check(_: Simulation) -> None:
         assert not [question for question in questions if question.open], "a question is left open"
 
-    assert fault(run, check=check, allowed=(GaveUp,), most=FEW_PLACES).places >= 4
+    assert fault(run, check=check, allowed=(GaveUp,), max_places=FEW_PLACES).places >= 4
 
 
 @every_tree
 @pytest.mark.parametrize("hits", [actor_tasks, all_tasks], ids=["actors", "all"])
 def test_several_fail_in_any_order(main: Tree, hits: Callable[[Task], bool]) -> None:
     """Seeds choose who lags, is delayed, crashes and is cancelled. ACTORS_SEEDS says how many."""
-    faults = Faults(crash=40, cancel=40, delay=200, longest=2.0, most=2, hits=hits)
+    faults = Faults(crash=40, cancel=40, delay=200, longest=2.0, max_strikes=2, hits=hits)
     simulate(main, seeds=range(SEEDS), faults=faults, allowed=(GaveUp,))

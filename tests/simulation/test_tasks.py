@@ -25,8 +25,8 @@ SEEDS = int(os.environ.get("PEGASUS_SEEDS", "20"))
 FIRST = int(os.environ.get("PEGASUS_FIRST_SEED", "0"))
 REPLAY = os.environ.get("PEGASUS_REPLAY")
 WEATHER = {
-    "fair": Faults(crash=400, cancel=1200, delay=600, most=6),
-    "storm": Faults(crash=80, cancel=300, delay=600, most=30),
+    "fair": Faults(crash=400, cancel=1200, delay=600, max_strikes=6),
+    "storm": Faults(crash=80, cancel=300, delay=600, max_strikes=30),
 }
 OBSERVING = ("pegasus.observe",)
 KINDS = ("strikes", "looks", "keyed", "asks", "tells", "answers")

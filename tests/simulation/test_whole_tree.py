@@ -18,8 +18,8 @@ SEEDS = int(os.environ.get("PEGASUS_SEEDS", "30"))
 FIRST = int(os.environ.get("PEGASUS_FIRST_SEED", "0"))
 REPLAY = os.environ.get("PEGASUS_REPLAY")
 WEATHER = {
-    "fair": Faults(crash=400, cancel=1200, delay=600, most=6),
-    "storm": Faults(crash=60, cancel=300, delay=600, most=40),
+    "fair": Faults(crash=400, cancel=1200, delay=600, max_strikes=6),
+    "storm": Faults(crash=60, cancel=300, delay=600, max_strikes=40),
 }
 OBSERVING = ("pegasus.observe",)
 """Time stamps in the log decide nothing."""

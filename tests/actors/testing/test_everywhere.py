@@ -89,8 +89,8 @@ def test_too_many_places_are_walked_in_strides() -> None:
 
     hits = partial(crash_at_every_checkpoint, main, hits=lambda task: task.name.endswith("sleeps"))
     assert hits().places == 40
-    assert hits(most=30).places == 20
-    assert hits(most=40).places == 40
+    assert hits(max_places=30).places == 20
+    assert hits(max_places=40).places == 40
 
 
 @pytest.mark.parametrize("faulty", [True, False])

@@ -149,7 +149,7 @@ def test_a_value_on_its_way_is_not_lost() -> None:
     def check(_: Simulation) -> None:
         assert got == list(range(20))
 
-    faults = Faults(crash=3, delay=5, most=50, hits=lambda task: task.name.endswith("take"))
+    faults = Faults(crash=3, delay=5, max_strikes=50, hits=lambda task: task.name.endswith("take"))
     simulate(main, seeds=range(100), faults=faults, check=check)
 
 
@@ -276,7 +276,7 @@ def test_a_fault_of_the_predicate_is_not_swallowed() -> None:
         simulate(sleeps, faults=Faults(crash=1, hits=hits))
 
 
-@pytest.mark.parametrize("name", ["lag", "crash", "cancel", "delay", "most"])
+@pytest.mark.parametrize("name", ["lag", "crash", "cancel", "delay", "max_strikes"])
 def test_a_negative_number_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}=-1"):
         Faults(**{name: -1})
