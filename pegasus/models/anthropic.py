@@ -129,7 +129,11 @@ class AnthropicWire:
         return MessageAssembler(original_names(request.tools), CallIds(request.turns), on_text)
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
-        """Learn from a refusal; return True if the call is worth another try at once."""
+        """Learn from a refusal; return True if the call is worth another try at once.
+
+        A refused signature is not repaired but left out for good: without its thinking the conversation still makes sense, and a
+        single foreign block would otherwise make every further call fail.
+        """
         limit = output_limit(status, body, min(request.max_tokens, self._longest_answer))
         if limit is not None:
             self._longest_answer = limit
@@ -359,7 +363,10 @@ class MessageAssembler:
         self._usage.update({key: value for key, value in (usage or {}).items() if isinstance(value, int)})
 
     def response(self) -> ModelResponse:
-        """Return the answer. Only valid when `complete`."""
+        """Return the answer. Only valid when `complete`.
+
+        The texts of all blocks are joined. `thinking` gets the thinking blocks, and the places of the others where these matter.
+        """
         blocks = [block for _, block in sorted(self._blocks.items())]
         layout: list[Json] = []
         texts: list[str] = []

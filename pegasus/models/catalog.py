@@ -45,7 +45,11 @@ class TokenPrice:
     """Factors for such calls."""
 
     def cost(self, usage: Usage) -> float:
-        """Return the dollars for one call."""
+        """Return the dollars for one call.
+
+        `prompt_tokens` includes what the cache had and took; these parts have prices of their own. A server that counts them apart
+        from the prompt would make the rest negative, which is taken as 0.
+        """
         read, write = usage.cache_read_tokens, usage.cache_write_tokens
         plain = max(0, usage.prompt_tokens - read - write)
         prompt = plain * self.input + read * self._or_input(self.cache_read) + write * self._or_input(self.cache_write)
@@ -144,7 +148,11 @@ class PriceList:
         self._types = {name: provider.type for name, provider in providers.items()}
 
     def find(self, spec: str) -> TokenPrice | None:
-        """Return the price of a model, None if it is unknown."""
+        """Return the price of a model, None if it is unknown.
+
+        The built-in prices hold for providers of a service's own type under any name and address: a gateway usually charges the same.
+        A provider of another type has no price unless the settings give one.
+        """
         if spec in self._own:
             return self._own[spec]
         provider, _, model = spec.partition("/")
@@ -190,6 +198,9 @@ https://ai.google.dev/gemini-api/docs/models."""
 
 
 def context_window(spec: str) -> int:
-    """Return the tokens that fit into a model, named as `<provider>/<model>` or alone."""
+    """Return the tokens that fit into a model, named as `<provider>/<model>` or alone.
+
+    A local model may have less room than this says, depending on how its server was started. `models.context_window` overrides it.
+    """
     model = spec.rpartition("/")[2].lower()
     return next((size for prefix, size in _WINDOWS if model.startswith(prefix)), DEFAULT_WINDOW)

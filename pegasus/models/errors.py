@@ -4,9 +4,10 @@ The message of an error is read by users in a chat. It is one line, says what ca
 
 Refusals are also classified here by their text. Two kinds need more than a message: "the conversation is too long" leads to
 compaction (kind "overflow"), and "the answer may not be that long" to a shorter answer (`output_limit`). No two providers say these
-in the same words, and many servers send them with the wrong status. Sources of the patterns: https://platform.claude.com/docs/en/api/errors,
-https://developers.openai.com/api/docs/guides/error-codes, and the issue trackers of google-gemini/gemini-cli, vllm-project/vllm,
-ollama/ollama, ggml-org/llama.cpp, BerriAI/litellm. The patterns are strings, so that they are compiled at the first refusal only.
+in the same words, and many servers send them with the wrong status. Sources of the patterns:
+https://platform.claude.com/docs/en/api/errors, https://developers.openai.com/api/docs/guides/error-codes, and the issue trackers of
+google-gemini/gemini-cli, vllm-project/vllm, ollama/ollama, ggml-org/llama.cpp, BerriAI/litellm. The patterns are strings, so that
+they are compiled at the first refusal only.
 
 Examples of messages:
 
@@ -39,6 +40,7 @@ _LONGEST_SEARCH: Final = 4000
 OVERLOADED_STATUSES: Final = frozenset({429, 503, 529})
 """Statuses of a provider that works but has no capacity. 529 is Anthropic's own."""
 
+# Both APIs stream with status 200 first. A failure after that is an event with a type, which stands for a status.
 _STATUS_BY_TYPE: Final = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -90,7 +92,10 @@ def _classify(status: int, provider: str) -> tuple[str, str, str]:
 
 
 def is_temporary(error: ModelError) -> bool:
-    """Return True if the same request may succeed when it is repeated after a pause."""
+    """Return True if the same request may succeed when it is repeated after a pause.
+
+    An overflow may come with a status that is usually temporary (429 or 500), but the conversation does not get shorter by waiting.
+    """
     status = error.status or 0
     return error.kind != "overflow" and (status >= 500 or status in (408, 409, 429))
 
@@ -147,7 +152,11 @@ def _root_cause(error: BaseException) -> BaseException:
 
 
 def one_line(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """Return at most 240 characters on one line, without tags, control characters and anything that looks like a key."""
+    """Return at most 240 characters on one line, without tags, control characters and anything that looks like a key.
+
+    secrets: strings that are masked wherever they stand. Only the beginning of a long text is searched, so a page of many megabytes
+    costs little.
+    """
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "…")
@@ -158,7 +167,13 @@ def one_line(text: str, secrets: tuple[str, ...] = ()) -> str:
 
 
 def provider_message(body: object) -> str:
-    """Return the message in an error body: Anthropic's, OpenAI's and the usual variants of others; "" if there is none."""
+    """Return the message in an error body: Anthropic's, OpenAI's and the usual variants of others; "" if there is none.
+
+    {"type": "error", "error": {"type": "overloaded_error", "message": "…"}}  # Anthropic
+    {"error": {"message": "…", "type": "…", "param": null, "code": null}}  # OpenAI
+    [{"error": {"message": "…"}}]  # Gemini
+    {"detail": [{"msg": "…"}]}  # FastAPI: vLLM and others
+    """
     if isinstance(body, str):
         return body
     if isinstance(body, list) and body:
@@ -216,7 +231,11 @@ _OVERFLOW: Final = (
 
 
 def is_overflow(status: int, body: object) -> bool:
-    """Return True if a refusal says that the conversation is too long for the model."""
+    """Return True if a refusal says that the conversation is too long for the model.
+
+    First the codes are compared, then the words. Refusals of the key or the model are left out, whatever their words: a message like
+    "the model does not support a context of that size" would else start a useless compaction.
+    """
     if status == 413 or _OVERFLOW_CODES.intersection(_types_and_codes(body)):
         return True
     if status in (401, 402, 403, 404):

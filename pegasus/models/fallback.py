@@ -133,7 +133,7 @@ class CircuitBreaker:
 
 @attrs.frozen(eq=False)
 class _Link:
-    """A model of a chain with its breaker."""
+    """Model of a chain with its breaker."""
 
     target: ModelTarget
     breaker: CircuitBreaker
@@ -164,6 +164,9 @@ class Fallback:
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
         """Ask the first model that can answer.
 
+        Models whose breaker is closed come first, in the order of the settings, then those that are skipped: they are only asked when
+        all others have failed. If the first one is due for a probe and another model works, the probe is hedged.
+
         Raises the ModelError of the first model that was asked, with the messages of the others.
         """
         targets = [call.target, *(target for target in self._fallbacks if target.name != call.target.name)]
@@ -179,7 +182,11 @@ class Fallback:
 
 
 async def _ask(link: _Link, call: ModelCall, next: Next, *, is_probe: bool) -> ModelResponse:
-    """Ask one model and report to its breaker how the call ended."""
+    """Ask one model and report to its breaker how the call ended. Raises ModelError.
+
+    A refusal ("auth", "request", "overflow", "protocol") closes the breaker: the provider answered, so it is not down. A call that a
+    budget forbade and a call that was cancelled say nothing about it.
+    """
     try:
         response = await next(attrs.evolve(call, target=link.target))
     except ModelError as error:
@@ -221,6 +228,7 @@ async def _hedge(first: _Link, others: Sequence[_Link], call: ModelCall, next: N
     silent = attrs.evolve(call, relay=TextRelay())
 
     async def ask_first() -> None:
+        """Ask the probe. Its answer makes the others unnecessary."""
         await probe.capture(lambda: _ask(first, silent, next, is_probe=True))
         if probe.response is not None:
             rest.scope.cancel()

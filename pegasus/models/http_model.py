@@ -81,6 +81,14 @@ class _AttemptFailed(Exception):
 class HttpModel:
     """`LanguageModel` of a provider that is reached over HTTP.
 
+    It keeps nothing between calls except what its wire format has learned, and calls may overlap. The layers, from the outside in:
+
+        generate   the deadline of the call
+        _retry     attempts and the pauses between them
+        _attempt   one request and its response, which is always closed
+        _post      the request, repeated at once while the wire format learns from refusals
+        _read      the response: a stream of events, or one JSON object
+
     provider_type: as in the settings, for error messages. timeout: seconds for one call with all retries; the first import of the
     SDK does not count. rng: randomness of the pauses.
     """
@@ -111,7 +119,11 @@ class HttpModel:
     async def _retry(
         self, client: ProviderConnection, request: ModelRequest, failures: list[ModelError]
     ) -> ModelResponse:
-        """Make attempts until one succeeds. failures: receives the errors of those that did not."""
+        """Make attempts until one succeeds. Raises the ModelError of the last one.
+
+        failures: receives the errors of the attempts that failed. It belongs to the caller, because it is needed when the deadline
+        cancels this method: the timeout error names what went wrong before.
+        """
         for attempt in range(ATTEMPTS):
             try:
                 return await self._attempt(client, request)
@@ -152,7 +164,11 @@ class HttpModel:
                     await response.aclose()
 
     async def _post(self, client: ProviderConnection, request: ModelRequest) -> Any:
-        """Send the request; return the httpx response, its body unread. Repeat at once while the wire format learns."""
+        """Send the request; return the httpx response, its body unread. Raises _AttemptFailed.
+
+        While the wire format learns from refusals, the request is repeated at once and without counting: each lesson can be learned
+        only once, so this ends.
+        """
         while True:
             try:
                 return await client.post(self._wire.path, self._wire.body(request))
@@ -210,7 +226,8 @@ class HttpModel:
         """Feed every event of a stream to the assembler.
 
         The stream is read to its end even after a failure or a complete answer, for at most `_DRAIN` seconds more: only then can the
-        connection be used again.
+        connection be used again. Some servers send their usage after the end of the answer, others never end the stream. An error that
+        occurs after the answer was complete is ignored, since nothing is missing.
         """
         decoder = EventDecoder()
         size = 0
@@ -310,7 +327,10 @@ def _chunks(response: Any) -> AsyncIterator[bytes]:
 
 
 def _requested_pause(headers: Any) -> float | None:
-    """Return the seconds of a `Retry-After` header, which may also be a date; None where there is none."""
+    """Return the seconds of a `Retry-After` header; None where there is none or it makes no sense.
+
+    The header may be a number or a date. A date is compared with the server's own `Date`, because the clocks may differ.
+    """
     value = headers.get("retry-after", "")
     try:
         return max(0.0, float(value))

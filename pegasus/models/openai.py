@@ -70,7 +70,8 @@ BASE_URLS: Final = {
     "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/",
     "ollama": "http://localhost:11434/v1",
 }
-"""The services' own addresses. Gemini: https://ai.google.dev/gemini-api/docs/openai. Ollama: https://docs.ollama.com/api/openai-compatibility."""
+"""The services' own addresses. Gemini: https://ai.google.dev/gemini-api/docs/openai. Ollama:
+https://docs.ollama.com/api/openai-compatibility."""
 
 _UNSIGNED: Final[Json] = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 """Signature that Gemini 3 and later accept on a call of another model (https://ai.google.dev/gemini-api/docs/thought-signatures)."""
@@ -141,7 +142,11 @@ class ChatWire:
         return ChatAssembler(source, original_names(request.tools), CallIds(request.turns), on_text)
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
-        """Learn from a refusal that names a parameter, a length limit or pictures; return True if anything was learned."""
+        """Learn from a refusal that names a parameter, a length limit or pictures; return True if anything was learned.
+
+        Many servers put the parameter into `param`, others only into the message. So both are searched for the names that this format
+        could change. Refusals with other statuses are not about the request.
+        """
         if self._pictures.learn(status, body, request):
             self._messages.clear()
             return True
@@ -356,6 +361,8 @@ class ChatAssembler:
     def _find_call(self, index: Any, call_id: str, has_name: bool) -> _StreamedCall:
         """Return the call that a piece belongs to, a new one if it begins another call.
 
+        index: of the piece, None if it has none. call_id, has_name: whether the piece has an id and a function name.
+
         Normally the index says it. Some servers give all parallel calls index 0 but different ids; others give neither index nor
         id, and then a name begins a new call and everything else continues the last one.
         """
@@ -371,7 +378,10 @@ class ChatAssembler:
         return call
 
     def response(self) -> ModelResponse:
-        """Return the answer. Only valid when `complete`."""
+        """Return the answer. Only valid when `complete`.
+
+        `extra_content` of calls (Gemini's signatures) becomes `thinking`, so that the session keeps it and it goes back with the call.
+        """
         reason = "refusal" if self._is_refusal else stop_reason(self._stop, has_calls=bool(self._calls))
         calls = tuple(self._tool_call(call, reason, is_last=call is self._calls[-1]) for call in self._calls)
         extras = tuple(

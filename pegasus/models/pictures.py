@@ -29,6 +29,7 @@ _PIXELS_PER_TOKEN, _MOST_TOKENS, _USUAL_TOKENS = 750, 1600, 1200
 _HEAD: Final = 256 * 1024
 """Characters of base64 in which the size is looked for. A JPEG may have it later, behind its metadata."""
 
+# WebP files begin with RIFF, a length, and then WEBP, which `kind_of` checks.
 _MAGIC: Final = (
     ("image/png", b"\x89PNG\r\n\x1a\n"),
     ("image/jpeg", b"\xff\xd8\xff"),
@@ -40,7 +41,10 @@ EXTENSIONS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif"
 
 
 def kind_of(head: bytes) -> str | None:
-    """Return the mime type by the first bytes of a file; None if it is not a type that models accept."""
+    """Return the mime type by the first bytes of a file; None if it is not a type that models accept.
+
+    A file's name and the type that a channel claims are not trusted: a provider rejects a PNG that is sent as a JPEG.
+    """
     mime = next((mime for mime, magic in _MAGIC if head.startswith(magic)), None)
     return None if mime == "image/webp" and head[8:12] != b"WEBP" else mime
 
@@ -83,7 +87,11 @@ def _webp(head: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(head: bytes) -> tuple[int, int] | None:
-    """Walk from segment to segment to the one that begins a frame, which has the size."""
+    """Walk from segment to segment to the one that begins a frame, which has the size.
+
+    A JPEG begins with segments of metadata of any length, often with a thumbnail in them. Returns None if the frame is not within the
+    given bytes.
+    """
     at = 2
     while at + 9 <= len(head):
         if head[at] != 0xFF:
@@ -100,7 +108,10 @@ def _jpeg(head: bytes) -> tuple[int, int] | None:
 
 
 def picture_problem(mime: str, data: str) -> str | None:
-    """Return why no model would accept this picture, in words for a person; None if it is acceptable. data: base64."""
+    """Return why no model would accept this picture, in words for a person; None if it is acceptable. data: base64.
+
+    Only the beginning of the data is decoded. A large JPEG whose size is not found there is accepted: its metadata may be long.
+    """
     if mime not in EXTENSIONS:
         return f"{mime or 'this type'} is not a picture that models read"
     if len(data) > MOST_BASE64:

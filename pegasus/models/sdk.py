@@ -68,7 +68,7 @@ class ProviderConnection:
 class SdkClient:
     """An `ProviderConnection` that is created at its first use. All models of a provider share one.
 
-    build: blocking; runs in a thread, at most once at a time.
+    build: blocking; runs in a thread, at most once at a time. If it fails, the next `get` tries again.
     """
 
     def __init__(self, package: str, build: Callable[[], ProviderConnection]) -> None:

@@ -207,7 +207,12 @@ class ModelService:
 
 
 class _Setup:
-    """Everything that is derived from one version of the settings. Models are created when they are first asked for."""
+    """Everything that is derived from one version of the settings. Models are created when they are first asked for.
+
+    previous: the setup that this one replaces. Its connections are used further where the provider's account is the same, so that a
+    reload that changes something else costs no TLS handshake. Token counters and breakers begin anew: the provider behind a name
+    may be another.
+    """
 
     def __init__(
         self,
@@ -225,6 +230,7 @@ class _Setup:
         self._sdks: dict[str, SdkClient] = previous.clients_of(self.providers) if previous is not None else {}
         """HTTP clients by provider: all its models share the connections."""
         self._targets: dict[str, ModelTarget] = {}
+        """Models by `<provider>/<model>`. All roles and lanes share one, with its counter and what its wire format has learned."""
         self.target(self.spec("default"), "models.default")
         routes = [
             (route, self.target(route.model, f"models.routes.{name}.model")) for name, route in settings.routes.items()

@@ -123,7 +123,11 @@ def _checksum(request: ModelRequest) -> str:
 
 
 def decide(request: ModelRequest) -> Decision:
-    """Return the answer to the end of the conversation."""
+    """Return the answer to the end of the conversation.
+
+    The conversation may end in five ways: in a task, with the results of own calls, with a message from a channel, with the
+    notification of a task, or with something that only a model can answer (a summary for compaction, say).
+    """
     last = request.turns[-1]
     if not isinstance(last, UserTurn):
         return Decision("There is no message.")
@@ -275,7 +279,10 @@ def _parse_time(content: str) -> str:
 def _retry_reply(
     request: ModelRequest, source: MessageSource, call: ToolCall, result: ToolResult
 ) -> Iterator[PlannedCall]:
-    """Yield the call after a failed reply: the same again if it was interrupted, else one report to the source."""
+    """Yield the call after a failed reply: the same again if it was interrupted, else one report to the source.
+
+    A second failure since the last message is given up, because the report could fail for the same reason for ever.
+    """
     if '"cancelled"' in result.content:
         yield call.name, call.arguments
         return
@@ -329,7 +336,10 @@ def _is_introduced(request: ModelRequest) -> bool:
 
 
 def _introduce(source: MessageSource, decision: Decision) -> Decision:
-    """Append the introduction to the first reply to the source, if there is one."""
+    """Append the introduction to the first reply to the source, if there is one.
+
+    The rule's own answer stays in front, so that the newcomer sees that the message was understood.
+    """
     calls = list(decision.calls)
     for index, (tool, arguments) in enumerate(calls):
         if tool == "reply" and arguments.get("channelId") == source.channel_id:

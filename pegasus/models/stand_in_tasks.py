@@ -115,7 +115,11 @@ def is_task(request: ModelRequest) -> bool:
 
 
 def next_step(request: ModelRequest) -> tuple[str, tuple[PlannedCall, ...]]:
-    """Return text and calls of a task's next step: first the call of its job, then a report of the result."""
+    """Return text and calls of a task's next step: first the call of its job, then a report of the result.
+
+    A step without calls ends the task, and its text is the task's result. A later message to the task is a new job. Only the first
+    line of the input is read: what follows is memory and other context, which is meant for a model.
+    """
     first, last = request.turns[0], request.turns[-1]
     if not isinstance(first, UserTurn) or not isinstance(last, UserTurn):
         return "There is nothing to do.", ()

@@ -80,7 +80,10 @@ class UsageRecord:
 
 
 def parse_record(line: bytes) -> UsageRecord:
-    """Return the record in a line of the file. Raises ValueError (or RecursionError) for anything else."""
+    """Return the record in a line of the file. Raises ValueError (or RecursionError) for anything else.
+
+    Numbers are checked as well as types: a wrong one would make every sum, and with it the budgets, wrong.
+    """
     record = from_wire(json.loads(line), UsageRecord)
     tokens = (record.prompt_tokens, record.completion_tokens, record.cache_read_tokens, record.cache_write_tokens)
     if not 0 <= record.ts < _LATEST:

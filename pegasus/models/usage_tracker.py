@@ -121,7 +121,11 @@ class UsageTracker:
         return response
 
     async def _admit(self, call: ModelCall) -> _OpenCall:
-        """Wait while only the reservations of other calls are in the way. Raises ModelError ("budget")."""
+        """Return when the call may begin. Raises ModelError of kind "budget" if a budget forbids it.
+
+        There are two checks. Without the reservations, a refusal is final: other calls can only use more. With them, it may pass:
+        the other calls usually need less than they reserved, so this one waits until any call has ended and then checks again.
+        """
         self.wanted.set()
         if not is_limited(self._budget):
             return self._begin(call, Amount())
@@ -238,7 +242,10 @@ class UsageTracker:
     # ------------------------------------------------------------ records and files
 
     def load(self, records: Iterable[UsageRecord]) -> None:
-        """Take the records of the files, each id once. Only the first time."""
+        """Take the records of the files, each id once. Only the first time: a keeper that was restarted must not count them again.
+
+        Records that are not written yet are counted again with them, so that nothing is lost that happened while the files were read.
+        """
         if not self.loaded.is_set():
             self.ledger = UsageLedger(_unique(chain(records, self.unsaved)))
             self.loaded.set()
@@ -251,7 +258,7 @@ class UsageTracker:
         return taken
 
     def put_back(self, records: Iterable[UsageRecord]) -> None:
-        """Return records that could not be written."""
+        """Take back records that could not be written; they stand before newer ones."""
         self.unsaved = [*records, *self.unsaved]
         self._trim()
         if self.unsaved:
