@@ -256,6 +256,16 @@ async def test_stop_ends_the_thought_and_the_tasks_of_this_channel(workplace, na
         assert events(daemon.home, "dig") == ["TASK_CREATED", "REASON_DONE", "TASK_FAILED"]
 
 
+async def test_a_known_secret_is_not_shown_to_the_model_by_a_command(workplace, name):
+    """The gateway's token lies in the home, where a command can read it."""
+    book = Office({"look": [act(shell("cat ../token")), lambda view: answer(view.last)]})
+    async with workplace.play(book, name) as daemon, daemon.client() as client:
+        await client.say("do look")
+        (text,) = await heard(client)
+        assert daemon.token not in text
+        assert '"exitCode":0,"stdout":"***' in text
+
+
 async def test_a_cancelled_task_ends_with_all_it_has_started(workplace, name, tmp_path):
     work = Effects(tmp_path)
     async with (
