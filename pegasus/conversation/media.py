@@ -12,6 +12,11 @@ crash leaves at most a file that nobody names. The entry's metadata has `media: 
 
 Only the newest pictures of a conversation are in memory and shown to the model. The bounds are those that providers set for one
 request; beyond 20 pictures, for example, Anthropic takes smaller ones only.
+
+Everything about an attachment comes from a stranger: its name, its type, its bytes. A name is put on one line and loses characters
+that cannot be seen; the bytes of a picture are checked before a provider gets them, since a request with one bad picture is refused
+as a whole; and a text is cleaned together with the message that it belongs to. What cannot be used is named in words, so that the
+model can say why it does not see it. Decoding and hashing megabytes takes long, so it is done in a thread.
 """
 
 from __future__ import annotations
@@ -148,7 +153,8 @@ async def keep_media(
     """Write the pictures of a message to disk and return its labels. On return the pictures are on disk.
 
     pictures: where they are put for the model to see. Doing it again changes nothing, since a picture's name is its hash. Raises
-    StorageError if the disk refuses. Whatever was attached never makes it fail.
+    StorageError if the disk refuses; some pictures may be on disk then. Whatever was attached never makes it fail. Cancelled: as
+    after a StorageError.
     """
     if not media:
         return KeptMedia()

@@ -5,6 +5,9 @@ text may be empty. The log is not like that: two people may write one after the 
 anywhere. The projection merges neighbours of one role and leaves out what is empty. It is kept up to date entry by entry, at a cost
 that does not grow with the log.
 
+A tool result is part of the user's turn, as providers want it. Results come first in that turn, then the text of messages that were
+written while the tools ran. A result whose call is not in the last assistant turn is left out: providers would refuse the request.
+
 Turns that were shown once are shown the same way again, byte for byte, so that a provider finds them in its cache. The one exception
 are pictures: when a conversation shows more than a request may hold, the older half of them is replaced by a line of text.
 Taking half of them makes that rare.

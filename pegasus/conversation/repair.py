@@ -68,6 +68,10 @@ class _PairedLog:
 
 
 def _pair(entries: Sequence[Entry]) -> _PairedLog:
+    """Give every result to the latest call before it that has its id, and note those that find none.
+
+    Calls and results are matched by position as well as by id, because ids are only unique within one answer of some providers.
+    """
     paired = _PairedLog()
     latest: dict[str, _PairedCall] = {}
     item: int | None = None
@@ -89,7 +93,10 @@ def _pair(entries: Sequence[Entry]) -> _PairedLog:
 
 
 def is_well_formed(entries: Sequence[Entry]) -> bool:
-    """Return whether `repair_log` would change nothing: the results of each entry follow it in order, and no call id comes twice."""
+    """Return whether `repair_log` would change nothing: the results of each entry follow it in order, and no call id comes twice.
+
+    This is asked at every start, of sessions of any length, and is much cheaper than the repair itself.
+    """
     used_ids: set[str] = set()
     missing: list[str] = []  # ids of the calls whose results must follow now, the next one last
     for entry in entries:

@@ -154,12 +154,18 @@ class _MainAgent:
         self._stops_pending = 0
         """Number of /stops whose work still runs."""
         self._stop_deadline = -math.inf
-        """Until when the control lane waits for them, all together."""
+        """Until when the control lane waits for them, all together. A second /stop that comes while the work of the first one still
+        runs does not get a patience of its own: otherwise anybody could keep the lane busy by repeating it."""
 
     # ------------------------------------------------------------------ main lane
 
     async def main_lane(self) -> None:
-        """Take one item after the other and work on it, until cancelled."""
+        """Take one item after the other and work on it, until cancelled.
+
+        The first item is the one that the session shows as unfinished, so that a restart goes on where it stood, whatever came in
+        meanwhile. After that the journal decides. A /stop cancels the scope around the work on an item and nothing else, so that
+        what must follow (closing the session, `Done`) is not interrupted by it.
+        """
         prefer = self._session.unfinished()
         while True:
             item = await self._journal.ask(NextItem, "main", prefer)
@@ -247,7 +253,7 @@ class _MainAgent:
         return posted is not None
 
     async def _post(self, post: Post) -> None:
-        """Post an answer beside the session, which belongs to the main lane."""
+        """Post an answer without the session, whose writes belong to the main lane. Commands leave no trace in the session."""
         await until_written(lambda: self._journal.ask(Commit, (), (post,)), "a command's answer")
 
     async def _answer(self, item: Item) -> str:
@@ -304,6 +310,9 @@ class _MainAgent:
         item: number of the item that says so. If a crash came before its answer, the answer names what it had ended by then, and no
         other thought is ended. deadline: on Trio's clock; work that still runs then goes on ending in the background, and the
         outcome says so. A thought that came to its end by itself was not ended by this.
+
+        Thought and tasks are ended at the same time, each waited for in a task of its own in the agent's nursery, because this
+        function may return before they are through.
         """
         ended: list[EndedWork] = []
         running = self._running

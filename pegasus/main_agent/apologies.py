@@ -2,6 +2,9 @@
 
 Each leaves a note in the session with `"ends": true`, which is how a restart knows that the item needs nothing more. The note and the
 text for the sender are written in one durable step, so that an item never ends in silence because of a crash in between.
+
+The texts are honest and short: they name the reason in the words of whoever failed (the provider, the tool), and say what the sender
+can do about it if there is anything. They are not written by a model, because the model is what has just failed.
 """
 
 from __future__ import annotations
@@ -46,7 +49,10 @@ def note_of(text: str) -> str:
 
 
 async def apologise(item: Item, session: Session, now: int, text: str) -> None:
-    """Post an apology to the sender and end the item. An item that is not in the session yet gets a placeholder there."""
+    """Post an apology to the sender and end the item.
+
+    An item that is not in the session yet gets a placeholder there instead of its text: the text may be what makes the agent fail.
+    """
     note = Entry(now, "assistant", note_of(text), metadata={"type": "apology", "ends": True})
     entries: tuple[Entry, ...] = (note,)
     if session.progress(item.n, item.message.id).next is NextStep.RECORD:

@@ -2,6 +2,9 @@
 
 The actor carries out /stop, /new, /status and /help itself, with the texts made here. Other commands are answered by functions that
 the composition root hands in; `persona_answer` is one of them.
+
+The functions here make text of facts and decide nothing, except who may see /persona. The texts are plain, without markup, since
+every kind of channel shows them, and list one fact a line, since people read them on a phone.
 """
 
 from __future__ import annotations

@@ -120,7 +120,10 @@ async def submit_task(
     model: str = "",
     tools: tuple[str, ...] | None = None,
 ) -> str:
-    """Begin a task on behalf of a tool call and return its id. The same `context.key` gives the same task.
+    """Begin a task on behalf of a tool call and return its id.
+
+    The task system makes the id of `context.key`, so the same key gives the same task: a call that is repeated after a crash does
+    not begin a second one. Without a key a crash is reported, because nobody could say whether the task was begun.
 
     text: the whole work. description: a few words about it, for people. model: other than the type's, "" for that. tools: patterns
     of the tools that it may use, None for those of its type. Raises ToolError.
@@ -141,7 +144,10 @@ async def submit_task(
 
 
 def skill_task_result(task_id: str, skill: str) -> dict[str, Json]:
-    """Return the result of a skill that runs as a task. Its first key is what `progress.TASK_RESULT` looks for."""
+    """Return the result of a skill that runs as a task.
+
+    `taskId` must be the first key: `progress.TASK_RESULT` recognises by it that the call needs no further thought.
+    """
     return {"taskId": task_id, "status": "spawned", "skill": skill}
 
 
@@ -202,7 +208,11 @@ def _text_parameter(description: str) -> Metadata:
 
 
 class TaskDelegation:
-    """The tasks behind the delegating tools, as a `BackgroundWork` for the actor of the Main Agent."""
+    """The tasks behind the delegating tools, as a `BackgroundWork` for the actor of the Main Agent.
+
+    The tasks are not the Main Agent's children. They live below the task system and outlive a crash of the Main Agent, which then
+    asks here what became of the calls that it does not remember.
+    """
 
     def __init__(self, agent: Ref[AgentMessage], wanted: trio.Event | None = None) -> None:
         self._agent = agent

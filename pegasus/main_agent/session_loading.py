@@ -5,7 +5,10 @@ answer. Damaged lines are copied to a file beside the session before they are re
 read them. Open calls get their true result where their effect is recorded elsewhere: replies in the outbox, tasks in the task
 system. Everything else is marked as cancelled.
 
-Repairing is idempotent. A crash during it leaves a file that the next start repairs again, with the same outcome.
+Repairing is idempotent. A crash during it leaves a file that the next start repairs again, with the same outcome. A session that
+is well-formed, which is the usual case, is not written at all.
+
+Pictures that the newest entries name are read as well, since the first request to the model shows them.
 """
 
 from __future__ import annotations
@@ -90,7 +93,11 @@ async def _recorded_results(
     work: BackgroundWork | None,
     report_started: Callable[[], None],
 ) -> Callable[[OpenCall], str | None]:
-    """Return a function from an open call to its true result; None for one whose effect is recorded nowhere."""
+    """Return a function from an open call to its true result; None for one whose effect is recorded nowhere.
+
+    Both sources know an effect by the key that the call was made with: the outbox knows replies, the task system knows tasks. The
+    order of the questions does not matter, since nothing is changed by them.
+    """
     results: dict[tuple[int | None, str], str | None] = {}
     opened = open_calls(entries)
     replies = [open_call for open_call in opened if open_call.call.name == REPLY.name]

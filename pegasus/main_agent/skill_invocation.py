@@ -123,7 +123,8 @@ _NO_SKILLS: Final = ActiveSkills()
 def active_skills(entries: Iterable[Entry], get: Callable[[str], Skill | None]) -> ActiveSkills:
     """Return the skills in force after these entries, which are those of one queue item from its user entry on.
 
-    get: returns a skill by its name.
+    get: returns a skill by its name. A result of `use_skill` names no skill, so its call is looked up by the id: calls stand before
+    their results. A skill that comes into force twice keeps its first place.
     """
     names: dict[str, None] = {}
     called: dict[str, Any] = {}
@@ -182,7 +183,7 @@ class SkillInvoker:
         """Begin the task of a forked skill, tell the person, and end the item, whose user entry must be there.
 
         A skill that has a problem ends its item with that. now: wall clock, ms. Taken up again after a crash, it makes no second task
-        and no second answer.
+        and no second answer: the task has the key of the item, and answer and note are one durable step.
         """
         context = ToolContext(key=reply_key(item.n, SKILL_NOTE), origin=item.message.channel)
         metadata: dict[str, Json] = {"type": SKILL_NOTE, "ends": True}

@@ -35,7 +35,9 @@ RETRY: Final = 5.0
 async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
     """Run the actor. Cancelled: what was not answered is told again, and the inbox knows it by its id.
 
-    Notifications that wait together are offered together. If the inbox refuses one of them, others may overtake it.
+    Notifications that wait together are offered together, so that the journal writes them with one fdatasync. If the inbox refuses one
+    of them, because it is full or the disk is, that one is offered again every RETRY seconds, and others may overtake it meanwhile.
+    The task system waits for the answer and gives up nothing; so a full inbox slows tasks down and loses none of their reports.
     """
     async for first in inbox:
         batch = [first]

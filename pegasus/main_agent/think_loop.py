@@ -8,8 +8,15 @@ Everything that a restart needs is in the session. `ThinkLoop.run` reads from it
 a message that is recorded is not recorded again, a thought that is on disk is not thought again, a reply that was posted is not
 posted again.
 
-Messages of the same chat that come in meanwhile may be taken along (`agent.when_busy`). The newest of them is then the one being
-worked on. The ones before it count as done, since it stands behind them in the session (see `progress`).
+Messages of the same chat that come in meanwhile may be taken along. `agent.when_busy` says what they do:
+
+* "followup": nothing. They wait for their turn in the queue.
+* "steer": they join between two model calls, so the next thought sees them.
+* "interrupt": they end the model call under way, which is then made again with them. A tool that runs is never cut short: its effect
+  may be half done, and nobody could say which half.
+
+The newest message of a turn is the one being worked on. The ones before it count as done, since it stands behind them in the session
+(see `progress`); the thoughts and replies that an item may have are counted from it on. All of them get their `Done` at the end.
 """
 
 from __future__ import annotations
@@ -197,6 +204,8 @@ class ThinkLoop:
 
     async def _generate_until_newer(self, request: ModelRequest, turn: AgentTurn) -> ModelResponse | None:
         """Ask the model; return None as soon as a newer message may join the turn. Raises ModelError."""
+        # The nursery ends as soon as the answer is there, or is cancelled by the task that waits for a newer message; then there
+        # is no answer, and the caller takes the message along and asks again.
         response: ModelResponse | None = None
         failure: ModelError | None = None
         async with trio.open_nursery() as nursery:
@@ -220,7 +229,11 @@ class ThinkLoop:
     async def _take_along(self, turn: AgentTurn, limit: int, may_join: Callable[[Item, AgentTurn], bool]) -> bool:
         """Add the next items of this chat that may join, until the turn has `limit` items. Return whether any was added.
 
-        An item joins the turn only when it is recorded: if a cancel or a crash comes before, the journal hands it out again.
+        may_join: says whether an item goes on with the turn. The first one that does not ends the search, since those behind it
+        must not overtake it.
+
+        An item joins the turn only when it is recorded. If a cancel or a crash comes before that, the journal hands it out again
+        in its own turn; after it, the item counts as done together with the turn.
         """
         before = len(turn.items)
         while len(turn.items) < limit:

@@ -60,7 +60,8 @@ async def carry_out_calls(
 ) -> CallsOutcome:
     """Record a thought about an item and carry out its calls in order.
 
-    thoughts: how many the item has had, this one included. replies: how many were posted for it before.
+    services: tools and limits. thoughts: how many the item has had, this one included. replies: how many were posted for it before.
+    Whether another thought is due is decided by `progress.leads_to_thought`, by the same rules that a restart applies.
 
     Cancelled: what was carried out stays; `close_stopped_item` then closes the other calls.
     """
@@ -122,7 +123,10 @@ def _notes(item: Item, response: ModelResponse, now: int) -> list[Entry]:
 
 
 def _parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, Post | InvalidReply]:
-    """Return the posts that the reply calls want, by call id; at most `room` of them are valid."""
+    """Return the posts that the reply calls want, by call id; at most `room` of them are valid.
+
+    They are parsed before the thought is written, since posts and thought go into one durable step.
+    """
     parsed: dict[str, Post | InvalidReply] = {}
     for call in calls:
         if call.name == REPLY.name:
@@ -135,7 +139,11 @@ def _parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[s
 
 
 async def _run_call(call: ToolCall, item: Item, toolset: AgentToolset, config: AgentConfig) -> tuple[str, bool]:
-    """Run the tool of a call; return the content of its result, and whether it failed."""
+    """Run the tool of a call; return the content of its result, and whether it failed.
+
+    Whatever goes wrong becomes a result: a call that could not be parsed, a tool that does not exist (models invent some), one that
+    raises or takes too long. The model reads it and tries something else.
+    """
     if call.error is not None:
         return f"Error: {call.error}", True
     tool = toolset.tools.get(call.name)

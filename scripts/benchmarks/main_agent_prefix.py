@@ -21,7 +21,7 @@ TURNS = 1000
 WINDOW = 100_000
 """Tokens: small enough for compactions on the way."""
 LIMIT = 0.05
-"""Part of the prompts that may be new (issue "The inner voice": more than 95 % from the cache)."""
+"""Part of the prompts that may be new: more than 95 % come from the cache."""
 
 
 def measure(place: Workplace) -> Iterator[Result]:

@@ -180,7 +180,6 @@ async def test_new_archives_the_session_byte_for_byte(tmp_path):
 
 
 async def test_new_twice_in_one_second_keeps_both_archives(tmp_path):
-    """Trap T15."""
     async with serving(tmp_path, Book()) as daemon, daemon.client() as client:
         for n in range(4):
             await client.say(f"chapter {n}")

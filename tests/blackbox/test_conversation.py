@@ -1,4 +1,4 @@
-"""What one person sees: replies only where the model calls reply, in order, and never what it thinks (seed 000)."""
+"""What one person sees: replies only where the model calls reply, in order, and never what it thinks."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ async def test_some_calls_are_open(tmp_path):
 
 
 async def test_open_calls_far_back_are_repaired_in_place(tmp_path):
-    """Trap T17: not only the last turn, and not at the end of the file."""
+    """Not only the last turn, and not at the end of the file."""
     entries = [
         user("a"),
         thought(("a", "current_time")),

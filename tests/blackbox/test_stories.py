@@ -1,6 +1,6 @@
-"""The interaction examples of the seeds as a person lives them: a terminal, a Slack bridge, one agent, both wires.
+"""Whole interactions as a person lives them: a terminal, a Slack bridge, one agent, both wires.
 
-Every thought begins with the same words, and nobody may ever hear them: what the agent thinks is its own (seed 000).
+Every thought begins with the same words, and nobody may ever hear them: what the agent thinks is its own.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def wire(request):
     return request.param
 
 
-# ------------------------------------------------------------------ seed 000, one by one
+# ------------------------------------------------------------------ one by one
 
 
 async def test_greeting(tmp_path, wire):
@@ -239,7 +239,7 @@ def _spawned(home):
     return last["role"] == replied["role"] == "tool" and thought["toolCalls"][1]["name"] == "spawn_subagent"
 
 
-# ------------------------------------------------------------------ seed 002: plain text is the reply
+# ------------------------------------------------------------------ plain text is the reply
 
 
 DIRECT = {
@@ -312,7 +312,7 @@ async def test_the_order_of_what_waits_survives_a_kill(tmp_path):
             assert asked == ["stranger 0", "stranger 0", "mine", "stranger 1", "stranger 2"]
 
 
-# ------------------------------------------------------------------ who the agent becomes (seed 003, "Evolution")
+# ------------------------------------------------------------------ who the agent becomes
 
 
 async def test_the_agent_asks_to_change_and_its_owner_decides(tmp_path):

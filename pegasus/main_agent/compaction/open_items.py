@@ -133,6 +133,9 @@ def _open_task(view: TaskView) -> OpenTask:
 def find_open_items(entries: Iterable[Entry], kept: Collection[Entry] = ()) -> OpenItems:
     """Return what a session leaves open, as its entries tell it.
 
+    A message in a conversation answers the agent's questions there, and a reply answers the questions to the agent. Nobody can tell
+    by code whether it really answers them; but whoever asked has been heard again, and can repeat the question.
+
     kept: entries that stay word for word behind the summary. A question among them need not be carried, since it can be read
     there; a task among them is carried nevertheless, since its notification may come much later.
     """

@@ -167,7 +167,8 @@ def _heading_problems(text: str) -> list[str]:
 def summarise_by_code(entries: Sequence[Entry], limit: int) -> str:
     """Return what code can say about these entries, in the form that a model would give it; at most `limit` tokens.
 
-    The excerpts are halved until the whole fits.
+    The excerpts are halved until the whole fits. It passes the checks of a model's summary, so that nothing else has to know
+    who wrote it.
     """
     length = 400
     while True:

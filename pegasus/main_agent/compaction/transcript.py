@@ -195,7 +195,11 @@ class Transcript:
 
 
 def write_transcript(entries: Sequence[Entry], part_tokens: int) -> Transcript:
-    """Return the transcript of these entries in at most MOST_PARTS parts of at most `part_tokens` tokens each."""
+    """Return the transcript of these entries in at most MOST_PARTS parts of at most `part_tokens` tokens each.
+
+    The first attempt has texts of their usual lengths. While that gives too many parts, all lengths are reduced in proportion, at
+    least to half, so that a few rounds are enough. At a fiftieth of the usual lengths it stops, and the newest parts are kept.
+    """
     events = [event for entry, event in read_events(entries) if not is_opening(entry) and not is_memory_index(entry)]
     share = 1.0
     while True:

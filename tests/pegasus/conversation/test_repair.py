@@ -36,7 +36,7 @@ def test_a_whole_session_is_left_as_it_is():
     assert repaired.notes == ()
 
 
-def test_an_open_call_gets_the_cancellation_of_the_seed():
+def test_an_open_call_is_marked_as_cancelled():
     repaired = repair_log([user(1), Entry(1, "assistant", "", (call("a"), call("b")))], nothing, 9)
     assert [json.loads(e.content) for e in repaired.entries[2:]] == [
         {"cancelled": True, "reason": "process restarted"}

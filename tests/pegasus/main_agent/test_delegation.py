@@ -90,7 +90,7 @@ async def test_the_session_holds_nothing_of_what_happens_inside_a_task(autojump_
 
 
 async def test_a_result_comes_by_itself_and_nobody_polls(autojump_clock):
-    """Checklist 46, 60: while a task works, its system hears nothing from anybody."""
+    """While a task works, its system hears nothing from anybody."""
 
     def heard(world):
         [tasks] = [one for one in world.root.tree().children if one.path == "tasks"]
@@ -141,7 +141,7 @@ async def test_kinds_of_tasks_are_in_the_prompt_and_in_the_tool(tmp_path, autoju
 
 
 async def test_who_it_is_is_the_same_in_all_tasks_at_once_and_after_a_restart(autojump_clock):
-    """Checklist 157: in the Main Agent's thoughts, in every kind of task, and where a task looks back."""
+    """In the Main Agent's thoughts, in every kind of task, and where a task looks back."""
 
     def voice(request):
         kinds = enumerate(("general", "explore", "plan"))
@@ -185,7 +185,7 @@ async def test_a_spawn_that_cannot_be_is_an_error_the_model_sees(autojump_clock,
 
 @pytest.mark.parametrize("name", ["read_file", "shell_exec", "http_get", "notify", "ask_user"])
 async def test_what_only_tasks_may_do_is_not_offered_and_refused_if_it_is_called(autojump_clock, name):
-    """Checklist 39, 56: the Main Agent has no hands."""
+    """The Main Agent has no hands."""
     touched = []
 
     async def run(arguments, context):
@@ -208,7 +208,7 @@ async def test_what_only_tasks_may_do_is_not_offered_and_refused_if_it_is_called
 
 
 async def test_results_are_answered_where_they_were_asked_for_whoever_spoke_since(autojump_clock):
-    """Trap T21, checklist 61: each task remembers its channel and thread."""
+    """Each task remembers its channel and thread."""
 
     def work(request):
         text = request.turns[0].text
@@ -238,7 +238,6 @@ async def test_what_a_task_says_answers_nobodys_message(autojump_clock):
 
 
 async def test_a_failure_comes_back_and_can_be_tried_otherwise(autojump_clock):
-    """Checklist 44, 52."""
     model = ScriptedModel(
         [say("", spawn("first")), say("", spawn("second", "s2")), say("", reply("it worked the second time"))]
     )
@@ -253,7 +252,7 @@ async def test_a_failure_comes_back_and_can_be_tried_otherwise(autojump_clock):
 
 
 async def test_every_notification_triggers_a_thought_at_once_and_in_order(autojump_clock):
-    """Checklist 54, 57; steps and states are the task's own business (55)."""
+    """Steps and states are the task's own business."""
     steps = [
         say("", call("notify", "a", message="one third")),
         After(10, say("", call("notify", "b", message="two thirds"))),
@@ -420,7 +419,7 @@ async def test_it_can_look_at_its_tasks(autojump_clock):
 
 
 def test_what_a_model_may_say_about_tasks_names_no_folder():
-    """Trap T12: where the logs are is no parameter of a tool."""
+    """Where the logs are is no parameter of a tool."""
     tools = (*task_tools(None), *delegation_tools(None, {"general": ""}))
     assert {tool.name: set(tool.spec.parameters["properties"]) for tool in tools} == {
         "task_list": {"date"},
@@ -507,12 +506,12 @@ class Observer:
         bus = world.root.ref("tasks/bus")
         assert await wait_until_running(bus)
         status = await bus.ask(GetBusStatus)
-        assert status.subscribers == ("tasks/agent",)  # checklist 60: the Main Agent is told, it does not listen
+        assert status.subscribers == ("tasks/agent",)  # the Main Agent is told, it does not listen
         await bus.ask(Subscribe, ref, frozenset({EventType.MESSAGE_RECEIVED}))
 
 
 async def test_what_people_say_is_on_the_bus_and_no_task_is_made_of_it(autojump_clock):
-    """Seed 003, checklist 151: also commands; what a task says is there as an event of its own."""
+    """Also commands; what a task says is there as an event of its own."""
     observer, slack = Observer(), FakeChannel("slack")
     steps = ScriptedModel([say("", call("notify", "n", message="half")), "done"])
     async with open_world(ScriptedModel(delegate), task_model=steps, channels=(slack,)) as world:

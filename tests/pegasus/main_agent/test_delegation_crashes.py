@@ -188,7 +188,7 @@ async def test_a_crash_of_the_task_agent_is_told_once_and_costs_the_main_agent_n
 
 @pytest.mark.parametrize(("mode", "ends"), [("fail", "failed"), ("resume", "completed")])
 async def test_after_a_power_failure_the_rest_is_told_where_the_work_was_asked_for(autojump_clock, mode, ends):
-    """Checklist 59, 61: what was said before it and the outcome after it reach the same thread."""
+    """What was said before it and the outcome after it reach the same thread."""
     settings, (cli, slack) = RESUME if mode == "resume" else FAIL, both()
     steps = [say("", call("notify", "n", message="half way")), Hang(), "the result"]
     life = {"task_model": ScriptedModel(steps), "channels": (cli, slack), "settings": settings}

@@ -1,4 +1,4 @@
-"""Direct speech (seed 002, decision X1): plain text is the reply."""
+"""Direct speech: plain text is the reply."""
 
 import pytest
 import trio
@@ -81,7 +81,7 @@ async def test_it_is_said_once_whenever_the_power_fails(autojump_clock, operatio
     assert cli.texts == ["Hello."]
 
 
-async def test_the_alias_of_seed_002_delegates(autojump_clock):
+async def test_the_alias_of_the_spawning_tool_delegates(autojump_clock):
     spawn = call("spawn_task", "s1", description="count", input="count to ten")
     script = iter([say("", spawn), say("It is done.")])
     model = ScriptedModel(lambda request: next(script))

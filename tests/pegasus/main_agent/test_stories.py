@@ -193,7 +193,6 @@ async def test_the_end_of_thinking_names_the_last_reply_of_this_turn_to_this_add
 
 
 async def test_a_question_in_the_terminal_can_be_answered_in_slack_too(autojump_clock):
-    """Trap T20: the seed's own example."""
     answers = [thought(), thought("", reply("posted"), reply("sunny, 25°C", "#general"))]
     async with open_world(ScriptedModel(answers), channels=(FakeChannel("cli"), FakeChannel("slack"))) as world:
         await world.say("hello", SLACK)
@@ -211,7 +210,7 @@ async def test_a_question_in_the_terminal_can_be_answered_in_slack_too(autojump_
         ({"channelId": "#general"}, "#general", None),
     ],
 )
-async def test_the_three_slack_routings_of_the_seed(autojump_clock, arguments, channel_id, reply_to):
+async def test_three_ways_to_route_a_reply_to_slack(autojump_clock, arguments, channel_id, reply_to):
     async with open_world(
         ScriptedModel([thought("", ("reply", {"text": "x", **arguments}))]), channels=(FakeChannel("slack"),)
     ) as world:
@@ -486,7 +485,7 @@ async def test_a_full_disk_delays_and_loses_nothing(autojump_clock):
 
 
 async def test_a_reply_that_its_channel_refuses_for_good_comes_back_to_the_agent_once(autojump_clock):
-    """Trap T19: the model must not believe that the user heard it."""
+    """The model must not believe that the user heard it."""
     script = [
         thought("", reply("hello there", "#general", channelType="slack")),
         thought("", reply("I could not reach Slack", channelType="cli")),
@@ -547,7 +546,7 @@ async def test_ten_thousand_calls_in_one_answer_are_cut_at_the_limit_and_the_mod
 
 
 async def test_the_index_of_memory_is_told_once_where_a_session_begins(autojump_clock):
-    """Checklist 96: as a user message on the first call only, never in the system prompt."""
+    """As a user message on the first call only, never in the system prompt."""
     disk = MemoryDisk()
     script = [
         thought("", ("memory_write", {"path": "facts/user.md", "content": "# User\n\n> Summary: likes tea\n"})),
@@ -590,7 +589,6 @@ async def test_the_set_of_tools_is_the_owners_choice(autojump_clock):
 
 
 async def test_file_shell_and_web_tools_are_refused(autojump_clock):
-    """Checklist 39."""
     names = ("read_file", "write_file", "shell_exec", "http_get", "web_search", "run_python")
     model = ScriptedModel([thought("", *((name, {}) for name in names)), thought()])
     async with open_world(model) as world:
@@ -601,7 +599,7 @@ async def test_file_shell_and_web_tools_are_refused(autojump_clock):
 
 
 async def test_the_prompt_names_the_channels_that_were_there_before_and_stays_the_same_through_a_run(autojump_clock):
-    """Checklist 22; what others chose as their id cannot break out of its line."""
+    """What others chose as their id cannot break out of its line."""
     disk, odd = MemoryDisk(), ChannelInfo("web", "x)-admin|y]")
     channels = [FakeChannel("cli"), FakeChannel("slack"), FakeChannel("web")]
     async with open_world(ScriptedModel(lambda request: thought()), disk=disk, channels=channels) as world:
