@@ -113,7 +113,10 @@ class _Chat:
         return await self._own.stop(self._settings.run.shutdown_grace) or code
 
     async def _until_left(self) -> int:
-        """Return the exit code of the chat, when the user has left, a signal has come or the daemon is lost."""
+        """Return the exit code of the chat, when the user has left, a signal has come or the daemon is lost.
+
+        All three end the talking in the same way: the scope is cancelled, and the chat gives the terminal back before this returns.
+        """
         code = 0
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -176,7 +179,11 @@ class _Chat:
                     scope.cancel()
 
     async def _wait_ready(self, daemon: DaemonProcess) -> bool:
-        """Return True when there is a daemon to talk with; the one that was started, or another one that was faster."""
+        """Return True when there is a daemon to talk with; the one that was started, or another one that was faster.
+
+        Two chats that are started at the same moment both find no daemon. The lock of the home decides, and the one whose daemon
+        ends with _BUSY joins the other's.
+        """
         if await daemon.wait_ready():
             return True
         code = await daemon.wait()
@@ -188,7 +195,11 @@ class _Chat:
         return False
 
     async def _watch_daemon(self, daemon: DaemonProcess, scope: trio.CancelScope) -> None:
-        """Say that the daemon has died, and end the chat if none comes back."""
+        """Say that the daemon has died, and end the chat if none comes back.
+
+        The conversation reconnects by itself meanwhile. From now on the chat owns no daemon: another one that comes was started by
+        somebody else, and leaving does not stop it.
+        """
         code = await daemon.wait()
         self._own = None
         print_error(f"pegasus: the agent has ended with exit code {code}; waiting for it to come back")
@@ -264,7 +275,8 @@ class DaemonProcess:
     async def stop(self, grace: float) -> int:
         """Send SIGTERM and wait for the end; return the exit code. A signal meanwhile ends both processes at once.
 
-        grace: the daemon's `run.shutdown_grace`. A daemon that still runs KILL_AFTER seconds after it is killed.
+        grace: the daemon's `run.shutdown_grace`. A daemon that still runs KILL_AFTER seconds after it is killed; it should have
+        ended itself two seconds after.
         """
         with _end_at_once(self._process):
             self._process.terminate()

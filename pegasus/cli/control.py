@@ -43,7 +43,10 @@ ANSWER_SECONDS: Final = 30.0
 
 
 def find_daemon(home: Home, settings: Settings) -> Endpoint:
-    """Return address and token of the daemon of this home. Raises NotConnected, which says how to start one."""
+    """Return address and token of the daemon of this home. Raises NotConnected, which says how to start one.
+
+    It reads files only: whether the daemon answers is seen when a connection is made.
+    """
     daemon = read_daemon(home)
     if daemon is None:
         raise NotConnected(f"no daemon is running in {home}; start one with: {program_name()} run")
@@ -96,7 +99,12 @@ def show(
     """Print the answer to a call, or on stderr why there is none; return the exit code.
 
     render: makes text of the answer, `json_line` for programs. offline: computes the answer where no daemon runs, and may
-    raise `refusals`; None where only a daemon can answer.
+    raise `refusals`; None where only a daemon can answer. A daemon that runs and does not answer is an error: what the files
+    say may be older than what it knows.
+
+    Example::
+
+        show(home, settings, "tasks.list", {}, list_text, read_logs, OSError)
     """
     expected: tuple[type[Exception], ...] = (ClientError, *refusals)
     try:
@@ -120,7 +128,8 @@ def show(
 def change_files(home: Home, change: Callable[[Ref[JournalMessage], Clock], Awaitable[T]]) -> T:
     """Return what `change` returns; it gets a journal of its own while the home is held.
 
-    Raises HomeBusy if a daemon holds it, and what `change` raises.
+    Changes go through a journal actor here as they do in the daemon, so that they are synced and recorded in the same way.
+    Raises HomeBusy if a daemon holds the home, and what `change` raises.
     """
     with own_home(home):
         return trio.run(_with_journal, home, change)
@@ -158,7 +167,10 @@ def print_text(text: str, *, always: bool = True) -> None:
 
 
 def fit_terminal(row: str) -> str:
-    """Return the row, or so much of it as fits the terminal's width; all of it where stdout is no terminal."""
+    """Return the row, or so much of it as fits the terminal's width.
+
+    All of it where stdout is no terminal: programs and files get whole lines.
+    """
     width = shutil.get_terminal_size().columns
     return row if len(row) <= width or not sys.stdout.isatty() else f"{row[: width - 1]}…"
 

@@ -39,7 +39,14 @@ _HELP: Final = {"help_option_names": ["-h", "--help"]}
 
 
 class Options:
-    """Values of the global options. Nothing is read from disk before `load`."""
+    """Values of the global options. Nothing is read from disk before `load`, so that --help works with a broken home.
+
+    Example::
+
+        options = Options()
+        options.profile = "work"
+        home, settings = options.load()
+    """
 
     def __init__(self) -> None:
         self.home_name: str | None = None
@@ -150,7 +157,11 @@ def _global_options(*, hidden: bool) -> list[click.Parameter]:
 
 
 class CommandGroup(click.Group):
-    """Commands under one name, in the order of their declaration; the global options apply to all of them."""
+    """Commands under one name, in the order of their declaration; the global options apply to all of them.
+
+    The help shows the commands before the options. Global options are listed in the help of the main command alone: repeated
+    for each command they would push its own off the screen.
+    """
 
     def __init__(self, name: str | None = None, *, help: str = "", root: bool = False, **attributes: Any) -> None:
         epilog = None if root else "Global options (pegasus --help) may stand here too."

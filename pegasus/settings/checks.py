@@ -40,7 +40,10 @@ NOT_YET: Final = (
 
 
 def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]:
-    """Return the problems of settings whose keys are valid one by one. known: key paths that already have a problem."""
+    """Return the problems of settings whose keys are valid one by one.
+
+    known: key paths that already have a problem; a second one about the same key would only confuse.
+    """
     problems: list[SettingsProblem] = []
 
     def report(key: str, found: str, allowed: str, hint: str = "") -> None:
@@ -61,7 +64,10 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
 
 
 def _origin(settings: Settings, key: str) -> str:
-    """Return the source of a key, or of a neighbour in its section where the key is missing."""
+    """Return the source of a key, or of a neighbour in its section where the key is missing.
+
+    A missing key is a mistake too (`providers.x.type`), and its place is where the section was begun.
+    """
     if key in settings.origins:
         return settings.origins[key]
     section = key.rpartition(".")[0] + "."
@@ -72,7 +78,10 @@ def _origin(settings: Settings, key: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True for an address that only this machine can reach."""
+    """Return True for an address that only this machine can reach.
+
+    A name other than localhost is not looked up: what it means may change, and may be decided by others.
+    """
     if host.lower() == "localhost":
         return True
     try:

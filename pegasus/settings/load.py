@@ -38,7 +38,14 @@ _MAX_NAME: Final = 64
 
 
 def load_settings(source: SettingsSource, environ: Mapping[str, str] = os.environ) -> Settings:
-    """Return the settings of a source and an environment. Raises SettingsError with everything that is wrong."""
+    """Return the settings of a source and an environment. Raises SettingsError with everything that is wrong.
+
+    environ: usually os.environ; variables of providers, `PEGASUS__…`, and those that `${…}` names are read from it.
+
+    Example::
+
+        settings = load_settings(SettingsSource(Path("pegasus.toml"), overrides=("gateway.port=0",)))
+    """
     problems: list[SettingsProblem] = []
     layers = provider_layers(environ)
     if source.file is not None and (layer := file_layer(source.file, required=source.required, problems=problems)):
@@ -112,7 +119,11 @@ def _password(url: str) -> str:
 
 
 class _SettingsReader:
-    """Walk of a layer along the classes. Good values go into `tree`, mistakes into `problems`."""
+    """Walk of a layer along the classes. Good values go into `tree`, mistakes into `problems`.
+
+    The tree has the shape of the settings, with only the keys that were set. Layers are walked in the order of their rank, so
+    that a later value replaces an earlier one; a table of names (providers, routes) is merged name by name.
+    """
 
     def __init__(self, environ: Mapping[str, str], problems: list[SettingsProblem]) -> None:
         self.environ = environ
@@ -237,7 +248,10 @@ def _is_model(name: str) -> bool:
 
 
 def _known_name(name: str, tree: Tree) -> str:
-    """Return the name that an environment variable means: a known one, whatever its case and dashes, else in lower case."""
+    """Return the name that an environment variable means: a known one, whatever its case and dashes, else in lower case.
+
+    Variables have neither lower case nor dashes by custom, names in a file may: PEGASUS__PROVIDERS__MY_PROXY is `My-Proxy`.
+    """
     folded = name.lower()
     return next((key for key in tree if key.lower().replace("-", "_") == folded), folded)
 

@@ -43,7 +43,10 @@ def as_toml(value: object) -> str:
 
 
 def effective(settings: Settings) -> str:
-    """Return all settings as TOML, secrets masked; the source of a value that is not the default follows it as a comment."""
+    """Return all settings as TOML, secrets masked; the source of a value that is not the default follows it as a comment.
+
+    The result can be read back, but for the secrets.
+    """
     defaults = dict(leaves(Settings()))
     origins = {key: settings.origins.get(key, "") for key, value in leaves(settings) if defaults.get(key) != value}
     return "\n".join(_effective(settings, (), origins)).lstrip("\n")

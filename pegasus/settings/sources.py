@@ -54,7 +54,10 @@ class Layer:
 
 
 def provider_layers(environ: Mapping[str, str]) -> list[Layer]:
-    """Return the values of api_key and base_url that the usual variables of the standard providers give."""
+    """Return the values of api_key and base_url that the usual variables of the standard providers give.
+
+    They rank lowest, so that a file may name another key. `${` in a value is escaped, since a key is never interpolated.
+    """
     return [
         Layer(variable, {"providers": {name: {key: environ[variable].replace("${", "$${")}}})
         for variable, (name, key) in PROVIDER_VARIABLES.items()
@@ -155,7 +158,11 @@ def _syntax_problem(file: Path, message: str, content: str) -> SettingsProblem:
 
 
 def _find_duplicate(message: str, lines: list[str], number: int) -> str | None:
-    """Return a sentence about a section or key that is declared in line `number` and in an earlier one, if that is it."""
+    """Return a sentence about a section or key that is declared in line `number` and in an earlier one, if that is it.
+
+    tomllib names the second place only, and people look for the first: it is usually in the part of the file that they did not
+    write themselves.
+    """
     declared = re.fullmatch(r"Cannot declare (\(.*\)) twice", message)
     if declared:
         path = ast.literal_eval(declared[1])
@@ -191,7 +198,10 @@ def _header_path(line: str) -> tuple[str, ...] | None:
 
 
 def toml_value(text: str) -> Any:
-    """Return the text as a TOML value where it is one, else the text itself."""
+    """Return the text as a TOML value where it is one, else the text itself.
+
+    Plain words and numbers are decided here, since most values are one of them; everything else is left to the TOML parser.
+    """
     stripped = text.strip()
     if stripped in ("true", "false"):
         return stripped == "true"

@@ -163,7 +163,10 @@ class InteractiveChat:
         return self._unsent
 
     async def _run_screen(self) -> Exception | None:
-        """Return when the user has left or the screen has ended; its failure is returned, not raised in a group."""
+        """Return when the user has left or the screen has ended.
+
+        Its failure is returned instead of raised: inside the nursery it would arrive wrapped in a group, beside cancellations.
+        """
         try:
             async with running(self._screen) as ended, trio.open_nursery() as waiting:
                 waiting.start_soon(_set_after, ended, self._left)
@@ -276,7 +279,10 @@ class InteractiveChat:
         self._update_status(attrs.evolve(self._status, online=True))
 
     async def _show(self, reply: OutboundMessage) -> None:
-        """Return when the reply has been drawn."""
+        """Return when the reply has been drawn.
+
+        Until then no other event is taken, so that the reply is acknowledged only after a person could see it.
+        """
         drawn = trio.Event()
 
         def on_drawn() -> None:
@@ -307,8 +313,9 @@ async def _set_after(first: trio.Event, then: trio.Event) -> None:
 async def running(screen: ScreenLike) -> AsyncIterator[trio.Event]:
     """Run the screen in a thread of its own while the block runs; yield the event of its end.
 
-    Leaving the block, in whatever way, closes the screen and waits for it, CLOSE_SECONDS at most. Raises what the
-    screen's thread raised, unless the block raised itself.
+    Leaving the block, in whatever way, closes the screen and waits for it, CLOSE_SECONDS at most: a thread that hangs in a
+    write to a terminal that does not take it cannot be ended, so it is abandoned and the terminal's modes are restored without
+    it. Raises what the screen's thread raised, unless the block raised itself.
     """
     ended = trio.Event()
     patience = trio.CancelScope(shield=True)

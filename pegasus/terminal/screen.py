@@ -126,7 +126,11 @@ class Screen:
         self._post(self._exit)
 
     def _post(self, callback: Callable[[], None]) -> None:
-        """Run the callback in the screen's thread, or when there is one; drop it after the end."""
+        """Run the callback in the screen's thread, or when there is one; drop it after the end.
+
+        The lock closes the gap between looking for the loop and using it: without it a callback posted while `run` begins could be
+        appended to a list that has been read already.
+        """
         with self._lock:
             if self._loop is None:
                 self._waiting.append(callback)
@@ -257,7 +261,10 @@ class Screen:
         return self._app.output.get_size().columns
 
     def _print(self, text: str) -> None:
-        """Print above the prompt, which is drawn again afterwards."""
+        """Print above the prompt, which is drawn again afterwards.
+
+        The text is written raw, because prompt_toolkit would escape rich's colours; it was neutralised when it was laid out.
+        """
         output = self._app.output
         self._app.renderer.erase()
         output.write_raw(text.replace("\n", "\r\n"))
