@@ -128,7 +128,7 @@ def _read_file(file: Path, *, required: bool, problems: list[SettingsProblem]) -
             mode = os.fstat(stream.fileno()).st_mode
         if len(data) > MAX_FILE_BYTES:
             found, allowed = f"more than {MAX_FILE_BYTES} bytes", "a smaller TOML file"
-        elif mode & stat.S_IWOTH:
+        elif stat.S_ISREG(mode) and mode & stat.S_IWOTH:  # /dev/null may be named, and is not at risk
             found, allowed = "a file that everybody may write", f"one that only you may write: chmod o-w {file}"
         else:
             return data.decode("utf-8-sig")

@@ -217,3 +217,7 @@ def test_a_file_that_everybody_may_write_is_refused(load, tmp_path):
     (tmp_path / "pegasus.toml").chmod(0o666)
     with pytest.raises(SettingsError, match=r"found a file that everybody may write; allowed: .* chmod o-w"):
         load_settings(SettingsSource(tmp_path / "pegasus.toml"), {})
+
+
+def test_a_device_is_no_file_that_others_can_change():
+    assert changed_keys(load_settings(SettingsSource(Path("/dev/null"), required=True), {}), Settings()) == ()
