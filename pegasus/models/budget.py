@@ -61,7 +61,8 @@ class BudgetLimit:
 def refusal(limits: Sequence[BudgetLimit], wanted: Amount, *, count_reserved: bool) -> str:
     """Return why a call that may use `wanted` must not begin, as one sentence for people; "" if it may.
 
-    count_reserved: count what calls under way may still use as used. Free calls are never refused because of money.
+    count_reserved: count what calls under way may still use as used. Free calls are never refused because of money. The first limit
+    that does not fit is reported; the order of the limits is that of the settings.
     """
     for limit in limits:
         used = limit.spent + limit.reserved if count_reserved else limit.spent

@@ -133,14 +133,24 @@ Next: TypeAlias = Callable[[ModelCall], Awaitable[ModelResponse]]
 
 
 class Middleware(Protocol):
-    """A step on the way of a call."""
+    """A step on the way of a call.
+
+    async def log_calls(call: ModelCall, next: Next) -> ModelResponse:
+        response = await next(call)
+        print(call.target.name, response.usage)
+        return response
+    """
 
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
         """Return the response for the call, usually that of `next(call)`. Raises ModelError."""
 
 
 def compose(middleware: Sequence[Middleware]) -> Next:
-    """Return the whole way of a call: through the middleware, the first one outermost, and on to the target's model."""
+    """Return the whole way of a call: through the middleware, the first one outermost, and on to the target's model.
+
+    run = compose([Routing(routes), CallLimit(3)])
+    response = await run(ModelCall(target, "default", "work", request))
+    """
     step: Next = ask_target
     for outer in reversed(middleware):
         step = partial(outer, next=step)
@@ -177,7 +187,7 @@ class CallLimit:
         """Places of `_all` that background work may hold, or wait for, at the same time."""
 
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
-        """Wait for a place, then go on."""
+        """Wait for a place, then go on. Cancelled while waiting, the call has not been made."""
         if call.lane == "work":
             async with self._work, self._all:
                 return await next(call)

@@ -189,7 +189,11 @@ class HttpModel:
         return _AttemptFailed(failure, can_retry=can_retry, pause=_requested_pause(headers))
 
     def _connection_error(self, client: ProviderConnection, error: BaseException) -> ModelError:
-        """Return the error for a request without a response: the server is not there, or the connection broke."""
+        """Return the error for a request without a response: the server is not there, or the connection broke.
+
+        The SDK wraps the exception of httpx, which wraps that of Trio. The whole chain is searched, because only a connection that
+        was never made gets the advice to check the address.
+        """
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, client.unreachable_errors):
@@ -311,7 +315,7 @@ class HttpModel:
 
     @contextmanager
     def _parsing(self, client: ProviderConnection, data: bytes = b"") -> Iterator[None]:
-        """Turn the exceptions of a malformed answer into a failed attempt."""
+        """Turn the exceptions of a malformed answer into a failed attempt. data: for the message."""
         try:
             yield
         except _MALFORMED as error:

@@ -1,4 +1,12 @@
-"""The command `/model`: show the model that answers and those that could, and change it while the agent runs."""
+"""The command `/model`: show the model that answers and those that could, and change it while the agent runs.
+
+    /model                       shows the model and the choices
+    /model anthropic/claude-…    changes it, for owners only
+    /model default               goes back to the model of the settings
+
+The text is made here; the change is made by a `ModelSwitch`, the app's `Reloader`. It writes the choice to disk first, so that an
+answer "Now using …" is still true after a crash.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,11 @@ Only the first bytes of a picture are read; no image library is needed. The limi
 Anthropic takes 5 MB in base64 and 8000 x 8000 pixels (2000 x 2000 beyond 20 pictures), 32 MB a request
 (https://platform.claude.com/docs/en/build-with-claude/vision); OpenAI and Gemini allow more. A picture that a provider would reject
 must never be sent: it would stay in the conversation, and every later call would be rejected too.
+
+    picture_problem("image/png", data)  # None, or "it is larger than 5 MB"
+    image_tokens(Image("image/png", data))  # 1,600 for a large photograph
+
+`RefusedPictures` handles the other direction: models that turn out not to accept pictures at all, or not these ones.
 """
 
 from __future__ import annotations

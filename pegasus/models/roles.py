@@ -62,6 +62,9 @@ class ProviderAccount:
 def find_providers(configured: Mapping[str, ProviderSettings]) -> dict[str, ProviderAccount]:
     """Return every provider by name: each type under its own name, and the configured ones. Raises ModelConfigError.
 
+    A section with the name of a type replaces the standard account of that type. Whether an account can be used is only checked when a
+    model needs it (`split_spec`): a provider without a key is no mistake as long as no role uses it.
+
     Keys and addresses from the environment are in the settings already (`settings.layers`).
     """
     providers = {name: ProviderAccount(name, name) for name in PROVIDER_TYPES}
@@ -190,7 +193,10 @@ def _is_usable(spec: str, providers: Mapping[str, ProviderAccount]) -> bool:
 
 
 def problems(settings: ModelSettings, configured: Mapping[str, ProviderSettings]) -> list[str]:
-    """Return everything that is wrong with the models and providers of these settings, one line each; [] if all is well."""
+    """Return everything that is wrong with the models and providers of these settings, one line each; [] if all is well.
+
+    For `pegasus config check`, which shows all mistakes at once. Roles that are not named in the settings are not checked.
+    """
     try:
         providers = find_providers(configured)
     except ModelConfigError as error:

@@ -65,6 +65,8 @@ def _is_channel(wanted: str, channel: ChannelInfo | None) -> bool:
 class Routing:
     """Middleware that replaces the target of a call by that of the first matching rule.
 
+    It stands outside of the fallbacks, so that a call that is repeated with another model is not sent back by a rule.
+
     routes: rules with their targets, in the order of the settings file.
     """
 

@@ -6,6 +6,14 @@ a model object for every event; neither understands the servers that only roughl
 
 Retries are not left to the SDK: `HttpModel` knows the deadline of the call, and repeats broken answers with the same counter.
 
+    sdk = anthropic_client(api_key, base_url)  # nothing is imported yet
+    connection = await sdk.get()
+    response = await connection.post("/v1/messages", body)
+    try:
+        data = await response.aread()
+    finally:
+        await response.aclose()
+
 Importing an SDK takes one to three seconds of CPU. So it happens in a thread, either soon after the daemon is ready (`warm_up` of the
 service) or at the first call, which then waits for it.
 """

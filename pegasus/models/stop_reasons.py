@@ -38,7 +38,9 @@ CUT: Final = {
     "pause": "the answer paused in the middle",
     "error": "the answer was broken off by the provider",
 }
-"""Stop reasons after which the last tool call may be half written, with an explanation for the model."""
+"""Stop reasons after which the last tool call may be half written, with an explanation for the model.
+
+"end" and "tool_calls" are missing here, and so are unknown words: an answer counts as whole unless its end is known to be a cut."""
 
 
 def stop_reason(word: str, *, has_calls: bool) -> str:

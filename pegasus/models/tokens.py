@@ -41,6 +41,7 @@ _PER_ASCII: Final = 0.25
 """Tokens of an ASCII character: English prose has about 4.4 characters a token, code about 3.3."""
 _PER_OTHER: Final = 0.8
 """Tokens of any other character: about right for Chinese, too much for Greek and Cyrillic until the factor is learned."""
+# Rounded measurements with several tokenizers. An error here is a constant for each turn, and the learned factor absorbs it.
 _PER_TURN, _PER_CALL, _PER_RESULT, _PER_TOOL = 4, 10, 8, 8
 """Tokens of the structure around the text."""
 
@@ -284,7 +285,7 @@ class CountByProvider:
 
 
 _FETCHING: Final = 60.0
-"""Seconds for fetching a table."""
+"""Seconds for fetching a table. No call waits for it."""
 _BLOCK: Final = 20_000
 """Characters that are encoded at a time: tiktoken takes more than linear time for some long texts."""
 

@@ -77,7 +77,15 @@ def _budget(limit: BudgetLimit) -> dict[str, Json]:
 
 
 def usage_text(report: Mapping[str, Any]) -> str:
-    """Return the answer to `/usage` for a report."""
+    """Return the answer to `/usage` for a report.
+
+        The last message: 1 call, 2,000 tokens in, 50 out, $0.0025
+        Today: 2 calls, 3,000 tokens in (800 from the cache), 150 out, $0.0041
+        This month: 3 calls, 503,000 tokens in (400,800 from the cache), 160 out, $0.25
+        Budget today: $0.0041 of $1.00 used
+
+    Models are listed only if there are several. Models without a price are named, with the settings key that would give them one.
+    """
     lines = [f"Today: {amount_text(report['today'])}", f"This month: {amount_text(report['thisMonth'])}"]
     if report.get("chat", {}).get("calls"):
         lines.insert(1, f"This chat today: {amount_text(report['chat'])}")
