@@ -107,6 +107,7 @@ def _parse(name: str, content: bytes, required: Iterable[str]) -> Any:
     duplicates: list[str] = []
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Return an object like `json` does, and remember keys that occur more than once."""
         fields = dict(pairs)
         keys = [key for key, _ in pairs]
         duplicates.extend(key for key in fields if keys.count(key) > 1)

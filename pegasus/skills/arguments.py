@@ -56,6 +56,7 @@ def expand(skill: Skill, arguments: str) -> str:
     is_too_long = len(skill.body) + sum(map(len, values)) > MAX_EXPANDED
 
     def replace(placeholder: re.Match[str]) -> str:
+        """Return the text for one placeholder in the body."""
         if placeholder["escaped"]:
             return "$"
         value = value_of(placeholder)

@@ -48,6 +48,7 @@ class SkillProblem(NamedTuple):
     """True if the skill cannot be used because of it."""
 
     def __str__(self) -> str:
+        """Return the mistake as it is logged and shown by `pegasus skills check`."""
         return f"{self.file}: {self.text}{'; this skill is left out' if self.is_fatal else ''}"
 
 

@@ -79,7 +79,7 @@ class Skill:
     fork: bool = False
     """True: it runs as a background task. False: it runs in the conversation."""
     agent: str = "general"
-    """The type of that task."""
+    """The type of that task, such as "general" or "explore". It has no meaning without `fork`."""
     by_model: bool = True
     """Whether the model may call it."""
     by_user: bool = True

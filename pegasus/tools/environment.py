@@ -2,6 +2,10 @@
 
 The rule is a list of what is passed on, not of what is kept back. A secret in a variable that
 nobody thought of stays inside.
+
+The names of secrets are guessed only for masking (`secrets_in_environment`). There a wrong guess
+costs little: a value that is not secret is shown as `***`, or a secret with an unusual name is not
+masked if a command finds it in some other way.
 """
 
 from __future__ import annotations

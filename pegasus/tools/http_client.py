@@ -13,8 +13,9 @@ All tools that speak HTTP use `HttpClient`, so the rules of the network hold in 
   used, since a proxy resolves names itself, past the check.
 
 This module is light. The library `httpx2` takes 100 ms to import, so it stands behind
-`http_exchange`, which is loaded in a thread by the first request. The SDKs of the models use the same library. Loading another one for
-the tools has made calls of the SDKs fail while it was half imported in a thread.
+`http_exchange`, which is loaded in a thread by the first request. The SDKs of the models use the
+same library. Loading another one for the tools has made calls of the SDKs fail while it was half
+imported in a thread.
 """
 
 from __future__ import annotations

@@ -67,6 +67,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         name = url.raw_host.decode("ascii")
         failure: httpx2.TransportError | None = None
         for address in await self._guard.addresses(name, url.port or _PORTS[url.scheme]):
+            # The stream of a body is made of bytes, so it can be read again for the next address.
             addressed = httpx2.Request(
                 request.method,
                 url.copy_with(host=address),

@@ -100,27 +100,33 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
     """
 
     async def list_all(arguments: Any, context: ToolContext) -> Json:
+        """List all files."""
         return [_describe_file(file) for file in await memory.list()]
 
     async def read(arguments: Any, context: ToolContext) -> Json:
+        """Read a file, with a warning if parts of it read like instructions."""
         content = await memory.read(arguments["path"])
         warning = warning_for(content)
         return {"path": arguments["path"], "content": content, **({"notice": warning} if warning else {})}
 
     async def search(arguments: Any, context: ToolContext) -> Json:
+        """Search memory and archived sessions."""
         found = await memory.search(arguments["query"], arguments.get("limit", 8), arguments.get("in", ""))
         return found_json(found)
 
     async def write(arguments: Any, context: ToolContext) -> Json:
+        """Replace a file; empty content removes it."""
         path, content, author = arguments["path"], arguments["content"], author_of(arguments, context)
         return _describe_change(path, await memory.write(path, content, author, context.outside))
 
     async def patch(arguments: Any, context: ToolContext) -> Json:
+        """Replace a text that must occur exactly once."""
         path, old, new = arguments["path"], arguments["old_str"], arguments["new_str"]
         author = author_of(arguments, context)
         return _describe_change(path, await memory.patch(path, old, new, author, context.outside))
 
     async def append(arguments: Any, context: ToolContext) -> Json:
+        """Add an entry at the end."""
         path, entry, summary = arguments["path"], arguments["entry"], arguments.get("summary")
         author = author_of(arguments, context)
         return _describe_change(path, await memory.append(path, entry, summary, author, context.outside))

@@ -41,6 +41,7 @@ def persona_tool(evolution: Evolution, owners: tuple[str, ...]) -> Tool:
     """
 
     async def run(arguments: Any, context: ToolContext) -> Json:
+        """Record the proposal. Refusals are failures with a reason, such as a text that is too long."""
         channel = _format_channel(context.origin)
         field, value, why = arguments["field"], arguments["value"], arguments["why"]
         try:

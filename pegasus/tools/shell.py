@@ -74,6 +74,7 @@ def shell_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
     """Return shell_exec and run_python. limits: of each command, see `CommandLimits`."""
 
     async def shell_exec(arguments: Metadata, context: ToolContext) -> Json:
+        """Run a line of shell. What is wrong with the arguments is refused before anything is started."""
         command: Any = arguments["command"]
         if not command.strip():
             raise ToolError("command is empty")
@@ -82,6 +83,7 @@ def shell_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
         return await _run(command, cwd, env, arguments, context, limits)
 
     async def run_python(arguments: Metadata, context: ToolContext) -> Json:
+        """Run code in a new interpreter, so that it cannot touch the daemon's own modules."""
         code: Any = arguments["code"]
         argv = [sys.executable, "-I", "-u", "-X", "utf8", "-"]
         return await _run(argv, ".", {}, arguments, context, limits, stdin=code.encode("utf-8", "replace"))

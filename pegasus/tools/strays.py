@@ -1,8 +1,14 @@
 """Ending the processes of a command whose guard cannot do it any more: a search through /proc.
 
 A command can kill or stop its own guard. Its processes are then found in two ways: as descendants
-of the guard, while that still exists, and by a mark in their environment. Everything here blocks,
-so it runs in a thread, for at most `_MAX_SECONDS`.
+of the guard, while that still exists, and by a mark in their environment. Only a process that has
+also replaced its environment escapes both.
+
+Between reading about a process and killing it, the process can end and its number can be given to
+another one. Numbers are reused only after all others have been used, so this does not happen within
+the few milliseconds that a search takes.
+
+Everything here blocks, so it runs in a thread, for at most `_MAX_SECONDS`.
 """
 
 from __future__ import annotations

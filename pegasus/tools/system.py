@@ -113,6 +113,7 @@ def system_tools(environ: Mapping[str, str] = os.environ) -> tuple[Tool, ...]:
     """
 
     async def get_env(arguments: Metadata, context: ToolContext) -> Json:
+        """Read a variable. For one of the daemon's own, the note tells why it is not shown."""
         key: Any = arguments["key"]
         value = command_environment(environ, context.env).get(key)
         result: dict[str, Json] = {"key": key, "value": value}
@@ -121,6 +122,7 @@ def system_tools(environ: Mapping[str, str] = os.environ) -> tuple[Tool, ...]:
         return result
 
     async def set_env(arguments: Metadata, context: ToolContext) -> Json:
+        """Set a variable in the mapping that all calls of the task share."""
         key: Any = arguments["key"]
         value: Any = arguments["value"]
         _check_variable(key, value, context.env)

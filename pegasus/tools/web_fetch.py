@@ -68,12 +68,15 @@ def fetch_tools(client: HttpClient) -> tuple[Tool, ...]:
     """Return http_get, http_post and http_request. Only a GET may be repeated after a crash without asking."""
 
     async def http_get(arguments: Metadata, context: ToolContext) -> Json:
+        """Fetch an address."""
         return await _send(client, "GET", arguments, context)
 
     async def http_post(arguments: Metadata, context: ToolContext) -> Json:
+        """Send a body."""
         return await _send(client, "POST", arguments, context)
 
     async def http_request(arguments: Metadata, context: ToolContext) -> Json:
+        """Send any request."""
         return await _send(client, str(arguments["method"]), arguments, context)
 
     return (

@@ -162,30 +162,46 @@ def _read_json(answer: HttpAnswer, path: Sequence[str], snippet: str) -> list[Ma
 
 
 def _ask_tavily(query: str, limit: int, key: str) -> _SearchRequest:
+    """Return the request to Tavily, which takes JSON by POST and the key as a bearer token.
+
+    It gives at most 20 results.
+    """
     body = encode_json({"query": query, "max_results": min(limit, 20)}).encode()
     headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
     return _SearchRequest("POST", "/search", headers, body)
 
 
 def _read_tavily(answer: HttpAnswer) -> list[Mapping[str, Any]]:
+    """Return the results of Tavily: `{"results": [{"title", "url", "content", …}]}`."""
     return _read_json(answer, ("results",), "content")
 
 
 def _ask_brave(query: str, limit: int, key: str) -> _SearchRequest:
+    """Return the request to Brave, which takes parameters in the address and the key in a header.
+
+    It refuses queries of more than 400 characters, and gives at most 20 results. Without
+    decorations the texts hold no marks around the words of the query.
+    """
     path = f"/res/v1/web/search?q={quote_plus(query[:400])}&count={min(limit, 20)}&text_decorations=false"
     return _SearchRequest("GET", path, {"x-subscription-token": key, "accept": "application/json"})
 
 
 def _read_brave(answer: HttpAnswer) -> list[Mapping[str, Any]]:
+    """Return the results of Brave: `{"web": {"results": [{"title", "url", "description", …}]}}`.
+
+    `web` is missing or null if only other kinds of results were found, such as videos.
+    """
     return _read_json(answer, ("web", "results"), "description")
 
 
 def _ask_searxng(query: str, limit: int, key: str) -> _SearchRequest:
+    """Return the request to a SearXNG. A key is sent if there is one, for instances behind a proxy that wants it."""
     headers = {"accept": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
     return _SearchRequest("GET", f"/search?q={quote_plus(query)}&format=json", headers)
 
 
 def _read_searxng(answer: HttpAnswer) -> list[Mapping[str, Any]]:
+    """Return the results of a SearXNG: `{"results": [{"title", "url", "content", …}]}`."""
     return _read_json(answer, ("results",), "content")
 
 
@@ -193,11 +209,19 @@ def _read_searxng(answer: HttpAnswer) -> list[Mapping[str, Any]]:
 
 
 def _ask_duckduckgo(query: str, limit: int, key: str) -> _SearchRequest:
+    """Return the request for the result page, which is a form without a key."""
     headers = {"content-type": "application/x-www-form-urlencoded", "accept": "text/html"}
     return _SearchRequest("POST", "/html/", headers, f"q={quote_plus(query)}".encode())
 
 
 def _read_duckduckgo(answer: HttpAnswer) -> list[Mapping[str, Any]]:
+    """Return the results of the page.
+
+    A page without results can mean three things: nothing was found, the service wants a captcha
+    solved, or the page has changed. Only the first is an answer; the others are errors, so that the
+    model does not conclude that nothing exists. Texts are escaped here because `_clean` removes the
+    escapes of all services.
+    """
     page = answer.body.decode("utf-8", "replace")
     parser = _ResultPage()
     parser.feed(page)

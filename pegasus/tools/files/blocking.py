@@ -40,7 +40,7 @@ async def run_in_steps(start: Callable[[*Ts], Steps[T]], *args: *Ts) -> T:
     On cancel, the current step is finished and the generator is closed in a thread; nothing of it
     runs after this returns.
     """
-    work = start(*args)
+    work = start(*args)  # nothing of it runs yet
     now, deadline = trio.current_time(), trio.current_effective_deadline()
     hurry_at = now + (deadline - now) * HURRY_AFTER
     hurry: bool | None = None  # a generator must be started with None
