@@ -17,12 +17,13 @@ becomes a dead letter (`is_unreachable`, `fail_waiters`), so that the child is t
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from random import Random
 from threading import get_ident
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakValueDictionary
 
 import attrs
@@ -364,6 +365,16 @@ class ActorCell:
         """Wake the tasks in `wait_gone` if the actor neither runs nor will run again."""
         if not self.expected and (self.incarnation is None or self.incarnation.done):
             self._gone.set()
+
+
+def until(deadline: float) -> AbstractContextManager[object, bool]:
+    """Return a context that is left at this Trio time.
+
+    Most waits have no deadline, and a cancel scope costs as much as the rest of an ask. So without one, it is empty.
+    """
+    if deadline == math.inf:
+        return cast("AbstractContextManager[object, bool]", nullcontext())
+    return trio.move_on_at(deadline)
 
 
 def current_actor() -> ActorCell | None:

@@ -28,7 +28,7 @@ import attrs
 import trio
 from trio.lowlevel import Task, current_task
 
-from actors._cell import CURRENT, HANDLING, ActorCell
+from actors._cell import CURRENT, HANDLING, ActorCell, until
 from actors._events import (
     ActorDied,
     ActorError,
@@ -252,7 +252,7 @@ class Incarnation:
     async def ends_by(self, deadline: float) -> bool:
         """Wait until the run has ended, at most until this Trio time. Return whether it has ended."""
         if not self.done:
-            with trio.move_on_at(deadline):
+            with until(deadline):
                 await self.wait_ended()
         return self.done
 

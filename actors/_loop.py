@@ -29,7 +29,7 @@ from typing import Final, Never, TypeAlias
 import outcome
 import trio
 
-from actors._cell import ActorCell, ActorSystem
+from actors._cell import ActorCell, ActorSystem, until
 from actors._children import START_CANCELLED, Children
 from actors._events import ActorDied, ActorError, Crashed, GaveUp, Killed, Restarting
 from actors._incarnation import Incarnation
@@ -155,7 +155,7 @@ class SupervisorLoop:
                 await self._start_group(self.table.take_due(trio.current_time()))
             else:
                 self._wakeup = trio.Event()
-                with trio.move_on_at(self.table.next_due()):
+                with until(self.table.next_due()):
                     await self._wakeup.wait()
 
     async def _stop_all(self) -> None:

@@ -18,7 +18,7 @@ import attrs
 import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled
 
-from actors._cell import HANDLING, UNREACHABLE, current_actor
+from actors._cell import HANDLING, UNREACHABLE, current_actor, until
 from actors._events import ActorDied, AskCycle, AskTimeout, Exit, Killed
 from actors._reply import Exchange, Party, Reply, exchange_of, find_cycle, paths_of
 
@@ -104,7 +104,7 @@ class Ref(Generic[M]):
             _check_cycle(asker, exchange)
             asker.waits_for, exchange.asker = exchange, asker
         try:
-            with trio.move_on_at(exchange.deadline):
+            with until(exchange.deadline):
                 if not cell.offer(message):
                     await cell.wait_for_room(message)
                 del (
@@ -172,7 +172,7 @@ class Answer(Generic[AnswerT]):
             _check_cycle(asker, exchange)
             asker.waits_for, exchange.asker = exchange, asker
         try:
-            with trio.move_on_at(exchange.deadline):
+            with until(exchange.deadline):
                 return cast("AnswerT", await exchange.wait())
         finally:
             if asker is not None:
