@@ -136,8 +136,10 @@ _FREE_TYPES: Final = frozenset({"ollama", "offline"})
 class PriceList:
     """Prices of the models by `<provider>/<model>`: those of the settings, then the built-in ones.
 
-    prices = PriceList(settings.prices, settings.providers)
-    prices.find("openai/gpt-4o-2024-08-06")  # TokenPrice(2.5, 10, …)
+        prices = PriceList(settings.prices, settings.providers)
+        prices.find("openai/gpt-4o-2024-08-06")  # TokenPrice(2.5, 10, …)
+
+    own: `[prices]` of the settings, by `<provider>/<model>`. providers: for the types of the providers.
     """
 
     def __init__(self, own: Mapping[str, PriceSettings], providers: Mapping[str, ProviderSettings]) -> None:

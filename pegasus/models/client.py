@@ -125,6 +125,7 @@ class ModelCall:
     """Role or model name of the client."""
     lane: Lane
     request: ModelRequest
+    """The request as the caller made it. Streamed text goes to `relay`, not to its `on_text`."""
     relay: TextRelay = attrs.field(factory=TextRelay)
 
 
@@ -135,10 +136,12 @@ Next: TypeAlias = Callable[[ModelCall], Awaitable[ModelResponse]]
 class Middleware(Protocol):
     """A step on the way of a call.
 
-    async def log_calls(call: ModelCall, next: Next) -> ModelResponse:
-        response = await next(call)
-        print(call.target.name, response.usage)
-        return response
+        async def log_calls(call: ModelCall, next: Next) -> ModelResponse:
+            response = await next(call)
+            print(call.target.name, response.usage)
+            return response
+
+    An exception other than ModelError is a defect of the step: the turn or task that made the call fails with it.
     """
 
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
@@ -148,8 +151,10 @@ class Middleware(Protocol):
 def compose(middleware: Sequence[Middleware]) -> Next:
     """Return the whole way of a call: through the middleware, the first one outermost, and on to the target's model.
 
-    run = compose([Routing(routes), CallLimit(3)])
-    response = await run(ModelCall(target, "default", "work", request))
+        run = compose([Routing(routes), CallLimit(3)])
+        response = await run(ModelCall(target, "default", "work", request))
+
+    It is composed once for each version of the settings, not for each call.
     """
     step: Next = ask_target
     for outer in reversed(middleware):

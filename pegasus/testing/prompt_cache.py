@@ -16,10 +16,12 @@ _MARKER: Final = b',"cache_control":{"type":"ephemeral"}'
 class PromptCache:
     """Cache for the calls of one conversation, in order.
 
-    cache = PromptCache()
-    for request in requests:
-        cache.send(wire.body(request), request.turns[0].text)
-    assert cache.share > 0.95
+        cache = PromptCache()
+        for request in requests:
+            cache.send(wire.body(request), request.turns[0].text)
+        assert cache.share > 0.95
+
+    Providers count in blocks of tokens; here every byte counts, which is near enough for a share.
     """
 
     def __init__(self) -> None:
