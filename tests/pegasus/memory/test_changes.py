@@ -171,7 +171,7 @@ def test_a_number_that_counts_nothing_is_no_record_and_is_kept(line, number):
 
 @given(st.lists(LINES, min_size=2, max_size=10), st.integers(0, 2000))
 def test_a_shortened_log_knows_the_same_and_takes_back_the_last_change(texts, kept):
-    """Trap T40: however short, the version before the last is kept."""
+    """However short, the version before the last is kept."""
     log = b"".join(map(change_line, life(*dict.fromkeys(["", *texts]))))
     less = shortened(log, kept)
     assert read_history(less).files == read_history(log).files

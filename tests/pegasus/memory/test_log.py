@@ -132,7 +132,7 @@ async def test_a_huge_file_is_logged_without_its_content(memory, put, folder):
 
 
 async def test_the_log_does_not_grow_for_ever(memory, folder, monkeypatch):
-    """Trap T40: it is shortened, and the version before the last of every file is still there."""
+    """It is shortened, and the version before the last of every file is still there."""
     monkeypatch.setattr(logged_files, "GROWTH", 4_000)
     monkeypatch.setattr(logged_files, "shortened", lambda data: shortened(data, 1_000))
     await memory.write("facts/old.md", "first")

@@ -41,7 +41,7 @@ async def test_a_file_ends_with_a_line_end(memory, folder):
 
 @pytest.mark.parametrize("new", ["$&", "$'", r"\1", "", "new\n"])
 async def test_a_patch_is_taken_literally(memory, new):
-    """Trap T13."""
+    """Neither text is a pattern or a template."""
     await memory.write("facts/a.md", "before OLD after")
     await memory.patch("facts/a.md", "OLD", new)
     assert await memory.read("facts/a.md") == f"before {new} after\n"
@@ -143,7 +143,7 @@ async def test_a_name_that_differs_only_by_case_or_composition_is_refused(memory
 
 
 async def test_links_pipes_and_folders_are_not_seen_and_not_written_through(memory, folder, tmp_path, put):
-    """Trap T11."""
+    """A link could lead a reader or a change to a file outside of memory."""
     (tmp_path / "secret.md").write_text("secret")
     put("facts/real.md", "x")
     (folder / "facts" / "link.md").symlink_to(tmp_path / "secret.md")

@@ -1,4 +1,4 @@
-"""Where a reply goes: the rules of interfaces 8.2 and trap T20, one by one."""
+"""Where a reply goes: the rules at the top of `pegasus.storage.directory`, one by one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_known_id_of_the_given_type():
 
 
 def test_without_a_type_the_only_known_type_that_has_the_id_not_the_sources():
-    """The seed's own example: asked on the CLI, answered to Slack."""
+    """As when somebody asks in the terminal to have something said in Slack."""
     known = directory(("cli", "main"), ("slack", "#general"))
     assert resolve(known, post("#general")) == ChannelInfo("slack", "#general")
 
@@ -139,7 +139,7 @@ def test_a_bridge_that_left_serves_nobody():
 
 
 def test_the_only_type_that_has_the_id_is_meant_also_when_another_type_was_given():
-    """Trap T20: a model answers a question from the terminal in Slack, and gives the terminal's type."""
+    """A model answers a question from the terminal in Slack, and gives the terminal's type."""
     known = directory(("cli", "main"), ("slack", "#weather"))
     assert resolve(known, post("#weather", "cli")) == ChannelInfo("slack", "#weather")
 

@@ -1,4 +1,4 @@
-"""The text of a memory file (trap T14)."""
+"""The text of a memory file."""
 
 import pytest
 from hypothesis import given
@@ -48,7 +48,7 @@ def test_the_summary_is_replaced_in_its_place():
 
 
 def test_a_file_without_heading_gets_one_and_the_summary_is_not_lost():
-    """Trap T14: no heading meant that the summary was dropped in silence."""
+    """A file without a heading must not lose its summary silently."""
     assert appended("body\n", "more", "new", "T") == "# T\n\n> Summary: new\n\nbody\n\nmore\n"
     assert appended("# Mine\nbody\n", "more", "new", "T") == "# Mine\n\n> Summary: new\n\nbody\n\nmore\n"
     assert appended("> Summary: old\n\nbody", "more", "new", "T") == "# T\n\n> Summary: new\n\nbody\n\nmore\n"
@@ -56,7 +56,7 @@ def test_a_file_without_heading_gets_one_and_the_summary_is_not_lost():
 
 @pytest.mark.parametrize("summary", ["$&", "$'", r"\1", r"\g<0>", "$$"])
 def test_a_summary_is_taken_literally(summary):
-    """Trap T13."""
+    """Text is taken literally."""
     assert f"> Summary: {summary}\n" in appended("# T\n\n> Summary: old\n\nbody", "x", summary, "T")
 
 
