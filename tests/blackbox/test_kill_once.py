@@ -79,17 +79,17 @@ async def test_a_session_that_an_earlier_version_left_in_the_outbox_is_restored(
     """Earlier versions synced only the outbox, whose reply carried the session's lines; then the power failed."""
     async with stage.play(book := Book(), name) as daemon:
         async with daemon.client() as client:
-            await client.ask("first")
-            await client.ask("hello")
+            await client.ask("before")
+            await client.ask("upgrade")
             daemon.kill()
         path = session_path(daemon.home)
-        offset = _carry_in_outbox(daemon.home, path.read_bytes(), "hello")
+        offset = _carry_in_outbox(daemon.home, path.read_bytes(), "upgrade")
         os.truncate(path, offset)
-        assert "hello" not in path.read_text()
+        assert "upgrade" not in path.read_text()
         await daemon.start()
-        assert "hello" in path.read_text()
+        assert "upgrade" in path.read_text()
         await assert_answered_once(daemon, last=2)
-        assert len(book.about("hello")) == 1
+        assert len(book.about("upgrade")) == 1
         await until(lambda: open_calls(session(daemon.home)) == [], "a well-formed session")
 
 
