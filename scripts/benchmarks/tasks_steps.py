@@ -56,8 +56,8 @@ class Samples:
 
     @property
     def floor(self) -> list[float]:
-        """3 F + 0.5 C."""
-        return [3 * append + 0.5 * call for append, call in zip(self.append, self.call, strict=True)]
+        """6 F + 1 C."""
+        return [6 * append + call for append, call in zip(self.append, self.call, strict=True)]
 
 
 def measure(place: Workplace) -> Iterator[Result]:
@@ -68,7 +68,7 @@ def measure(place: Workplace) -> Iterator[Result]:
             for what, less, limit in (("its call", samples.thoughts, LIMIT), ("C", samples.calls, None)):
                 step = samples.step(less)
                 name, more = f"a step of a task, less {what}, {wire.name}", detail if limit else {}
-                yield compared(name, step, samples.floor, "3 F + 0.5 C", limit, detail=more)
+                yield compared(name, step, samples.floor, "6 F + 1 C", limit, detail=more)
 
 
 async def _sample(place: Workplace, server: Provider, wire: Wire) -> Samples:

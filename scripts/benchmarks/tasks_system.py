@@ -114,7 +114,7 @@ def settings(*, recovery: str = "fail", max_queued: int = 100) -> Settings:
         tasks=sections.TaskSettings(
             recovery=recovery, max_iterations=STEPS + 5, max_concurrent_tools=5, max_queued=max_queued
         ),
-        models=sections.ModelSettings(max_concurrent_calls=5),
+        models=sections.ModelSettings(max_concurrent_calls=6),
     )
 
 
@@ -156,7 +156,7 @@ class Prompt:
 
 def remote(server: Provider, wire: Wire) -> ModelService:
     """The real models room, with a provider on loopback."""
-    known = sections.ModelSettings(default="bench/steps", max_concurrent_calls=5)
+    known = sections.ModelSettings(default="bench/steps", max_concurrent_calls=6)
     bench = sections.ProviderSettings(type=wire.name, api_key="no-key", base_url=server.base_url(wire))
     return ModelService(known, {"bench": bench}, rng=Random(0))
 

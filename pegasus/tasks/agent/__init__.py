@@ -1,1 +1,12 @@
-"""The agent of the task system: it accepts work, gives tasks their slots, answers questions about them and notifies submitters."""
+"""The agent of the task system: it accepts work, gives tasks their slots, answers questions about them and notifies submitters.
+
+agent         routes messages, creates tasks
+state         the tasks in memory
+scheduler     slots: starting, suspending and resuming tasks
+cancellation  ending tasks, and the stop of the process
+queries       views of tasks
+notifier      notifications, until the listener has taken them
+recovery      the tasks that the last run left pending
+tools         the tools task_list and task_replay
+messages      requests, and what the listener receives
+"""

@@ -179,6 +179,10 @@ class _Agent:
         return await self._state.archive.load(task_id) is not None
 
     def _check_type(self, request: Submit, metadata: Metadata) -> None:
+        """Raise TaskError for a type that there is not, and for an override of the model that names none.
+
+        A task with a bad model would fail at its first thought; whoever submits it can still choose another one now.
+        """
         deps = self._state.deps
         task_type = deps.types.get(request.task_type)
         if task_type is None:
@@ -233,6 +237,7 @@ class _Agent:
             )
 
     def _data_of(self, event: Event, text: str) -> TaskCreated:
+        """Return the payload of TASK_CREATED for an event from outside. An unknown type becomes the default; overrides are dropped."""
         task_type, metadata = event.payload.get("taskType"), event.payload.get("metadata")
         return TaskCreated(
             description=str(event.payload.get("description") or ""),

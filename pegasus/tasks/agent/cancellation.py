@@ -1,4 +1,10 @@
-"""Ending tasks for certain: one, those of a channel, all; and letting stages finish when the process stops."""
+"""Ending tasks for certain: one, those of a channel, all; and letting stages finish when the process stops.
+
+"For certain" means that the answer comes when nothing of the task runs: model call, tool, and every process that a tool has
+started. The order of the steps in `cancel` keeps a task from slipping through: it is marked as ending before anything is
+awaited, so it gets no slot from now on; if its actor is just being started, that is awaited; then the actor ends its stage.
+That the task has failed is recorded afterwards, by its actor if there is one, else by the agent.
+"""
 
 from __future__ import annotations
 
@@ -89,6 +95,7 @@ class Cancellation:
 
 
 def _channel_of(metadata: Metadata) -> tuple[str, str] | None:
+    """Return (type, channelId) of the channel in the metadata of a task, None if there is none."""
     channel = metadata.get("channel")
     if not isinstance(channel, dict):
         return None

@@ -1,4 +1,8 @@
-"""Questions about tasks: views of the tasks in memory, and of the logs for the others. Nothing is changed."""
+"""Questions about tasks: views of the tasks in memory, and of the logs for the others. Nothing is changed.
+
+A view of a task in memory is as new as the last report of its actor. A view from a log is what a replay gives; the two agree
+as soon as the report has arrived.
+"""
 
 from __future__ import annotations
 

@@ -146,6 +146,7 @@ def _settled(
 
 
 def _call_result(type: EventType, call: PlannedCall, result: Entry) -> RecordEvent:
+    """Return the event of a call that ended while the process was away."""
     return RecordEvent(type, to_payload(ToolCallDone(call.name, 0, messages_json((result,)))))
 
 
@@ -181,6 +182,7 @@ class Recovery:
             await self._nursery.start(self._carry_out, [each for each in recovering if each is not None])
 
     async def _take_up(self, task_id: str, found: ReplayedTask | StorageError) -> _Recovering | None:
+        """Plan the recovery of a task and register it. None if nothing is to be done: no log, or one that cannot be read now."""
         if isinstance(found, StorageError):  # it stays pending, and the next start tries again
             _log.error("a pending task cannot be read", task=task_id, error=str(found))
             return None

@@ -1,5 +1,10 @@
 """Slots: which queued task runs next, starting its actor, suspending it, and resuming it later.
 
+The life of a task as the scheduler sees it: `enqueue` puts it into the queue with the event that starts it; `fill` takes the
+most urgent one out of the queue while there are free slots, and starts its actor; the actor's reports (`state_changed`) free
+the slot when the task is suspended or over; `actor_ended` comes last, and recovers from the log what a crashed actor has
+recorded and not reported.
+
 At most `tasks.max_active` tasks hold a slot. Suspended and finished tasks hold none, so a question that nobody answers for a week
 blocks no other task; a reflection holds none either, since the result of its task is out already.
 """
@@ -60,6 +65,11 @@ class TaskScheduler:
                 await self._start(entry, entry.fsm, entry.start)
 
     async def _start(self, entry: TaskEntry, fsm: TaskFSM, start: Event) -> None:
+        """Give the task a slot and start its actor.
+
+        The slot is taken before anything is awaited, so that two callers of `fill` never give the same one. While the actor is being
+        started, `starting` lets a cancel wait for it: the actor has no address yet.
+        """
         entry.holds_slot, entry.since = True, trio.current_time()
         entry.fsm = entry.start = None
         entry.starting, entry.ended = trio.Event(), trio.Event()
@@ -94,6 +104,7 @@ class TaskScheduler:
         return apply_overrides(task_type, context.input_metadata)
 
     async def _watch(self, task_id: str, ref: Ref[TaskMessage]) -> None:
+        """Report the end of an actor to the agent, through its mailbox: behind everything that the actor has reported itself."""
         down = await watch(ref)
         await self._agent.tell(TaskActorEnded(task_id, _crash_reason(down.exit)))
 
@@ -138,6 +149,7 @@ class TaskScheduler:
             self._state.update(entry, task_view(found.task), found.notifications[entry.notified :])
 
     async def _fail(self, entry: TaskEntry, error: str) -> None:
+        """Record TASK_FAILED. A log that cannot be read now is left to the next start. The caller holds the lock of the entry."""
         try:
             event = self._state.make_event(entry, EventType.TASK_FAILED, to_payload(TaskFailed(error)))
             await self._state.record(entry, event)
@@ -154,6 +166,7 @@ class TaskScheduler:
         await self._free(entry)
 
     async def _free(self, entry: TaskEntry) -> None:
+        """Give the slot of a task to another one, if it holds one."""
         if entry.holds_slot:
             entry.holds_slot = False
             await self.fill()
@@ -198,6 +211,7 @@ class TaskScheduler:
         return True
 
     async def _resume_by_agent(self, entry: TaskEntry, text: str, key: str, cause: Event | None) -> None:
+        """Record the resume of a task without an actor, and let it wait for a slot. Raises TaskError, StorageError."""
         async with entry.lock:
             _check_resumable(entry, text)  # its actor may have crashed meanwhile
             payload = task_resumed(text, entry.view.state, self._state.deps.clock(), key)
@@ -217,6 +231,7 @@ def _check_resumable(entry: TaskEntry, text: str) -> None:
 
 
 def _crash_reason(exit: Exit) -> str:
+    """Return the reason for which an actor crashed or was killed, "" if it ended by itself."""
     match exit:
         case Crashed(error):
             return describe_error(error)

@@ -1,5 +1,8 @@
 """The tasks in memory, and the events that the agent records for tasks without an actor.
 
+`TaskRegistry` is plain bookkeeping and never waits. `AgentState` adds what the parts of the agent share: finding a task that
+is only on disk, recording an event for a task without an actor, and taking over a new state with everything that follows from it.
+
 Memory holds the tasks that wait for a slot, are at work or are suspended, and the last that are over. Everything else is read
 from the logs, so memory does not grow with what was done.
 

@@ -1,1 +1,9 @@
-"""The task as a pure value: what it knows, the events that change it, and the state machine. No I/O, clock or randomness."""
+"""The task as a pure value: what it knows, the events that change it, and the state machine. No I/O, clock or randomness.
+
+context     state, context and the values in them
+events      the payload of each event
+changes     the change that each event makes to a context
+fsm         the transitions that are allowed, and the task that follows them
+views       the task as others see it, and its notifications
+task_types  tools, model and prompt of a type of task
+"""

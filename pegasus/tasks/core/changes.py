@@ -100,6 +100,7 @@ def _settle(context: TaskContext, data: TaskEventData, state: TaskState) -> Task
 
 
 def _created(context: TaskContext, event: Event, data: TaskCreated) -> TaskContext:
+    """Take over the input, as the first message of the conversation."""
     if context.messages:
         return context  # a task knows its input when it is made; the event itself only moves it out of IDLE
     return TaskContext(
@@ -114,6 +115,7 @@ def _created(context: TaskContext, event: Event, data: TaskCreated) -> TaskConte
 
 
 def _reason_done(context: TaskContext, data: ReasonDone, state: TaskState) -> TaskContext:
+    """Take over thought and plan. The messages of the thought join the conversation, the index of memory among them."""
     messages = parse_messages(data.new_messages)
     if not data.plan.steps:
         raise PayloadError("a plan without steps")
@@ -131,6 +133,7 @@ def _reason_done(context: TaskContext, data: ReasonDone, state: TaskState) -> Ta
 
 
 def _need_more_info(context: TaskContext, event: Event, data: NeedMoreInfo, state: TaskState) -> TaskContext:
+    """Take over the question, as a message of the assistant: the answer will follow it. The task waits from now on."""
     _check_thought_was_running(context, state)
     asked = "\n\n".join(part for part in (data.reasoning.response.strip(), data.question.strip()) if part)
     return attrs.evolve(
@@ -154,6 +157,7 @@ def _check_thought_was_running(context: TaskContext, state: TaskState) -> None:
 
 
 def _tool_call_done(context: TaskContext, event: Event, data: ToolCallDone, state: TaskState) -> TaskContext:
+    """Complete the step whose call has this result. A result that no open step waits for is refused, so a call counts once."""
     messages = parse_messages(data.new_messages)
     result = next((entry for entry in messages if entry.role == "tool"), None)
     if result is None or context.plan is None:
@@ -169,6 +173,7 @@ def _tool_call_done(context: TaskContext, event: Event, data: ToolCallDone, stat
 
 
 def _step_completed(context: TaskContext, event: Event, data: StepCompleted, state: TaskState) -> TaskContext:
+    """Complete the step that responds; its message is the answer."""
     messages = parse_messages(data.new_messages)
     steps = context.plan.open_steps if context.plan is not None else ()
     step = next((step for step in steps if step.call is None), None)
@@ -187,6 +192,7 @@ def _complete_step(
     messages: tuple[Entry, ...],
     state: TaskState,
 ) -> TaskContext:
+    """Mark a step as completed, and note what came of it."""
     steps = tuple(attrs.evolve(step, completed=True) if other is step else other for other in plan.steps)
     after = attrs.evolve(
         context,
@@ -200,6 +206,7 @@ def _complete_step(
 
 
 def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskState) -> TaskContext:
+    """Let a task go on: a suspended one with its plan, a finished one from the beginning with all it knows."""
     messages = parse_messages(data.new_messages)
     if state is not TaskState.SUSPENDED:
         context = _restart(context, event, data.new_input)
@@ -207,6 +214,7 @@ def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskS
 
 
 def _go_on(context: TaskContext, messages: tuple[Entry, ...]) -> TaskContext:
+    """Clear what the task waited for, and add what it is told. Rounds are counted from here."""
     return attrs.evolve(
         context,
         suspended_state=None,

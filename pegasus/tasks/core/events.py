@@ -33,13 +33,18 @@ class PayloadError(ValueError):
 
 @attrs.frozen
 class TaskCreated:
-    """TASK_CREATED."""
+    """TASK_CREATED: a task was accepted. It is on disk before its submitter is told the id."""
 
     description: str = ""
+    """A few words for people."""
     input_text: str = ""
+    """The work to do."""
     source: str = "user"
+    """Submitter."""
     input_metadata: Metadata = attrs.field(factory=dict)
+    """Metadata of the submitter, and overrides of the type."""
     task_type: str = "general"
+    """Name of the type; logs of the first version have none."""
 
 
 @attrs.frozen
@@ -56,8 +61,11 @@ class ToolCallDone:
     """TOOL_CALL_COMPLETED and TOOL_CALL_FAILED. new_messages: the tool message, whose toolCallId names the step."""
 
     tool_name: str = ""
+    """Tool that was called."""
     duration_ms: float = 0
+    """Time that the call took; a number without a fraction as we write it."""
     new_messages: NewMessages = ()
+    """The tool message."""
 
 
 @attrs.frozen
@@ -69,17 +77,20 @@ class StepCompleted:
 
 @attrs.frozen
 class NeedMoreInfo:
-    """NEED_MORE_INFO."""
+    """NEED_MORE_INFO: the model asks its submitter a question. The task is suspended until it is resumed with the answer."""
 
     reasoning: Reasoning
+    """The thought; its other calls are not made."""
     question: str = ""
+    """The question."""
 
 
 @attrs.frozen
 class TaskNotified:
-    """TASK_NOTIFY."""
+    """TASK_NOTIFY: a `notify` call. It comes before the result of the call, so that recovery knows that it was made."""
 
     message: str = ""
+    """Message for the submitter."""
 
 
 @attrs.frozen
@@ -111,10 +122,12 @@ class MessageForTask:
 
 @attrs.frozen
 class ReflectionDone:
-    """REFLECTION_COMPLETE."""
+    """REFLECTION_COMPLETE: the reflection on a completed task has ended. It is for readers of the log only."""
 
     tool_calls_count: int = 0
+    """Calls of memory tools."""
     assessment: str = ""
+    """One sentence on what was kept, and why."""
 
 
 @attrs.frozen
@@ -128,9 +141,10 @@ class TaskCompleted:
 
 @attrs.frozen
 class TaskFailed:
-    """TASK_FAILED."""
+    """TASK_FAILED: the task ended without an answer. The error of a task that a restart interrupted is `changes.RESTARTED`."""
 
     error: str = ""
+    """Reason, for people."""
 
 
 TaskEventData: TypeAlias = (

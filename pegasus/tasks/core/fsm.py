@@ -194,6 +194,11 @@ class TaskFSM:
         self.state = state
 
     def _refusal(self, type: EventType) -> str | None:
+        """Return the reason why an event of this type is not allowed now, None if it is.
+
+        Two rules depend on more than state and type: only a task that a restart interrupted may be resumed after it has
+        failed, and a task that has its result cannot fail any more.
+        """
         if (self.state, type) not in TRANSITIONS:
             return f"{type.name} is not allowed in {self.state}"
         if self.state is FAILED and self.context.error != RESTARTED:

@@ -69,6 +69,7 @@ class TaskType:
 
 
 def _is_named(patterns: tuple[str, ...] | None, tool: str) -> bool:
+    """Return whether one of the patterns matches; None matches everything."""
     return patterns is None or any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
@@ -121,6 +122,7 @@ def load_task_types(*folders: Path) -> tuple[TaskTypes, tuple[str, ...]]:
 
 
 def _read_type(file: Path) -> tuple[TaskType, list[str]]:
+    """Read and parse a file. One byte more than allowed is read, so that a huge file is refused and not loaded."""
     with file.open("rb") as stream:
         data = stream.read(LARGEST + 1)
     if len(data) > LARGEST:
@@ -147,6 +149,7 @@ def parse_task_type(text: str, folder: str) -> tuple[TaskType, list[str]]:
 
 
 def _parse_text(front: Mapping[str, Json], key: str) -> str:
+    """Return a text of the front matter on one line, "" if it is missing. Raises ValueError."""
     value = front.get(key)
     if value is None:
         return ""
@@ -156,6 +159,7 @@ def _parse_text(front: Mapping[str, Json], key: str) -> str:
 
 
 def _parse_tools(value: Json) -> tuple[str, ...] | None:
+    """Return the tools of the front matter, None for all of them. Raises ValueError."""
     if value is None:
         return None
     if isinstance(value, str):

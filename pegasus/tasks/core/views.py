@@ -1,14 +1,24 @@
-"""The task as others see it: the view that lists and status commands show, and the notifications its submitter receives."""
+"""The task as others see it: the view that lists and status commands show, and the notifications its submitter receives.
+
+Both are made of the task and its events alone. So a task that is only on disk has the same view as one in memory, and a
+notification that is sent again after a crash is equal to the first one, number included: the listener can recognise it.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
-from pegasus.events import Event
+from pegasus.events import Event, EventType
 from pegasus.messages import Json, Metadata
 from pegasus.tasks.core.context import TaskState
 from pegasus.tasks.core.events import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotified, parse_payload
 from pegasus.tasks.core.fsm import TaskFSM
+
+_NOTIFYING: Final = frozenset(
+    {EventType.TASK_NOTIFY, EventType.NEED_MORE_INFO, EventType.TASK_FAILED, EventType.TASK_COMPLETED}
+)
 
 
 class TaskError(Exception):
@@ -96,6 +106,8 @@ def notification_of(event: Event, n: int, metadata: Metadata) -> Notification | 
 
     n: the number of notifications including this one (`TaskContext.notified` after the event).
     """
+    if event.type not in _NOTIFYING:
+        return None
     task_id = event.task_id or ""
     match parse_payload(event):
         case TaskNotified(message):

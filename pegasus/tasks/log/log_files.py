@@ -78,6 +78,7 @@ class LogFiles:
         return found, bool(index or found.entries)
 
     async def _read_or_report(self, path: str) -> bytes:
+        """Return the content of a list, b"" if it cannot be read, which is logged with what to do about it."""
         try:
             return await self._read(path)
         except StorageError as error:
@@ -109,6 +110,7 @@ class LogFiles:
         return tuple(contents[paths[task_id]] if task_id in paths else b"" for task_id in tasks)
 
     def _find(self, task_id: str, date: str | None, index: bytes, pending: PendingTask | None) -> str | None:
+        """Return the path of a log that this run does not write to, None for an id without a log."""
         if not is_task_id(task_id):
             return None
         date = date or find_date(index, task_id)
@@ -117,6 +119,7 @@ class LogFiles:
         return task_path(task_id, date) if date is not None else None
 
     async def _read_files(self, paths: tuple[str, ...]) -> dict[str, bytes | StorageError]:
+        """Return the contents of these files, or the errors of those that cannot be read. Read in parts of READ_TOGETHER."""
         contents: dict[str, bytes | StorageError] = {}
         for begin in range(0, len(paths), READ_TOGETHER):
             some = paths[begin : begin + READ_TOGETHER]

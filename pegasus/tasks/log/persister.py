@@ -163,6 +163,7 @@ class _Store:
         await self.write(requests)
 
     async def _answer(self, message: Forget | GetPending | ReadLogs | ListLogs) -> None:
+        """Answer a question, or take note of a task that is to be forgotten."""
         match message:
             case Forget(task_id):
                 self._forget(task_id)
@@ -182,6 +183,7 @@ class _Store:
                     reply.send(tuple(dict.fromkeys(entry.task_id for entry in entries if entry.date == date)))
 
     def _forget(self, task_id: str) -> None:
+        """Take a task off the list in memory; the file follows within FORGET_AFTER."""
         self._files.forget(task_id)
         if self._pending.pop(task_id, None) is not None and self.rewrite_at == math.inf:
             self.rewrite_at = trio.current_time() + FORGET_AFTER
@@ -254,6 +256,7 @@ class _Store:
 
 
 def _is_writable(event: Event) -> bool:
+    """Return whether the event is a line of a log. Another one is a defect of the caller; it is logged and passed over."""
     if event.type in RECORDED_KEYS and event.task_id is not None and is_task_id(event.task_id):
         return True
     _log.error("an event that belongs in no task's log", type=event.type.name, task=event.task_id)

@@ -121,6 +121,7 @@ class _Replayer:
             self._problems.append(problem)
 
     def _apply(self, event: Event) -> None:
+        """Let the task take an event. If a line was lost before it and it is refused, assume the state that it presupposes."""
         task = self._task
         if task is None:
             task = self._task = self._first_task(event)
@@ -139,12 +140,14 @@ class _Replayer:
         self._note(task, event)
 
     def _first_task(self, event: Event) -> TaskFSM:
+        """Return the task that the first good line makes; an empty one if TASK_CREATED is lost."""
         if event.type is _E.TASK_CREATED:
             return TaskFSM.from_event(event)
         self.take_damaged("the log does not begin with TASK_CREATED")
         return TaskFSM.hydrate(self._task_id, TaskContext(self._task_id), TaskState.REASONING)
 
     def _note(self, task: TaskFSM, event: Event) -> None:
+        """Note the notification that an accepted event makes, and which `notify` calls have no result yet."""
         notification = notification_of(event, len(self._notifications) + 1, task.context.input_metadata)
         if notification is not None:
             self._notifications.append(notification)

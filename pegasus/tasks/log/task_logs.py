@@ -90,6 +90,7 @@ class TaskLogs:
 
 
 def _replay(task_id: str, content: bytes) -> ReplayedTask:
+    """Replay a log, and log what is damaged in it."""
     found = replay(content, task_id)
     for problem in found.problems:
         _log.warning("damage in the log of a task", task=task_id, problem=problem)
@@ -122,6 +123,7 @@ def read_tasks_of_day(data: Path, date: str) -> tuple[ReplayedTask, ...]:
 
 
 def _find_log(data: Path, task_id: str) -> Path | None:
+    """Return the path of a log by the index, or by its file name if the index does not have it; None if there is none."""
     if not is_task_id(task_id):
         return None
     date = find_date(_read_file(data / INDEX), task_id)

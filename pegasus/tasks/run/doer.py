@@ -100,6 +100,7 @@ class Doer:
         return CallResult(call, result, not outcome.failed, duration, notification)
 
     async def _outcome(self, call: PlannedCall, task_type: TaskType, context: ToolContext) -> tuple[ToolOutcome, str]:
+        """Return the outcome of a call, and the notification that it has for the submitter, "" if none."""
         if call.error is not None:
             return _failed(call.error), ""
         if call.name == NOTIFY.name:
@@ -115,6 +116,7 @@ class Doer:
 
 
 def _notify(call: PlannedCall, task_id: str) -> tuple[ToolOutcome, str]:
+    """Return the outcome of a `notify` call and its message; an error if there is none."""
     message = call.arguments.get("message")
     if not isinstance(message, str) or not message.strip():
         return _failed("message is required: what they should know, as a text"), ""
@@ -127,6 +129,7 @@ def notify_result(message: str, task_id: str) -> str:
 
 
 def _forbidden(task_type: TaskType) -> str:
+    """Return the reason why a task may not use a tool that exists."""
     limited = " with the limits that this one has" if task_type.within is not None else ""
     return f"it is not available to tasks of type {task_type.name}{limited}"
 

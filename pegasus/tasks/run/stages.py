@@ -95,6 +95,7 @@ class Stages:
         return [attrs.evolve(step, follows=True), end]
 
     async def _think(self, context: TaskContext) -> Thought:
+        """Make a model call. The index of memory is given to the first one only; later ones have it in the conversation."""
         deps, index = self._deps, ""
         if deps.memory is not None and not context.iteration and not context.memory_injected:
             index = await _read_or_nothing(deps.memory.index_message)
@@ -125,6 +126,7 @@ class Stages:
         return [draft for call in calls for draft in _result_drafts(results[call.id])]
 
     async def _announce(self, call: PlannedCall) -> None:
+        """Publish TOOL_CALL_REQUESTED. It is not recorded: a call without a result says the same in the log."""
         payload: dict[str, Json] = {"toolName": call.name, "params": call.arguments}
         task_id = self._fsm.task_id
         event = self._deps.events.create(EventType.TOOL_CALL_REQUESTED, "task", payload, task_id=task_id)

@@ -164,6 +164,7 @@ class _TaskRun:
         self._requested.set()
 
     def _end_stage(self, reply: Reply[str]) -> None:
+        """Cancel the running stage and answer when it has ended; at once if none runs."""
         if self._scope is None:
             reply.send("")
             return
@@ -218,6 +219,7 @@ class _TaskRun:
         return []
 
     def _answer_resume(self) -> None:
+        """Answer a resume that is on disk, and forget the requests that were for the time before it."""
         if self._resume is not None and self._cause.type is EventType.TASK_RESUMED:
             self._resume.reply.send(None)
             self._resume = self._suspend_reason = self._cancel_error = None
@@ -225,11 +227,13 @@ class _TaskRun:
             self._seconds_left = self._deps.limits.timeout
 
     def _answer_finish(self) -> None:
+        """Answer those who wait until nothing of the task runs and everything is on disk."""
         for reply in self._finish_replies:
             reply.send(None)
         self._finish_replies.clear()
 
     async def _wait_for_request(self) -> None:
+        """Wait for a request, for a task that has nothing to do: it is finishing, or its log has a plan without open steps."""
         self._answer_finish()
         await self._requested.wait()
         self._requested = trio.Event()
@@ -266,6 +270,7 @@ class _TaskRun:
         return None
 
     def _next_act(self) -> _Stage | None:
+        """Return the stage that makes the next calls of the plan, or gives its answer; None if no step is open."""
         calls = self._stages.next_calls()
         if calls:
             return _Stage(", ".join(call.name for call in calls), partial(self._stages.act, calls))
@@ -326,6 +331,7 @@ class _TaskRun:
         return [notification for notification in notifications if notification is not None]
 
     def _events_of(self, drafts: Sequence[EventDraft]) -> list[Event]:
+        """Return the drafts as events, each with the event that caused it."""
         events: list[Event] = []
         for draft in drafts:
             cause = events[-1] if draft.follows and events else self._cause
@@ -338,6 +344,7 @@ class _TaskRun:
 
 
 def _failure(error: str) -> EventDraft:
+    """Return the draft of TASK_FAILED."""
     return EventDraft(EventType.TASK_FAILED, to_payload(TaskFailed(error)))
 
 

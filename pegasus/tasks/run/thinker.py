@@ -94,6 +94,7 @@ class Thinker:
         return self._prompts[body]
 
     def _thought(self, context: TaskContext, index: tuple[Entry, ...], response: ModelResponse) -> Thought:
+        """Return what a response means for the task: a question, calls to make, or an answer."""
         calls = _with_own_ids(context, response.calls)
         question = next((_question(call) for call in calls if call.name == ASK_USER.name and not call.error), "")
         planned = tuple(PlannedCall(call.id, call.name, call.arguments, call.error) for call in calls)
@@ -112,6 +113,7 @@ def _turns_of(entries: Sequence[Entry], now: int) -> tuple[Turn, ...]:
 
 
 def _question(call: ToolCall) -> str:
+    """Return the question of an `ask_user` call, "" if it has none; such a call is then answered with an error."""
     question = call.arguments.get("question")
     return question.strip() if isinstance(question, str) else ""
 
@@ -124,6 +126,7 @@ def _with_own_ids(context: TaskContext, calls: Sequence[ToolCall]) -> tuple[Tool
 
 
 def _metadata(response: ModelResponse) -> dict[str, Json]:
+    """Return the metadata of the assistant's turn. Thinking blocks are kept, because their provider wants them back."""
     if not response.thinking:
         return {}
     return {"thinking": list(response.thinking), "thinkingOf": response.thinking_of}
