@@ -2,7 +2,12 @@
 
 One task (`pump`, started by `open_client`) reads frames. An answer is given to the call that waits for it, found by its id;
 everything else becomes an event, which iteration over the client yields. If nobody iterates, EVENT_BUFFER events are kept, and
-then the connection is no longer read: neither are answers.
+then the connection is no longer read: neither are answers. So a program that only calls and sends may leave events alone, as
+long as few replies come for its address; one that gets many must iterate.
+
+When the connection ends, everything that waits raises NotConnected, iteration stops, and `closed` says why. What was sent may
+or may not have arrived. A message is therefore sent again with the same id over the next connection; a call is not repeated
+here, for only its caller knows whether that is harmless.
 """
 
 from __future__ import annotations
@@ -37,7 +42,7 @@ EVENT_BUFFER = 1000
 
 
 class ClientError(Exception):
-    """The reason why something could not be done over the gateway. str() is one line for a person."""
+    """The base class of this package's errors. str() is one line for a person, which a command may print as it is."""
 
 
 class NotConnected(ClientError):
@@ -45,13 +50,21 @@ class NotConnected(ClientError):
 
 
 class Refused(ClientError):
-    """The gateway answered with an error frame. str() is its message alone, without code."""
+    """The gateway answered with an error frame. str() is its message alone, without code.
+
+    Decide by the code::
+
+        except Refused as error:
+            if error.code == "overloaded":
+                ...  # send the same message again later
+    """
 
     def __init__(self, code: str, message: str, id: str | None = None) -> None:
         super().__init__(message)
         self.code = code
         """`bad_frame`, `unauthorized`, `unknown_type`, `unknown_method`, `too_large`, `overloaded` or `internal`."""
         self.message = message
+        """What was found and what is allowed, for a person."""
         self.id = id
         """The id of the message or call that was refused, where the gateway could read it."""
 
@@ -84,11 +97,13 @@ class Client:
         self.closed: str | None = None
         """Why the connection has ended; None while it is open."""
         self._socket = socket
+        """The open WebSocket; its end is `open_client`'s matter."""
         self._calls = 0
         """Calls so far; ids are made from it."""
         self._waiting: dict[tuple[str, str], _Waiter] = {}
         """The answers that are waited for, by kind ("message", "call") and id."""
         self._events_in, self._events = trio.open_memory_channel[ClientEvent](EVENT_BUFFER)
+        """The events that iteration has not yielded yet."""
 
     async def send(
         self,
@@ -175,6 +190,7 @@ class Client:
             self._waiting.pop(key, None)
 
     async def _write(self, frame: MessageFrame | AckFrame | CallFrame) -> None:
+        """Send a frame. Raises NotConnected. Several tasks may write at the same time; trio-websocket has a lock."""
         if self.closed is not None:
             raise NotConnected(self.closed)
         try:
@@ -199,6 +215,7 @@ class Client:
                 pass
 
     async def _answer(self, key: tuple[str, str], value: Json, event: ClientEvent | None) -> None:
+        """Give a value to the call that waits for it; where none waits, make it an event, unless it is None."""
         waiter = self._waiting.get(key)
         if waiter is not None:
             waiter.succeed(value)

@@ -32,7 +32,8 @@ from pegasus.protocol import (
 )
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-"""Bytes of a frame that the client takes. A reply with attachments may be larger than what a client may send."""
+"""Bytes of a frame that the client takes. A reply with attachments may be larger than what a client may send. The bound keeps a
+server that is not ours from filling the memory."""
 CLOSE_TIME = 2.0
 """Seconds that the gateway has to answer our close frame."""
 
@@ -97,6 +98,7 @@ async def _connected(url: str, timeout: float) -> AsyncIterator[WebSocketConnect
 
 
 async def _open_stream(parts: SplitResult) -> trio.abc.Stream:
+    """Connect with TCP, or TLS for wss. Raises OSError, and ValueError for an address that is none."""
     if parts.hostname is None or parts.scheme not in ("ws", "wss"):
         raise ValueError("found no address of the form ws://host:port")
     if parts.scheme == "ws":
@@ -126,7 +128,8 @@ async def _greet(socket: WebSocketConnection, hello: HelloFrame, timeout: float)
 async def background(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """Run a task beside the block, and cancel it when the block ends.
 
-    The task must not raise. An error of the block comes out as it is, not in the exception group of a nursery.
+    The task must not raise. An error of the block comes out as it is, not in the exception group of a nursery, so a caller can
+    write `except NotConnected`. Cancellation from outside passes through, since only Trio may handle it.
     """
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:

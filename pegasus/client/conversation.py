@@ -67,9 +67,10 @@ class Online:
 
 @attrs.frozen
 class Offline:
-    """No connection is up."""
+    """No connection is up. It comes after each lost connection, and after each attempt that failed."""
 
     reason: str
+    """Why, in one line for a person."""
     retry_in: float | None
     """Seconds until the next attempt; None when there will be none (wrong token)."""
 
@@ -92,9 +93,10 @@ ConversationEvent: TypeAlias = (
 
 @attrs.frozen
 class _Draft:
-    """A message that the gateway has not accepted yet."""
+    """A message that the gateway has not accepted yet, with all that is needed to send it again."""
 
     id: str
+    """Random prefix of the conversation and a number, so that no other process uses the same id on this address."""
     text: str
     channel: ChannelInfo
     metadata: Metadata
@@ -114,6 +116,7 @@ class Conversation:
         """The last reply that was yielded, None before the first. Keep it to continue in another process."""
         self._find = find
         self._random = random
+        """For ids and for the jitter of delays."""
         self._id_prefix = f"{random.getrandbits(64):016x}"
         self._count = 0
         """Messages so far; ids are made from it."""
@@ -126,6 +129,7 @@ class Conversation:
         self._refused: list[_Draft] = []
         """Those that were refused for now and are sent again at `_retry_at`."""
         self._retry_at = math.inf
+        """On Trio's clock; infinite while `_refused` is empty."""
         self._news = trio.Event()
         """Wakes the sending task: a draft to send, or an earlier `_retry_at`."""
         self._room = trio.Condition()
@@ -135,6 +139,7 @@ class Conversation:
         self._unacked: int | None = None
         """The last reply that was yielded, until it is acknowledged."""
         self._events_in, self._events = trio.open_memory_channel[ConversationEvent](1)
+        """Events on their way to the iteration. Almost no buffer: what is not shown is not read from the connection either."""
 
     @property
     def online(self) -> bool:
@@ -183,7 +188,10 @@ class Conversation:
         return event
 
     async def acknowledge(self) -> None:
-        """Acknowledge the reply that was yielded last. Offline this does nothing; the next hello says it."""
+        """Acknowledge the reply that was yielded last, if that was not done yet.
+
+        Iteration calls it by itself. Offline it does nothing: the next hello carries the number.
+        """
         if self._unacked is None or self._client is None:
             return
         seq, self._unacked = self._unacked, None

@@ -93,6 +93,7 @@ async def run_gateway(
 async def _accept_all(
     server: Server, listeners: Sequence[trio.SocketListener], scope: trio.CancelScope, connections: trio.Nursery
 ) -> None:
+    """Accept from all listeners until the scope is cancelled; the connections live on in their own nursery."""
     with scope:
         async with trio.open_nursery() as nursery:
             for listener in listeners:
