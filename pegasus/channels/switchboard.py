@@ -62,6 +62,7 @@ async def _route_replies(journal: Ref[JournalMessage], routing: _Routing) -> Non
         for outgoing in replies:
             await routing.deliver(outgoing.message)
             handed_over = outgoing.position
+            await trio.lowlevel.checkpoint()  # gives the adapter its turn between two replies of a burst
 
 
 class _Routing:

@@ -191,20 +191,21 @@ class Connection:
         is_gone = False
         while (entry := await self._queue.take()) is not None:
             frame = entry if isinstance(entry, str) else await entry.frame()
-            is_gone = is_gone or not await self._send(frame)
+            frames = [frame, *self._queue.take_known()]
+            is_gone = is_gone or not await self._send(frames)
         closing = self._queue.closing
         if closing is not None and not is_gone:
             await self._socket.finish(closing.code, closing.reason)
         self.cut()
 
-    async def _send(self, frame: str) -> bool:
-        """Write a frame. Return whether the client is still there.
+    async def _send(self, frames: list[str]) -> bool:
+        """Write frames. Return whether the client is still there.
 
         A write that takes too long leaves half a frame on the wire, so the connection cannot be used any more.
         """
         try:
             with trio.move_on_after(self._config.send_timeout):
-                await self._socket.write(frame)
+                await self._socket.write(frames)
                 return True
         except ConnectionClosed:
             return False

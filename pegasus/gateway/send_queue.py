@@ -148,6 +148,24 @@ class SendQueue:
         self._notify()
         return entry
 
+    def take_known(self) -> list[str]:
+        """Return the oldest frames up to the first that is not known yet, without waiting.
+
+        The writer sends them with the frame that `take` returned, in one write. One write takes several turns of the event loop,
+        in each of which a reply may be pushed; a frame for each write would let a burst of large replies fill the queue of a
+        client that reads as fast as it can.
+        """
+        frames: list[str] = []
+        while self._entries and isinstance(self._entries[0][0], str):
+            entry, holds_place = self._entries.popleft()
+            if holds_place:
+                self._places.release()
+            self._bytes -= _size(entry)
+            frames.append(str(entry))
+        if frames:
+            self._notify()
+        return frames
+
     def _append(self, entry: Entry, *, holds_place: bool) -> None:
         if self.closing is None:
             self._entries.append((entry, holds_place))

@@ -90,11 +90,17 @@ class ServerSocket(WebSocketConnection):
         finally:
             self._close_handshake.set()  # no one need wait for the client's close frame any more
 
-    async def write(self, frame: str) -> None:
-        """Send a text message. Raises ConnectionClosed. Cancelled, the connection is of no more use."""
+    async def write(self, frames: list[str]) -> None:
+        """Send text messages in one write. Raises ConnectionClosed. Cancelled, the connection is of no more use."""
         if self._close_reason:
             raise ConnectionClosed(self._close_reason)
-        await self._send(TextMessage(data=frame))
+        data = b"".join([self._wsproto.send(TextMessage(data=frame)) for frame in frames])
+        async with self._stream_lock:
+            try:
+                await self._stream.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                await self._abort_web_socket()
+                raise ConnectionClosed(self._close_reason) from None
 
     async def probe(self) -> None:
         """Send a ping; the pong is reported by `on_activity`. Raises ConnectionClosed."""

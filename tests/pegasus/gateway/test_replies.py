@@ -1,6 +1,7 @@
 """Replies over real sockets: pushed, sent again, acknowledged; typing in its place among them."""
 
 import pytest
+import trio
 
 from pegasus.channels import DeliverReply
 from pegasus.gateway import reply_feed
@@ -308,3 +309,14 @@ async def test_a_client_that_is_behind_goes_without_drafts_and_stays_connected()
             assert frame["text"] == text
             frame = await client.get()
         assert (frame["type"], frame["text"]) == ("reply", "done")
+
+
+async def test_a_client_that_reads_is_not_disconnected_by_a_burst_of_large_replies():
+    async with world() as gate, gate.client() as client, trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def burst():
+            for _ in range(100):
+                await gate.say(WEB, "x" * 100_000)
+
+        assert await seqs(client, 100) == list(range(1, 101))
