@@ -81,7 +81,7 @@ def run_daemon(home: Home, settings: Settings) -> int:
 
 @attrs.frozen(eq=False)
 class _World:
-    """What a daemon knows before it starts its event loop."""
+    """Everything that is read before the event loop starts."""
 
     home: Home
     settings: Settings

@@ -48,7 +48,11 @@ class ModelSource(Protocol):
 
 @attrs.frozen(eq=False, kw_only=True)
 class Environment:
-    """What a tree is built from; see `pegasus.testing.world` for one in virtual time."""
+    """Everything that a tree is built from. `pegasus.testing.world` builds one in virtual time.
+
+    >>> async with open_supervisor(strategy=Strategy.REST_FOR_ONE, name="pegasus") as root:
+    ...     tree = await start_tree(root, Environment(settings=settings, disk=disk, models=models, …))
+    """
 
     settings: Settings
     disk: Disk

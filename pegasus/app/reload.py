@@ -1,91 +1,110 @@
-"""Reading the settings again while the daemon runs (SIGHUP, `config.reload`): what can change at once does, the rest is named."""
+"""Changing settings and the model while the daemon runs.
+
+A reload (SIGHUP, the control call `config.reload`) reads and checks all settings again. A mistake changes nothing: the settings in
+force stay. What can change without a restart changes at once, and the answer names the keys that need one. No actor
+takes part in a reload, because the objects that they were given follow the settings themselves: a `ModelClient` asks
+`ModelService` at each call.
+
+`/model` chooses another default model. The choice is on disk before it takes effect and is used again after a restart, until
+`/model default` takes it back. A model that the command line names with `--set models.default=…` is newer than a choice of an
+earlier day and wins over it.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
+from actors import Ref
 from pegasus.gateway import BadParams, Caller, Params
 from pegasus.host import Home
 from pegasus.messages import Json
 from pegasus.models import ModelConfigError, ModelService, PriceList
 from pegasus.observe import configure_logging, get_logger
 from pegasus.settings import Settings, SettingsError, changed_keys, reload_settings, secrets_of
+from pegasus.storage import JournalMessage, ReplaceFile
 from pegasus.tools import secrets_in_environment
+from pegasus.wire import decode_object, encode_line
 
-if TYPE_CHECKING:
-    from actors import Ref
-    from pegasus.storage import JournalMessage
+RELOADABLE: Final = ("models.", "providers.", "log.", "budget.", "prices.")
+"""Prefixes of keys that take effect without a restart."""
+MODEL_KEYS: Final = ("models.", "providers.")
+"""Prefixes of keys that the models follow."""
+CHOICE_FILE: Final = "models/choice.json"
+"""File of the chosen model below data/: `{"default": "<provider>/<model>"}`."""
+_MAX_CHOICE_BYTES: Final = 4096
 
 _log = get_logger("settings")
 
-AT_ONCE = ("models.", "providers.", "log.", "budget.", "prices.")
-"""Sections that take effect without a restart."""
-MODELS: Final = ("models.", "providers.")
-CHOICE: Final = "models/choice.json"
-"""Where a model that was chosen at run time is kept, below data/."""
-_LARGEST_CHOICE = 4096
-
 
 class Reloader:
-    """Holds the settings in force, and carries out reloads and choices of a model. A `ModelSwitch`.
+    """Holds the settings in force, and carries out reloads and choices of a model. It is the app's `ModelSwitch`.
 
-    models: follows the settings; whoever has a client of it need not know about reloads.
+    >>> reloader = Reloader(home, settings, token, models)
+    >>> nursery.start_soon(reloader.run)
+    >>> reloader.request()  # from a signal handler
     """
 
     def __init__(self, home: Home, settings: Settings, token: str, models: ModelService) -> None:
         self.settings = settings
+        """The settings in force."""
         self.models = models
         self.journal: Ref[JournalMessage] | None = None
-        """Writes the chosen model to disk; known once the tree has grown."""
+        """Writes the chosen model to disk; known once the journal runs."""
         self._home = home
         self._token = token
-        self._asked = trio.Event()
-        self._is_cold = self._is_stale = False
+        self._requested = trio.Event()
+        self._must_reload = False
+        self._must_warm_up = False
         self._configure_logs()
-        if not _names_default(settings):
-            models.restore_choice(_kept_choice(home))
+        if not _names_default_model(settings):
+            models.restore_choice(_read_choice(home))
 
     def request(self) -> None:
-        """Ask for a reload; never waits (a signal handler's way)."""
-        self._is_stale = True
-        self._asked.set()
+        """Ask for a reload. Returns at once, so a signal handler may call it."""
+        self._must_reload = True
+        self._requested.set()
 
     async def run(self) -> None:
-        """Reload whenever it was asked for, and import what a new model needs; mistakes are logged, and the old settings stay."""
+        """Carry out requested reloads, and import the SDK of a model that was chosen. Runs until it is cancelled.
+
+        Mistakes in the settings are logged.
+        """
         async with trio.open_nursery() as nursery:
             while True:
-                await self._asked.wait()
-                self._asked = trio.Event()
-                if self._is_cold:
-                    self._is_cold = False
+                await self._requested.wait()
+                self._requested = trio.Event()
+                if self._must_warm_up:
+                    self._must_warm_up = False
                     nursery.start_soon(self.models.warm_up)
-                if self._is_stale:
-                    self._is_stale = False
+                if self._must_reload:
+                    self._must_reload = False
                     try:
                         await self.reload()
                     except (SettingsError, ModelConfigError) as error:
                         _log.error("settings not reloaded", error=str(error))
 
     async def call(self, caller: Caller, params: Params) -> Json:
-        """The control call `config.reload`."""
+        """Answer the control call `config.reload`. Raises BadParams with the mistakes in the settings."""
         try:
             return await self.reload()
         except (SettingsError, ModelConfigError) as error:
             raise BadParams(str(error)) from None
 
     async def reload(self) -> Json:
-        """Read, check, apply; tells what changed and what needs a restart. Raises SettingsError, ModelConfigError."""
+        """Read, check and apply the settings. Return the keys that changed now, and those that change after a restart.
+
+        Raises SettingsError and ModelConfigError; then nothing has changed. The files are read in a thread.
+        """
         new = await trio.to_thread.run_sync(reload_settings, self.settings)
         changed = changed_keys(self.settings, new)
-        now = [key for key in changed if key.startswith(AT_ONCE)]
+        now = [key for key in changed if key.startswith(RELOADABLE)]
         later = [key for key in changed if key not in now]
-        if any(key.startswith(MODELS) for key in now):
-            self.models.reload(new.models, new.providers)  # raises before anything has changed
+        if any(key.startswith(MODEL_KEYS) for key in now):
+            self.models.reload(new.models, new.providers)  # first, because it may raise
             self._warm_up_soon()
         self.settings = new
         if self.models.usage is not None:
@@ -94,64 +113,62 @@ class Reloader:
         _log.info("settings reloaded", changed=now, after_restart=later)
         return {"changed": list(now), "afterRestart": list(later)}
 
-    # ------------------------------------------------------------ a model chosen at run time
+    # ------------------------------------------------------------ the model of the conversation
 
     @property
     def current(self) -> str:
-        """As in ModelSwitch."""
+        """Name of the model that answers now, `<provider>/<model>`."""
         return self.models.client("default", "conversation").name
 
     @property
     def chosen(self) -> str:
-        """As in ModelSwitch."""
+        """Model that was chosen at run time; "" if the settings decide."""
         return self.models.chosen
 
     def choices(self) -> Sequence[str]:
-        """As in ModelSwitch."""
+        """Return the models that can be chosen, those of the settings first."""
         return self.models.choices()
 
     async def choose(self, spec: str) -> str:
-        """As in ModelSwitch: kept first, then in force."""
+        """Use this model from the next call on, and after restarts; "" to use that of the settings. Return its name.
+
+        Raises ModelConfigError (the model cannot work) and StorageError (the choice cannot be written); then nothing has changed.
+        """
         self.models.check_choice(spec)
         if self.journal is not None:
-            from pegasus.storage import ReplaceFile
-
-            content = json.dumps({"default": spec}).encode() + b"\n"
-            await self.journal.ask(ReplaceFile, CHOICE, content)
+            await self.journal.ask(ReplaceFile, CHOICE_FILE, encode_line({"default": spec}))
         name = self.models.choose(spec)
         self._warm_up_soon()
         _log.info("model chosen", model=name, by="the settings" if not spec else "/model")
         return name
 
     def _warm_up_soon(self) -> None:
-        self._is_cold = True
-        self._asked.set()
+        self._must_warm_up = True
+        self._requested.set()
 
     def _configure_logs(self) -> None:
-        secrets = (self._token, *secrets_of(self.settings), *secrets_in_environment(os.environ))
         log = self.settings.log
-        configure_logging(
-            self._home.log,
-            level=log.level,
-            format=log.format,
-            secrets=secrets,
-        )
+        secrets = (self._token, *secrets_of(self.settings), *secrets_in_environment(os.environ))
+        configure_logging(self._home.log, level=log.level, format=log.format, secrets=secrets)
 
 
-def _names_default(settings: Settings) -> bool:
-    """Return True if the command line names the default model: it is newer than a choice of an earlier day."""
+def _names_default_model(settings: Settings) -> bool:
+    """Return whether the command line names the default model."""
     keys = (override.partition("=")[0].replace(" ", "") for override in settings.source.overrides)
     return "models.default" in keys
 
 
-def _kept_choice(home: Home) -> str:
-    """What was chosen before this start, "" if nothing or if the file makes no sense."""
+def _read_choice(home: Home) -> str:
+    """Return the model that was chosen before this start; "" if none was, or if the file cannot be read, which is logged."""
     try:
-        with (home.data / CHOICE).open("rb") as file:
-            kept = json.loads(file.read(_LARGEST_CHOICE))
-        return kept["default"] if isinstance(kept["default"], str) else ""
+        with (home.data / CHOICE_FILE).open("rb") as file:
+            spec = decode_object(file.read(_MAX_CHOICE_BYTES)).get("default")
     except FileNotFoundError:
         return ""
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        _log.warning("which model was chosen cannot be read", file=CHOICE, error=str(error))
+    except (OSError, ValueError) as error:
+        _log.warning("the file of the chosen model cannot be read", file=CHOICE_FILE, error=str(error))
         return ""
+    if not isinstance(spec, str):
+        _log.warning("the file of the chosen model names none", file=CHOICE_FILE)
+        return ""
+    return spec

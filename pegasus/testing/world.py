@@ -111,11 +111,11 @@ class World:
         await self.journal.ask(Waiting)  # answered when the flush is over, however slow the disk is
 
     async def status(self) -> AgentStatus:
-        """What the Main Agent is doing."""
+        """Return what the Main Agent is doing."""
         return await self.tree.main_agent.ask(GetStatus)
 
     async def stop_thinking(self, by: str = "a test") -> tuple[EndedWork, ...]:
-        """What the control call `stop` does."""
+        """Do what the control call `stop` does."""
         return await self.tree.main_agent.ask(Stop, by)
 
     def session(self) -> list[dict[str, object]]:
