@@ -38,7 +38,11 @@ from pegasus.protocol import (
 )
 
 EVENT_BUFFER = 1000
-"""Events that are kept until iteration yields them."""
+"""Events that are kept until iteration yields them.
+
+Bounded, because a program that only sends would otherwise collect replies without end. It is large enough for a command that
+makes a few calls and never iterates.
+"""
 
 
 class ClientError(Exception):
@@ -71,9 +75,10 @@ class Refused(ClientError):
 
 @attrs.frozen
 class MessageAccepted:
-    """The message with this id is on the daemon's disk."""
+    """The message with this id is on the daemon's disk. It will be handled, whatever happens to the connection."""
 
     id: str
+    """The id that the message was sent with."""
 
 
 ClientEvent: TypeAlias = OutboundMessage | Typing | Progress | MessageAccepted | Refused
@@ -133,11 +138,18 @@ class Client:
         metadata: Metadata | None = None,
         media: Sequence[Media] = (),
     ) -> None:
-        """Send a message without waiting; MessageAccepted or Refused with its id comes among the events. Raises NotConnected."""
+        """Send a message without waiting; MessageAccepted or Refused with its id comes among the events. Raises NotConnected.
+
+        For programs that have many messages under way, such as bridges and `Conversation`: their order is that of the calls.
+        """
         await self._write(MessageFrame(id, text, channel, metadata or {}, tuple(media)))
 
     async def ack(self, seq: int, channel: ChannelInfo | None = None) -> None:
-        """Acknowledge all replies up to `seq`; a bridge names the channel. Raises NotConnected."""
+        """Acknowledge all replies up to `seq`; a bridge names the channel. Raises NotConnected.
+
+        Acknowledged replies are never sent again, to no client of the address. So acknowledge when a person could have seen
+        the reply or it is stored, not when it arrives.
+        """
         await self._write(AckFrame(seq, AckAddress(channel.type, channel.channel_id) if channel else None))
 
     async def call(self, method: str, params: Mapping[str, Json] | None = None, *, timeout: float = 35.0) -> Json:
@@ -177,7 +189,11 @@ class Client:
                 waiter.fail(NotConnected(reason))
 
     async def _exchange(self, key: tuple[str, str], frame: MessageFrame | CallFrame, timeout: float) -> Json:
-        """Send a frame and return its answer. key: what the answer is found by. Raises Refused, NotConnected."""
+        """Send a frame and return its answer. key: what the answer is found by. Raises Refused, NotConnected.
+
+        The waiter is registered before the frame is written, because the answer may arrive before the write returns. However
+        the wait ends, the waiter is removed: an answer that comes later finds no waiter and is an event or dropped.
+        """
         if key in self._waiting:
             raise ValueError(f"{key[0]} {key[1]!r} is under way already")
         waiter = self._waiting[key] = _Waiter()
@@ -199,7 +215,10 @@ class Client:
             raise NotConnected(describe_close(error)) from None
 
     async def _dispatch(self, frame: ServerFrame | None) -> None:
-        """Give a frame to the call that waits for it, or make it an event. Waits while EVENT_BUFFER events are kept."""
+        """Give a frame to the call that waits for it, or make it an event. Waits while EVENT_BUFFER events are kept.
+
+        While it waits the socket is not read, so that TCP slows the gateway down, which in the end closes the connection.
+        """
         match frame:
             case AcceptedFrame(id):
                 await self._answer(("message", id), None, MessageAccepted(id))
@@ -233,7 +252,10 @@ class Client:
 
 
 class _Waiter:
-    """One answer that a call waits for: a value or an error, given once."""
+    """One answer that a call waits for: a value or an error, given once.
+
+    A memory channel would do the same, with two objects and two close operations for each call.
+    """
 
     def __init__(self) -> None:
         self._done = trio.Event()

@@ -43,10 +43,12 @@ RETRY_DELAY = 1.0
 
 @attrs.frozen
 class Endpoint:
-    """The address of a gateway (ws://…) and the token that it wants."""
+    """The address of a gateway and the token that it wants."""
 
     url: str
+    """`ws://host:port`, or `wss://` where a TLS proxy stands before the gateway."""
     token: str = attrs.field(repr=False)
+    """The secret; kept out of the repr, which may be logged."""
 
 
 FindEndpoint: TypeAlias = Callable[[], Endpoint]
@@ -80,6 +82,7 @@ class MessageRejected:
     """A message that the gateway will never take; it is not sent again."""
 
     id: str
+    """The id that `Conversation.send` returned."""
     code: str
     """The code of the error frame."""
     message: str

@@ -26,6 +26,14 @@ class ClientSocket(WebSocketConnection):
     """One connection to a server, over a stream that the caller opens and closes.
 
     Its life: start `run` in a task, `wait_open`, look at `is_open`, then use `send_message`, `get_message` and `aclose`.
+
+    Example::
+
+        socket = ClientSocket(stream, host="127.0.0.1:7717", path="/", subprotocol="pegasus.v1", max_bytes=1 << 20)
+        nursery.start_soon(socket.run)
+        await socket.wait_open()
+        if socket.is_open:
+            await socket.send_message("…")
     """
 
     def __init__(self, stream: trio.abc.Stream, *, host: str, path: str, subprotocol: str, max_bytes: int) -> None:

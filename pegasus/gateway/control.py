@@ -36,9 +36,11 @@ class Caller:
     """The client that calls a method: the channel it has named in its hello."""
 
     type: str
+    """Channel type, as "cli". A method may decide by it whether the caller is the owner."""
     channel_id: str | None
     """None for a bridge."""
     user_id: str | None = None
+    """The person, where the client names one."""
 
     @classmethod
     def of(cls, channel: ClientChannel) -> Caller:
@@ -88,4 +90,5 @@ async def answer_call(methods: Methods, caller: Caller, call: CallFrame) -> str:
 
 
 def _error(call: CallFrame, code: str, message: str) -> str:
+    """Return an error frame with the call's id, by which the client finds what was refused."""
     return encode_frame(ErrorFrame(code, message, call.id))

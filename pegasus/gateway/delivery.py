@@ -162,10 +162,12 @@ class Cursor:
         return None, self._start_reading()
 
     def _release_held(self) -> list[str]:
+        """Return the held frames and hold none any more. The caller queues them behind the replies."""
         held, self._held = self._held, []
         return held
 
     def _start_reading(self) -> bool:
+        """Note that the journal is being read. Return False if it was so already: one reading at a time is enough."""
         was_reading, self.is_reading = self.is_reading, True
         return not was_reading
 
@@ -219,6 +221,7 @@ class Routes(Generic[C]):
 
 
 def _discard(table: dict[K, dict[C, None]], key: K, client: C) -> None:
+    """Remove a client from a table of tables. An inner table that becomes empty is removed, so that none pile up."""
     clients = table.get(key, {})
     clients.pop(client, None)
     if not clients:

@@ -94,6 +94,7 @@ def read_frame(text: str, own: ClientChannel) -> Incoming:
 
 
 def _understand(frame: ClientFrame, own: ClientChannel) -> Incoming:
+    """Return a frame as what it means for the rest of the product. A second hello is refused: it could change the address."""
     match frame:
         case MessageFrame():
             return _read_message(frame, own)
@@ -108,6 +109,7 @@ def _understand(frame: ClientFrame, own: ClientChannel) -> Incoming:
 
 
 def _read_message(frame: MessageFrame, own: ClientChannel) -> InboundMessage:
+    """Return a message with its channel settled and its attachments checked."""
     channel = _channel_of(frame.channel, own)
     for number, file in enumerate(frame.media):
         _check_media(f"message.media[{number}]", file)
@@ -130,6 +132,7 @@ def _channel_of(named: ChannelInfo | None, own: ClientChannel) -> ChannelInfo:
 
 
 def _read_ack(frame: AckFrame, own: ClientChannel) -> Acknowledge:
+    """Return an acknowledgement of replies to the client's own address; a bridge names one of its type."""
     _check_seq("ack.seq", frame.seq)
     if frame.channel is None:
         if own.info is None:
@@ -158,6 +161,7 @@ def _check_name(field: str, value: str | None) -> None:
 
 
 def _check_seq(field: str, value: Json) -> None:
+    """Raise BadFrame for a sequence number that no reply can have. JSON's true is no number here."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MAX_SEQ:
         raise BadFrame("bad_frame", f"{field}: found {describe(value)}, allowed: a whole number from 0 on")
 

@@ -1,7 +1,11 @@
 """Announcement of a daemon that is ready: `run/daemon.json`, the ready line on stdout, and systemd's READY=1.
 
-Clients on the same machine find the daemon by daemon.json. A daemon that was killed leaves the file behind, so that a
-reader also checks that the process is alive.
+Clients on the same machine find the daemon by daemon.json: its port may be any free one, and its process is the one to send
+a signal to. The file is written when the gateway listens, never before, so that whoever finds it can connect.
+
+A daemon that was killed leaves the file behind, so that a reader also checks that the process is alive. Another process may
+have got the same number meanwhile; a client then fails to connect, and the next daemon replaces the file. Whether a daemon
+may start is not decided here but by the lock (`lock`), which cannot be left behind.
 """
 
 from __future__ import annotations
@@ -22,14 +26,23 @@ from pegasus.host.streams import print_line
 
 @attrs.frozen
 class DaemonInfo:
-    """Contents of daemon.json."""
+    """Contents of daemon.json.
+
+    Example::
+
+        daemon = read_daemon(home)
+        if daemon is not None:
+            print(daemon.ws)  # ws://127.0.0.1:7717
+    """
 
     pid: int
+    """Process of the daemon."""
     ws: str
     """Address of the gateway: "ws://127.0.0.1:7717"."""
     http: str | None
     """Address of the HTTP server, None when it is off."""
     version: str
+    """Version of Pegasus that runs, which may be older than the one installed now."""
     started_at: int
     """Ms since the epoch."""
 
@@ -82,7 +95,7 @@ def _encode(info: DaemonInfo) -> str:
 
 
 def _is_alive(pid: int) -> bool:
-    """Return True if the process runs."""
+    """Return True if the process runs. One of another user runs too, which kill(2) reports as a missing permission."""
     try:
         os.kill(pid, 0)
     except PermissionError:

@@ -16,7 +16,8 @@ WANTED_DESCRIPTORS = 8192
 def raise_descriptor_limit() -> int:
     """Raise the soft limit to WANTED_DESCRIPTORS, or as far as the system allows. Return the limit that is in force.
 
-    Never lowers it, and never fails: where it cannot be raised, the present limit is returned.
+    Never lowers it, and never fails: where it cannot be raised, the present limit is returned. An unlimited one is returned
+    as WANTED_DESCRIPTORS, so that the gateway can derive from it how many connections it takes.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(WANTED_DESCRIPTORS, hard)

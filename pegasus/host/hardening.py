@@ -17,6 +17,7 @@ import sys
 from typing import Final
 
 _PR_SET_DUMPABLE: Final = 4
+"""Number of the option in <linux/prctl.h>; Python has no name for it."""
 
 
 def forbid_inspection() -> bool:

@@ -3,6 +3,12 @@
 A home is everything that one agent owns: settings, token, data, log, workspace. Everything in it is private to the user
 (folders 0700, files 0600), because sessions and keys are in it. Whole files are written aside and renamed, so that a
 crash leaves the old file or the new one, never a part.
+
+`Home` only computes paths, so that commands which merely look at a home do not create it. Errors are HomeError, whose text
+a command prints as it is: the path, what was found, and what to do.
+
+The token is 256 random bits. Every process of the user that can read the home can talk with the agent; other users of the
+machine, and web pages in a browser on it, cannot.
 """
 
 from __future__ import annotations
@@ -19,10 +25,12 @@ from typing import Final
 import attrs
 
 SHORTEST_TOKEN: Final = 16
-"""Characters of a token at least."""
+"""Characters of a token at least: a file that was cut short by a full disk must not become a token that can be guessed."""
 
 _PROFILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+"""Names of profiles. They become part of a folder's name, so that neither a slash nor a leading dot is allowed."""
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+"""Flags of the file that is written aside. O_NOFOLLOW: a link that somebody has put in its place is refused."""
 
 
 class HomeError(Exception):

@@ -2,6 +2,9 @@
 
 It is an flock(2) on `<home>/lock`: the kernel releases it when the process ends, in whatever way, so that no lock file has
 to be cleaned up after a crash. The descriptor is not inherited, so that a command that outlives the daemon does not hold it.
+
+Commands that change files while no daemon runs (`pegasus memory undo`) hold the same lock, so that a daemon cannot start in
+the middle of their change. On a network file system the lock is only as safe as that system's flock(2).
 """
 
 from __future__ import annotations

@@ -17,6 +17,12 @@ class Notifier:
     """Connection to the supervisor that started the process; without one every call does nothing.
 
     address: the socket's path, "@…" for an abstract one, "" for none. A message that cannot be sent at once is lost.
+
+    Example::
+
+        notifier = Notifier.from_environment()
+        nursery.start_soon(notifier.keep_alive)
+        notifier.ready("pegasus ready")
     """
 
     watchdog: float | None
@@ -35,11 +41,11 @@ class Notifier:
         return notifier
 
     def ready(self, status: str) -> None:
-        """Tell that everything listens. status: the line that `systemctl status` shows."""
+        """Notify that everything listens. status: the line that `systemctl status` shows."""
         self._send(f"READY=1\nSTATUS={status}")
 
     def stopping(self) -> None:
-        """Tell that the process is about to end."""
+        """Notify that the process is about to end."""
         self._send("STOPPING=1\nSTATUS=stopping")
 
     def alive(self) -> None:
@@ -56,7 +62,7 @@ class Notifier:
             await trio.sleep(self.watchdog / 2)
 
     def _send(self, message: str) -> None:
-        """Send one datagram, and ignore that nobody takes it."""
+        """Send one datagram. A socket that does not exist or is full is ignored; ValueError: a path that is too long."""
         if not self._address:
             return
         try:

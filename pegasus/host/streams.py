@@ -2,6 +2,9 @@
 
 Python flushes stdout and stderr once more at exit. Text that could not be written the first time then fails again, as an
 "Exception ignored" message and exit code 120. So after a failure the stream's descriptor is redirected to nothing.
+
+A daemon may outlive the reader of its stdout, such as a script that waited for the ready line only. Its later output is
+then dropped without an error; what matters is in the log file too.
 """
 
 from __future__ import annotations

@@ -3,10 +3,16 @@
 An entry goes from `Logger` to the process's one `_LogWriter`, which renders it, masks secrets and hands the line to the
 sinks (`sinks`). Both parts are plain functions: a logging library would add configuration, levels and handlers that are
 not used, and an import of 100 ms before the daemon is ready. Python's own `logging` is bridged instead, so that entries of
-libraries and of the warnings module appear in the same log.
+libraries and of the warnings module appear in the same log. stdout stays free for the ready line and for the answers of
+commands, which programs parse.
 
-Entries from before `configure_logging` wait in a bounded buffer. They are rendered as they were, whatever has changed
-meanwhile.
+Entries from before `configure_logging` wait in a bounded buffer, because loggers are made when modules are imported and
+the log file is known only after the settings were read. They are rendered as they were, whatever has changed meanwhile:
+the values are turned into text when the entry is made, so that the buffer keeps no object of the program alive.
+
+A line is written by the thread that logs, before the call returns. There is no queue and no writing thread: the last lines
+before a crash are those that explain it, and a queue would lose exactly these. The price is one `write(2)` for each entry,
+which the sinks keep short by never waiting for a reader. A kill -9 may leave one incomplete line at the end of the file.
 """
 
 from __future__ import annotations
@@ -26,8 +32,13 @@ from pegasus.observe.render import LogEntry, SecretMask, format_json, format_lin
 from pegasus.observe.sinks import RotatingFile, Sink, Stream
 
 LEVELS: Final[Mapping[str, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+"""Names of the levels, with the numbers that Python's own logging has for them; the bridge compares the two."""
 BUFFER: Final = 1000
-"""Entries that are kept from before `configure_logging`."""
+"""Entries that are kept from before `configure_logging`.
+
+A command that never configures logging, such as `pegasus send`, keeps them until it ends, so that the number must be
+bounded. Entries beyond it are counted, and a line of the log says how many are missing.
+"""
 
 
 class Logger:
@@ -67,7 +78,7 @@ class Logger:
         self._log("error", event, fields)
 
     def exception(self, event: str, /, *, error: BaseException, **fields: object) -> None:
-        """Write an error entry with the traceback of `error`."""
+        """Write an error entry with the traceback of `error`, which need not be the exception being handled."""
         self._log("error", event, fields, error)
 
     def _log(self, level: str, event: str, fields: Mapping[str, object], error: BaseException | None = None) -> None:
@@ -77,7 +88,7 @@ class Logger:
 
 
 def get_logger(name: str) -> Logger:
-    """Return the logger of a package or actor, as "gateway"."""
+    """Return the logger of a package or actor, as "gateway". Loggers of one name are interchangeable and cost nothing."""
     return Logger(name, {})
 
 
@@ -92,7 +103,8 @@ def configure_logging(
     """Begin to write, with the entries that waited; called again, it changes the configuration at once.
 
     file: None = stderr only. Where stderr is that very file, as when a chat has started the daemon, each entry is written
-    once. secrets: texts that are masked wherever they would appear. clock: seconds since the epoch.
+    once. level: a key of LEVELS. format: "line" for people or "json" for programs. secrets: texts that are masked wherever
+    they would appear. clock: seconds since the epoch. A file that cannot be opened is no error: see `sinks`.
     """
     _writer.configure(_LogConfig(file, level, format, tuple(secrets), clock))
 
@@ -107,7 +119,7 @@ def stop_logging() -> bool:
 
 @attrs.frozen
 class _LogConfig:
-    """Values of `configure_logging`."""
+    """Values of `configure_logging`, which documents them. A new configuration replaces the whole object."""
 
     file: Path | None
     level: str
@@ -120,17 +132,23 @@ class _LogWriter:
     """Path of an entry to the sinks. One for the process, as stderr is."""
 
     threshold: int
-    """Level below which entries are dropped."""
+    """Level below which entries are dropped. `Logger` reads it without the lock: a reload takes effect an entry later."""
 
     def __init__(self) -> None:
         self.threshold = LEVELS["debug"]
         self._config: _LogConfig | None = None
+        """None before `configure` and after `stop`; entries are buffered then."""
         self._mask = SecretMask(())
         self._buffer: list[LogEntry] = []
+        """Entries that wait for a configuration, at most BUFFER."""
         self._lost = 0
+        """Entries for which the buffer had no room."""
         self._sinks: list[Sink] = []
         self._bridge: _LoggingBridge | None = None
+        """Handler at the root of Python's logging while the log is configured."""
         self._lock = threading.RLock()
+        """Keeps lines whole when several threads log. Re-entrant, since a warning may be raised, and logged, while an
+        entry is rendered."""
 
     def configure(self, config: _LogConfig) -> None:
         """Open the sinks and write what has waited; the sinks of the configuration before are closed first."""
@@ -171,7 +189,11 @@ class _LogWriter:
                 self._lost += 1
 
     def _write(self, entry: LogEntry) -> None:
-        """Render an entry, mask secrets, and hand the line to every sink."""
+        """Render an entry, mask secrets, and hand the line to every sink.
+
+        Secrets are masked in the finished line and not in the fields, because a secret may also stand in the event, in a
+        traceback, or across the border between two fields.
+        """
         as_json = self._config is not None and self._config.format == "json"
         line = format_json(entry) if as_json else format_line(entry)
         data = self._mask.apply(line).encode("utf-8", "backslashreplace") + b"\n"
@@ -179,6 +201,7 @@ class _LogWriter:
             sink.write(data)
 
     def _close(self) -> None:
+        """Close the sinks and remove the bridge. No effect where nothing is open."""
         for sink in self._sinks:
             sink.close()
         if self._bridge is not None:
@@ -219,7 +242,11 @@ class _LoggingBridge(logging.Handler):
     """Handler that passes entries of Python's own logging on, as libraries and the warnings module write them."""
 
     def join(self) -> None:
-        """Install the handler."""
+        """Install the handler at the root, and give the root its level.
+
+        The root would otherwise drop entries before the handler gets them. Entries of libraries are logged from "warning" on,
+        and from "info" on where the log's level is "debug": their own debug entries would hide everything else.
+        """
         root = logging.getLogger()
         self._level_before = root.level
         root.addHandler(self)
@@ -227,14 +254,17 @@ class _LoggingBridge(logging.Handler):
         logging.captureWarnings(True)
 
     def leave(self) -> None:
-        """Remove the handler."""
+        """Remove the handler and restore the root's level, so that a test leaves no trace."""
         root = logging.getLogger()
         logging.captureWarnings(False)
         root.removeHandler(self)
         root.setLevel(self._level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record under the name of its logger."""
+        """Write the record under the name of its logger.
+
+        A library may format a record wrongly; `handleError` then reports on stderr, and its caller goes on.
+        """
         try:
             level = next((name for name in ("error", "warning", "info") if record.levelno >= LEVELS[name]), "debug")
             error = record.exc_info[1] if record.exc_info else None

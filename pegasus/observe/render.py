@@ -16,20 +16,31 @@ from urllib.parse import quote
 import attrs
 
 MASK: Final = "***"
+"""Text that stands in the place of a secret."""
 
 _SHORTEST_SECRET: Final = 4
 """Characters of the shortest secret that is masked: shorter ones would take ordinary words apart."""
 _RESERVED: Final = frozenset({"ts", "level", "logger", "event", "exception"})
+"""Keys of a JSON entry that a field of the caller must not replace."""
 
 
 @attrs.frozen
 class LogEntry:
-    """One event of the log."""
+    """One event of the log.
+
+    Example::
+
+        format_line(LogEntry("info", "gateway", "client connected", {"peer": "127.0.0.1"}, at=1772029800.0))
+    """
 
     level: str
+    """"debug", "info", "warning" or "error"."""
     logger: str
+    """Package or actor, as "gateway"."""
     event: str
+    """A few words, the same for each entry of its kind, so that they can be searched for; values belong in the fields."""
     fields: Mapping[str, object]
+    """Texts, numbers, booleans or None by name."""
     at: float
     """Seconds since the epoch."""
     exception: str = ""
@@ -55,7 +66,7 @@ def format_line(entry: LogEntry) -> str:
 
 
 def format_json(entry: LogEntry) -> str:
-    """Return one JSON object."""
+    """Return one JSON object in one line, with the keys ts, level, logger, event, the fields, and exception if there is one."""
     head = {"ts": entry.time_text, "level": entry.level, "logger": entry.logger, "event": entry.event}
     tail = {"exception": entry.exception} if entry.exception else {}
     return json.dumps({**head, **entry.own_fields, **tail}, ensure_ascii=False, separators=(",", ":"))
@@ -71,6 +82,7 @@ class SecretMask:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         forms = {form for secret in secrets if len(secret) >= _SHORTEST_SECRET for form in _forms(secret)}
+        # The longest first: a secret that contains another one must not be left with its remainder readable.
         self._forms = sorted(forms, key=len, reverse=True)
 
     def apply(self, line: str) -> str:
@@ -101,6 +113,7 @@ def _escape(text: str) -> str:
 
 
 def _format_value(value: object) -> str:
+    """Return a field's value: bare where it is one word, else as a JSON string, so that a line can be split at blanks."""
     text = value if isinstance(value, str) else repr(value)
     if text and text.isprintable() and not any(c in ' "=' for c in text):
         return text

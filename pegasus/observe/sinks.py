@@ -2,6 +2,13 @@
 
 The event loop writes the log itself, so that a reader of stderr who is stuck, or a disk that is full, must not hold it up.
 logging.handlers does not promise that: its handlers block, and print a traceback for each line that fails.
+
+A file on a local disk takes a line without waiting, so that `RotatingFile` writes directly. A pipe does not: `Stream` asks
+the kernel with poll(2) before each piece. O_NONBLOCK would be simpler, but it belongs to the open file and not to the
+descriptor, so that it would also change stderr for the terminal and for every process that shares it.
+
+Lines are lost rather than kept for later: what is kept would have to be bounded anyway, and would be written out of order.
+The next line that gets through says how many are missing.
 """
 
 from __future__ import annotations
@@ -14,8 +21,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 MAX_BYTES: Final = 10_000_000
+"""Bytes of a full log file: about 100,000 lines, and still quick to open in an editor."""
 KEEP: Final = 5
-_PIPE_CHUNK: Final = 4096  # PIPE_BUF: what a pipe that polls as writable takes without waiting (pipe(7))
+"""Log files in all, so that the log of a home takes 50 MB at most."""
+_PIPE_CHUNK: Final = 4096
+"""PIPE_BUF: what a pipe that polls as writable takes without waiting (pipe(7))."""
 
 
 class Sink(Protocol):
@@ -37,6 +47,11 @@ class RotatingFile:
     max_bytes: size of a full file. keep: number of files in all, the oldest is dropped. A file that cannot be written
     (full disk, no permission, removed folder) is tried again with every line; the first line that gets through is preceded
     by one that says how many were lost.
+
+    Example::
+
+        file = RotatingFile(home.log)
+        file.write(b"a line" + newline)
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, keep: int = KEEP) -> None:
@@ -45,8 +60,11 @@ class RotatingFile:
         self._max_bytes = max_bytes
         self._keep = keep
         self._descriptor = -1
+        """-1 while the file is not open."""
         self._size = 0
+        """Bytes in the file as far as this process knows; another one may append to it, too."""
         self._torn = False
+        """The last line was written in part, and has no end yet."""
 
     def write(self, line: bytes) -> None:
         try:
@@ -95,6 +113,7 @@ class RotatingFile:
             self._open()
 
     def _aside(self, n: int) -> Path:
+        """Return the path of the n-th newest file; 0 is the one that is written."""
         return self._path.with_name(f"{self._path.name}.{n}") if n else self._path
 
 
@@ -124,7 +143,10 @@ class Stream:
         self._descriptor = -1
 
     def _put(self, data: bytes) -> bool:
-        """Write as much as the reader takes at once; return False if that was not everything."""
+        """Write as much as the reader takes at once; return False if that was not everything.
+
+        A line that was begun is torn, and so is one that was torn before and of which nothing more got through.
+        """
         at = 0
         while at < len(data) and self._writable():
             at += os.write(self._descriptor, data[at : at + _PIPE_CHUNK])
