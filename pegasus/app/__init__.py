@@ -4,6 +4,11 @@ Settings become an `Environment` (everything that comes from outside: disk, mode
 (finished objects), and services become the supervision tree. The daemon does this for the real world,
 `pegasus.testing.world` in virtual time. The control plane, which programs reach through the gateway, is here too, since it
 reaches into every part.
+
+There are three stages because each can be replaced without the next one knowing. A test gives an environment of
+its own and gets the same services; a test of the tree gives services of its own. Imports follow the same order,
+downward: `daemon`, `tree`, `services`, `environment`. Nothing in the product imports this package except the
+command that starts the daemon.
 """
 
 from pegasus.app.control import ControlPlane, actor_json

@@ -27,6 +27,7 @@ class ChatCommands:
     """The answers, over the services of the tree."""
 
     services: Services
+    """Read at each command, so that a command sees the settings and the model in force."""
 
     def answers(self) -> Mapping[str, CommandAnswer]:
         """Return the answers by command."""

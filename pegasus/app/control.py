@@ -2,6 +2,12 @@
 
 A client sends a `call` frame with a method's name; `ControlPlane.methods` is the table that the gateway looks it up in.
 This file has the methods about the daemon as a whole; those about tasks, memory and the persona are in `control_methods`.
+
+The table is written out name by name, as it is the list of what a client with the token may do. A method has no
+state of its own: it asks the actor that knows, and a restart of that actor changes nothing here. Methods that
+only read have a deadline of five seconds for each actor, since an operator calls them when something hangs; the
+answer is then an error or lacks that part. `stop` has none: its answer means that the work has ended, and the
+gateway bounds the call.
 """
 
 from __future__ import annotations
@@ -28,11 +34,18 @@ ANSWER_TIMEOUT = 5.0
 
 @attrs.frozen(eq=False)
 class ControlPlane:
-    """The methods `status`, `usage`, `tree` and `stop`, and the table of all methods."""
+    """The methods `status`, `usage`, `tree` and `stop`, and the table of all methods.
+
+    control = ControlPlane(root=root, journal=journal, main_agent=main_agent, …)
+    answer = await control.methods()["status"](caller, {})
+    """
 
     root: Supervisor
+    """The root supervisor, whose tree `tree` shows."""
     journal: Ref[JournalMessage]
+    """Asked how many messages wait."""
     main_agent: Ref[MainAgentMessage]
+    """Asked about its work, and to stop it."""
     agent_name: str
     """The name of the persona."""
     started_at: int
@@ -40,9 +53,13 @@ class ControlPlane:
     clock: Callable[[], int]
     """Wall clock, in ms since the epoch."""
     models: ModelService
+    """The models with their usage and circuit breakers."""
     tasks: TaskMethods
+    """Methods about tasks, `tasks.…` on the wire."""
     memory: MemoryMethods
+    """Methods about memory, `memory.…` on the wire."""
     persona: PersonaMethods
+    """Methods about the persona, `persona.…` on the wire."""
 
     def methods(self) -> dict[str, Method]:
         """Return all methods by the names that they have on the wire."""
@@ -67,7 +84,12 @@ class ControlPlane:
         }
 
     async def status(self, caller: Caller, params: Params) -> Json:
-        """Return what the daemon is doing."""
+        """Return what the daemon is doing.
+
+        The Main Agent and the journal must answer, otherwise ActorError becomes an error frame. Tasks are null
+        instead, because the task system starts after the daemon has announced itself. Times are in seconds,
+        `startedAt` in ms since the epoch.
+        """
         agent = await self.main_agent.ask(GetStatus, timeout=ANSWER_TIMEOUT)
         waiting = await self.journal.ask(Waiting, timeout=ANSWER_TIMEOUT)
         usage = await self.models.usage_report()
@@ -109,12 +131,18 @@ class ControlPlane:
         return await self.models.usage_report()
 
     async def tree(self, caller: Caller, params: Params) -> Json:
-        """Return the live supervision tree."""
+        """Return the live supervision tree.
+
+        It is a snapshot of what the supervisors know; no actor is asked, so it works while actors hang.
+        """
         await trio.lowlevel.checkpoint()
         return actor_json(self.root.tree())
 
     async def stop(self, caller: Caller, params: Params) -> Json:
-        """Do what /stop does, for all channels; return what was ended once it has ended."""
+        """Do what /stop does, for all channels; return what was ended once it has ended.
+
+        Cancelling the call does not take the stop back.
+        """
         ended = await self.main_agent.ask(Stop, f"a control call ({caller.type})")
         return {"ended": [_ended_json(work) for work in ended]}
 
@@ -139,6 +167,7 @@ _WIRE_NAMES = {
     "shutdown_budget": "shutdownBudget",
     "waiting_at": "waitingAt",
 }
+"""Fields of ActorInfo that have another name on the wire, which uses camel case."""
 
 
 def actor_json(info: ActorInfo) -> Json:

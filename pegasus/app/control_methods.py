@@ -37,7 +37,8 @@ from pegasus.wire import to_wire
 DEFAULT_CHANGES = 50
 """Changes that `memory.log` returns when the caller names no limit."""
 MAX_CHANGES = 200
-"""Changes that `memory.log` returns at most."""
+"""Changes that `memory.log` returns at most. Each shows up to 4,000 characters, and an answer must fit into
+a frame."""
 DEFAULT_HITS = 8
 """Passages that `memory.search` returns when the caller names no limit."""
 
@@ -72,13 +73,19 @@ class TaskMethods:
 
     The task system starts behind the ready line, so each method waits until it runs (the gateway's deadline for calls
     bounds that wait).
+
+        tasks = TaskMethods(root.ref(TASK_AGENT))
+        await tasks.cancel(caller, {"taskId": "t-42"})
     """
 
     agent: Ref[AgentMessage]
     """The orchestrator of the task system."""
 
     async def list(self, caller: Caller, params: Params) -> Json:
-        """Return the tasks in memory or, with `date` (YYYY-MM-DD, UTC), those that were created on that day."""
+        """Return the tasks in memory or, with `date` (YYYY-MM-DD, UTC), those that were created on that day.
+
+        Tasks of an earlier day are read from the task log, so this takes as long as reading that day's file.
+        """
         date = params.get("date")
         if date is not None and not (isinstance(date, str) and is_date(date)):
             raise BadParams(f"date: found {date!r}, allowed: YYYY-MM-DD")
@@ -87,7 +94,10 @@ class TaskMethods:
         return {"tasks": [task_json(task) for task in found]}
 
     async def show(self, caller: Caller, params: Params) -> Json:
-        """Return the state and result of the task `taskId`."""
+        """Return the state and result of the task `taskId`.
+
+        Tasks that have ended are found too, as long as their log is kept.
+        """
         task_id = _task_id(params)
         await wait_until_running(self.agent)
         task = await self.agent.ask(GetTask, task_id)
@@ -105,7 +115,11 @@ class TaskMethods:
         return {"taskId": task_id, "messages": [to_json(entry) for entry in context.messages]}
 
     async def cancel(self, caller: Caller, params: Params) -> Json:
-        """Cancel the task `taskId`, and return what was ended once nothing of it runs."""
+        """Cancel the task `taskId`, and return what was ended once nothing of it runs.
+
+        A task that does not exist or has ended already is a BadParams. Cancelling this call does not save the
+        task.
+        """
         task_id = _task_id(params)
         await wait_until_running(self.agent)
         try:
@@ -115,7 +129,11 @@ class TaskMethods:
         return to_wire(stopped)
 
     async def resume(self, caller: Caller, params: Params) -> Json:
-        """Resume a suspended, completed or interrupted task, with `input` as a new message if there is one."""
+        """Resume a suspended, completed or interrupted task, with `input` as a new message if there is one.
+
+        It returns as soon as the task is queued or running; the result comes to the Main Agent as a
+        notification.
+        """
         task_id, text = _task_id(params), params.get("input", "")
         if not isinstance(text, str):
             raise BadParams("input: must be a text")
@@ -194,6 +212,9 @@ class PersonaMethods:
 
     Only owners may call them. The command line of this machine (type `cli`) counts as an owner, since whoever runs it
     holds the home itself.
+
+        persona = PersonaMethods(evolution, in_force, owners=("telegram:42",))
+        await persona.accept(caller, {"n": 3})
     """
 
     evolution: Evolution

@@ -3,6 +3,21 @@
 Order of a start: lock the home, read persona and token, listen, start the tree (journal, tasks, Main Agent, channels), print the ready
 line. What people need not wait for comes behind that: recovery of tasks, the import of the model's SDK. A stop goes the
 other way, within the grace of `run.shutdown_grace`; see `_kill_when_late` for work that does not end.
+
+The home is locked before anything is read or written, so two daemons never share a journal. Settings, persona
+and token are read before the event loop starts: their mistakes end the process with a message and no trace of a
+start. Listening comes before the tree, since a port that is taken is the commonest failure and must not cost a
+replay of the journal. The ready line comes last; whoever waits for it may connect and is served.
+
+A stop may come at any time, also during the start, and is the same as leaving the blocks in `_daemon` one by
+one: first the home's address file is withdrawn, then the tree stops its actors in reverse order, each within its
+own shutdown time. The journal is the first child and therefore the last to stop, so what the others write while
+they stop is kept. A process that is killed instead loses nothing that it had acknowledged; the next start
+replays the journal.
+
+Errors are translated into exit codes in one place, `run_daemon`. A mistake of the operator has a code that an
+outer supervisor should not answer with a restart (78, as in sysexits.h); an exhausted root supervisor has 70,
+which it should.
 """
 
 from __future__ import annotations
@@ -51,24 +66,31 @@ from pegasus.storage import FileDisk, StorageError
 from pegasus.tools import secrets_in_environment, standard_tools
 
 EXIT_FAILURE: Final = 1
+"""Any failure of the system: a disk, a socket, an actor that did not start."""
 EXIT_GAVE_UP: Final = 70
 """The root supervisor gave up. An outer supervisor (systemd, a container) should start the process again."""
 EXIT_BAD_SETTINGS: Final = 78
+"""Settings, persona or model cannot work. Starting again without a change fails again."""
 
 _log = get_logger("daemon")
 
 
 def run_daemon(home: Home, settings: Settings) -> int:
-    """Run until a signal; return the exit code. Problems are written to stderr."""
+    """Run until a signal; return the exit code. Problems are written to stderr.
+
+    It blocks and must be called in the main thread, because it installs signal handlers. Raises nothing that is
+    expected; an unexpected exception is a defect and ends the process with its traceback.
+    """
     forbid_inspection()  # first, before a secret is read
     try:
         try:
             with own_home(home):
                 token = ensure_token(home, settings.gateway.token)
+                # The token is needed even if nobody connects: the redaction of logs has to know it.
                 base = _persona(home, settings)
                 return _run(_World(home, settings, token, base, persona_at_start(base, home.data)))
         finally:
-            stop_logging()  # first, so that what is told below stands last on the screen
+            stop_logging()  # first, so that the message below is the last line on the screen
     except HomeError as error:
         return _complain(str(error), error.exit_code)
     except (PersonaError, ModelConfigError) as error:
@@ -84,13 +106,19 @@ class _World:
     """Everything that is read before the event loop starts."""
 
     home: Home
+    """The home, which this process has locked."""
     settings: Settings
+    """The settings of the start. `Reloader.settings` are those in force."""
     token: str
+    """The token that clients must present."""
     base_persona: Persona
+    """The persona of the settings."""
     persona: Persona
+    """The same with the changes that its owner has accepted, as it is for the whole run."""
 
 
 def _run(world: _World) -> int:
+    """Run the event loop and return the exit code. Raises the first cause of a failure instead of a group."""
     try:
         return trio.run(_daemon, world)
     except BaseExceptionGroup as group:
@@ -105,6 +133,11 @@ def now() -> int:
 
 
 def _environment(world: _World, models: ModelService, reloader: Reloader) -> Environment:
+    """Return the environment of the real world.
+
+    The disk is that in the home, the clock the system's, the models those of the settings. Secrets of all sources are
+    collected here, so that no tool result shows one of them to the model.
+    """
     home, settings = world.home, world.settings
     return Environment(
         settings=settings,
@@ -126,6 +159,12 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
 
 
 async def _daemon(world: _World) -> int:
+    """Start everything, wait for a stop, and stop everything. Return the exit code.
+
+    The nursery `watch` is outside the supervisor, for `_kill_when_late` must live until the tree has stopped.
+    The inner nursery has what needs a running tree: its log and the work after the start. It is cancelled first
+    on a stop, and when one of its tasks fails the tree is stopped in order before the failure is reported.
+    """
     settings = world.settings
     usage = UsageTracker(now, Random(), settings.budget, PriceList(settings.prices, settings.providers))  # noqa: S311 ids only
     models = ModelService(settings.models, settings.providers, rng=Random(), usage=usage)  # noqa: S311 jitter only
@@ -161,6 +200,11 @@ def _gateway_child(
     reloader: Reloader,
     listeners: Sequence[trio.SocketListener],
 ) -> Child[AdapterMessage]:
+    """Return the gateway as a child of the channels, with the control plane as its methods.
+
+    The persona of this run is given to it, not that of the settings: an accepted change counts from the next
+    start on.
+    """
     services = tree.services
     control = ControlPlane(
         root=tree.root,
@@ -185,6 +229,9 @@ async def _kill_when_late(signals: Signals, root: Supervisor) -> None:
 
     Cancelling the block of a supervisor only begins an ordered stop, in which every actor may take its own shutdown
     time; together these are longer than the grace.
+
+    It waits until it is cancelled by the signal handler's deadline or by the end of the stop. Killing loses no
+    data, for everything acknowledged is synced; calls that are under way are simply not finished.
     """
     try:
         await trio.sleep_forever()
@@ -194,7 +241,10 @@ async def _kill_when_late(signals: Signals, root: Supervisor) -> None:
 
 
 async def _after_ready(environment: Environment, reloader: Reloader, notifier: Notifier) -> None:
-    """Do what people need not wait for: background tasks, the SDK of the model, the watchdog."""
+    """Do what people need not wait for: background tasks, the SDK of the model, the watchdog.
+
+    Importing an SDK can take a second. Without `warm_up` the first message would pay for it.
+    """
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reloader.run)
         nursery.start_soon(notifier.keep_alive)
@@ -204,6 +254,7 @@ async def _after_ready(environment: Environment, reloader: Reloader, notifier: N
 
 
 async def _listen(settings: Settings) -> list[trio.SocketListener]:
+    """Open the sockets of the gateway. Raises OSError whose message names the settings to change."""
     host, port = settings.gateway.host, settings.gateway.port
     try:
         return await open_listeners(host, port)
@@ -214,11 +265,17 @@ async def _listen(settings: Settings) -> list[trio.SocketListener]:
 
 
 def _url(host: str, listeners: Sequence[trio.SocketListener]) -> str:
+    """Return the address that clients connect to, with the port that was chosen if the setting is 0."""
     port = listeners[0].socket.getsockname()[1]
     return f"ws://[{host}]:{port}" if ":" in host else f"ws://{host}:{port}"
 
 
 def _gateway_config(world: _World) -> GatewayConfig:
+    """Return the settings of the gateway.
+
+    The number of connections follows the process's limit of open files, since a connection that cannot be
+    accepted for lack of a descriptor would make the listener fail.
+    """
     settings = world.settings.gateway
     return GatewayConfig(
         token=world.token,
@@ -230,6 +287,7 @@ def _gateway_config(world: _World) -> GatewayConfig:
 
 
 def _persona(home: Home, settings: Settings) -> Persona:
+    """Return the persona of the settings, or the built-in one. Raises PersonaError."""
     return load_persona(home.resolve(settings.agent.persona)) if settings.agent.persona else BUILT_IN
 
 
@@ -244,6 +302,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _complain(message: str, code: int) -> int:
+    """Write the message to stderr, each line with the program's name, and return the code."""
     for line in message.splitlines():
         print_error(f"pegasus: {line}")
     return code

@@ -58,6 +58,7 @@ class Environment:
     disk: Disk
     """Where the journal writes."""
     models: ModelSource
+    """Models of all roles."""
     persona: Persona
     """The persona in force: that of the settings with the changes that its owner accepted."""
     base_persona: Persona

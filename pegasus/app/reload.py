@@ -8,6 +8,10 @@ takes part in a reload, because the objects that they were given follow the sett
 `/model` chooses another default model. The choice is on disk before it takes effect and is used again after a restart, until
 `/model default` takes it back. A model that the command line names with `--set models.default=…` is newer than a choice of an
 earlier day and wins over it.
+
+Order of a reload: read and check everything, then let the models follow (they may still refuse, which leaves
+the old settings in force), then everything that cannot fail. A reload runs to its end without a checkpoint
+after the first change, so a cancel never leaves half of the new settings in force.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ MODEL_KEYS: Final = ("models.", "providers.")
 CHOICE_FILE: Final = "models/choice.json"
 """File of the chosen model below data/: `{"default": "<provider>/<model>"}`."""
 _MAX_CHOICE_BYTES: Final = 4096
+"""Bytes of the choice's file that are read. A longer file is not one that this program wrote, and does not parse."""
 
 _log = get_logger("settings")
 
@@ -52,13 +57,18 @@ class Reloader:
         self.settings = settings
         """The settings in force."""
         self.models = models
+        """The models that follow the settings."""
         self.journal: Ref[JournalMessage] | None = None
         """Writes the chosen model to disk; known once the journal runs."""
         self._home = home
         self._token = token
         self._requested = trio.Event()
+        """Set by `request` and by a choice of a model; `run` waits for it. Several requests at once are one
+        reload."""
         self._must_reload = False
+        """A reload was requested and has not begun."""
         self._must_warm_up = False
+        """The SDK of a new model should be imported before the next message needs it."""
         self._configure_logs()
         if not _names_default_model(settings):
             models.restore_choice(_read_choice(home))

@@ -2,6 +2,17 @@
 
 Nothing here is an actor. `build_services` is called when the journal runs; what it makes is finished, so that no actor has to know how
 its services are made, and nothing is looked up while a message is handled.
+
+The services need addresses of actors that start later, such as the task system's agent for the Main Agent's
+tools. An address is a name in the tree (`Ref`), valid before its actor runs and after it was restarted, so
+there is no order to keep and no cycle to break. Where a message may come before its actor runs, the sender waits for
+that first (`wait_until_running`).
+
+When the journal crashes, the root restarts everything behind it; the services stay the same
+objects and go on with the new journal behind the same address.
+
+Problems with files of users (skills, task types) are logged and the rest is used: a mistake in one file must
+not keep the agent from starting.
 """
 
 from __future__ import annotations
@@ -50,6 +61,7 @@ from pegasus.tasks import (
 )
 from pegasus.tools import ToolExecutor, ToolRegistry, base_context, current_time, memory_tools, persona_tool
 
+# The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/courier"
 """Paths of actors in the tree that others send to."""
 
@@ -64,8 +76,11 @@ class Services:
     """The services of a running tree."""
 
     environment: Environment
+    """The environment that they were built from."""
     journal: Ref[JournalMessage]
+    """The journal actor, which everything that is kept goes through."""
     memory: Memory
+    """The memory of the agent, shared by the Main Agent, tasks and the control plane."""
     evolution: Evolution
     """Changes of the persona."""
     agent: AgentServices
@@ -83,6 +98,9 @@ def build_services(
     """Build everything that the actors need. Reads the files of skills and task types.
 
     find: returns the address of an actor by its path in the tree; it need not run yet. known: addresses that wrote before this start.
+
+    Blocks while it reads, some milliseconds at a start. Raises ModelConfigError if a model of the settings
+    cannot work.
     """
     memory = environment.open_memory(journal)
     evolution = Evolution(journal, environment.base_persona, environment.clock)
@@ -99,6 +117,7 @@ def build_services(
 
 
 def _load_types(environment: Environment) -> TaskTypes:
+    """Return the task types, built-in ones and the users'. A file that cannot be used is logged and left out."""
     types, problems = load_task_types(BUILT_IN_TYPES, *environment.subagent_folders)
     for problem in problems:
         _log.warning("invalid SUBAGENT.md", problem=problem)
@@ -125,6 +144,11 @@ def _agent_services(
     task_agent: Ref[AgentMessage],
     known: Sequence[Address],
 ) -> AgentServices:
+    """Return the services of the Main Agent.
+
+    Its model is in the lane "conversation", which goes before tasks when a provider limits the rate: a person
+    waits for it. The compactor has a role of its own, so that a cheaper model can write summaries.
+    """
     settings, models = environment.settings, environment.models
     memory_index = partial(read_or_nothing, memory.index_message)
     compactor = Compactor(
@@ -157,7 +181,11 @@ def _toolset(
     task_agent: Ref[AgentMessage],
     channels: Sequence[ChannelNote],
 ) -> AgentToolset:
-    """Return the Main Agent's prompt, tools and skills. They stay the same until the next start, so that providers can cache them."""
+    """Return the Main Agent's prompt, tools and skills. They stay the same until the next start, so that providers can cache them.
+
+    The setting `agent.tools` is a list of patterns; if it is empty all tools are offered. `spawn_subagent` has
+    an alias that models know from elsewhere: it is accepted, but the prompt does not list it.
+    """
     settings = environment.settings
     skills = SkillCatalog(BUILT_IN, *environment.skill_folders, in_thread=environment.reads_in_thread)
     invoker = SkillInvoker(skills, task_agent, environment.models.client)
@@ -184,6 +212,7 @@ def _toolset(
 
 
 def _agent_config(settings: Settings) -> AgentConfig:
+    """Return the settings of the Main Agent in its own type, so that its package does not depend on all settings."""
     agent = settings.agent
     return AgentConfig(
         max_thoughts=agent.max_thoughts,
@@ -212,6 +241,7 @@ def _channel_notes(settings: Settings, known: Sequence[Address]) -> tuple[Channe
 
 
 def _is_plain(address: Address) -> bool:
+    """Return whether type and id of an address are single words of a reasonable length."""
     names = (address.type, address.channel_id)
     return all(len(name) <= _MAX_CHANNEL_NAME and len(name.split()) == 1 for name in names)
 
@@ -222,6 +252,11 @@ def _is_plain(address: Address) -> bool:
 def _task_deps(
     environment: Environment, memory: Memory, types: TaskTypes, task_agent: Ref[AgentMessage], bus: Ref[BusMessage]
 ) -> TaskDeps:
+    """Return what the task system works with.
+
+    Its tools are those of the environment and those about tasks themselves. The executor knows all secrets and
+    removes them from every result before a model or a log sees it.
+    """
     settings = environment.settings
     window = environment.models.context_window("subagent")
     executor = ToolExecutor(

@@ -6,6 +6,14 @@ it in order. Every other part has a supervisor of its own, so that its crashes s
 * The Main Agent, the task system and the channels restart their own children.
 * Each adapter has a supervisor that is not restarted. When an adapter crashes again and again, that supervisor gives up and the
   channel is *parked*; the rest runs on, and its replies wait in the outbox.
+
+The order of the children is the order of dependence, and stopping goes the other way. Nobody writes without the
+journal, so it is first. Usage is counted before anybody calls a model. Channels come last, so that a message is
+only accepted when there is somebody to answer it, and stop first, so that nothing new arrives during a stop.
+
+What a restart finds: the journal replays its files; tasks replay their logs; the Main Agent asks the journal
+for what is not done; adapters are given the replies that were not confirmed. So no actor here has state that
+only it holds.
 """
 
 from __future__ import annotations
@@ -56,12 +64,15 @@ CHILD_INTENSITY = Intensity(restarts=8, period=60.0)
 """When any other supervisor gives up: at the ninth crash within a minute. With CHILD_BACKOFF that takes about half a minute."""
 CHILD_BACKOFF = Backoff(first=0.1, limit=10.0)
 """Pauses between restarts, in seconds."""
+# Bounds of mailboxes: a sender that waits for room is slowed down, which is wanted for the journal. The task
+# system's are larger, as its events come in bursts when many tasks are recovered.
 JOURNAL_MAILBOX = Mailbox(1024)
 """Requests that may wait for the journal. All that wait share one sync."""
 TASK_MAILBOX = Mailbox(4096)
 """Messages that may wait for an actor of the task system."""
 TASK_SHUTDOWN = 12.0
-"""Seconds in which the task system may let stages finish and end what is left of them."""
+"""Seconds in which the task system may let stages finish and end what is left of them. Its agent has two seconds
+less, so that the persister behind it can still write how the tasks ended."""
 
 _log = get_logger("tree")
 
@@ -71,13 +82,24 @@ class AgentTree:
     """A running tree, as far as others talk to it."""
 
     root: Supervisor
+    """Supervisor of everything."""
     journal: Ref[JournalMessage]
+    """The journal actor."""
     main_agent: Ref[MainAgentMessage]
+    """The Main Agent."""
     services: Services
+    """The objects that the actors work with."""
 
 
 async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
-    """Start journal, usage, tasks and Main Agent, one after the other. The channels come last: see `start_channels`."""
+    """Start journal, usage, tasks and Main Agent, one after the other. The channels come last: see `start_channels`.
+
+    A child that cannot start ends this with its error (ActorDied), and the caller stops what has started by
+    leaving the supervisor's block.
+
+        async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT_INTENSITY) as root:
+            tree = await start_tree(root, environment)
+    """
     journal = await root.start_child(
         Child("journal", partial(run_journal, clock=environment.clock), environment.disk, mailbox=JOURNAL_MAILBOX)
     )
@@ -91,6 +113,10 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
 
 
 def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
+    """Return the Main Agent and the actor that forwards notifications of tasks to it through the journal.
+
+    The forwarder is separate because a notification has to be kept even while the Main Agent thinks.
+    """
     environment, journal = services.environment, services.journal
     run = partial(
         main_agent,
@@ -105,7 +131,11 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
 
 
 def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
-    """Return the task system as a child of the root."""
+    """Return the task system as a child of the root.
+
+    Order of its children: the persister writes, the bus distributes events, the agent uses both. Public for
+    tests of the task system in its real surroundings.
+    """
     persister: Ref[Any] = root.ref("tasks/persister")
     listener: Ref[Notify] = root.ref(TASK_LISTENER)
     agent = partial(task_agent, deps=services.tasks, archive=TaskLogs(persister), listener=listener)
@@ -122,6 +152,9 @@ async def run_task_system(inbox: Inbox[object], may_work: trio.Event, children: 
 
     Recovery of many tasks takes seconds, and people should be able to connect meanwhile. Whoever sends to the agent of the
     task system before it runs waits for it. Stopped: stops the children in reverse order.
+
+    REST_FOR_ONE here too: an agent whose persister has crashed cannot know what was written, and recovers from
+    the log.
     """
     inbox.started()
     await may_work.wait()
@@ -136,6 +169,9 @@ async def start_channels(
     """Start the switchboard, the gateway and the adapters.
 
     adapters: by the channel type that each serves; the gateway serves all others.
+
+    The switchboard passes replies of the journal to the adapter of their channel type. Each adapter is below a
+    supervisor of its own with `Restart.TEMPORARY`, which is what parks it when it gives up.
     """
     routes: Mapping[str, Ref[AdapterMessage]] = {
         kind: tree.root.ref(f"channels/{kind}/{child.name}") for kind, child in adapters.items()
@@ -162,6 +198,7 @@ async def log_tree_events(root: Supervisor) -> None:
 def log_tree_event(event: Event) -> None:
     """Log an event: crashes and restarts so that an operator notices, normal life at level debug."""
     match event:
+        # Every message names the actor by its path, as the control call `tree` shows it.
         case Started():
             _log.debug("started", actor=event.path, attempt=event.attempt)
         case Exited(exit=Crashed(error)):

@@ -1,4 +1,27 @@
-"""The public test kit: models and providers that do what a test wants, fake channels, a harness in virtual time.
+"""Public test kit: models, a provider, channels, a disk and a whole agent that a test controls completely.
 
-Nothing here is imported by the product. Each file stands for itself: import what a test needs from its module.
+* `scripted`: `ScriptedModel`, a model in the process that answers from a list or a function.
+* `provider`: `open_provider`, an HTTP server on loopback that speaks the wire formats of Anthropic and OpenAI
+  and refuses what the services refuse. `provider_answer` has its answers and faults, `provider_scripts`
+  ready-made scripts, `provider_request` the requests as it read them.
+* `prompt_cache`: `PromptCache`, which measures how much of each request a provider could serve from its cache.
+* `fake_channel`: `FakeChannel`, an adapter that keeps the replies which it is given and fails on demand.
+* `memory_disk`: `MemoryDisk`, a disk that keeps only what was synced, and can be full, slow, failing or torn.
+  `disk_readers` reads archives and memory from it.
+* `world`: `open_world`, the whole supervision tree in virtual time out of these parts, and `kill`, a power
+  failure.
+
+Everything but the provider runs without threads, sockets and real time, so that a test repeats exactly and an
+hour of waiting costs nothing. The provider is a real server because it exists to test the HTTP clients.
+
+The product imports nothing from here, and this package exports nothing itself: each module is imported for
+itself, so that a test which needs only a model does not load the HTTP server.
+
+    from pegasus.testing.scripted import ScriptedModel, reply, say
+    from pegasus.testing.world import open_world
+
+    async def test_hello(autojump_clock):
+        async with open_world(ScriptedModel([say("", reply("c1", "hello"))])) as world:
+            await world.say("hi")
+            assert (await world.next_reply()).text == "hello"
 """

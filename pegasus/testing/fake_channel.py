@@ -1,4 +1,10 @@
-"""`FakeChannel`: an adapter that keeps what it is given, for tests in virtual time."""
+"""`FakeChannel`: an adapter that keeps what it is given, for tests in virtual time.
+
+A fake channel is the object that the people behind a channel see, so it outlives the actor that runs it. The
+supervision tree may crash and restart the actor, and `kill` and a new world may replace the whole tree, while
+the test keeps one object with everything that was ever delivered. That is how tests find replies that came
+twice or never.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +40,9 @@ class FakeChannel(Adapter):
         self.replies: list[OutboundMessage] = []
         """Every reply that was delivered, each number of an address once."""
         self.typing: list[Typing] = []
+        """Typing signs in the order in which they came, repeated ones too."""
         self.drafts: list[Progress] = []
+        """Drafts of streamed replies; each contains the whole text so far."""
         self.failures = 0
         """How many of the next deliveries crash the adapter."""
         self.refuses: Callable[[OutboundMessage], bool] | None = None
@@ -57,7 +65,7 @@ class FakeChannel(Adapter):
             raise ReplyRefused("the service refuses it")
         if self.failures:
             self.failures -= 1
-            raise RuntimeError("this channel fails as it was told to")
+            raise RuntimeError("a planned failure of this channel")
         self.replies.append(reply)
         self._unread_in.send_nowait(reply)
 

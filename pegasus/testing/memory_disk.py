@@ -7,6 +7,15 @@ refused has written half of its data; and after a failed sync the data is lost a
     disk.lose_power(3)                     # the machine goes off at the third operation from now
     …
     disk.crash(torn_bytes=10)              # it is on again, with up to 10 bytes of each file that were not synced
+
+The journal promises that nothing it accepted is lost. That promise can only be tested against a disk that loses
+everything it is allowed to lose, at every possible point. So every operation that changes something is counted,
+and a test can let the n-th one fail or switch the machine off in the middle of it. A test that loops over n has
+tried every crash point of a scenario, without a process or a file.
+
+The file system is modelled in two layers, as in a journaling file system with delayed allocation. `names` is
+what processes see. `_durable_names` is what a crash leaves: a file whose folder was never synced has no durable
+name, however often its data was synced. Each `_Node` (an inode) remembers how many of its bytes are durable.
 """
 
 from __future__ import annotations
@@ -30,10 +39,16 @@ class PowerLoss(Exception):
 
 
 class MemoryDisk:
-    """A `pegasus.storage.Disk` without threads."""
+    """A `pegasus.storage.Disk` without threads.
+
+    It implements the interface over `MemoryFiles` and adds time: each request takes `delay` seconds and happens
+    at its end as a whole. The same object is given to one world after the other, with `crash` (power failure)
+    or `reopen` (killed process) in between.
+    """
 
     def __init__(self, delay: float = 0.0, capacity: int | None = None) -> None:
         self.files = MemoryFiles(capacity)
+        """The file system below. Tests use it for what a process does that bypasses the journal."""
         self.delay = delay
         """Seconds that each request takes, by `trio.sleep`."""
         self.runs = 0
@@ -41,7 +56,11 @@ class MemoryDisk:
         self._volume = Volume(self.files, "memory")
 
     async def run(self, work: Callable[[Volume, *Ts], T], *args: *Ts) -> T:
-        """Do the work here. Like the real disk it is not interrupted by cancellation."""
+        """Do the work here. Like the real disk it is not interrupted by cancellation.
+
+        The sleep is shielded and comes first, so a cancelled caller finds the work done, never half done.
+        Raises what the work raises: OSError for a planned fault, PowerLoss after `lose_power`.
+        """
         self.runs += 1
         with trio.CancelScope(shield=True):
             await trio.sleep(self.delay)
@@ -102,6 +121,9 @@ class MemoryFiles:
     """`pegasus.storage.files.Files` in memory.
 
     Folders exist by being named. The names in a folder are durable from `sync_folder` on.
+
+    Each method is one system call of the real `Files`. Methods that change something first count as an
+    operation, at which a planned fault is raised. Missing files raise FileNotFoundError, as there.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
@@ -110,8 +132,12 @@ class MemoryFiles:
         self.names: dict[str, _Node] = {}
         """The files as readers see them."""
         self.fsyncs = 0
+        """Syncs of a file so far, including failed ones."""
         self.operations = 0
+        """Changing operations so far, the number that faults are planned by."""
         self._durable_names: dict[str, _Node] = {}
+        """The files that a crash leaves, by name. Nodes are shared with `names`: their data becomes durable
+        separately."""
         self._faults: dict[int, Exception] = {}
         """Planned errors by the number of the operation."""
         self._endless: tuple[int, Exception] | None = None
@@ -120,6 +146,11 @@ class MemoryFiles:
     # ------------------------------------------------------------------ Files
 
     def prepare(self, path: str) -> int:
+        """Open a file for appending, create it if it is missing, and return its size in bytes.
+
+        An empty file's name is synced too, because a process may have died between creating it and syncing the
+        folder.
+        """
         if path not in self.names:
             self._operation()
             self.names[path] = _Node()
@@ -128,10 +159,19 @@ class MemoryFiles:
         return len(self.names[path].data)
 
     def begin(self, path: str) -> None:
+        """Start a new empty file under this name, also if there is one.
+
+        The old node lives on under its durable name.
+        """
         self._operation()
         self.names[path] = _Node()
 
     def write(self, path: str, data: bytes) -> None:
+        """Append the data, or as much of it as the capacity allows, which raises ENOSPC as a real disk does.
+
+        A planned fault leaves the first half: a failed write may be partial, and recovery must cope with that.
+        After the machine has gone off nothing is written any more.
+        """
         node = self.names[path]
         try:
             self._operation()
@@ -145,6 +185,12 @@ class MemoryFiles:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self, path: str) -> None:
+        """Make the content of the file durable.
+
+        A sync that fails marks the data as clean without making it durable, as Linux does: the next sync
+        succeeds and saves nothing. Whoever retries a failed sync without writing the data again loses it, and
+        tests must see that.
+        """
         node = self._node(path)
         self.fsyncs += 1
         try:
@@ -155,30 +201,42 @@ class MemoryFiles:
         node.sync()
 
     def truncate(self, path: str, size: int) -> None:
+        """Cut the file to `size` bytes.
+
+        What is cut of synced data is still there after a crash until the next sync.
+        """
         node = self._node(path)
         self._operation()
         del node.data[size:]
         node.clean = min(node.clean, size)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return up to `length` bytes from `offset` on, all the rest if it is None."""
         data = self._node(path).data
         return bytes(data[offset:] if length is None else data[offset : offset + length])
 
     def exists(self, path: str) -> bool:
+        """Return whether readers see a file of this name."""
         return path in self.names
 
     def rename(self, old: str, new: str) -> None:
+        """Give the file another name at once, replacing a file of that name. Durable only after `sync_folder`."""
         node = self._node(old)
         self._operation()
         del self.names[old]
         self.names[new] = node
 
     def remove(self, path: str) -> None:
+        """Remove the name. A crash before `sync_folder` brings the file back."""
         self._node(path)
         self._operation()
         del self.names[path]
 
     def sync_folder(self, path: str) -> None:
+        """Make the names in the folder of `path` durable, additions and removals.
+
+        Other folders keep their old state.
+        """
         self._operation()
         folder = posixpath.dirname(path)
         kept = {name: node for name, node in self._durable_names.items() if posixpath.dirname(name) != folder}

@@ -3,6 +3,15 @@
 In a test: `async with open_provider(script) as server:` and `server.url` as base_url of an anthropic provider,
 `server.openai_url` of an openai one. As a process of its own, without latency, for benchmarks:
 `python -m pegasus.testing.provider --script echo`; its first line is its url.
+
+Tests of a model client against recorded answers find only the mistakes that someone thought of. This server
+checks each request as the services do (`provider_request`), so a client that builds an invalid request fails
+here as it would with a real key. It also misbehaves as real connections do: it closes in the middle of an
+answer, resets, goes silent, answers with web pages, and takes as long as the test wants.
+
+It speaks HTTP/1.1 through `h11`, with one task for each connection and keep-alive. The request line and body
+are unlimited, because the only clients are tests. Leaving `open_provider` cancels everything, so an answer that
+hangs never outlives its test.
 """
 
 from __future__ import annotations
@@ -21,14 +30,19 @@ import h11
 import trio
 
 from pegasus.testing.provider_answer import ProviderAnswer, error_body, events, refuse, whole
-from pegasus.testing.provider_request import Invalid, ProviderRequest, glance, need, parse
+from pegasus.testing.provider_checks import Invalid, need
+from pegasus.testing.provider_request import ProviderRequest, glance, parse
 from pegasus.testing.provider_scripts import SCRIPTS, Script, echo
 
 AsyncScript = Callable[[ProviderRequest], Awaitable[ProviderAnswer]]
+"""Script that may wait, for answers that a test releases later. It is cancelled if the client hangs up."""
 
 _COUNT = "/count_tokens"
+"""End of the path that counts the tokens of a request instead of answering it."""
 _PATHS = ("/v1/messages", f"/v1/messages{_COUNT}", "/v1/chat/completions", "/chat/completions")
+"""Paths of both APIs. OpenAI's is accepted without `/v1` too, since base URLs are given with and without it."""
 _READ = 1 << 18
+"""Bytes to read from a connection at a time; bodies have megabytes."""
 
 
 class ProviderServer:
@@ -36,6 +50,12 @@ class ProviderServer:
 
     api_key: if given, the only key that is accepted. keep: requests to remember. check: read and check requests whole; without, only
     their last turn is read, at little cost.
+
+    The counters and lists only grow. A test that waits for something uses `until` instead of sleeping:
+
+        async with open_provider(lambda request: hang()) as server:
+            nursery.start_soon(client.generate, request)
+            await server.until(lambda server: server.count == 1)   # the request has arrived
     """
 
     def __init__(
@@ -73,7 +93,10 @@ class ProviderServer:
         return f"{self.url}/v1"
 
     async def until(self, condition: Callable[[ProviderServer], bool]) -> None:
-        """Wait until a condition holds. It is checked again whenever anything happens."""
+        """Wait until a condition holds. It is checked again whenever anything happens.
+
+        There is no deadline; the test puts its own around the call.
+        """
         while not condition(self):
             await self._changed.wait()
 
@@ -88,7 +111,11 @@ class ProviderServer:
         changed.set()
 
     def read(self, path: str, headers: dict[str, str], body: bytes) -> ProviderRequest | ProviderAnswer:
-        """Return the parsed request, or the refusal of an invalid one."""
+        """Return the parsed request, or the refusal of an invalid one.
+
+        headers: names in lower case. Invalid requests are kept in `invalid` by their message, so that a test
+        can assert at its end that there were none, even if the client hid the error by a retry.
+        """
         self.count += 1
         refusal = self._refusal(path, headers)
         if refusal is not None:
@@ -104,7 +131,11 @@ class ProviderServer:
         return request
 
     def _count(self, path: str, headers: dict[str, str], body: bytes) -> ProviderAnswer:
-        """Answer a request for the number of tokens: the body of a call without the parameters of the answer."""
+        """Answer a request for the number of tokens: the body of a call without the parameters of the answer.
+
+        A count has no `max_tokens` and must not have it, but the checks of a call require it; so it is added
+        before they run.
+        """
         self.count, self.counted = self.count - 1, self.counted + 1
         if self.tokens is None:
             return refuse(404, f"no such path: {path}")
@@ -115,7 +146,10 @@ class ProviderServer:
         return ProviderAnswer(body=json.dumps({"input_tokens": found}).encode(), content_type="application/json")
 
     def _refusal(self, path: str, headers: dict[str, str]) -> ProviderAnswer | None:
-        """Return the refusal of a wrong path or key, None for a request that may be read."""
+        """Return the refusal of a wrong path or key, None for a request that may be read.
+
+        The order of the checks is that of the services: path, key, version.
+        """
         if path not in _PATHS:
             return refuse(404, f"no such path: {path}")
         given = {headers.get("x-api-key", ""), headers.get("authorization", "").removeprefix("Bearer ")} - {""}
@@ -131,7 +165,10 @@ class _Reset(Exception):
 
 
 class _Connection:
-    """Connection of a client, which sends requests one after another."""
+    """Connection of a client, which sends requests one after another.
+
+    Pipelining is not supported: a client sends a request after it has read the answer before.
+    """
 
     def __init__(self, server: ProviderServer, stream: trio.SocketStream) -> None:
         self._server = server
@@ -139,6 +176,11 @@ class _Connection:
         self._http = h11.Connection(h11.SERVER)
 
     async def serve(self) -> None:
+        """Serve requests until the client closes the connection, hangs up or is reset.
+
+        Hanging up while an answer is due is what a cancelled model call does; it is counted, so that tests can
+        assert that cancelling really ended the call.
+        """
         self._server.connections += 1
         async with self._stream:
             try:
@@ -151,6 +193,7 @@ class _Connection:
                 self._server.notify()
 
     async def _event(self) -> Any:
+        """Return the next HTTP event of the client, after reading as much as it takes."""
         while (event := self._http.next_event()) is h11.NEED_DATA:
             self._http.receive_data(await self._stream.receive_some(_READ))
         return event
@@ -193,7 +236,11 @@ class _Connection:
         server.notify()
 
     async def _await_script(self, script: Awaitable[ProviderAnswer]) -> ProviderAnswer:
-        """Return the answer of an async script. If the client hangs up before, the script is cancelled."""
+        """Return the answer of an async script. If the client hangs up before, the script is cancelled.
+
+        A second task reads from the connection meanwhile: it notices that the client has gone, which the script
+        cannot. Raises BrokenResourceError in that case.
+        """
         answers: list[ProviderAnswer] = []
 
         async def watch() -> None:
@@ -211,17 +258,22 @@ class _Connection:
         return answers[0]
 
     async def _send(self, answer: ProviderAnswer, form: str, request: ProviderRequest | None) -> None:
-        """Send an answer or a fault."""
+        """Send an answer or a fault.
+
+        form: the API's format, which a request that could not be read has too. request: None if there is no
+        valid one.
+        """
         server = self._server
         if answer.reset:
+            # Closing a socket with a linger time of zero sends RST instead of FIN.
             self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._stream.socket.close()
             raise _Reset
         if answer.body is not None:
             await self._send_whole(answer.status, answer.content_type, answer.body)
         elif answer.status != 200 or request is None:
-            said = error_body(form, answer.status, answer.message, server.count)
-            await self._send_whole(answer.status, "application/json", said, answer.retry_after)
+            refusal = error_body(form, answer.status, answer.message, server.count)
+            await self._send_whole(answer.status, "application/json", refusal, answer.retry_after)
         elif request.stream:
             usage = bool((request.raw.get("stream_options") or {}).get("include_usage"))
             await self._stream_out(answer, events(answer, form, server.new_id, usage=usage))
@@ -229,7 +281,12 @@ class _Connection:
             await self._send_whole(200, "application/json", whole(answer, form, server.new_id))
 
     async def _stream_out(self, answer: ProviderAnswer, parts: list[bytes]) -> None:
-        """Send the events of an answer; all at once if nothing is to happen in between."""
+        """Send the events of an answer; all at once if nothing is to happen in between.
+
+        Sending them as one piece costs one system call for an answer, which matters to benchmarks. `hang_after`
+        waits for the client to hang up; `cut_after` returns without an end of the message, after which the
+        connection cannot be reused.
+        """
         http = self._http
         head = http.send(_head(200, [("content-type", "text/event-stream"), ("cache-control", "no-cache")])) or b""
         last = answer.cut_after if answer.cut_after is not None else answer.hang_after
@@ -248,6 +305,7 @@ class _Connection:
             await self._stream.send_all(http.send(h11.EndOfMessage()) or b"")
 
     async def _send_whole(self, status: int, kind: str, body: bytes, retry_after: float | None = None) -> None:
+        """Send an answer that is not a stream. retry_after: seconds for the header of that name."""
         headers = [("content-type", kind), ("content-length", str(len(body)))]
         if retry_after is not None:
             headers.append(("retry-after", f"{retry_after:g}"))
@@ -264,10 +322,18 @@ def _head(status: int, headers: list[tuple[str, str]]) -> h11.Response:
 async def open_provider(
     script: Script | AsyncScript = echo, *, port: int = 0, api_key: str = "", keep: int = 1000, check: bool = True
 ) -> AsyncIterator[ProviderServer]:
-    """Run a provider on 127.0.0.1 for as long as the block lasts. port 0: any free one. Others as in `ProviderServer`."""
+    """Run a provider on 127.0.0.1 for as long as the block lasts. port 0: any free one. Others as in `ProviderServer`.
+
+    For example:
+
+        async with open_provider(echo, api_key="secret") as server:
+            provider = {"type": "anthropic", "base_url": server.url, "api_key": "secret"}
+    """
     server = ProviderServer(script, api_key=api_key, keep=keep, check=check)
 
     async def handle(stream: trio.SocketStream) -> None:
+        # Without this, small events wait for the acknowledgement of the one before (40 ms), which tests would
+        # measure.
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await _Connection(server, stream).serve()
 
@@ -292,13 +358,17 @@ def late(script: Script, seconds: float) -> AsyncScript:
 
 
 async def _main(script: Script | AsyncScript, port: int, check: bool) -> None:
+    """Print the URL and serve for ever. Whoever started the process reads that line to know that the port is open."""
     async with open_provider(script, port=port, keep=1, check=check) as server:
         print(server.url, flush=True)  # noqa: T201
         await trio.sleep_forever()
 
 
 def main() -> None:
-    """Serve until killed."""
+    """Serve until killed.
+
+    An interrupt ends it silently, since the process that started it ends it that way.
+    """
     parser = argparse.ArgumentParser(prog="python -m pegasus.testing.provider", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 = any free port")
     parser.add_argument("--script", choices=sorted(SCRIPTS), default="echo")

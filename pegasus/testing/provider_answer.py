@@ -3,6 +3,13 @@
 ProviderAnswer("Hello", (Call("reply", {"text": "hi"}),), pieces=3)  # streamed in three pieces
 refuse(429, retry_after=2)  # an error status
 cut(ProviderAnswer("Hello"), after=2)  # the connection is closed after two events
+
+A script returns a `ProviderAnswer`, which is the same for both formats; this module turns it into bytes. The
+answer describes faults too: a status, a broken connection, silence, an error in the middle of the stream. So
+one script can test that both clients behave alike in each of these cases.
+
+Everything is built as a list of finished events. The server may then stop, pause or hang between any two of
+them, and a fault is simply a position in that list.
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ from pegasus.messages import Json, Metadata
 from pegasus.models import Usage
 
 _USAGE = Usage(100, 20)
+"""Usage that an answer reports unless a test chooses another; the numbers have no meaning."""
 
 
 @attrs.frozen
@@ -30,18 +38,26 @@ class Call:
 
 @attrs.frozen
 class ProviderAnswer:
-    """Answer to one request."""
+    """Answer to one request.
+
+    All fields have defaults, so that a script names only what matters to its test. Where several faults are
+    given, the server takes the first of `reset`, `body`, `status`, and then those of the stream.
+    """
 
     text: str = ""
+    """Text of the answer; "" for an answer that consists of calls."""
     calls: tuple[Call, ...] = ()
+    """Tool calls, after the text."""
     thinking: tuple[Json, ...] = ()
     """Thinking blocks of Anthropic's format."""
     usage: Usage = _USAGE
+    """Tokens that the provider claims to have counted."""
     stop_reason: str = ""
     """The API's own word; "" for the one that fits the answer."""
     pieces: int = 1
     """Deltas that each text and the arguments of each call are sent in."""
     status: int = 200
+    """HTTP status. Another one than 200 sends `message` as an error instead of an answer."""
     message: str = ""
     """Message of an error status."""
     body: bytes | None = None
@@ -124,6 +140,7 @@ _ERRORS: Mapping[int, str] = {
     429: "rate_limit_error",
     529: "overloaded_error",
 }
+"""Types of errors by HTTP status, as Anthropic documents them. Others are `api_error` from 500 on."""
 
 
 def _dump(value: Any) -> bytes:
@@ -150,7 +167,12 @@ def _named(name: str, data: Any) -> bytes:
 
 
 def _anthropic(answer: ProviderAnswer, new_id: NewId) -> list[bytes]:
-    """Return the events of a message."""
+    """Return the events of a message.
+
+    Every content block is announced, sent in deltas and closed; then follow the stop reason with the final
+    usage, and the end. The usage at the start has one token of output, since nothing was generated at that
+    time.
+    """
     opening = {"id": "msg_test", "type": "message", "role": "assistant", "model": "test", "content": []}
     usage = {**_anthropic_usage(answer), "output_tokens": 1}
     stream = [_named("message_start", {"message": {**opening, "stop_reason": None, "usage": usage}})]
@@ -185,7 +207,10 @@ def _block(index: int, start: Any, deltas: list[Any]) -> list[bytes]:
 
 
 def _thinking_parts(block: Any, pieces: int) -> tuple[Any, list[Any]]:
-    """Return how a thinking block begins, and its deltas."""
+    """Return how a thinking block begins, and its deltas.
+
+    A redacted block arrives whole. The signature of a thinking block is a delta of its own, after the text.
+    """
     if block["type"] != "thinking":
         return block, []
     deltas: list[Any] = [{"type": "thinking_delta", "thinking": piece} for piece in _split(block["thinking"], pieces)]
@@ -198,6 +223,11 @@ def _anthropic_stop(answer: ProviderAnswer) -> str:
 
 
 def _anthropic_usage(answer: ProviderAnswer) -> dict[str, int]:
+    """Return the usage as this API counts it.
+
+    Here `input_tokens` excludes the tokens that were read from or written to the cache, while
+    `Usage.prompt_tokens` includes them, as OpenAI's `prompt_tokens` does.
+    """
     usage = answer.usage
     return {
         "input_tokens": usage.prompt_tokens - usage.cache_read_tokens - usage.cache_write_tokens,
@@ -223,7 +253,11 @@ def _message(answer: ProviderAnswer, new_id: NewId) -> Any:
 
 
 def _openai(answer: ProviderAnswer, new_id: NewId, *, usage: bool) -> list[bytes]:
-    """Return the chunks of a completion."""
+    """Return the chunks of a completion.
+
+    The first chunk of a call has its id and name; the following ones are matched by `index` alone. Usage is a
+    chunk without choices after the last delta, and only sent if the request asks for it.
+    """
     stream = [_chunk({"role": "assistant", "content": ""})]
     if answer.text:
         stream += [_chunk({"content": piece}) for piece in _split(answer.text, answer.pieces)]
@@ -242,9 +276,11 @@ def _openai(answer: ProviderAnswer, new_id: NewId, *, usage: bool) -> list[bytes
 
 
 _BASE = {"id": "chatcmpl-test", "object": "chat.completion.chunk", "created": 0, "model": "test"}
+"""Fields that every chunk and completion repeats."""
 
 
 def _chunk(delta: Any, finish: str | None = None) -> bytes:
+    """Return one chunk with this delta. finish: the stop reason, in the last chunk only."""
     return b"data: %s\n\n" % _dump({**_BASE, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
 

@@ -2,6 +2,14 @@
 
 Every check has a message as the real service words it. Checked against API version 2026-10-21
 (https://platform.claude.com/docs/en/api/messages).
+
+The checks are those that a client can violate by a mistake of its own: unknown fields, empty texts, wrong order
+of blocks, ids and names with characters that are not allowed, results without calls, too many cache markers.
+What depends on the model (limits of tokens, supported parameters) is not checked.
+
+`_Reader` walks through the body in order and builds Pegasus's own turns, so that scripts and tests see the same
+conversation for both formats. `where` and `at` are paths into the body, which the service puts in front of its
+messages.
 """
 
 from __future__ import annotations
@@ -11,15 +19,18 @@ from typing import Any
 
 from pegasus.messages import Json
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
-from pegasus.testing.provider_request import Invalid, TurnBuilder, check_schema, need, only, picture, tool_name, words
+from pegasus.testing.provider_checks import Invalid, TurnBuilder, check_schema, need, only, picture, tool_name, words
 
 _ALLOWED = (
     "model messages max_tokens stream system tools tool_choice stop_sequences metadata thinking cache_control container "
     "diagnostics inference_geo output_config service_tier speed"
 )
+"""Fields of a request's body. Another one is refused, as the service does it, so a misspelt field does not pass."""
 _KEYS = frozenset(_ALLOWED.split())
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
+"""Allowed ids of tool calls. Ids of other providers may have other characters, and a client must translate them."""
 _MARKERS = 4
+"""Blocks of one request that may have a cache marker."""
 
 
 def read_messages(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
@@ -35,6 +46,7 @@ def read_messages(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str
     for index, message in enumerate(raw["messages"]):
         reader.message(message, f"messages.{index}")
     turns = reader.conversation.end()
+    # Without definitions the service refuses blocks of tools, even those of earlier turns.
     used = any(isinstance(turn, AssistantTurn) and turn.calls for turn in turns)
     need(bool(tools) or not used, "Requests which include `tool_use` or `tool_result` blocks must define tools")
     need(reader.markers <= _MARKERS, f"A maximum of {_MARKERS} blocks with cache_control may be provided")
@@ -49,6 +61,7 @@ class _Reader:
         self.markers = 0
 
     def system(self, value: Any) -> str:
+        """Return the system prompt: a text, or the joined texts of a list of blocks."""
         if value is None:
             return ""
         if isinstance(value, str):
@@ -57,6 +70,10 @@ class _Reader:
         return "".join(self._text(block, f"system.{index}") for index, block in enumerate(value))
 
     def tools(self, value: Any, choice: Any) -> tuple[str, ...]:
+        """Check the tools and the choice among them; return their names in order.
+
+        An empty list is refused: a client without tools must leave the field out.
+        """
         names: list[str] = []
         for index, tool in enumerate(value or ()):
             where = f"tools.{index}"
@@ -74,6 +91,7 @@ class _Reader:
         return tuple(names)
 
     def message(self, message: Any, where: str) -> None:
+        """Read one message. A content that is a plain text stands for one text block."""
         only(message, ("role", "content"), where)
         role, content = message.get("role"), message.get("content")
         need(role in ("user", "assistant"), f"{where}.role: Input should be 'user' or 'assistant'")
@@ -86,7 +104,10 @@ class _Reader:
             self._assistant(content, where)
 
     def _user(self, content: list[Any], where: str) -> None:
-        """Read the blocks of a user message: results first, then text and pictures."""
+        """Read the blocks of a user message: results first, then text and pictures.
+
+        The service refuses a text before a result, because results must directly follow the calls.
+        """
         results: list[tuple[str, str, bool]] = []
         texts: list[str] = []
         images: list[Image] = []
@@ -105,7 +126,10 @@ class _Reader:
         self.conversation.user(results, "".join(texts), where, tuple(images))
 
     def _assistant(self, content: list[Any], where: str) -> None:
-        """Read the blocks of an assistant message, which must not end in thinking."""
+        """Read the blocks of an assistant message, which must not end in thinking.
+
+        The thinking blocks are kept with the turn, as a client must send them back unchanged.
+        """
         texts: list[str] = []
         calls: list[ToolCall] = []
         thinking: list[Json] = []
@@ -125,11 +149,13 @@ class _Reader:
         self.conversation.assistant(turn, where)
 
     def _text(self, block: Any, where: str) -> str:
+        """Return the text of a text block. Raises Invalid if it is blank, which the service refuses too."""
         only(block, ("type", "text", "cache_control"), where)
         self._mark(block, where)
         return words(block.get("text"), f"{where}.text")
 
     def _image(self, block: Any, where: str) -> Image:
+        """Return the picture of an image block; only base64 data, since Pegasus sends nothing else."""
         only(block, ("type", "source", "cache_control"), where)
         self._mark(block, where)
         source = block.get("source")
@@ -138,6 +164,7 @@ class _Reader:
         return picture(source.get("media_type"), source.get("data"), f"{where}.source")
 
     def _result(self, block: Any, where: str) -> tuple[str, str, bool]:
+        """Return a tool result as (call id, content, is_error)."""
         only(block, ("type", "tool_use_id", "content", "is_error", "cache_control"), where)
         self._mark(block, where)
         call_id, failed = block.get("tool_use_id"), block.get("is_error", False)
@@ -146,6 +173,7 @@ class _Reader:
         return call_id, words(block.get("content"), f"{where}.content"), failed
 
     def _use(self, block: Any, where: str) -> ToolCall:
+        """Return the call of a tool_use block; its arguments are an object, not a text as in OpenAI's format."""
         only(block, ("type", "id", "name", "input", "cache_control"), where)
         self._mark(block, where)
         call_id = block.get("id")
@@ -162,7 +190,10 @@ class _Reader:
 
 
 def _thinking(block: Any, where: str) -> Json:
-    """Check a thinking block."""
+    """Check a thinking block.
+
+    It is returned unchanged: its signature covers every character.
+    """
     if block["type"] == "redacted_thinking":
         only(block, ("type", "data"), where)
         words(block.get("data"), f"{where}.data")

@@ -2,6 +2,11 @@
 
 Tool results are messages of their own in this format. They are collected until the next user or assistant message, and become the
 results of one `UserTurn`.
+
+The format is spoken by many services that differ in what they tolerate. The checks take the strictest of the
+common rules, so that a request which passes is understood everywhere: no empty texts or lists, ids of at most
+forty characters, arguments that are JSON objects in a string, a system message only at the beginning. The rules
+of order are in `TurnBuilder`, for both formats.
 """
 
 from __future__ import annotations
@@ -11,21 +16,25 @@ import re
 from typing import Any
 
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
-from pegasus.testing.provider_request import Invalid, TurnBuilder, check_schema, need, only, picture, tool_name, words
+from pegasus.testing.provider_checks import Invalid, TurnBuilder, check_schema, need, only, picture, tool_name, words
 
 _ALLOWED = (
     "model messages stream stream_options max_tokens max_completion_tokens tools tool_choice parallel_tool_calls "
     "reasoning_effort prompt_cache_key metadata user store n stop"
 )
+"""Fields of a request's body. Some services ignore unknown ones, others refuse them; here they are refused."""
 _KEYS = frozenset(_ALLOWED.split())
 _LONGEST_ID = 40
+"""Characters that the id of a tool call may have; the service refuses longer ones."""
 _DATA_URL = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/=]+)")
+"""Pictures are embedded; a link would make the service fetch it."""
 
 
 def read_chat(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
     """Return turns, system prompt and tool names of a request. Raises Invalid."""
     only(raw, _KEYS, "body")
     words(raw.get("model"), "model")
+    # The older and the newer name of the same limit; services know one or the other.
     limits = [raw[key] for key in ("max_tokens", "max_completion_tokens") if key in raw]
     need(len(limits) <= 1, "max_tokens and max_completion_tokens cannot both be set")
     need(all(isinstance(limit, int) and limit >= 1 for limit in limits), "max_tokens: must be at least 1")
@@ -58,7 +67,11 @@ def _tools(value: Any, choice: Any) -> tuple[str, ...]:
 
 
 def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
-    """Return the system prompt and the turns."""
+    """Return the system prompt and the turns.
+
+    Results are collected in `results` until a message of another role comes. Results at the end of the list
+    belong to a turn without text.
+    """
     conversation = TurnBuilder()
     system = ""
     results: list[tuple[str, str, bool]] = []
@@ -89,7 +102,10 @@ def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
 
 
 def _user(message: Any, where: str) -> tuple[str, tuple[Image, ...]]:
-    """Return text and pictures of a user message."""
+    """Return text and pictures of a user message.
+
+    Text parts and pictures may be mixed in any order; their relative order is not kept.
+    """
     content = message.get("content")
     pictures = [part for part in content if part.get("type") == "image_url"] if isinstance(content, list) else []
     rest = [part for part in content if part not in pictures] if pictures else content
@@ -98,6 +114,7 @@ def _user(message: Any, where: str) -> tuple[str, tuple[Image, ...]]:
 
 
 def _image(part: Any, where: str) -> Image:
+    """Return the picture of an image part."""
     only(part, ("type", "image_url"), where)
     only(part["image_url"], ("url", "detail"), f"{where}.image_url")
     found = _DATA_URL.fullmatch(str(part["image_url"].get("url")))
@@ -116,7 +133,10 @@ def _content(message: Any, where: str) -> str:
 
 
 def _result(message: Any, where: str) -> tuple[str, str, bool]:
-    """Return a tool result as (call id, content, is_error). The format marks errors only by their text."""
+    """Return a tool result as (call id, content, is_error). The format marks errors only by their text.
+
+    A tool that failed is therefore recognised by "Error" at the beginning, which Pegasus's client writes there.
+    """
     only(message, ("role", "content", "tool_call_id"), where)
     call_id = message.get("tool_call_id")
     need(isinstance(call_id, str), f"{where}.tool_call_id: missing")
@@ -125,6 +145,7 @@ def _result(message: Any, where: str) -> tuple[str, str, bool]:
 
 
 def _assistant(message: Any, where: str) -> AssistantTurn:
+    """Return an assistant message. Its content may be null or empty only beside calls."""
     only(message, ("role", "content", "tool_calls", "refusal", "name"), where)
     raw = message.get("tool_calls")
     need("tool_calls" not in message or (isinstance(raw, list) and bool(raw)), f"{where}.tool_calls: must not be empty")
@@ -136,7 +157,10 @@ def _assistant(message: Any, where: str) -> AssistantTurn:
 
 
 def _call(call: Any, where: str) -> ToolCall:
-    """Check a tool call."""
+    """Check a tool call.
+
+    `extra_content` is accepted unchecked: Google's service demands its own signatures back in that field.
+    """
     only(call, ("id", "type", "function", "extra_content"), where)
     call_id, function = call.get("id"), call.get("function")
     need(isinstance(call_id, str) and 0 < len(call_id) <= _LONGEST_ID, f"{where}.id: 1 to {_LONGEST_ID} characters")

@@ -1,6 +1,10 @@
 """Ready-made scripts of the test provider: functions from a request to an answer.
 
 They read the conversation and keep nothing between requests, so that a provider may be restarted in the middle of a test.
+
+A script answers from the request alone. The state that it seems to have (how many steps are left, which reply
+must be repeated) is read from the conversation, as a real model would do it. A client that loses a part of the
+conversation therefore gets a wrong answer, and the test fails.
 """
 
 from __future__ import annotations
@@ -16,14 +20,19 @@ from pegasus.testing.provider_answer import Call, ProviderAnswer
 from pegasus.testing.provider_request import ProviderRequest
 
 Script = Callable[[ProviderRequest], ProviderAnswer]
+"""Function from a request to its answer. It must return at once; `AsyncScript` of `provider` may wait."""
 
 _METADATA = re.compile(
     r"^\[channel: (?P<type>[^|\[\]\n]*) \| id: (?P<id>[^|\[\]\n]*?)(?: \| thread: (?P<thread>[^|\[\]\n]*))?"
     r"(?: \| user: [^|\[\]\n]*)?\]$",
     re.MULTILINE,
 )
+"""Line that the Main Agent puts in front of each message to name its channel. Brackets, bars and line breaks
+cannot occur in the fields, since they are escaped."""
 _STEPS: Final = re.compile(r"(\d+) steps")
+"""Number of steps in the message that asks for them."""
 _LEFT: Final = re.compile(r'"left": ?(\d+)')
+"""Number of steps that are left, in a result of the tool `step`."""
 
 
 def messages_in(text: str) -> Iterator[tuple[dict[str, Json], str]]:
@@ -38,7 +47,11 @@ def messages_in(text: str) -> Iterator[tuple[dict[str, Json], str]]:
 
 
 def echo(request: ProviderRequest) -> ProviderAnswer:
-    """Reply `echo: <text>` to each new message, in its channel; a reply that failed or was cancelled, again."""
+    """Reply `echo: <text>` to each new message, in its channel; a reply that failed or was cancelled, again.
+
+    Without a reply tool, as in a task, the same lines are the text of the answer. With nothing to answer it
+    ends the turn.
+    """
     calls = [*_again(request)]
     calls += [Call("reply", {"text": f"echo: {text}", **channel}) for channel, text in messages_in(request.last.text)]
     if calls and "reply" not in request.tools:
@@ -52,7 +65,10 @@ def silent(request: ProviderRequest) -> ProviderAnswer:
 
 
 def time(request: ProviderRequest) -> ProviderAnswer:
-    """Call current_time first, then reply with its result."""
+    """Call current_time first, then reply with its result.
+
+    It tests the whole round of a tool call: definition, call, result, and a reply that depends on the result.
+    """
     if request.last.text:
         return ProviderAnswer("The clock will know.", (Call("current_time"),))
     results = [result for result in request.last.results if result.name == "current_time"]
@@ -88,7 +104,10 @@ def steps(request: ProviderRequest) -> ProviderAnswer:
 
 
 def sequence(answers: Iterable[ProviderAnswer], then: Script = silent) -> Script:
-    """Return a script that gives these answers in order, one for each request, and then those of `then`."""
+    """Return a script that gives these answers in order, one for each request, and then those of `then`.
+
+    Unlike the other scripts this one has state: it is for tests that do not restart the provider.
+    """
     left = iter(answers)
 
     def script(request: ProviderRequest) -> ProviderAnswer:
@@ -106,6 +125,7 @@ def _again(request: ProviderRequest) -> Iterator[Call]:
 
 
 def _failed(result: ToolResult) -> bool:
+    """Return whether a reply has to be sent again: an error, or a result that says it was cancelled."""
     if result.is_error:
         return True
     try:
@@ -123,6 +143,7 @@ def _sources(request: ProviderRequest) -> Iterator[dict[str, Json]]:
 
 
 def _text(call: Call) -> Json:
+    """Return the text that a reply has, for a model that has no tool to send it with."""
     return call.arguments.get("text") if isinstance(call.arguments, Mapping) else call.arguments
 
 

@@ -1,9 +1,13 @@
-"""A `LanguageModel` that answers as a test's script says, in virtual time.
+"""`LanguageModel` that answers as a test's script says, in virtual time.
 
-model = ScriptedModel(["first answer", After(2.0, say("second", call("reply", "c1", text="hi"))), Hang()])
-model = ScriptedModel(lambda request: f"{len(request.turns)} turns")
-…
-assert model.requests[0].turns[-1].text == "hello"
+    model = ScriptedModel(["first answer", After(2.0, say("second", call("reply", "c1", text="hi"))), Hang()])
+    model = ScriptedModel(lambda request: f"{len(request.turns)} turns")
+    …
+    assert model.requests[0].turns[-1].text == "hello"
+
+It takes the place of the model client, above HTTP, retries and fallback. Tests of the agent use it: they need a
+model whose answers, delays and errors are exact, and they need to see each request. The HTTP side is tested
+with `provider`.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ class After:
 
     seconds: float
     step: Step | Hang
+    """Step that follows the delay."""
 
 
 @attrs.frozen
@@ -40,11 +45,13 @@ class Streamed:
 
     pieces: tuple[str | None, ...]
     step: Step | Hang
+    """Final answer. Its text is not streamed again."""
     pause: float = 0.0
 
 
 AnyStep: TypeAlias = Step | Hang | After | Streamed
 Script: TypeAlias = Iterable[AnyStep] | Callable[[ModelRequest], AnyStep]
+"""Steps in order, or a function that is asked for the step of each request."""
 
 
 def say(text: str = "", *calls: ToolCall, stop_reason: str = "") -> ModelResponse:
@@ -66,6 +73,8 @@ class ScriptedModel:
     """`LanguageModel` with answers from a list or from a function of the request.
 
     A list has one step for each call; a call after its end fails the test with an AssertionError. delay: seconds before every answer.
+
+    A function has no end and may look at the request, which suits long simulations; it must not wait.
     """
 
     def __init__(self, script: Script, *, name: str = "scripted/test", delay: float = 0.0) -> None:
@@ -83,7 +92,11 @@ class ScriptedModel:
         return self._name
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
-        """Perform the next step of the script. Raises the error that is in the script."""
+        """Perform the next step of the script. Raises the error that is in the script.
+
+        A call that is cancelled has used up its step. The text is streamed in one piece, unless the step is
+        `Streamed`.
+        """
         self.requests.append(request)
         step = self._next(request)
         try:

@@ -2,6 +2,18 @@
 
 Run it under `trio.testing.MockClock` (pytest-trio: the fixture `autojump_clock`). A world can be killed at any moment and
 started again on what its disk had kept.
+
+Everything between the channels and the model is the product's own code, started by the same functions as in the
+daemon: `start_tree` and `start_channels`. Only what touches the outside is replaced: the disk, the clock, the
+model, the adapters and the gateway. A test can therefore assert the promises that the product makes to people,
+under any schedule and at any point of failure:
+
+    async with open_world(model, channels=[cli]) as world:
+        await world.say("are you there?")
+        await kill(world, torn_bytes=10)                      # power failure
+    async with open_world(model, disk=world.disk, channels=[cli]) as world:
+        await world.idle()
+    assert cli.texts == ["here I am"]
 """
 
 from __future__ import annotations
@@ -27,13 +39,13 @@ from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models import Lane, LanguageModel, ModelRequest, TokenCounter, UsageTracker
 from pegasus.settings import Settings
 from pegasus.storage import FLUSH_AFTER, Accepted, Connected, JournalMessage, Overloaded, Waiting
-from pegasus.testing.disk_archives import DiskArchives
-from pegasus.testing.disk_memory import DiskMemoryFolder
+from pegasus.testing.disk_readers import DiskArchives, DiskMemoryFolder
 from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.tools import Tool, current_time, memory_tools
 
 CLI = ChannelInfo("cli", "main")
+"""Channel that messages come from, where a test names none."""
 WINDOW = 100_000
 """Tokens of the context window, where the settings name none."""
 START = 1_772_020_800_000
@@ -50,11 +62,17 @@ class ScriptedModels:
     """The models of a world: one that talks, one that works, and others by role or name."""
 
     talks: LanguageModel
+    """Model of the conversation in the default role."""
     works: LanguageModel
+    """Model of tasks and of all roles that have none in `others`."""
     others: Mapping[str, LanguageModel]
+    """Models by role or name; they win over the two above."""
     window: int
+    """Tokens of every model's context window."""
     counter: TokenCounter = attrs.field(factory=TokenCounter)
+    """Estimator of tokens; without the tables of a real model."""
     usage: UsageTracker | None = None
+    """None: the tree then runs without an actor for usage."""
 
     def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
         """Return the model of a role; the conversation's own is the one that talks."""
@@ -80,11 +98,15 @@ class World:
     """A running agent."""
 
     root: Supervisor
+    """Supervisor of the whole tree."""
     tree: AgentTree
+    """Addresses of the tree's actors, and its services."""
     disk: MemoryDisk
+    """The disk, which outlives the world."""
     channels: dict[str, FakeChannel]
     """The fake channels by type."""
     _ids: itertools.count[int] = attrs.field(factory=itertools.count)
+    """Numbers for the ids of messages."""
 
     @property
     def journal(self) -> Ref[JournalMessage]:
@@ -94,13 +116,20 @@ class World:
     async def say(
         self, text: str, channel: ChannelInfo = CLI, *, message_id: str | None = None
     ) -> Accepted | Overloaded:
-        """Hand in a message as an adapter does; returns when it is accepted."""
+        """Hand in a message as an adapter does; returns when it is accepted.
+
+        message_id: the sender's id, for tests of duplicates; a new one by default. Overloaded means that
+        nothing was kept.
+        """
         if message_id is None:
             message_id = f"m-{next(self._ids)}-{trio.current_time():.6f}"
         return await Intake(self.journal).submit(InboundMessage(text, channel, message_id))
 
     async def next_reply(self, channel_type: str = "cli") -> OutboundMessage:
-        """The next reply that the fake channel of this type is given."""
+        """The next reply that the fake channel of this type is given.
+
+        Raises trio.TooSlowError if none comes within thirty days of virtual time.
+        """
         return await self.channels[channel_type].next_reply()
 
     async def idle(self) -> None:
@@ -115,7 +144,10 @@ class World:
         return await self.tree.main_agent.ask(GetStatus)
 
     async def stop_thinking(self, by: str = "a test") -> tuple[EndedWork, ...]:
-        """Do what the control call `stop` does."""
+        """Do what the control call `stop` does.
+
+        It returns when everything has ended. by: the reason that the log and the session name.
+        """
         return await self.tree.main_agent.ask(Stop, by)
 
     def session(self) -> list[dict[str, object]]:
@@ -181,6 +213,9 @@ async def kill(world: World, *, torn_bytes: int = 0) -> None:
     """Lose power: the disk keeps what was synced and up to `torn_bytes` more of each file. To be followed by a new world.
 
     Call it in the block of `open_world` and leave the block, best under a cancelled scope.
+
+    Actors run on for a moment in a process whose disk fails at every operation, as they may when the power
+    goes; nothing of what they do then reaches the disk.
     """
     world.disk.lose_power()
     with trio.CancelScope(shield=True), suppress(ActorError):

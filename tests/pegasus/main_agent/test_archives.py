@@ -9,7 +9,7 @@ import trio
 from pegasus.conversation.entry import Entry, encode
 from pegasus.main_agent.archives import FolderArchives, archive_names, archive_tool, is_archive, page_of
 from pegasus.models.base import ToolCall
-from pegasus.testing.disk_archives import DiskArchives
+from pegasus.testing.disk_readers import DiskArchives
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.tools import ToolContext, run_tool
 

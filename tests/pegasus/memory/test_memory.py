@@ -15,7 +15,7 @@ from pegasus.memory.memory import FACTS_SHOWN, FULL
 from pegasus.memory.pages import MOST
 from pegasus.memory.views import EPISODE_INDEX, MemoryFile, index_message
 from pegasus.storage import StorageError, run_journal
-from pegasus.testing.disk_memory import DiskMemoryFolder
+from pegasus.testing.disk_readers import DiskMemoryFolder
 from pegasus.testing.memory_disk import MemoryDisk
 
 

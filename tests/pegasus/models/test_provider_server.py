@@ -18,7 +18,8 @@ from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.openai import ChatWire
 from pegasus.testing.provider import open_provider
 from pegasus.testing.provider_answer import Call, ProviderAnswer, hang
-from pegasus.testing.provider_request import Invalid, ProviderRequest, glance, parse
+from pegasus.testing.provider_checks import Invalid
+from pegasus.testing.provider_request import ProviderRequest, glance, parse
 from pegasus.testing.provider_scripts import chatty, echo, time
 from tests.pegasus.models.conftest import REPLY
 

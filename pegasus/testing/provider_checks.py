@@ -1,0 +1,133 @@
+"""Checks of a request that both wire formats share, and the builder of the conversation that they read.
+
+`provider_anthropic` and `provider_openai` read the bodies of their formats with these functions. Each check
+raises `Invalid` with the path of the field in front of the message, as the services do, so that a failed test
+names the field.
+
+`TurnBuilder` has the rules about the order of a conversation. They are the ones that are violated most easily,
+by a compaction, a cancelled call or a restart that drops one half of a pair; both services refuse the whole
+request then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any, Final
+
+from pegasus.models import AssistantTurn, Image, ToolResult, Turn, UserTurn, picture_problem
+
+_TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""Names of tools that both services accept."""
+
+
+class Invalid(Exception):
+    """A request that the provider answers with 400; `str()` is its message."""
+
+
+def need(condition: bool, message: str) -> None:
+    """Raise Invalid unless the condition holds.
+
+    `message` is what the service would answer; it reaches the test through the client's error.
+    """
+    if not condition:
+        raise Invalid(message)
+
+
+def only(value: Any, keys: Collection[str], where: str) -> None:
+    """Check that a value is an object without other keys than these.
+
+    Raises Invalid with the name of the first key that is not allowed.
+    """
+    need(isinstance(value, dict), f"{where}: an object is required")
+    for key in value:
+        need(key in keys, f"{where}.{key}: Extra inputs are not permitted")
+
+
+def words(value: Any, where: str) -> str:
+    """Return a text; raise Invalid if it is blank or has lone surrogates.
+
+    Both services refuse blank text. Lone surrogates survive Python's JSON encoder as escapes, and the services
+    refuse them.
+    """
+    need(isinstance(value, str), f"{where}: Input should be a valid string")
+    need(bool(value.strip()), f"{where}: text content blocks must contain non-whitespace text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Invalid(f"{where}: lone surrogates are not valid text") from None
+    return str(value)
+
+
+def picture(mime: Any, data: Any, where: str) -> Image:
+    """Return a picture that both APIs accept.
+
+    data: base64. The rules (kinds, size) are the product's own, `picture_problem`.
+    """
+    need(isinstance(mime, str) and isinstance(data, str), f"{where}: Input should be a valid string")
+    why = picture_problem(mime, data)
+    need(why is None, f"{where}: could not process image: {why}")
+    return Image(mime, data)
+
+
+def tool_name(value: Any, where: str) -> str:
+    """Return a tool name that both APIs accept."""
+    need(
+        isinstance(value, str) and bool(_TOOL_NAME.fullmatch(value)),
+        f"{where}: String should match '^[a-zA-Z0-9_-]{{1,64}}$'",
+    )
+    return str(value)
+
+
+def check_schema(value: Any, where: str) -> None:
+    """Check the parameters of a tool.
+
+    Only the outer type is checked; the schemas of all tools have tests of their own.
+    """
+    need(isinstance(value, dict) and value.get("type") == "object", f"{where}: must be a JSON schema of type object")
+
+
+class TurnBuilder:
+    """Builder of a conversation that checks its order: roles alternate, and every call has its result in the next turn.
+
+    For example:
+
+        conversation = TurnBuilder()
+        conversation.user([], "hello", "messages.0")
+        conversation.assistant(AssistantTurn("", (ToolCall("c1", "now", {}),)), "messages.1")
+        conversation.user([("c1", "12:00", False)], "", "messages.2")   # every call must have its result here
+        turns = conversation.end()
+    """
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        """The turns so far; user and assistant alternate."""
+        self._ids: set[str] = set()
+        """Ids of all calls so far, which must be unique in the whole conversation."""
+
+    def user(self, results: list[tuple[str, str, bool]], text: str, where: str, images: tuple[Image, ...] = ()) -> None:
+        """Add a user turn. results: (call id, content, is_error)."""
+        before = self.turns[-1] if self.turns else None
+        need(not isinstance(before, UserTurn), f"{where}: roles must alternate between user and assistant")
+        open_calls = {call.id: call for call in before.calls} if isinstance(before, AssistantTurn) else {}
+        read: list[ToolResult] = []
+        for call_id, content, failed in results:
+            need(call_id in open_calls, f"{where}: unexpected tool result: no call {call_id!r} in the message before")
+            read.append(ToolResult(call_id, open_calls.pop(call_id).name, content, failed))
+        need(not open_calls, f"{where}: tool calls without a result immediately after: {', '.join(open_calls)}")
+        self.turns.append(UserTurn(tuple(read), text, images))
+
+    def assistant(self, turn: AssistantTurn, where: str) -> None:
+        """Add an assistant turn."""
+        need(bool(self.turns), f"{where}: first message must use the user role")
+        need(isinstance(self.turns[-1], UserTurn), f"{where}: roles must alternate between user and assistant")
+        for call in turn.calls:
+            need(call.id not in self._ids, f"{where}: tool call ids must be unique: {call.id!r}")
+            self._ids.add(call.id)
+        self.turns.append(turn)
+
+    def end(self) -> tuple[Turn, ...]:
+        """Return all turns; the last one must be the user's."""
+        need(bool(self.turns), "messages: at least one message is required")
+        need(isinstance(self.turns[-1], UserTurn), "messages: the conversation must end with a user message")
+        return tuple(self.turns)
