@@ -88,23 +88,30 @@ def scan_lines(data: bytes) -> Iterator[Line | BadLine]:
         if not end:
             yield BadLine(number, offset, data[offset:], "the last line has no end: it was being written", torn=True)
             return
-        yield from _read(data[offset:end], number, offset, is_last=end == len(data))
+        raw = data[offset:end]
+        value, problem = _parse(raw)
+        if value is not None:
+            yield Line(number, offset, len(raw), value)
+        else:
+            yield from _scan_damaged(raw, number, offset, problem, is_last=end == len(data))
         offset = end
 
 
-def _read(raw: bytes, number: int, offset: int, *, is_last: bool) -> Iterator[Line | BadLine]:
+def _scan_damaged(raw: bytes, number: int, offset: int, problem: str, *, is_last: bool) -> Iterator[Line | BadLine]:
+    """Yield the parts of a line that is no record as it stands: NUL bytes, and perhaps a record behind them."""
     record = raw.lstrip(b"\0")
     nulls = len(raw) - len(record)
     if not record.strip():
         if nulls:
             yield BadLine(number, offset, raw, f"{nulls} NUL bytes", is_last)
         return
-    value, problem = _parse(record)
+    value: dict[str, Any] | None = None
+    if nulls:
+        value, problem = _parse(record)
     if value is None:
         yield BadLine(number, offset, raw, problem, is_last)
         return
-    if nulls:
-        yield BadLine(number, offset, raw[:nulls], f"{nulls} NUL bytes before the record")
+    yield BadLine(number, offset, raw[:nulls], f"{nulls} NUL bytes before the record")
     yield Line(number, offset + nulls, len(record), value)
 
 

@@ -24,11 +24,12 @@ def encode_json(value: Json, *, indent: int | None = None) -> str:
     >>> encode_json({"text": "Grüße"})
     '{"text":"Grüße"}'
     """
-    separators = (",", ":") if indent is None else None
+    encoder = _COMPACT if indent is None else json.JSONEncoder(ensure_ascii=False, allow_nan=False, indent=indent)
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=separators, allow_nan=False, indent=indent)
+        text = encoder.encode(value)
         text.encode()
     except UnicodeEncodeError:
+        separators = (",", ":") if indent is None else None
         return json.dumps(value, separators=separators, allow_nan=False, indent=indent)
     except RecursionError:
         raise ValueError("nested too deep") from None
@@ -42,7 +43,7 @@ def decode_json(text: str | bytes | bytearray) -> Json:
     than the parser can follow.
     """
     try:
-        value: Json = json.loads(text if isinstance(text, str) else text.decode(), parse_constant=_refuse)
+        value: Json = _STRICT.decode(text if isinstance(text, str) else text.decode())
     except RecursionError:
         raise ValueError("nested too deep") from None
     return value
@@ -58,3 +59,8 @@ def decode_object(text: str | bytes | bytearray) -> dict[str, Json]:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+# `json.dumps` and `json.loads` make such an object at every call that has options, which takes longer than a short text.
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_STRICT = json.JSONDecoder(parse_constant=_refuse)

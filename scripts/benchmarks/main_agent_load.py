@@ -19,7 +19,7 @@ from pegasus.storage import FileDisk, run_journal
 
 LINES = 100_000
 PATH = "main/current.jsonl"
-LIMIT = 8.0
+LIMIT = 3.0
 
 
 def measure(place: Workplace) -> Iterator[Result]:

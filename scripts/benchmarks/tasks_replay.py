@@ -20,7 +20,7 @@ from pegasus.tasks.log.format import task_line
 from pegasus.tasks.log.replay import replay
 
 LINES = 10_000
-LIMIT = 10.0
+LIMIT = 4.0
 _ID = "00112233aabbccdd"
 _BEGAN = 1_767_225_600_000
 _RESULT = json.dumps({"path": "notes/harbour.md", "content": "the lamp was lit again this morning " * 8, "size": 296})

@@ -80,7 +80,7 @@ def _settle(context: TaskContext, data: TaskEventData, state: TaskState) -> Task
         case TaskNotified():
             return attrs.evolve(context, notified=context.notified + 1)
         case TaskSuspended():
-            messages = (*context.messages, *parse_messages(data.new_messages))
+            messages = context.messages.plus(*parse_messages(data.new_messages))
             reason = data.suspend_reason
             return attrs.evolve(context, suspend_reason=reason, suspended_state=state, messages=messages)
         case ReflectionDone():
@@ -89,7 +89,7 @@ def _settle(context: TaskContext, data: TaskEventData, state: TaskState) -> Task
         case TaskCompleted():
             if context.final_result is not None:
                 raise PayloadError("the task has its result already")
-            messages = (*context.messages, *parse_messages(data.new_messages))
+            messages = context.messages.plus(*parse_messages(data.new_messages))
             return attrs.evolve(
                 context, final_result=data.final_result, messages=messages, notified=context.notified + 1
             )
@@ -126,7 +126,7 @@ def _reason_done(context: TaskContext, data: ReasonDone, state: TaskState) -> Ta
         reasoning=data.reasoning,
         plan=data.plan,
         iteration=context.iteration + 1,
-        messages=(*context.messages, *messages),
+        messages=context.messages.plus(*messages),
         memory_injected=context.memory_injected or has_index,
         suspended_state=TaskState.ACTING if state is TaskState.SUSPENDED else context.suspended_state,
     )
@@ -143,7 +143,7 @@ def _need_more_info(context: TaskContext, event: Event, data: NeedMoreInfo, stat
         question=data.question,
         iteration=context.iteration + 1,
         notified=context.notified + 1,
-        messages=(*context.messages, Entry(event.timestamp, "assistant", asked)),
+        messages=context.messages.plus(Entry(event.timestamp, "assistant", asked)),
         suspended_state=TaskState.REASONING,
         suspend_reason=context.suspend_reason if state is TaskState.SUSPENDED else "needs information",
     )
@@ -197,8 +197,8 @@ def _complete_step(
     after = attrs.evolve(
         context,
         plan=attrs.evolve(plan, steps=steps),
-        actions_done=(*context.actions_done, action),
-        messages=(*context.messages, *messages),
+        actions_done=context.actions_done.plus(action),
+        messages=context.messages.plus(*messages),
     )
     if state is TaskState.SUSPENDED:  # the step ended after the suspension: the task goes on behind it
         return attrs.evolve(after, suspended_state=state_after_step(after))
@@ -221,7 +221,7 @@ def _go_on(context: TaskContext, messages: tuple[Entry, ...]) -> TaskContext:
         suspend_reason=None,
         question=None,
         iteration=0,
-        messages=(*context.messages, *messages),
+        messages=context.messages.plus(*messages),
     )
 
 
@@ -234,7 +234,7 @@ def _restart(context: TaskContext, event: Event, new_input: str) -> TaskContext:
     return attrs.evolve(
         context,
         input_text=new_input,
-        messages=(*context.messages, *missing),
+        messages=context.messages.plus(*missing),
         reasoning=None,
         plan=None,
         post_reflection=None,

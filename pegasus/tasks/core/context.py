@@ -6,11 +6,12 @@ are therefore equal by construction, which is what recovery after a crash rests 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import attrs
 
+from pegasus.append_only import AppendOnly
 from pegasus.conversation import Entry
 from pegasus.messages import Json, Metadata
 
@@ -128,6 +129,14 @@ class PostReflection:
     """Calls of memory tools that were made."""
 
 
+def _actions(items: Iterable[ActionResult]) -> AppendOnly[ActionResult]:
+    return items if isinstance(items, AppendOnly) else AppendOnly(items)
+
+
+def _entries(items: Iterable[Entry]) -> AppendOnly[Entry]:
+    return items if isinstance(items, AppendOnly) else AppendOnly(items)
+
+
 @attrs.frozen
 class TaskContext:
     """Everything a task knows.
@@ -151,7 +160,7 @@ class TaskContext:
     """Outcome of the last model call."""
     plan: TaskPlan | None = None
     """Steps that it led to."""
-    actions_done: tuple[ActionResult, ...] = ()
+    actions_done: AppendOnly[ActionResult] = attrs.field(default=(), converter=_actions)
     """All completed steps since the task was created, oldest first."""
     post_reflection: PostReflection | None = None
     """Outcome of the reflection, if there was one since the last resume."""
@@ -167,7 +176,7 @@ class TaskContext:
     """Reason of a suspension."""
     question: str | None = None
     """Question to the submitter that a suspended task waits for."""
-    messages: tuple[Entry, ...] = ()
+    messages: AppendOnly[Entry] = attrs.field(default=(), converter=_entries)
     """The conversation with the model. The input is its first message, so no later call forgets it."""
     memory_injected: bool = False
     """Whether the index of memory is among the messages; it is added once only."""
