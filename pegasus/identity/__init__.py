@@ -3,6 +3,11 @@
 `persona` loads and checks it. `prompt` builds the system prompts, once at the start. `evolution`
 handles changes: the agent proposes, the owner decides, and the next start applies it; `proposals`
 is the pure state behind that, `view` its presentation.
+
+`persona` reads who the agent is from a file. `proposals` and `evolution` let the agent propose changes, which
+take effect only when an owner has accepted them, and only at the next start, so that the prompt stays the same
+within a run. `view` shows both. `prompt` turns the persona into the system prompts of the Main Agent and of
+tasks.
 """
 
 from pegasus.identity.evolution import Evolution, PersonaState, persona_at_start, read_persona_state

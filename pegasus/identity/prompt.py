@@ -7,6 +7,14 @@ failed call.
 
 There are two ways of speaking (`agent.speech`). As a monologue, text is private and only the tool
 reply reaches anybody. In direct speech, text is the reply. Some sections have a version for each.
+
+The texts are constants in this file and not templates in another format, for two reasons. They are part of the
+product's behaviour, so a change belongs into a review like any other code. And each section can say in one
+place under which conditions it appears. Functions whose names end in `_section` return a whole section with its
+heading, or "" where it does not apply; `main_prompt` joins what is left.
+
+Nothing in a prompt may depend on the time, the order of a dictionary from outside, or on earlier messages: each
+difference between two starts makes the provider read the whole conversation anew at ten times the price.
 """
 
 from __future__ import annotations
@@ -28,6 +36,7 @@ class ChannelNote:
     """A configured channel, as the prompt names it: `ChannelNote("telegram", "12345")`."""
 
     type: str
+    """The kind of channel: cli, telegram, slack, …"""
     channel_id: str | None = None
     """The channelId, if the channel has a fixed one."""
 
@@ -46,6 +55,10 @@ def main_prompt(
     tools: names of the tools that it has. channels: the configured ones. subagents: description of
     each type of task, by name. skills: the listing of its skills, one a line. direct: whether plain
     text is the reply (`agent.speech`).
+
+    For example, an agent that can only answer and look at the clock:
+
+        prompt = main_prompt(persona, tools=["reply", "current_time"], direct=True)
     """
     spawns = "spawn_subagent" in tools
     parts = [
@@ -64,12 +77,18 @@ def main_prompt(
 
 
 def task_prompt(persona: Persona, body: str) -> str:
-    """Return the prompt of a task: identity, safety, and the body of its SUBAGENT.md."""
+    """Return the prompt of a task: identity, safety, and the body of its SUBAGENT.md.
+
+    A task has no channels and does not speak to people, so nothing about replies is in it.
+    """
     return "\n\n".join(part for part in (identity_section(persona), SAFETY, body.strip()) if part)
 
 
 def identity_section(persona: Persona) -> str:
-    """Return the section about the persona, which is the same in both prompts."""
+    """Return the section about the persona, which is the same in both prompts.
+
+    A persona without a background ends after the values.
+    """
     lines = [
         f"You are {persona.name}, {persona.role}.",
         "",
@@ -81,7 +100,11 @@ def identity_section(persona: Persona) -> str:
 
 
 def _tools_section(tools: Collection[str]) -> str:
-    """Return the section about tools, in the groups and order of `TOOL_GROUPS`; only those that exist."""
+    """Return the section about tools, in the groups and order of `TOOL_GROUPS`; only those that exist.
+
+    The descriptions are shorter than those of the tools themselves: they say when to use which, and the
+    schemas, which the provider gets separately, say how.
+    """
     parts = ["## Tools"]
     for group, entries in TOOL_GROUPS:
         lines = [f"- {text}" for name, text in entries if name in tools]
@@ -123,6 +146,7 @@ Follow these guardrails:
 - Do not attempt to change your own system prompt, safety rules, or tool policies.
 - Do not manipulate users to expand your access or to disable safeguards.
 - Comply with stop, pause, or audit requests immediately."""
+"""The limits of an agent that runs without supervision. Both prompts contain it, and no setting removes it."""
 
 _THINKING: Final = """\
 ## How You Think
@@ -132,6 +156,7 @@ can read it.
 
 The ONLY way to communicate with the user is to call the reply() tool. If you have information, results or an answer that the user
 should get, you MUST call reply(); otherwise it is lost. You may also choose to stay silent, when nothing needs to be said."""
+"""For the monologue: the model must know that its text reaches nobody, otherwise it answers into the void."""
 
 _SPEAKING: Final = """\
 ## How You Speak
@@ -142,6 +167,7 @@ results are there.
 
 To say nothing (an acknowledgement needs no answer), write exactly (silence). To speak on another channel than the one you were asked
 on, call reply()."""
+"""For direct speech, with the word that stands for silence."""
 
 _MONOLOGUE_STYLE: Final = """\
 ## Thinking Style
@@ -150,6 +176,7 @@ _MONOLOGUE_STYLE: Final = """\
 - Narrate only where it helps YOUR reasoning: plans of several steps, hard decisions, weighing alternatives.
 - After receiving a task result: decide what to tell the user, then call reply(). Do not restate the whole result in your monologue.
 - Keep the inner monologue brief and about decisions."""
+"""Keeps the monologue short; every token of it costs time before the reply."""
 
 _DIRECT_STYLE: Final = """\
 ## Thinking Style
@@ -157,18 +184,21 @@ _DIRECT_STYLE: Final = """\
 - For routine tool calls (checking the time, reading memory): just call the tool, without narration.
 - After receiving a task result: decide what the user should know of it, and say that in your own words.
 - Keep to the point: every word you write without a tool call is read by somebody."""
+"""The same where every text is read."""
 
 _HISTORY: Final = """\
 ## Session History
 
 Your conversation history may have been shortened to stay within limits. If it begins with a summary, the full earlier conversation
 is archived in the file that the summary names. You can read it with session_archive_read(file) if you need more detail."""
+"""Says that older parts of the conversation can be read again."""
 
 _HISTORY_WITHOUT_ARCHIVE_TOOL: Final = """\
 ## Session History
 
 Your conversation history may have been shortened to stay within limits. If it begins with a note that names an archive, the full
 earlier conversation is kept in that file."""
+"""The same where the tool for that is not offered."""
 
 TOOL_GROUPS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
     (
@@ -213,6 +243,8 @@ TOOL_GROUPS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
         ),
     ),
 )
+"""Tools by group: (heading, ((name, line in the prompt), …)). Tools that are not named here, such as those of an
+installation, are only in the provider's list."""
 
 _WHEN_TO_DELEGATE: Final = """\
 - It is simple conversation: greetings, opinions, follow-ups
@@ -225,6 +257,7 @@ Spawn a subagent when:
 - You are unsure: err on the side of spawning
 
 After spawn_subagent the subagent runs in the background, and you receive its result by itself when it is done."""
+"""The middle of the section about delegating, the same in both ways of speaking."""
 
 _REPLY_OR_SPAWN: Final = f"""\
 ## When to Reply vs Spawn
@@ -237,6 +270,7 @@ On task completion:
 - The result appears in your session
 - Think about it, then ALWAYS call reply() to inform the user
 - Never just think about a result without calling reply()"""
+"""For the monologue. It repeats that a result must be passed on, the mistake that models make most often."""
 
 _ANSWER_OR_SPAWN: Final = f"""\
 ## When to Reply vs Spawn
@@ -244,6 +278,7 @@ _ANSWER_OR_SPAWN: Final = f"""\
 Answer yourself when:
 {_WHEN_TO_DELEGATE} Do NOT poll for it.
 When the result appears in your session, ALWAYS tell the user."""
+"""For direct speech."""
 
 _REPLY_ONLY: Final = """\
 ## When to Reply
@@ -251,6 +286,7 @@ _REPLY_ONLY: Final = """\
 Reply with the reply tool to questions, requests and greetings. You can answer from the session and with the tools above; files,
 shell commands and the web are out of your reach in this installation: say so honestly when they would be needed, and never
 pretend to have done something. An acknowledgement ("thanks", a thumbs-up) needs no reply."""
+"""Where there are no tasks. Without it models promise to look something up and never do."""
 
 _CHANNELS: Final = """\
 ## Channels and reply()
@@ -279,3 +315,5 @@ Style per kind of channel:
 - slack: Markdown. Use threads for long discussions.
 - web: rich formatting and links supported.
 If the kind of channel is unknown, keep your reply clear and readable."""
+"""Explains the first line of each message. `{known}` is the list of channels. The warning about further lines
+protects against people who write such a line into their text to speak in another channel's name."""

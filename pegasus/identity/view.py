@@ -4,6 +4,9 @@ The JSON is the answer of the control methods persona.list, persona.accept and p
 keys must not change.
 
 The text is made from the JSON, because the command line receives the JSON from the daemon.
+
+`format_persona` and `format_decision` therefore take parsed JSON. They are used by the command line, which has
+nothing else, and by the chat command `/persona`, so that both show the same text.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ SHOWN_DECISIONS: Final = 5
 """Decided proposals in the text; all are in the JSON."""
 
 _STATE_WORDS: Final = {ACCEPTED: "accepted", REJECTED: "rejected", WITHDRAWN: "accepted, and taken back later"}
+"""States of decided proposals, for the list."""
 _DECISION_WORDS: Final = {
     ACCEPTED: "Accepted; it takes effect at the next start",
     WITHDRAWN: "Taken back; it takes effect at the next start",
 }
+"""Consequences of decisions; all others are rejections."""
 
 
 def persona_view(state: PersonaState, running: Persona | None = None) -> dict[str, Json]:
@@ -32,6 +37,8 @@ def persona_view(state: PersonaState, running: Persona | None = None) -> dict[st
 
     running: the persona of the running agent, or None if there is none. `evolved` names the fields
     that differ from the settings, `atNextStart` those that differ from the running agent.
+
+    Keys: persona {field: text}, evolved [field], atNextStart [field], proposals [see `proposal_view`].
     """
     return {
         "persona": {field: format_value(getattr(state.persona, field)) for field in FIELDS},
@@ -47,7 +54,10 @@ def _differing_fields(persona: Persona, other: Persona) -> list[Json]:
 
 
 def proposal_view(proposal: Proposal, persona: Persona) -> dict[str, Json]:
-    """Return one proposal as JSON. `now` is the text of the field in `persona`, which it would replace."""
+    """Return one proposal as JSON. `now` is the text of the field in `persona`, which it would replace.
+
+    Times are in ms since the epoch. The keys `decidedBy` and `decidedAt` exist once it was decided.
+    """
     view: dict[str, Json] = {
         "n": proposal.number,
         "field": proposal.field,
@@ -67,7 +77,10 @@ def proposal_view(proposal: Proposal, persona: Persona) -> dict[str, Json]:
 
 
 def format_persona(view: Mapping[str, Any], command: str) -> str:
-    """Return a `persona_view` as text. command: the command that takes "accept N" and "reject N"."""
+    """Return a `persona_view` as text. command: the command that takes "accept N" and "reject N".
+
+    Empty fields are left out. Open proposals are shown with what they would replace.
+    """
     persona = view["persona"]
     lines = [f"{field}: {persona[field]}{_mark(view, field)}" for field in FIELDS if persona[field]]
     waiting = [proposal for proposal in view["proposals"] if proposal["state"] == OPEN]
@@ -76,6 +89,7 @@ def format_persona(view: Mapping[str, Any], command: str) -> str:
         lines += [line for proposal in waiting for line in _open_lines(proposal)]
     decided = [proposal for proposal in view["proposals"] if proposal["state"] != OPEN]
     if decided:
+        # The file has them in the order in which they were made.
         decided.sort(key=lambda proposal: proposal["decidedAt"])
         lines += ["", "Decided lately:", *map(_decided_line, decided[-SHOWN_DECISIONS:])]
     return "\n".join(lines)

@@ -10,6 +10,10 @@ Changes that cancel each other out (one and its undo, a switch of an editor and 
 log has the hash of the file after each change, and a hash that comes again marks a detour.
 
 Texts are the bytes of the files decoded with `surrogateescape`, so that bytes that are not UTF-8 come back unchanged.
+
+The alternatives were keeping the whole text of every version, which lets the log grow with the size of the
+files and can only go back to a state, and unified diffs, whose context lines find their place by guessing. Here
+the place is computed: the log has every change, so where a line has moved is known exactly.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from pegasus.messages import Json
 from pegasus.wire import number_of
 
 MOST_LINES: Final = 4_000
-"""Lines of a passage that are compared with each other, which takes quadratic time; a longer one is one splice."""
+"""Lines of a passage that are compared with each other. A longer one becomes one splice, because `SequenceMatcher`
+takes quadratic time in the worst case and the caller holds the memory's lock."""
 
 
 @attrs.frozen
@@ -36,26 +41,37 @@ class Author:
     kind: str = "main-agent"
     """main-agent, task, reflection (of that task), user (by a command), or hand (an editor, noticed afterwards)."""
     task: str = ""
+    """Id of the task that wrote, for kind task and reflection."""
     user: str = ""
+    """Id of the person, as the channel names people."""
     channel: str = ""
     """`<type>:<channelId>` of the message that led to it."""
     why: str = ""
+    """Reason that the writer has given."""
     source: str = ""
     """Where the words come from; see `provenance`."""
 
 
 class Splice(NamedTuple):
-    """A replacement of whole lines."""
+    r"""A replacement of whole lines.
+
+    `Splice(10, "tea\n", "coffee\n")` replaces the line "tea" that begins at character 10.
+    """
 
     at: int
     """Character of the text before the change."""
     old: str
+    """The lines that went; "" for an insertion."""
     new: str
+    """The lines that came; "" for a deletion."""
 
 
 @attrs.frozen
 class Change:
-    """A change of one file, as a line of the log."""
+    """A change of one file, as a line of the log.
+
+    change = Change(7, now, "facts/user.md", "patch", Author("task", task="t-1"), hash_of(a), hash_of(b), difference(…))
+    """
 
     n: int
     """Number of the change, from 1."""
@@ -65,6 +81,7 @@ class Change:
     how: str
     """write, patch, append, undo or edit."""
     by: Author
+    """The origin, for people who look at the log."""
     before: str
     """Hash of the file before; "" if it did not exist or was empty."""
     after: str
@@ -98,7 +115,11 @@ def hash_of(content: bytes) -> str:
 
 
 def difference(old: str, new: str) -> tuple[Splice, ...]:
-    """Return the splices that make `new` of `old`, line by line."""
+    """Return the splices that make `new` of `old`, line by line.
+
+    `applied(old, difference(old, new)) == new`. Equal lines at both ends are skipped first, so that a line
+    which is added to a long file costs no comparison.
+    """
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     head = _common_lines(before, after)
     tail = _common_lines(before[head:][::-1], after[head:][::-1])
@@ -146,7 +167,9 @@ class _Place(NamedTuple):
     """The place of a splice's new lines in the text of now."""
 
     start: int
+    """First character of the place."""
     end: int
+    """The character behind the place; equal to `start` if all lines of the splice were deleted."""
     touched: tuple[int, ...] = ()
     """Numbers of later changes that overlap it."""
 
@@ -155,6 +178,8 @@ class _Place(NamedTuple):
         start, end, before, inside, touched = self.start, self.end, 0, 0, False
         for at, old, new in change.splices or ():
             behind, longer = at + len(old), len(new) - len(old)
+            # A change in front only moves the place. One that overlaps it, or is inside it, extends it to both.
+            # Changes behind it have no influence.
             if behind <= self.start:
                 before += longer
             elif at < self.end or at < self.start:
@@ -165,7 +190,11 @@ class _Place(NamedTuple):
 
 
 def undo_change(change: Change, later: Sequence[Change], text: str) -> str:
-    """Return the file without this change. later: the changes of the file since, in order. Raises CannotUndo."""
+    """Return the file without this change. later: the changes of the file since, in order. Raises CannotUndo.
+
+    All splices of the change must be undoable, otherwise none is undone. The one exception is the summary at
+    the top of a file: nearly every change renews it, so a later summary stays instead of refusing the undo.
+    """
     if change.splices is None:
         raise CannotUndo(f"change {change.n} was too large to be kept")
     later = _without_detours(change.after, later)
@@ -196,6 +225,8 @@ def _without_detours(state: str, later: Iterable[Change]) -> list[Change]:
         if change.after in passed:
             for detour in way[passed[change.after] : -1]:
                 passed.pop(detour.after, None)
+            # The hash was seen before: everything since then led back to that state, and states on the way
+            # cannot be returned to.
             del way[passed[change.after] :]
         else:
             passed[change.after] = len(way)

@@ -23,11 +23,16 @@ import trio
 
 HEAD: Final = 4096
 """Bytes at the beginning of a file that are read for its summary."""
+LARGEST: Final = 256 << 10
+"""Bytes of a file, written by hand, that are still read and searched. Files that tools write are far smaller, and a
+program that puts a database into the folder must not make every look at it slow."""
 HEADS: Final = 1000
 """Files whose beginnings are remembered."""
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Flags to open a folder; a link is refused."""
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Flags to open a file. Non-blocking, since opening a pipe would wait for its writer."""
 
 
 Stamp: TypeAlias = tuple[int, ...]
@@ -44,6 +49,7 @@ class FileState(NamedTuple):
     head: bytes
     """The first bytes, at most `HEAD`."""
     stamp: Stamp = ()
+    """Identifies the state of the file; see the module."""
     content: bytes | None = None
     """The whole file, if it was asked for; see `MemoryFolder.scan`."""
 

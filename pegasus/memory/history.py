@@ -8,6 +8,14 @@ So the log is a second copy of memory, and a file that differs from it was chang
 
 A log that has grown by `GROWTH` is shortened to its latest changes. In front of them stand "base" lines, so that the
 content of every file still follows from the log. Pure functions; `logged_files` does the writing.
+
+The log is read once when the process starts, and after an error. From then on `History` follows each line that
+is written, so that a change costs an append and no reading. Because it knows the content of each file, a splice
+can be computed without having read the file before, and an edit by hand becomes visible as a difference.
+
+A line that is damaged (a torn write, an edit by hand) makes the text of its file unknown, as later splices have
+nothing to be applied to. The hash of the file is still known from the next line on, so changes are still
+noticed; only their text can be neither shown nor undone.
 """
 
 from __future__ import annotations
@@ -38,6 +46,7 @@ class KnownContent(NamedTuple):
 
 
 ABSENT: Final = KnownContent("", "")
+"""Content of a file that does not exist."""
 
 
 def known_content(content: bytes, text: str) -> KnownContent:
@@ -46,7 +55,11 @@ def known_content(content: bytes, text: str) -> KnownContent:
 
 
 class History:
-    """State that follows from the lines of the log."""
+    """State that follows from the lines of the log.
+
+    history = read_history(data)
+    history.of("facts/user.md").text   # the content that the file must have
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, KnownContent] = {}
@@ -92,7 +105,10 @@ class History:
 
 
 def _after(before: KnownContent, change: Change) -> KnownContent:
-    """Return the content of a file after a change, without the text if that does not follow from the log."""
+    """Return the content of a file after a change, without the text if that does not follow from the log.
+
+    Splices that do not fit mean that a line is missing before them. Then the hash is all that is known.
+    """
     if not change.after:
         return ABSENT
     if before.text is None or change.splices is None:
@@ -111,6 +127,7 @@ class _Void(NamedTuple):
     """A change that was not made."""
 
     n: int
+    """Number of that change."""
 
 
 class _Base(NamedTuple):
@@ -121,7 +138,10 @@ class _Base(NamedTuple):
 
 
 def _records(data: bytes, damaged: list[bytes]) -> Iterable[Change | _Base | _Void]:
-    """Yield the records of a log. Lines that are none are added to `damaged`."""
+    """Yield the records of a log. Lines that are none are added to `damaged`.
+
+    A record of the right shape may still be wrong; `read_history` compares the hashes at the end.
+    """
     for line in scan_lines(data):
         if isinstance(line, BadLine):
             damaged.append(line.raw)
@@ -183,7 +203,11 @@ def void_line(n: int, ts: int) -> bytes:
 
 
 def shortened(data: bytes, kept: int = KEPT_CHANGES) -> bytes:
-    """Return a log with the same content of every file, and of the changes the last `kept` bytes and each file's last."""
+    """Return a log with the same content of every file, and of the changes the last `kept` bytes and each file's last.
+
+    It is written as one replaced file, so a crash leaves either log. Undone or old changes cannot be undone any
+    more.
+    """
     made = {change.n: change for change in changes_in(data)}
     last_of = {change.path: change.n for change in made.values()}
     stay = set(last_of.values())

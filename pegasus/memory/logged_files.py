@@ -6,6 +6,13 @@ line says that the change was not made. Every other difference between a file an
 with an editor, and gets a line of its own ("edit").
 
 One change is made at a time (`Memory` holds a lock), so only the last one can be in doubt.
+
+The alternative would be one atomic write of log and file. The journal could do that, but then a file that a
+person has changed at the same moment would be overwritten without a trace. With the log in front, each
+difference has an explanation, and each explanation a line.
+
+`refresh` is cheap when nothing has changed: it compares the stamps of the folder with the remembered ones and
+reads only files with another stamp. The log itself is read when the process starts and after an error.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ import trio
 
 from actors import Ref
 from pegasus.memory.changes import Author, Change, difference, hash_of, text_of
-from pegasus.memory.folder import FileState, MemoryFolder, Stamp
+from pegasus.memory.folder import LARGEST, FileState, MemoryFolder, Stamp
 from pegasus.memory.history import (
     ABSENT,
     GROWTH,
@@ -35,11 +42,11 @@ from pegasus.memory.pages import FOLDER
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile
 
-LARGEST: Final = 256 << 10
-"""Bytes of a file, written by hand, that are still read."""
 BY_HAND: Final = Author("hand", why="edited outside of Pegasus")
+"""Author of an edit that was noticed; nobody knows who it was."""
 
 _LOG_PATH: Final = f"{FOLDER}/{LOG}"
+"""The log's path in the home, as the journal names files."""
 _PARSED_IN_PLACE: Final = 1 << 18
 """Bytes of a log that are parsed on the event loop; a larger one goes to a thread."""
 
@@ -47,15 +54,21 @@ _log = get_logger("memory")
 
 
 class LoggedFiles:
-    """The files and their log. The caller holds the memory's lock during every call.
+    r"""The files and their log. The caller holds the memory's lock during every call.
 
     Every method may raise StorageError, OSError and ActorError. After an error, and after a cancellation, nothing that
     is remembered is trusted, and the next `refresh` begins with the log on disk.
+
+        async with lock:
+            files = await logged.refresh()
+            change = await logged.change("facts/user.md", b"- Likes: tea\n", "write", author)
     """
 
     def __init__(self, journal: Ref[JournalMessage], folder: MemoryFolder, clock: Callable[[], int]) -> None:
         self._journal = journal
+        """Writes the log and the files, and reads them back."""
         self._folder = folder
+        """Shows the files as they are on disk now."""
         self._clock = clock
         """Wall clock, ms."""
         self._history: History | None = None
@@ -83,7 +96,10 @@ class LoggedFiles:
         self._stamps = {}
 
     async def changes(self) -> list[Change]:
-        """Return every change that is still in the log, in order."""
+        """Return every change that is still in the log, in order.
+
+        The whole log is read from disk, at most some megabytes. It is used only by people and undo.
+        """
         return changes_in(await self._journal.ask(ReadFile, _LOG_PATH))
 
     async def _load(self) -> History:
@@ -95,6 +111,7 @@ class LoggedFiles:
             history = read_history(data)
         if history.damaged:
             await self._repair(history, data)
+        # An edit was noticed in the file itself, so it was certainly made.
         if history.last is not None and history.last.how != "edit":
             await self._void_if_not_made(history, history.last)
         return history
@@ -137,7 +154,10 @@ class LoggedFiles:
             await self._shorten(history)
 
     def _edit_of(self, history: History, file: FileState) -> tuple[str, KnownContent] | None:
-        """Return path and content of a file that was changed by hand, None for one that the log knows."""
+        """Return path and content of a file that was changed by hand, None for one that the log knows.
+
+        A file that is too large to be read has its size in place of a hash, so that growing is noticed.
+        """
         if self._stamps.get(file.path) == file.stamp:
             return None
         content = file.content
@@ -172,17 +192,25 @@ class LoggedFiles:
     def _change(
         self, history: History, path: str, how: str, by: Author, now: KnownContent, n: int, undoes: int = 0
     ) -> Change:
+        """Return the change that leads from the known content of the file to `now`, not yet written anywhere."""
         before = history.of(path)
         splices = None if before.text is None or now.text is None else difference(before.text, now.text)
         return Change(n, self._clock(), path, how, by, before.hash, now.hash, splices, undoes)
 
     async def _append(self, history: History, lines: bytes) -> None:
-        """Append lines to the log, durably."""
+        """Append lines to the log, durably.
+
+        The size is counted here, since the log is shortened by growth.
+        """
         await self._journal.ask(Commit, ((_LOG_PATH, lines),))
         history.size += len(lines)
 
     async def _shorten(self, history: History) -> None:
-        """Rewrite a log that has grown by `GROWTH` since it was shortened."""
+        """Rewrite a log that has grown by `GROWTH` since it was shortened.
+
+        A log of megabytes takes tens of milliseconds to parse, hence the thread. The lock is held meanwhile, so
+        no line can be appended to the old log.
+        """
         if history.size < history.shortened_size + GROWTH:
             return
         data = await self._journal.ask(ReadFile, _LOG_PATH)

@@ -6,6 +6,14 @@ two tasks that add to the same file both find their words in it. Changes that pe
 next look. All changes go through `_put`, so that limits and marks of origin apply to each of them.
 
 Reading does not wait for a change that is under way: it looks at the folder instead, in which every file is whole.
+
+Why files and not a database: people are meant to read, correct and version what the agent remembers, with any
+editor. That decides the rest. The agent must expect changes at any time, must not lose them, and must be able
+to say who wrote what. The log gives the last answer, `provenance` marks words that come from outside.
+
+The bounds keep memory useful to a model: a file fits into one tool result, the index into every task, and the
+facts of a reflection into its prompt. A writer that hits a bound gets an error that says what to do; nothing is
+cut silently.
 """
 
 from __future__ import annotations
@@ -20,8 +28,8 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.memory.changes import Author, CannotUndo, Change, bytes_of, text_of, undo_change
-from pegasus.memory.folder import FileState, FolderReader, MemoryFolder
-from pegasus.memory.logged_files import LARGEST, LoggedFiles
+from pegasus.memory.folder import LARGEST, FileState, FolderReader, MemoryFolder
+from pegasus.memory.logged_files import LoggedFiles
 from pegasus.memory.pages import FOLDER, MemoryRefused, appended, check_new, find, not_found, title_for
 from pegasus.memory.provenance import mark_for, marked_entry, marked_page, marked_piece
 from pegasus.memory.search import Found, Searcher
@@ -36,6 +44,7 @@ FACTS_SHOWN: Final = 60_000
 INDEX_FRESH: Final = 1.0
 """Seconds for which the index from a look at the folder is used again. Changes made here end that at once."""
 _UNKNOWN: Final = Author()
+"""Author of changes whose caller names none: the Main Agent itself."""
 
 _log = get_logger("memory")
 
@@ -69,23 +78,36 @@ class Memory:
         searcher: Searcher | None = None,
     ) -> None:
         self._folder = folder
+        """Shows the files; it never writes."""
         self._searcher = searcher
+        """Full-text search; None where there is none (tests in virtual time)."""
         self._logged = LoggedFiles(journal, folder, clock)
+        """Files and log, used only under `_change_lock`, except for reading the log."""
         self._change_lock = trio.Lock()
+        """Held during every change and every refresh."""
         self._index_lock = trio.Lock()
+        """Lets concurrent callers share one scan for the index."""
         self._index = ""
+        """The message that the last scan made."""
         self._index_valid_until = -math.inf
+        """Time of Trio's clock at which the index is made again."""
         self._changes = 0
         """Number of changes so far, by which a look at the folder recognises that it may be out of date."""
 
     # ------------------------------------------------------------------ reading
 
     async def list(self) -> tuple[MemoryFile, ...]:
-        """Return the index: every file, by path."""
+        """Return the index: every file, by path.
+
+        The summary of each file comes from its first 4 kB, so the size of the files does not matter.
+        """
         return tuple(map(describe_file, await self._files()))
 
     async def read(self, path: str) -> str:
-        """Return a whole file. Bytes that are not UTF-8 are shown as �."""
+        """Return a whole file. Bytes that are not UTF-8 are shown as �.
+
+        Raises MemoryRefused for an unknown path; its text names similar ones.
+        """
         return (await read_whole(path, self._folder, await self._files())).decode("utf-8-sig", "replace")
 
     async def search(self, query: str, limit: int = 8, where: str = "") -> Found:
@@ -125,7 +147,11 @@ class Memory:
             return await self._put(path, marked_page(content, mark), "write", by, mark)
 
     async def patch(self, path: str, old: str, new: str, by: Author = _UNKNOWN, seen: Iterable[str] = ()) -> Written:
-        """Replace the one place where `old` is by `new`. Both are taken literally."""
+        """Replace the one place where `old` is by `new`. Both are taken literally.
+
+        Refused unless `old` occurs exactly once: a model that guesses at the text must not change another
+        place.
+        """
         if not old:
             raise MemoryRefused("old_str is empty; memory_append adds something")
         async with self._change_lock:
@@ -156,7 +182,10 @@ class Memory:
             return await self._put(path, now, "append", by, mark)
 
     async def _editable_text(self, path: str, files: tuple[FileState, ...]) -> str:
-        """Return the text of a file that may be changed and written back without losing anything."""
+        """Return the text of a file that may be changed and written back without losing anything.
+
+        Raises MemoryRefused if it is not UTF-8, because replacement characters would be written back.
+        """
         try:
             return (await read_whole(path, self._folder, files)).decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -204,6 +233,9 @@ class Memory:
         """Take back change `n`, whatever was changed elsewhere in the file since. The undo is a change itself.
 
         Raises MemoryRefused, with the reason, if later changes touch the same place.
+
+        After a power failure in between, the undo is made or not, like every change. `n` may be an undo itself,
+        which makes the original change again.
         """
         async with self._change_lock:
             files = await self._logged.refresh()
@@ -264,6 +296,8 @@ async def read_whole(path: str, folder: MemoryFolder, files: tuple[FileState, ..
     """Return all of one of these files.
 
     Raises MemoryRefused for a file that is not among them and for one that is too large, and OSError.
+
+    The file may have grown since it was listed; then its first `LARGEST` bytes are returned.
     """
     file = find(path, files)
     if file is None:

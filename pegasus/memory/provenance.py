@@ -48,20 +48,31 @@ _PHRASES: Final = (
     r"(?:你|您)(?:必须|必須|应该|應該|现在是|現在是|要扮演)|不要告诉|不要告訴|系统提示",
     r"(?:指示|ルール|命令).{0,10}(?:無視|忘れ|従)|あなたは今|今後は(?:必ず|常に)|必ず.{0,20}(?:して|せよ)ください",
 )
+"""Phrases of attempts to give the agent orders, in English, German, French, Spanish, Chinese and Japanese. Gaps
+are bounded (`.{0,40}`), so that a long text takes linear time."""
 _DETECTOR: Final = re.compile("|".join(_PHRASES), re.IGNORECASE | re.MULTILINE | re.DOTALL)
+"""All phrases in one expression, which is searched once."""
 _INVISIBLE: Final = re.compile("[\U000e0000-\U000e007f\u202a-\u202e\u2066-\u2069\u200b\u2060-\u2064]")
 """Tags, directions and zero widths, which can hide words from people but not from models."""
 _MARK: Final = re.compile(r"\[source: [^\]\n]{0,200}\]")
+"""A mark, with anything that may stand in it. Bounded, as texts are long and from strangers."""
 _FORGED: Final = re.compile(r"\[(?=\s*source\s*:)", re.IGNORECASE)
+"""Beginning of a mark in words that were given to us. A writer could mark its words as the user's."""
 _BULLET: Final = re.compile(r"\s*[-*] ")
+"""Beginning of an item of a list."""
 _READS_LIKE: Final = "reads like an instruction"
 
 
 def is_instruction(text: str) -> bool:
-    """Return whether the text reads like an instruction to the agent, or contains invisible characters."""
+    """Return whether the text reads like an instruction to the agent, or contains invisible characters.
+
+    Harmless sentences may match too. The consequence is only a mark, so a false alarm costs little.
+    """
     if _INVISIBLE.search(text):
         return True
     if not text.isascii():
+        # Compatibility forms (full width, ligatures) and format characters would hide a phrase from the
+        # expression.
         text = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
     return _DETECTOR.search(text) is not None
 
@@ -71,6 +82,11 @@ def mark_for(text: str, source: str, seen: Iterable[str] = ()) -> str:
 
     source: the source that the writer has given. seen: the sources that it has read on its way. A writer that has read
     the web cannot declare its words to be the user's, since a page may have told it to.
+
+    For example:
+
+        mark_for("Opening hours: 9 to 5", "web") == "[source: web]"
+        mark_for("Likes: tea", "user") == ""
     """
     outside = [*sorted(set(seen) & OUTSIDE)]
     if source in OUTSIDE and source not in outside:

@@ -3,6 +3,10 @@
 `skill` defines and parses one. `catalog` finds them in folders and notices changes. `arguments`
 fills the arguments of a call into the body. `listing` lists skills for the prompt and for people.
 Carrying a skill out is the work of `pegasus.main_agent`.
+
+A skill is a folder with a SKILL.md, in the format that other agents use too. `skill` parses one, `catalog`
+finds and refreshes them, `listing` describes them in the prompt, `arguments` fills in what a call has given.
+Nothing here runs a skill: the Main Agent puts its text into the conversation or hands it to a task.
 """
 
 from pegasus.skills.arguments import expand, split_arguments

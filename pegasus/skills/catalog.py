@@ -7,6 +7,12 @@ is logged once, and all other skills work.
 Files come from people and from background tasks, so nothing about them is trusted. What is read is
 a regular file inside the skills folder (a link that leads out is refused), of bounded size, and
 opening it never waits, as a pipe would.
+
+Watching the folders would need a thread or a descriptor for each and would still miss changes on network file
+systems. Looking at the time of change before each use is as good, because nobody notices a second.
+
+A refresh builds a complete new snapshot and then replaces the old one in one assignment. So a reader never sees
+half of a refresh, and a cancelled or failed one leaves the old snapshot.
 """
 
 from __future__ import annotations
@@ -43,7 +49,9 @@ class SkillProblem(NamedTuple):
     """A mistake in a file."""
 
     file: str
+    """Path of the file or folder."""
     text: str
+    """The mistake, as the end of a sentence that begins with the path."""
     is_fatal: bool
     """True if the skill cannot be used because of it."""
 
@@ -58,7 +66,9 @@ class _SkillFile(NamedTuple):
     fingerprint: tuple[int, int, int]
     """Time of change, size and inode. While they are the same, the file is not read again."""
     skill: Skill | None
+    """None if the file has a fatal mistake."""
     problems: tuple[SkillProblem, ...]
+    """Mistakes in this file, kept with it so that an unchanged file is not parsed again for them."""
 
 
 @attrs.frozen(eq=False)
@@ -68,6 +78,7 @@ class _Snapshot:
     skills: Mapping[str, Skill]
     """Skills by name, those of later folders first."""
     problems: tuple[SkillProblem, ...]
+    """Mistakes in all folders and files."""
     files: Mapping[str, _SkillFile]
     """Files by path, for the next look."""
 
@@ -75,7 +86,11 @@ class _Snapshot:
 class SkillCatalog:
     """The skills below some folders. Of several with the same name, the one in the last folder wins.
 
-    catalog = SkillCatalog(BUILT_IN, home / "skills") await catalog.refresh() catalog.get("commit")
+        catalog = SkillCatalog(BUILT_IN, home / "skills")
+        await catalog.refresh()
+        skill = catalog.get("commit")
+
+    That order lets a user replace a built-in skill by one of the same name.
     """
 
     def __init__(self, *folders: Path, in_thread: bool = True) -> None:
@@ -83,7 +98,9 @@ class SkillCatalog:
         self._folders = folders
         self._in_thread = in_thread
         self._snapshot: _Snapshot | None = None
+        """The last look; None before the first use."""
         self._refreshed_at = -REFRESH_INTERVAL
+        """Time of Trio's clock. It starts in the past, so that the first refresh always looks."""
 
     async def refresh(self) -> None:
         """Read files that have changed, unless that was done within the last second. Cancelled: nothing has changed."""
@@ -112,7 +129,11 @@ class SkillCatalog:
         return await self._run(supporting_files, skill)
 
     async def read(self, skill: Skill, path: str) -> str:
-        """Return one of these files as text. Raises ValueError as `read_supporting_file`."""
+        """Return one of these files as text. Raises ValueError as `read_supporting_file`.
+
+        path: relative to the skill's folder, as `files` returns it. The text comes from the model and is not
+        trusted.
+        """
         return await self._run(read_supporting_file, skill, path)
 
     async def _run(self, read: Callable[[Unpack[_Args]], _T], *args: *_Args) -> _T:
@@ -175,6 +196,7 @@ def _find_files(folder: Path, problems: list[SkillProblem]) -> Iterator[Path]:
 def _read_file(path: Path, known: _SkillFile | None, folder: Path) -> _SkillFile | None:
     """Return the content of a SKILL.md, which is `known` if it has not changed; None if there is no such file."""
     try:
+        # Opened once; all checks are made on this descriptor, so that the file cannot be exchanged in between.
         fd = os.open(path, _OPEN_FLAGS)
     except FileNotFoundError:
         return None
@@ -202,6 +224,8 @@ def _read_text(fd: int, status: os.stat_result, path: Path, folder: Path) -> str
     if not real.is_relative_to(real_folder):
         raise ValueError(f"is a link to {real}, which is not in {real_folder}; put the skill itself there")
     with open(fd, "rb", closefd=False) as stream:
+        # One byte more than allowed tells a file that is too large from one that just fits, whatever its size
+        # was at `fstat`.
         data = stream.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"is larger than {MAX_BYTES >> 10} kB; longer material belongs into files beside it")

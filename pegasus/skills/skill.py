@@ -4,6 +4,10 @@ SKILL.md is Markdown with YAML front matter, in the format of agentskills.io, wh
 too. Files that were written for them must work here. So unknown keys are a warning and not an
 error, and the tool names of Claude Code are translated. Where a foreign skill asks for something
 that does not exist here, it is given less than it asks for, never more.
+
+A mistake that changes what the skill may do or how it is called is an error (ValueError), and the skill is left
+out. Anything else is a warning: the author should hear of it, but the skill is more useful with it than not at
+all.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from pegasus.messages import Json
 from pegasus.wire import kind
 
 FILE: Final = "SKILL.md"
+"""Name of the file that makes a folder a skill."""
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 """The form of a name. The folder and the skill have the same name, so that people find the file."""
 MAX_BYTES: Final = 64 << 10
@@ -34,11 +39,15 @@ _KEYS: Final = (
     *("name", "description", "disable-model-invocation", "user-invocable", "allowed-tools"),
     *("context", "agent", "model", "argument-hint", "arguments"),
 )
+"""Keys of the front matter that have a meaning."""
 _IGNORED_KEYS: Final = frozenset(["license", "compatibility", "metadata", "version"])
 """Keys of the common format that have no meaning here."""
 _CONTEXTS: Final = ("inline", "fork")
+"""Values of `context`, the default first."""
 _MODEL: Final = re.compile(r"[^\s/]+/\S+|default|subagent|compact|reflection")
+"""A model, or the role of one."""
 _TOOL: Final = re.compile(r"[^\s,()]+(?:\([^)]*\))?")
+"""A tool in a list, with the part in parentheses that limits it in Claude Code."""
 _FOREIGN_TOOLS: Final[Mapping[str, str]] = {
     "Read": "read_file",
     "Write": "write_file",
@@ -61,11 +70,12 @@ _FOREIGN_TOOLS: Final[Mapping[str, str]] = {
 class Skill:
     """A skill that can be called.
 
-    skill, warnings = parse_skill(path.read_text(), path.parent) expand(skill, "the arguments of the
-    call")
+    skill, warnings = parse_skill(path.read_text(), path.parent)
+    text = expand(skill, "the arguments of the call")
     """
 
     name: str
+    """The name by which it is called, that of its folder."""
     description: str
     """One line: its purpose, and when to use it."""
     body: str
@@ -91,9 +101,14 @@ class Skill:
 
 
 def parse_skill(text: str, folder: Path) -> tuple[Skill, list[str]]:
-    """Return the skill of a SKILL.md, and warnings. folder: its folder, whose name is the name of the skill.
+    r"""Return the skill of a SKILL.md, and warnings. folder: its folder, whose name is the name of the skill.
 
     Raises ValueError with what is wrong and what is allowed.
+
+    For example:
+
+        skill, warnings = parse_skill("---\ndescription: Tidy up.\n---\nTidy the desk.", Path("skills/tidy"))
+        skill.name == "tidy" and not warnings
     """
     front, body = frontmatter.split(text)
     known = ", ".join(_KEYS)
@@ -151,6 +166,8 @@ def _parse_tools(value: Json, warnings: list[str]) -> tuple[str, ...] | None:
 
     `Bash(git add *)` allows a tool in part. That is not possible here, so it is left out: the skill
     gets less, never more.
+
+    `*` means no limit. An empty list means no tool at all.
     """
     if value is None:
         return None
@@ -165,6 +182,7 @@ def _parse_tools(value: Json, warnings: list[str]) -> tuple[str, ...] | None:
         if "(" in name:
             warnings.append(f"allowed-tools {name}: a tool is allowed whole or not at all; this one is left out")
         elif name:
+            # Tools of MCP servers are written with a prefix there.
             names[_FOREIGN_TOOLS.get(name, name.removeprefix("mcp__"))] = None
     return None if "*" in names else tuple(names)
 

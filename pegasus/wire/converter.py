@@ -30,19 +30,27 @@ from pegasus.messages import Json
 
 T = TypeVar("T")
 _Structure = Callable[[Any, Any], Any]
+"""Function of cattrs from a parsed value and its type to a Python value. Raises _Misfit or a group of errors."""
 
 DEEPEST = 64
 """Levels that free-form JSON (metadata) may nest. It is far below the depth at which writing it out again would fail."""
 
 
 class WireError(ValueError):
-    """A JSON value does not fit the class."""
+    """A JSON value does not fit the class.
+
+    try:
+        message = from_wire(value, InboundMessage)
+    except WireError as error:
+        print(error.path, error.problem)   # channel.channelId: missing; this field is required
+    """
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}" if path else problem)
         self.path = path
         """The field that does not fit, as it is called on the wire; "" for the value as a whole."""
         self.problem = problem
+        """What was found and what is allowed, without the path."""
 
 
 def to_wire(value: attrs.AttrsInstance) -> dict[str, Json]:
@@ -50,6 +58,9 @@ def to_wire(value: attrs.AttrsInstance) -> dict[str, Json]:
 
     >>> to_wire(ChannelInfo("web", "c1"))
     {'type': 'web', 'channelId': 'c1'}
+
+    Raises nothing for values of the product's own classes. The result can be encoded as JSON, if free-form
+    metadata can.
     """
     wire: dict[str, Json] = _unstructure_hook(type(value))(value)
     return wire
@@ -60,6 +71,9 @@ def from_wire(mapping: object, cls: type[T]) -> T:
 
     >>> from_wire({"type": "web", "channelId": "c1"}, ChannelInfo)
     ChannelInfo(type='web', channel_id='c1', user_id=None, reply_to=None)
+
+    mapping: a parsed JSON value of any kind. Large values cost time in proportion to their size; nothing is
+    kept of them.
     """
     try:
         wanted: Any = cls
@@ -105,6 +119,7 @@ class _Misfit(ValueError):
 
 @cache
 def _converter() -> Converter:
+    """Return the converter, which is made at the first use: importing it should cost nothing."""
     converter = Converter(omit_if_default=True)
     for cls, allowed, words in _SCALARS:
         converter.register_structure_hook(cls, _scalar(cls, allowed, words))
@@ -120,11 +135,13 @@ def _converter() -> Converter:
 
 @cache
 def _structure_hook(cls: type[Any]) -> _Structure:
+    """Return the generated reader of a class. Looking it up in cattrs takes longer than reading a small message."""
     return _converter().get_structure_hook(cls)
 
 
 @cache
 def _unstructure_hook(cls: type[Any]) -> Callable[[Any], Any]:
+    """Return the generated writer of a class."""
     return _converter().get_unstructure_hook(cls)
 
 
@@ -134,9 +151,14 @@ _SCALARS: tuple[tuple[type, tuple[type, ...], str], ...] = (
     (int, (int,), "a whole number"),
     (float, (float, int), "a number"),
 )
+"""Scalar types with the Python types that JSON values of them may have, and their names for people. A whole number
+is a valid float, as JSON writes 1.0 as 1 in many languages. `type(value)` is compared, since True is an int to
+Python."""
 
 
 def _scalar(cls: type, allowed: tuple[type, ...], words: str) -> _Structure:
+    """Return the reader of a scalar type, which refuses every other type."""
+
     def structure(value: object, _: object) -> object:
         if type(value) not in allowed:
             raise _Misfit(f"found {describe(value)}, allowed: {words}")
@@ -147,6 +169,7 @@ def _scalar(cls: type, allowed: tuple[type, ...], words: str) -> _Structure:
 
 def _class_structure(cls: type[Any], converter: Converter) -> _Structure:
     # The generated code takes anything with [] for a mapping, so the kind is checked here.
+    """Return the reader of an attrs class."""
     fields = make_dict_structure_fn(cls, converter, _cattrs_detailed_validation=True, **_renames(cls))
 
     def structure(value: object, _: object) -> object:
@@ -158,10 +181,12 @@ def _class_structure(cls: type[Any], converter: Converter) -> _Structure:
 
 
 def _class_unstructure(cls: type[Any], converter: Converter) -> Callable[[Any], dict[str, Any]]:
+    """Return the writer of an attrs class; fields that hold their default are left out."""
     return make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **_renames(cls))
 
 
 def _renames(cls: type[Any]) -> dict[str, Any]:
+    """Return the camelCase name of each field, for cattrs. Annotations are resolved here, since they are texts."""
     return {
         field.name: override(rename=camel(field.name)) for field in attrs.fields(attrs.resolve_types(cls, None, _NAMES))
     }
@@ -217,6 +242,7 @@ def _is_json_object(annotation: Any) -> bool:
 
 
 def _json_object(value: object, _: object) -> object:
+    """Return a free-form JSON object as it is, after checking that it can be written again."""
     if not isinstance(value, dict):
         raise _Misfit(f"found {describe(value)}, allowed: an object")
     if value:
@@ -231,6 +257,7 @@ def _check_json(value: object, levels: int) -> None:
             raise _Misfit(f"nested deeper than {DEEPEST} levels")
         for item in value.values() if isinstance(value, dict) else value:
             _check_json(item, levels - 1)
+    # Only NaN and the infinities give a difference other than zero.
     elif isinstance(value, float) and value - value != 0:
         raise _Misfit("found NaN, Infinity or a number too large for a float, allowed: finite numbers")
 
@@ -249,6 +276,7 @@ def _first_problem(error: Exception, path: str = "") -> tuple[str, str]:
 
 
 def _step(error: Exception, path: str) -> str:
+    """Return the part of the path that leads to this error: `.field` or `[index]`; "" if cattrs has noted none."""
     for note in getattr(error, "__notes__", ()):
         if isinstance(note, AttributeValidationNote):
             return f"{'.' if path else ''}{camel(note.name)}"

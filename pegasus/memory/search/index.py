@@ -8,6 +8,10 @@ SQLite's tokenizer) that must be those of the insertion. So the database names t
 another version is refused and made anew.
 
 Used from one thread at a time.
+
+FTS5 is used because it is part of SQLite, needs no process of its own, and ranks ten thousand passages in
+milliseconds. The text of a passage is kept beside it in `passages`, since a hit must show a snippet and the
+file may have changed.
 """
 
 from __future__ import annotations
@@ -22,9 +26,11 @@ from pegasus.memory.search.passages import Passage
 from pegasus.memory.search.words import indexed, needles_of, snippet, terms_of
 
 VERSION: Final = f"1 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
+"""Versions of everything that decides which words a text has."""
 PLACES: Final = ("facts", "episodes", "sessions")
+"""Values of `place`, which a search can be limited to."""
 MOST: Final = 30
-"""Passages that one search returns at most."""
+"""Passages that one search returns at most; more do not fit usefully into a tool result."""
 LONGEST_QUERY: Final = 1_000
 """Characters of a query that are used."""
 
@@ -50,8 +56,11 @@ class Hit(NamedTuple):
     line: int
     """Line at which the passage begins."""
     title: str
+    """Heading of the entry, or the speaker's role."""
     snippet: str
+    """About 240 characters around the words that were asked for, on one line."""
     text: str
+    """The whole passage."""
 
 
 class Found(NamedTuple):
@@ -69,6 +78,7 @@ class IndexedFile(NamedTuple):
     """A file in the index."""
 
     id: int
+    """Row in the table `files`."""
     stamp: str
     """Stamp of the state that was indexed."""
     offset: int
@@ -84,7 +94,14 @@ MERGE: Final = 200
 
 
 class Index:
-    """An open database. Every method may raise sqlite3.Error; then the database is to be closed and made anew."""
+    """An open database. Every method may raise sqlite3.Error; then the database is to be closed and made anew.
+
+    index = Index(":memory:")
+    index.begin()
+    index.add(index.mark("facts/user.md", stamp), "facts", passages_of_page(text))
+    index.commit()
+    hits = index.find("tea", 5)
+    """
 
     def __init__(self, path: str) -> None:
         self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT / 1000, isolation_level=None, check_same_thread=False)
@@ -155,7 +172,11 @@ class Index:
             db.execute("INSERT INTO words (rowid, place, title, body) VALUES (?, ?, ?, ?)", words)
 
     def replace(self, file: int, place: str, passages: Iterable[Passage]) -> None:
-        """Make the index hold exactly these passages of a file. Passages that it holds already are not written again."""
+        """Make the index hold exactly these passages of a file. Passages that it holds already are not written again.
+
+        An entry that is appended to a file then costs one insertion, and words of the others are not deleted
+        and added again.
+        """
         rows = self._db.execute("SELECT id, line, title, text FROM passages WHERE file = ?", (file,)).fetchall()
         there: dict[tuple[str, str], list[tuple[int, int]]] = {}
         for row, line, title, text in rows:
@@ -221,6 +242,7 @@ class Index:
         )
 
     def _matching(self, terms: str, limit: int, where: str) -> list[tuple[int, str, str, int, str, str]]:
+        """Return the rows that match these terms, best first. Equal ranks: later passages first, which are newer."""
         terms = f"{{title body}} : ({terms})"
         match = f"place : {where} AND {terms}" if where in PLACES else terms
         return self._db.execute(

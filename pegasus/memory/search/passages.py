@@ -29,6 +29,7 @@ LONGEST_LINE: Final = 16 << 20
 """Bytes of a line in an archive. A longer one is skipped."""
 
 _ENTRY: Final = re.compile(r"^##[ \t]+(.*)$", re.MULTILINE)
+"""Heading of an entry. Deeper headings belong to the entry that they stand in."""
 
 
 class Passage(NamedTuple):
@@ -42,7 +43,11 @@ class Passage(NamedTuple):
 
 
 def passages_of_page(text: str) -> Iterator[Passage]:
-    """Yield the passages of a memory file: the text before the first `##` entry, then each entry."""
+    """Yield the passages of a memory file: the text before the first `##` entry, then each entry.
+
+    For example, a page with a summary and the entries `## Tea` and `## Cats` has three passages, with the
+    titles "", "Tea" and "Cats".
+    """
     text = text.replace("\r\n", "\n")
     heads = list(_ENTRY.finditer(text))
     starts = [0, *(head.start() for head in heads), len(text)]
@@ -58,6 +63,7 @@ def passages_of_page(text: str) -> Iterator[Passage]:
 def _pieces(text: str) -> Iterator[str]:
     """Yield the text in pieces that are not too long, cut between lines where possible."""
     while len(text) > LONGEST:
+        # Not before the middle, so that a text with few line ends does not become many small pieces.
         cut = text.rfind("\n", LONGEST // 2, LONGEST) + 1 or LONGEST
         yield text[:cut]
         text = text[cut:]
@@ -71,6 +77,7 @@ class SessionLine(NamedTuple):
     """A line of an archived session."""
 
     number: int
+    """Line of the archive, from 1."""
     end: int
     """Offset of the byte behind it."""
     passage: Passage | None
@@ -84,6 +91,8 @@ def lines_of_session(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterat
         offset += len(raw)
         number += 1
         whole = raw.endswith(b"\n")
+        # The rest of a line that is too long is read and dropped piece by piece; `raw` becomes empty, which is
+        # no JSON.
         while not whole and (rest := file.readline(LONGEST_LINE)):
             offset += len(rest)
             whole = rest.endswith(b"\n")
@@ -92,6 +101,7 @@ def lines_of_session(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterat
 
 
 def _passage(raw: bytes, number: int) -> Passage | None:
+    """Return the passage of a line, None for a line that is damaged or without words."""
     try:
         entry = decode_object(raw)
     except ValueError:
@@ -103,7 +113,11 @@ def _passage(raw: bytes, number: int) -> Passage | None:
 
 
 def words_of(entry: Mapping[str, Json]) -> str:
-    """Return the words of an entry of a session, without JSON and ids."""
+    """Return the words of an entry of a session, without JSON and ids.
+
+    Of a tool call only the texts among its arguments count, since keys and ids are no words that anybody would
+    search for.
+    """
     content = entry.get("content")
     content = content if isinstance(content, str) else ""
     if entry.get("role") == "tool":

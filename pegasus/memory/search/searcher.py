@@ -8,6 +8,13 @@ Whatever is wrong with the index (another program's file, damage, a lock that is
 place, or in memory if the place itself is the trouble (a full or read-only disk).
 
 All of it happens in a worker thread, one search at a time.
+
+Searching and indexing are one operation for the sake of correctness: what was written a moment ago is found,
+and there is no second thread that could fall behind or fail unnoticed. The price is that the first search of a
+large home takes up to `BUDGET`, and the following ones continue where it stopped.
+
+A crash at any point leaves a database that is valid or recognised as damaged; in both cases nothing is lost but
+time.
 """
 
 from __future__ import annotations
@@ -22,7 +29,7 @@ from typing import Final
 
 import trio
 
-from pegasus.memory.folder import FolderReader, Stamp
+from pegasus.memory.folder import LARGEST, FolderReader, Stamp
 from pegasus.memory.pages import FOLDER
 from pegasus.memory.search.index import PLACES, Found, Index, IndexedFile
 from pegasus.memory.search.passages import archives_in, lines_of_session, passages_of_page
@@ -36,8 +43,6 @@ TIDYING: Final = 0.02
 """Seconds that a search may spend on merging the parts of the index."""
 BATCH: Final = 500
 """Passages that are indexed between two looks at the clock."""
-LARGEST: Final = 256 << 10
-"""Bytes of a memory file. A larger one is neither read nor searched."""
 _DISK_ERRORS: Final = {
     *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
     *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM),
@@ -61,7 +66,9 @@ class Searcher:
         self._path = index
         """The file of the index."""
         self._budget = budget
+        """Seconds for bringing the index up to date; tests set less."""
         self._index: Index | None = None
+        """The open database; None before the first search and after an error."""
         self._behind = 0
         """Number of files that were not indexed completely by the last scan."""
         self._scan_at = -math.inf
@@ -69,6 +76,7 @@ class Searcher:
         self._is_place_usable = True
         """False after an error that a new file in the same place would meet as well."""
         self._lock = trio.Lock()
+        """Held during a search, since the index is used from one thread at a time."""
 
     @classmethod
     def of(cls, data: Path) -> Searcher:
@@ -104,6 +112,11 @@ class Searcher:
     # ------------------------------------------------------------------ in a thread
 
     def _search(self, query: str, limit: int, where: str, scan: bool) -> Found:
+        """Search in a thread, with the index as it is, then with a new one, then with one in memory.
+
+        Each step is tried only if the one before failed. If all fail, the result has no hits and the reason in
+        `problem`: a broken search must not end the task that asked.
+        """
         problem = ""
         for attempt in (self._open, self._open_new, self._open_in_memory):
             if attempt == self._open_new and problem and not self._is_place_usable:
@@ -137,6 +150,7 @@ class Searcher:
 
     @staticmethod
     def _open_in_memory() -> Index:
+        """Open an index that ends with the process."""
         return Index(":memory:")
 
     def _open_new(self) -> Index:
@@ -197,7 +211,11 @@ class Searcher:
         return behind
 
     def _add_session(self, index: Index, name: str, stamp: Stamp, indexed: IndexedFile | None, until: float) -> bool:
-        """Index an archive from where the last search stopped. Return whether its end was reached."""
+        """Index an archive from where the last search stopped. Return whether its end was reached.
+
+        Every `BATCH` lines are a transaction, in which the offset is stored as well. So a cancel or a crash
+        loses at most one batch, and no line is indexed twice.
+        """
         unfinished = f"? {_text(stamp)}"
         index.begin()
         if indexed is not None and indexed.stamp != unfinished:
@@ -225,8 +243,10 @@ class Searcher:
 
 
 def _text(stamp: Stamp) -> str:
+    """Return a stamp as the index stores it."""
     return " ".join(map(str, stamp))
 
 
 def _stamp(text: str) -> Stamp:
+    """Return the stamp that `_text` has made a text of; marks of an unfinished file are skipped."""
     return tuple(int(part) for part in text.split() if part.isdigit())

@@ -22,14 +22,21 @@ _UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
-"""Thai, Lao, Burmese, Khmer, kana, Han, and Hangul, whose particles cling to the words."""
+"""Scripts that are indexed as pairs: Thai, Lao, Burmese, Khmer, kana, Han, and Hangul, whose particles cling to
+the words."""
 _RUN: Final = re.compile(f"[{_UNSPACED}]+")
+"""Run of characters without spaces between words."""
 _QUOTED: Final = re.compile(r'"([^"]*)"|“([^”]*)”|「([^」]*)」')
+"""Words in quotes, which must follow each other."""
 _PIECE: Final = re.compile(r"[^\s,;!?()\[\]{}\"，。、；！？（）「」『』【】]+")
+"""Characters between blanks and punctuation, in a query."""
 
 
 def folded(text: str) -> str:
-    """Return the text NFKC-normalised and case-folded."""
+    """Return the text NFKC-normalised and case-folded.
+
+    The tokenizer folds case itself; this does what it does not, such as full-width letters.
+    """
     return text if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
 
 
@@ -44,7 +51,15 @@ def _pairs(run: str) -> str:
 
 
 def terms_of(query: str) -> tuple[str, ...]:
-    """Return the terms of an FTS5 query; words in quotes are one term. () if the query has no word."""
+    """Return the terms of an FTS5 query; words in quotes are one term. () if the query has no word.
+
+    For example:
+
+        terms_of('tea "green cup"') == ('"green cup"', '"tea"')
+
+    Everything is quoted, so that no operator of FTS5 in the text of a query has an effect or causes a syntax
+    error.
+    """
     phrases = [next(filter(None, found), "") for found in _QUOTED.findall(query)]
     pieces = _PIECE.findall(_QUOTED.sub(" ", query))
     terms = [term for phrase in phrases if (term := _term(folded(phrase)))]
@@ -63,10 +78,14 @@ def _terms_of_piece(piece: str) -> list[str]:
 
 
 def _term(phrase: str) -> str:
-    """Return a phrase in the syntax of FTS5, "" if there is no word in it."""
+    """Return a phrase in the syntax of FTS5, "" if there is no word in it.
+
+    Punctuation alone is no word: FTS5 would refuse the empty phrase.
+    """
     if not any(map(str.isalnum, phrase)):
         return ""
     if len(phrase) == 1 and _RUN.fullmatch(phrase):
+        # A prefix search finds all pairs that begin with the character.
         return f'"{phrase}"*'
     text = _RUN.sub(lambda run: f" {_pairs_alone(run[0])} ", phrase).replace('"', " ").strip()
     return f'"{text}"'
@@ -92,7 +111,12 @@ def needles_of(query: str) -> tuple[str, ...]:
 
 
 def snippet(text: str, needles: tuple[str, ...], room: int = 240) -> str:
-    """Return the part of the text with the most needles, on one line."""
+    """Return the part of the text with the most needles, on one line.
+
+    needles: from `needles_of`. room: characters. The window with the most needles is chosen among those that
+    begin at one; numbers of needles and places are bounded, since texts have thousands of characters and
+    queries hundreds.
+    """
     low = text.lower()
     if len(low) != len(text):
         low = text  # a letter whose small form is longer
@@ -110,6 +134,7 @@ def snippet(text: str, needles: tuple[str, ...], room: int = 240) -> str:
 
 
 def _first_places(text: str, needle: str, most: int = 8) -> list[int]:
+    """Return the first positions of a needle, at most `most`, without overlaps."""
     places: list[int] = []
     at = text.find(needle)
     while at >= 0 and len(places) < most:
@@ -119,5 +144,6 @@ def _first_places(text: str, needle: str, most: int = 8) -> list[int]:
 
 
 def _word_start(text: str, start: int) -> int:
+    """Return the start of the next word, if there is one near."""
     space = text.find(" ", start, start + 20)
     return space + 1 if space >= 0 else start

@@ -10,7 +10,7 @@ import trio.testing
 
 from actors import ActorDied, Child, Restart, open_supervisor
 from pegasus.memory import Memory, MemoryRefused
-from pegasus.memory.logged_files import LARGEST
+from pegasus.memory.folder import LARGEST
 from pegasus.memory.memory import FACTS_SHOWN, FULL
 from pegasus.memory.pages import MOST
 from pegasus.memory.views import EPISODE_INDEX, MemoryFile, index_message
