@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Final, Never
 
 import trio
@@ -45,6 +47,12 @@ class Children:
 
     nursery: trio.Nursery
     """In which the children run. It is set before the first start."""
+    context: Context
+    """Context variables of the supervisor's task. Set with `nursery`.
+
+    Every run of a child starts with a copy of them, whoever asks for the start, so that a restart finds the same values.
+    In a pool a child starts with those of its caller.
+    """
 
     def __init__(
         self, system: ActorSystem, path: str, table: Table, report: Callable[[Incarnation], None], *, parallel: bool
@@ -94,7 +102,11 @@ class Children:
         cell.expect(child.mailbox)
         cell.incarnation = incarnation = Incarnation(cell, child, cell.attempt, self)
         incarnation.take_arguments()
-        self.nursery.start_soon(incarnation.run, name=cell.path)
+        spawn = partial(self.nursery.start_soon, incarnation.run, name=cell.path)
+        if self.parallel:
+            spawn()
+        else:
+            self.context.run(spawn)
         return incarnation
 
     async def start(self, name: str) -> Incarnation:
@@ -104,12 +116,17 @@ class Children:
         return incarnation
 
     async def wait_settled(self, incarnation: Incarnation) -> None:
-        """Wait until the run is up or has ended before that. For the supervisor's task, which does nothing else meanwhile."""
+        """Wait until the run is up or has ended before that, or the supervisor stops. Nothing else is begun meanwhile."""
         self._awaited.append(incarnation)
         try:
             await incarnation.wait_settled()
         finally:
             self._awaited.remove(incarnation)
+
+    def end_waits_for_starts(self) -> None:
+        """Let the tasks in `wait_settled` go on, because the supervisor stops. Their runs are neither up nor ended then."""
+        for incarnation in self._awaited:
+            incarnation.end_wait_for_start()
 
     def can_abort(self, incarnation: Incarnation) -> bool:
         """Return whether a start can be undone by `abort`.

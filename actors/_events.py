@@ -319,6 +319,11 @@ class EventHub:
         self.closed = False
         self._streams: list[weakref.ref[Events]] = []
 
+    @property
+    def has_streams(self) -> bool:
+        """Whether `subscribe` was ever called, so that somebody may see an event."""
+        return bool(self._streams)
+
     def subscribe(self, stream: Events) -> Events:
         """Give the stream all events from now on. A stream of a tree that has ended is closed at once."""
         if self.closed:

@@ -245,6 +245,10 @@ class Incarnation:
         """Wait until the actor is up, or has ended before that."""
         await self._settled.wait()
 
+    def end_wait_for_start(self) -> None:
+        """Let whoever starts the actor go on without the result, because its supervisor stops."""
+        self._settled.set()
+
     async def wait_ended(self) -> None:
         """Wait until the run has ended. Always a checkpoint."""
         await self._ended.wait()
@@ -273,7 +277,8 @@ class Incarnation:
             return
         self.up = True
         now = trio.current_time()
-        self.publish(Started(path=self.cell.path, time=now, attempt=self.attempt))
+        if self.cell.system.hub.has_streams:  # else the event is not even made: a twentieth of the time of a start
+            self.publish(Started(path=self.cell.path, time=now, attempt=self.attempt))
         self.siblings.child_is_up(self, now)
         self._settled.set()
 

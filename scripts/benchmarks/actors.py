@@ -16,7 +16,7 @@ PAIRS = (
     Pair("ask with a deadline", actors_programs.ask_with_deadline, actors_floors.ask, "channel ask", 200, 2.0),
     Pair("request, then get", actors_programs.request, actors_floors.ask, "channel ask", 200),
     Pair("channel ask with a deadline", actors_floors.ask_with_deadline, actors_floors.ask, "channel ask", 200),
-    Pair("start of a child", actors_programs.start_child, actors_floors.start, "nursery.start", 100, 3.0),
+    Pair("start of a child", actors_programs.start_child, actors_floors.start, "nursery.start", 100, 1.3),
     Pair("start in a pool", actors_programs.start_in_pool, actors_floors.start, "nursery.start", 100, 1.3),
     Pair("start in a tree", actors_programs.start_tree, actors_floors.start, "nursery.start", 100, 1.3),
 )

@@ -51,8 +51,8 @@ class Mutation:
 
 
 TABLE, MACHINE, OTP, SUPERVISOR = "test_table.py", "test_table_machine.py", "test_otp.py", "test_supervisor.py"
-REF, CELL, CHILDREN, POOL, TREE, SPEC = (
-    f"test_{name}.py" for name in ("ref", "cell", "children", "pool", "tree", "spec")
+REF, CELL, CHILDREN, POOL, TREE, SPEC, LOOP = (
+    f"test_{name}.py" for name in ("ref", "cell", "children", "pool", "tree", "spec", "loop")
 )
 
 MUTATIONS = [
@@ -239,6 +239,41 @@ MUTATIONS = [
         "                item.done.set()\n",
         "                pass\n",
         SUPERVISOR,
+    ),
+    Mutation(
+        "an item is taken up during a start in its caller's task",
+        "_loop",
+        "            if not self._busy and (self",
+        "            if (self",
+        LOOP,
+    ),
+    Mutation(
+        "a start does not wait for what is under way",
+        "_loop",
+        "if not self._busy and not self.queue:",
+        "if True:",
+        LOOP,
+    ),
+    Mutation(
+        "the end of a start in its caller's task wakes nobody",
+        "_loop",
+        "            if self.queue or self.table.pending:\n",
+        "            if False:\n",
+        LOOP,
+    ),
+    Mutation(
+        "a stop leaves the caller of a start waiting",
+        "_loop",
+        "        self.children.end_waits_for_starts()\n",
+        "",
+        LOOP,
+    ),
+    Mutation(
+        "a child inherits the context of the caller",
+        "_children",
+        "            self.context.run(spawn)\n",
+        "            spawn()\n",
+        LOOP,
     ),
     # -------------------------------------------------------- stopping
     Mutation(

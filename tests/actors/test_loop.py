@@ -1,4 +1,4 @@
-"""A start that its asker does itself: one thing after another all the same."""
+"""Starts in the caller's task and starts through the queue: both are serialised with exits, requests and stops."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from actors import ActorError, Child, Exited, Inbox, Intensity, Restarting, open_supervisor
-from tests.actors.kit import Crash, counter, happened, idle, settle
+from actors import ActorError, Backoff, Child, Exited, Inbox, Intensity, Restarting, Started, open_supervisor
+from tests.actors.kit import Boom, Crash, counter, happened, idle, settle
 
 WHO: ContextVar[str] = ContextVar("who", default="supervisor")
 
@@ -63,6 +63,58 @@ async def test_a_stop_does_not_wait_for_a_start() -> None:
         await trio.sleep(1)
         await supervisor.stop()
     assert refused == [1]
+
+
+async def test_a_restart_that_falls_due_during_a_start_waits_for_it() -> None:
+    child = Child("first", counter, backoff=Backoff(1, 1, jitter=0))
+    async with open_supervisor([child], intensity=Intensity(3, 10)) as supervisor:
+        events = supervisor.events()
+        await supervisor.ref("first").tell(Crash())
+        await settle()
+        await supervisor.start_child(Child("slow", slow))
+        await settle()
+        assert [(event.path, event.time) for event in happened(events, Started)] == [("slow", 2), ("first", 2)]
+
+
+async def test_a_start_waits_for_a_restart_that_is_under_way() -> None:
+    async def slow_second_run(inbox: Inbox[Any]) -> None:
+        if inbox.attempt == 1:
+            inbox.started()
+            raise Boom
+        await slow(inbox)
+
+    async with open_supervisor([Child("first", slow_second_run)], intensity=Intensity(9)) as supervisor:
+        await settle()
+        await supervisor.start_child(Child("second", idle))
+        assert trio.current_time() == 2
+        assert [child.state for child in supervisor.children()] == ["up", "up"]
+
+
+@pytest.mark.parametrize("patience", [1, 3])
+async def test_a_queued_start_whose_caller_leaves_before_or_after_it_has_begun_leaves_no_child(patience: float) -> None:
+    async with open_supervisor() as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.start_child, Child("slow", slow))
+        await settle()
+        with trio.move_on_after(patience) as scope:
+            await supervisor.start_child(Child("late", slow))
+        assert scope.cancelled_caught
+        await trio.sleep(5)
+        assert [child.name for child in supervisor.children()] == ["slow"]
+
+
+async def test_a_start_by_a_cancelled_caller_does_not_begin() -> None:
+    began = []
+
+    async def record(inbox: Inbox[Any]) -> None:
+        began.append(inbox.attempt)
+
+    async with open_supervisor() as supervisor:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await supervisor.start_child(Child("late", record))
+        await settle()
+        assert supervisor.children() == ()
+    assert began == []
 
 
 async def test_a_child_inherits_the_context_of_its_supervisor_whoever_starts_it() -> None:
