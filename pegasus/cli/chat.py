@@ -6,7 +6,17 @@ chat leaves it running, to be joined by the next `pegasus`. Its stderr is the lo
 prompt. Leaving the chat stops it with SIGTERM and waits for its end; its exit code is then the command's.
 
 The parent only watches. If the daemon dies meanwhile, the chat says so and reconnects as soon as somebody starts another
-one for this home; after COMES_BACK_SECONDS it ends with the dead daemon's exit code.
+one for this home; after COMES_BACK_SECONDS it ends with the dead daemon's exit code. The chat does not start a second
+daemon by itself: one that dies while it is used may well die again, and restarting is the task of a service manager, which
+counts attempts.
+
+Two processes instead of one process with two threads cost a second start of Python, about as long as a person needs to read
+the greeting. In return the daemon is the same program with and without a chat, and nothing that a terminal does can delay it:
+a suspended chat (Ctrl-Z), a slow ssh connection, a paste of several megabytes.
+
+What an end leaves behind: after a normal end, a signal, or an error of the chat, the daemon that was started here is stopped
+as `systemctl stop` would, so that accepted messages are on disk and tasks can go on. After kill -9 of the chat the daemon
+runs on without a parent; `pegasus status` finds it, and SIGTERM stops it.
 """
 
 from __future__ import annotations
@@ -36,17 +46,25 @@ from pegasus.skills import BUILT_IN, SkillCatalog
 from pegasus.terminal import ChatConfig, DaemonGone, restore_terminal, run_chat
 
 COMES_BACK_SECONDS: Final = 10.0
-"""Seconds to wait for another daemon after the one of this chat has died."""
+"""Seconds to wait for another daemon after the one of this chat has died: long enough for a restart by hand or by systemd."""
 STATUS_SECONDS: Final = 2.0
-"""Seconds the daemon may take to say which model it uses, and whether tasks are running."""
+"""Seconds the daemon may take to answer which model it uses, and whether tasks are running.
+
+Short, since both answers only serve a line of text, and the person waits for the prompt or for the end meanwhile.
+"""
 KILL_AFTER: Final = 5.0
-"""Seconds beyond the grace of the daemon after which it is killed."""
+"""Seconds beyond the grace of the daemon after which it is killed.
+
+The daemon ends itself by force two seconds after its grace; this is the second guard, for a process that does not run at all
+any more, such as one that was stopped with SIGSTOP.
+"""
 
 COMMANDS = CommandGroup()
 
 _BUSY: Final = 75
 """Exit code of a daemon that finds its home owned by another one."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end the chat; SIGHUP comes when the window is closed."""
 
 
 @COMMANDS.declare(
@@ -66,6 +84,7 @@ def run_with_chat(home: Home, settings: Settings, options: Sequence[str]) -> int
     """Chat as `cli:main` with the daemon of this home, which is started if none runs; return the exit code.
 
     options: the global options of this command line, for the daemon. Raises HomeError if the home cannot be used.
+    The code is that of the daemon if it was started here and failed or was lost, else 0, or 1 if a message was not taken.
     """
     home.prepare()
     return trio.run(_Chat(home, settings, "main").join_or_start, options)
@@ -85,27 +104,36 @@ class _Chat:
         self._home = home
         self._settings = settings
         self._channel = channel
+        """The channelId of the conversation; its channel type is "cli"."""
         self._received: int | None = None
-        """The first signal."""
+        """Number of the first signal, None before it."""
         self._own: DaemonProcess | None = None
         """Daemon that leaving must stop; None if it was there before, or has died and another one was joined."""
         self._lost: int | None = None
         """Exit code of that daemon, if it has died and none has come back."""
 
     async def join(self) -> int:
-        """Chat with a running daemon."""
+        """Chat with a running daemon; return the exit code of the command. Leaving does not stop the daemon."""
         code = await self._until_left()
         return code if self._received is None else 128 + self._received
 
     async def join_or_start(self, options: Sequence[str]) -> int:
-        """Chat with a running daemon, or with one that is stopped at the end."""
+        """Chat with a running daemon, or with one that is stopped at the end.
+
+        The file of the running daemon is looked at once. That it may end or begin in the same moment is harmless: the
+        conversation reconnects, and of two daemons the home's lock admits one (`_wait_ready`).
+        """
         if read_daemon(self._home) is not None:
             return await self.join()
         self._own = await DaemonProcess.start(self._home, options)
         return await self._end(await self._until_left())
 
     async def _end(self, code: int) -> int:
-        """Stop the daemon if it is this chat's; return the exit code of the command. code: the chat's."""
+        """Stop the daemon if it is this chat's; return the exit code of the command. code: the chat's.
+
+        A daemon that was lost, or that did not stop cleanly, counts more than the chat's own code: scripts and service
+        managers look at the exit code to find out whether the agent is well.
+        """
         if self._lost is not None:
             return self._lost
         if self._own is None:
@@ -128,12 +156,12 @@ class _Chat:
                         nursery.start_soon(self._watch_daemon, self._own, scope)
                     code = await self._talk()
                     if self._own is not None:
-                        await self._say_goodbye()
+                        await self._announce_stop()
                 nursery.cancel_scope.cancel()
         return code
 
     async def _talk(self) -> int:
-        """Run the chat; return its exit code. A daemon that is gone for good is said on stderr."""
+        """Run the chat; return its exit code. A daemon that is gone for good is reported on stderr."""
         config = ChatConfig(
             ChannelInfo("cli", self._channel),
             self._home.history,
@@ -154,24 +182,27 @@ class _Chat:
             return await ask_daemon(find_daemon(self._home, self._settings), "status", {}, STATUS_SECONDS)
         return {}
 
-    async def _say_goodbye(self) -> None:
-        """Say that the agent is being stopped, and what becomes of tasks that are running."""
+    async def _announce_stop(self) -> None:
+        """Print that the agent is being stopped, and what becomes of tasks that are running.
+
+        A stop may take as long as `run.shutdown_grace`; a prompt that is gone without a word would look like a hang.
+        """
         status = await self._status()
         print_error(f"Stopping {status.get('agent', 'the agent')}; Ctrl-C ends it at once.")
         tasks = status.get("tasks")
         running = sum(tasks[key] for key in ("working", "waiting")) if isinstance(tasks, Mapping) else 0
         if running:
             verb = "is" if running == 1 else "are"
-            goes_on = self._settings.tasks.recovery == "resume"
-            fate = f"{'it goes' if running == 1 else 'they go'} on at the next start"
-            print_error(
-                f"{plural(running, 'task')} {verb} running; {fate if goes_on else 'the next start reports a failure'}."
-            )
+            if self._settings.tasks.recovery == "resume":
+                outcome = f"{'it goes' if running == 1 else 'they go'} on at the next start"
+            else:
+                outcome = "the next start reports a failure"
+            print_error(f"{plural(running, 'task')} {verb} running; {outcome}.")
 
     # -------------------------------------------------------------- beside it
 
     async def _watch_signals(self, scope: trio.CancelScope) -> None:
-        """Leave after the first signal; after the second one end everything at once."""
+        """Leave after the first signal. Later ones are ignored here; while the daemon is stopped `_end_at_once` handles them."""
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             async for number in signals:
                 if self._received is None:
@@ -190,12 +221,12 @@ class _Chat:
         if code == _BUSY:
             self._own = None
             return await self._comes_back()
-        print_error(daemon.complaints())
+        print_error(daemon.error_output())
         self._lost = code
         return False
 
     async def _watch_daemon(self, daemon: DaemonProcess, scope: trio.CancelScope) -> None:
-        """Say that the daemon has died, and end the chat if none comes back.
+        """Report that the daemon has died, and end the chat if none comes back.
 
         The conversation reconnects by itself meanwhile. From now on the chat owns no daemon: another one that comes was started by
         somebody else, and leaving does not stop it.
@@ -208,7 +239,7 @@ class _Chat:
             scope.cancel()
 
     async def _comes_back(self) -> bool:
-        """Return True as soon as a daemon of this home is announced, False if none is in time."""
+        """Return True as soon as a daemon of this home is announced, False if none is within COMES_BACK_SECONDS."""
         with trio.move_on_after(COMES_BACK_SECONDS):
             while read_daemon(self._home) is None:  # noqa: ASYNC110  another process notifies nobody
                 await trio.sleep(0.1)
@@ -217,7 +248,10 @@ class _Chat:
 
 
 class _FolderSkills:
-    """Skills of a home that a person may call; read again when files have changed."""
+    """Skills of a home that a person may call, for completion in the prompt.
+
+    The files are read for each completion: there are few of them, and a skill that was just written is offered at once.
+    """
 
     def __init__(self, home: Home) -> None:
         self._folders = (BUILT_IN, home.skills, home.workspace / "skills")
@@ -243,14 +277,20 @@ class DaemonProcess:
     def __init__(self, process: trio.Process, home: Home, log_size: int) -> None:
         self._process = process
         self._output = cast("trio.abc.ReceiveStream", process.stdout)
+        """Pipe from the daemon's stdout, which carries the ready line and nothing else."""
         self._home = home
         self._log_size = log_size
-        """Size of the log before the start; what stands behind it was written by this daemon."""
+        """Bytes of the log before the start; what stands behind them was written by this daemon."""
 
     @classmethod
     async def start(cls, home: Home, options: Sequence[str]) -> DaemonProcess:
-        """Start `pegasus run --no-cli` with these global options. The folders of the home must be there."""
-        flags = [] if sys.path[0] in ("", os.getcwd()) else ["-P"]  # not what happens to lie in the present folder
+        """Start `pegasus run --no-cli` with these global options. The folders of the home must be there.
+
+        The process gets a session of its own, so that neither Ctrl-C nor the end of the terminal reaches it, no stdin, and
+        the log file as its stderr. Python's -P keeps modules in the present folder from being imported instead of ours,
+        unless this process was started from there itself, as in a checkout.
+        """
+        flags = [] if sys.path[0] in ("", os.getcwd()) else ["-P"]
         command = [sys.executable, *flags, "-m", "pegasus", *options, "run", "--no-cli"]
         with _log_file(home) as log:
             process = await trio.lowlevel.open_process(
@@ -259,7 +299,10 @@ class DaemonProcess:
             return cls(process, home, os.fstat(log).st_size if log >= 0 else 0)
 
     async def wait_ready(self) -> bool:
-        """Return True when the daemon has printed its ready line, False if it has ended before."""
+        """Return True when the daemon has printed its ready line, False if it has ended before.
+
+        There is no timeout: a start that repairs a large journal may take its time, and Ctrl-C ends the wait.
+        """
         seen = b""
         async for chunk in self._output:
             seen += chunk
@@ -285,8 +328,12 @@ class DaemonProcess:
             self._process.kill()
             return await self.wait()
 
-    def complaints(self) -> str:
-        """Return what the daemon has written to stderr beside log entries: why it could not start."""
+    def error_output(self) -> str:
+        """Return what the daemon has written to stderr beside log entries: why it could not start.
+
+        Lines of commands begin with "pegasus: "; where there are none, as after a crash of Python itself, everything that was
+        written since the start is returned.
+        """
         with suppress(OSError), self._home.log.open("rb") as file:
             file.seek(self._log_size)
             lines = file.read().decode(errors="replace").splitlines()
@@ -296,7 +343,11 @@ class DaemonProcess:
 
 @contextmanager
 def _log_file(home: Home) -> Iterator[int]:
-    """Open the log for appending; yields DEVNULL where it cannot be written."""
+    """Open the log for appending; yields DEVNULL where it cannot be written.
+
+    The agent then works without a log, as it does when the disk becomes full later. The daemon opens the same file itself and
+    finds that its stderr is that file, so that no entry is written twice.
+    """
     try:
         log = os.open(home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -310,7 +361,11 @@ def _log_file(home: Home) -> Iterator[int]:
 
 @contextmanager
 def _end_at_once(process: trio.Process) -> Iterator[None]:
-    """While the block runs, a signal kills the process and ends this one with 128 + the signal's number."""
+    """While the block runs, a signal kills the process and ends this one with 128 + the signal's number.
+
+    A person who presses Ctrl-C again does not want to wait for the graceful stop. What was accepted is on disk, as after any
+    crash. `os._exit` skips Python's cleanup, so that the terminal is restored explicitly.
+    """
 
     def end(number: int, _frame: object) -> None:
         with suppress(OSError):

@@ -2,10 +2,16 @@
 
 Most commands about data the user owns work both ways. With a daemon they call a method of its control plane, so that the
 answer includes what is not on disk yet. Without one they read the same files; a change then holds the home's lock, so that
-no daemon starts meanwhile.
+no daemon starts meanwhile. Both ways end in the same function of the room that owns the data (`files_view`, `task_view`), so
+that there is one form of each answer and one function that prints it.
+
+There is no third way. A daemon that runs but does not answer makes the command fail: its files may be older than what it
+knows, and a change behind its back would be overwritten. Between the look at daemon.json and the lock a daemon may start; then
+`own_home` raises HomeBusy, and the command works when it is repeated.
 
 Everything that is printed for people has been written by strangers in part: a task's description, a web page that memory
-quotes. So `print_text` neutralises it as the chat does; a terminal obeys nothing of it.
+quotes. So `print_text` neutralises it as the chat does, and escape sequences in it have no effect. JSON in a pipe or file is
+not changed, because a program wants the text as it is stored.
 """
 
 from __future__ import annotations
@@ -31,12 +37,12 @@ from pegasus.terminal import neutralise
 T = TypeVar("T")
 
 Answer: TypeAlias = Mapping[str, Any]
-"""JSON object that a method of the control plane returns."""
+"""JSON object that a method of the control plane returns. `pegasus … --json` prints it as it is."""
 Clock: TypeAlias = Callable[[], int]
 """Wall clock, ms since the epoch."""
 
 ANSWER_SECONDS: Final = 30.0
-"""Seconds the daemon may take to answer."""
+"""Seconds the daemon may take to answer: as many as a method may take (`pegasus.gateway`)."""
 
 
 # ------------------------------------------------------------------ the running daemon
@@ -45,7 +51,12 @@ ANSWER_SECONDS: Final = 30.0
 def find_daemon(home: Home, settings: Settings) -> Endpoint:
     """Return address and token of the daemon of this home. Raises NotConnected, which says how to start one.
 
-    It reads files only: whether the daemon answers is seen when a connection is made.
+    It reads files only: whether the daemon answers is seen when a connection is made. So it may be given to a conversation,
+    which calls it before each attempt to connect.
+
+    Example::
+
+        answer = trio.run(ask_daemon, find_daemon(home, settings), "status", {})
     """
     daemon = read_daemon(home)
     if daemon is None:
@@ -59,14 +70,18 @@ def find_daemon(home: Home, settings: Settings) -> Endpoint:
 async def ask_daemon(
     daemon: Endpoint, method: str, params: Mapping[str, Json], timeout: float = ANSWER_SECONDS
 ) -> Answer:
-    """Return the daemon's answer to a call, over a connection of its own. Raises ClientError."""
+    """Return the daemon's answer to a call, over a connection of its own. Raises ClientError.
+
+    params: JSON values by name, as docs/gateway.md has them. timeout: seconds. The connection greets as `cli:<topic>`
+    ("cli:tasks" for "tasks.list"), an address that no conversation uses, so that no reply is pushed to it.
+    """
     caller = ChannelInfo("cli", method.partition(".")[0])
     async with open_client(daemon.url, daemon.token, caller) as client:
         return await ask_client(client, method, params, timeout)
 
 
 async def ask_client(client: Client, method: str, params: Mapping[str, Json], timeout: float) -> Answer:
-    """Return the answer to a call over this connection. Raises ClientError."""
+    """Return the answer to a call over this connection. Raises ClientError, also for an answer that is not an object."""
     answer = await client.call(method, params, timeout=timeout)
     if not isinstance(answer, Mapping):
         raise ClientError(f"the daemon answered {method} with something that is not an object: {answer!r:.80}")
@@ -77,6 +92,7 @@ def describe_refusal(error: Exception, method: str, params: Collection[str] = ()
     """Return what went wrong in a call, for a person: without the codes, method and parameter names of the protocol.
 
     A refused frame reads `bad_frame: tasks.show: taskId: there is no task 'x'`; of that only the last part is of use.
+    params: names of the parameters that were sent; a message may begin with one of them.
     """
     if not isinstance(error, Refused):
         return str(error.args[0] if len(error.args) == 1 else error)
@@ -117,7 +133,7 @@ def show(
         else:
             answer = trio.run(ask_daemon, daemon, method, params)
     except expected as error:
-        return complain(describe_refusal(error, method, params))
+        return report_failure(describe_refusal(error, method, params))
     print_text(render(answer), always=render is not json_line)
     return 0
 
@@ -129,14 +145,15 @@ def change_files(home: Home, change: Callable[[Ref[JournalMessage], Clock], Awai
     """Return what `change` returns; it gets a journal of its own while the home is held.
 
     Changes go through a journal actor here as they do in the daemon, so that they are synced and recorded in the same way.
-    Raises HomeBusy if a daemon holds the home, and what `change` raises.
+    Raises HomeBusy if a daemon holds the home, and what `change` raises. A crash leaves what was synced before it, and the
+    journal repairs a torn end the next time.
     """
     with own_home(home):
         return trio.run(_with_journal, home, change)
 
 
 async def _with_journal(home: Home, change: Callable[[Ref[JournalMessage], Clock], Awaitable[T]]) -> T:
-    """Run `change` with a journal actor over the files of the home."""
+    """Run `change` with a journal actor over the files of the home, under a supervisor that stops it cleanly at the end."""
 
     async def run(inbox: Any) -> None:
         await run_journal(inbox, FileDisk(home.data), clock=_clock)
@@ -169,13 +186,20 @@ def print_text(text: str, *, always: bool = True) -> None:
 def fit_terminal(row: str) -> str:
     """Return the row, or so much of it as fits the terminal's width.
 
-    All of it where stdout is no terminal: programs and files get whole lines.
+    All of it where stdout is no terminal: programs and files get whole lines. Rows of a table that wrap cannot be read as a
+    table, and `show` prints each text in full.
     """
     width = shutil.get_terminal_size().columns
     return row if len(row) <= width or not sys.stdout.isatty() else f"{row[: width - 1]}…"
 
 
-def complain(message: str) -> int:
-    """Print why a command failed, on stderr; return exit code 1."""
+def report_failure(message: str) -> int:
+    """Print why a command failed, on stderr; return exit code 1.
+
+    Example::
+
+        if file is None:
+            return report_failure("there is no session of that name")
+    """
     print_error(f"pegasus: {neutralise(message)}")
     return 1

@@ -2,6 +2,10 @@
 
 With a daemon its own answer is used, since it notices edits by hand and has changes that are being written. Without one the
 same functions run here over the files; `undo` then holds the home, so that no daemon starts in the middle of it.
+
+Every change of memory has a number and keeps the lines that it removed and added, so that it can be taken back later, also
+when other changes came in between. An undo is a change like any other: it has a number, stands in the log with the person
+as its author, and can be undone. It is refused where later changes have touched the same lines.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ COMMANDS = CommandGroup()
 MEMORY = COMMANDS.subgroup("memory", "Show what the agent remembers, and undo changes.")
 
 _BY = {"main-agent": "the agent", "hand": "hand", "user": "you"}
+"""Words for the authors of changes. "hand" is an edit of the file that the daemon has found; tasks stand under their own kind."""
 
 
 @MEMORY.declare("list", JSON)
@@ -98,6 +103,7 @@ def run_log(home: Home, settings: Settings, *, path: str | None, limit: int, as_
 @MEMORY.declare("undo", click.Argument(["n"], type=click.IntRange(1), metavar="N"))
 def run_undo(home: Home, settings: Settings, *, n: int) -> int:
     """Take change N back; later changes of the file stay."""
+    # StorageError among the refusals of `show`: without a daemon a full disk is met in this process.
 
     async def undo(journal: Ref[JournalMessage], clock: Clock) -> Answer:
         memory = memory_in(home.data, journal, clock)
@@ -124,6 +130,7 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, where:
     """Search memory and archived conversations, best first."""
 
     async def search() -> Answer:
+        # The index is a file of the home, which the search first brings up to date with what has changed.
         searcher = Searcher.of(home.data)
         try:
             answer = found_json(await searcher.search(query, limit, where or ""))
@@ -145,7 +152,7 @@ def _folder(home: Home) -> FolderReader:
 
 
 def list_text(answer: Answer) -> str:
-    """Return a line for each file, as wide as the terminal."""
+    """Return a line for each file, as wide as the terminal: path, size in bytes, summary."""
     files = answer["files"]
     if not files:
         return "Nothing is remembered yet."
@@ -156,14 +163,24 @@ def list_text(answer: Answer) -> str:
 
 
 def log_text(answer: Answer) -> str:
-    """Return each change: number, time, file, author, reason, then the lines removed and added."""
+    """Return each change: number, time, file, author, reason, then the lines removed and added.
+
+    Example of one change::
+
+          12  2026-02-25 14:30  facts/user.md  edit by the agent for cli:main (asked to remember)
+            - Lives in Bonn.
+            + Lives in Vienna.
+    """
     return (
         "\n".join(line for change in answer["changes"] for line in _change_lines(change)) or "Nothing was changed yet."
     )
 
 
 def _change_lines(change: Answer) -> list[str]:
-    """Return the lines of one change: the head, then each removed and each added line."""
+    """Return the lines of one change: the head, then each removed and each added line.
+
+    "removed" is None for a change that was too large to be kept.
+    """
     by, what = change["by"], f"undo of {change['undoes']}" if change.get("undoes") else change["how"]
     who = " ".join(filter(None, (_BY.get(by["kind"], by["kind"]), by.get("task"), by.get("user"))))
     about = [
@@ -181,7 +198,7 @@ def _change_lines(change: Answer) -> list[str]:
 
 
 def found_text(answer: Answer) -> str:
-    """Return each passage: its place, then its text."""
+    """Return each passage: its place as `file:line`, which editors open, then its text; at the end what was not searched."""
     lines = []
     for hit in answer["results"]:
         about = hit.get("title") or hit.get("role") or ""

@@ -11,6 +11,14 @@ A command is declared once, above the function that carries it out::
 The docstring is the help, its first sentence the line in the list of commands. The function stays an ordinary function,
 which tests and other commands call. Global options may stand before the command or after it; the last one counts, and
 `--set` adds up.
+
+click passes an option to the command that it stands behind, so that every command must know the global options. They are
+declared for each (`_global_options`) and write their values into one `Options` object, which the whole command line shares
+and which the command's callback reads when everything is parsed. The alternative, one group that takes all of them, would
+refuse `pegasus status --profile work`, which is how people type it.
+
+Home and settings are loaded by `declare`, so that no command can forget a check, and late: the help and `--version` must work
+with a broken home or a settings file with mistakes. Errors are raised, not printed; `program` makes lines and exit codes of them.
 """
 
 from __future__ import annotations
@@ -33,6 +41,7 @@ JSON: Final = click.Option(["--json", "as_json"], is_flag=True, help="One JSON o
 """Option of the commands that programs may call."""
 
 _HELP: Final = {"help_option_names": ["-h", "--help"]}
+"""click's context settings of every command: `-h` beside `--help`."""
 
 
 # ------------------------------------------------------------------ global options
@@ -50,17 +59,26 @@ class Options:
 
     def __init__(self) -> None:
         self.home_name: str | None = None
+        """--home: a folder, as it was typed."""
         self.profile: str | None = None
+        """--profile: short for a home beside the default one. It excludes --home."""
         self.config: str | None = None
+        """--config: a settings file, which must exist then."""
         self.overrides: tuple[str, ...] = ()
+        """--set: "section.key=value" each, in the order of the command line; a later one wins."""
         self.log_level: str | None = None
+        """--log-level: short for --set log.level=…, and wins over it."""
 
     def home(self) -> Home:
         """Return the home directory that is meant. Raises HomeError."""
         return resolve_home(self.home_name, self.profile)
 
     def source(self, home: Home) -> SettingsSource:
-        """Return the places that the settings are to be read from."""
+        """Return the places that the settings are to be read from.
+
+        The file of the home may be missing, then everything has its default. One that --config or PEGASUS_CONFIG names must
+        exist: a misspelt name would otherwise start an agent with other settings than meant.
+        """
         named = self.config or os.environ.get("PEGASUS_CONFIG")
         overrides = self.overrides + ((f"log.level={self.log_level}",) if self.log_level else ())
         return SettingsSource(Path(named).expanduser().absolute() if named else home.config, bool(named), overrides)
@@ -71,7 +89,10 @@ class Options:
         return home, load_settings(self.source(home))
 
     def arguments(self) -> list[str]:
-        """Return these options as arguments of another process."""
+        """Return these options as arguments of another process, such as the daemon that a chat starts.
+
+        Nothing is resolved: that process runs in the same folder with the same environment, and finds the same home.
+        """
         named = {
             "--home": self.home_name,
             "--profile": self.profile,
@@ -81,8 +102,11 @@ class Options:
         arguments = [part for name, value in named.items() if value is not None for part in (name, value)]
         return arguments + [part for override in self.overrides for part in ("--set", override)]
 
-    def spelled(self) -> str:
-        """Return the options that lead to this home again, for a command line that is shown to the person."""
+    def shell_options(self) -> str:
+        """Return the options that lead to this home again, for a command line that is shown to the person.
+
+        Quoted for a shell and with a blank in front; "" for the default home.
+        """
         if self.profile is not None:
             return f" --profile {self.profile}"
         return "" if self.home_name is None else f" --home {shlex.quote(self.home_name)}"
@@ -94,7 +118,11 @@ def program_name() -> str:
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Keep the value of a global option; `--set` before and behind the command adds up."""
+    """Keep the value of a global option (click's callback of each).
+
+    click calls it for options that were not given, too, with None or (): these must not replace a value that was given before
+    the command. `--set` before and behind the command adds up. The checks of a value are click's, but for that of `--set`.
+    """
     options = ctx.find_object(Options)
     if options is not None and value not in (None, ()):
         if param.name == "overrides":
@@ -113,13 +141,14 @@ def _check_overrides(overrides: tuple[str, ...]) -> None:
 
 
 def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    """Print the version and end."""
+    """Print the version and end. `is_eager` makes click call this before it asks for a command or checks anything else."""
     if value:
         click.echo(f"pegasus {__version__}")
         ctx.exit()
 
 
 def _option(*names: str, **attributes: Any) -> click.Option:
+    """Return a global option: its value goes to `Options` instead of the command's function."""
     return click.Option(names, expose_value=False, callback=_remember, **attributes)
 
 
@@ -161,6 +190,11 @@ class CommandGroup(click.Group):
 
     The help shows the commands before the options. Global options are listed in the help of the main command alone: repeated
     for each command they would push its own off the screen.
+
+    Example::
+
+        COMMANDS = CommandGroup()  # of a module; `commands` takes the entries from it
+        TASKS = COMMANDS.subgroup("tasks", "List, show and end background tasks.")
     """
 
     def __init__(self, name: str | None = None, *, help: str = "", root: bool = False, **attributes: Any) -> None:

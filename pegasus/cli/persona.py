@@ -1,7 +1,11 @@
 """`pegasus persona …`: the agent's persona and proposed changes of it; from the running daemon, or from the files.
 
 The agent may propose to change who it is, but only the owner accepts. A decision takes effect at the next start, because the
-persona is part of the prompt that providers have cached.
+persona is part of the prompt that providers have cached: a change in the middle would make the next call of every conversation
+pay for its whole prompt again.
+
+Decisions are events in the journal and not edits of the persona's file, so that each can be taken back and it stays visible who
+has decided what. Without a daemon the same event is written here, while the home is held.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ COMMANDS = CommandGroup()
 PERSONA = COMMANDS.subgroup("persona", "Show the persona, and decide about its proposals.")
 
 _NUMBER = click.Argument(["n"], type=click.IntRange(min=1), metavar="N")
+"""Number of a proposal, as `persona list` shows it."""
 
 
 @PERSONA.declare("list", JSON)
@@ -60,7 +65,10 @@ def run_reject(home: Home, settings: Settings, *, n: int) -> int:
 
 
 def _decide(home: Home, settings: Settings, *, n: int, accept: bool) -> int:
-    """Record the decision about a proposal, by the daemon or, with the home held, here."""
+    """Record the decision about a proposal, by the daemon or, with the home held, here; return the exit code.
+
+    ProposalRefused, such as for a number that does not exist, is printed as one line.
+    """
 
     async def decide(journal: Ref[JournalMessage], clock: Clock) -> Answer:
         evolution = Evolution(journal, _base(home, settings), clock)

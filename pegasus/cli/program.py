@@ -9,11 +9,16 @@
 | 130 | Ctrl-C |
 
 An error that nobody expected is a defect. Its traceback goes to the daemon's log, or to stderr where there is no log.
+
+Errors are turned into text here and nowhere else, so that a command simply raises: SettingsError and HomeError have messages
+that stand alone, and click's usage errors get the hint to the help. The exit codes 75 (EX_TEMPFAIL) and 78 (EX_CONFIG) are those
+of sysexits.h. A service manager can tell by them whether a restart may help; docs/operations.md has a unit that does.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -27,7 +32,14 @@ from pegasus.settings import SettingsError
 
 
 def main(args: Sequence[str]) -> int:
-    """Run the command and return the exit code. Nothing is raised but KeyboardInterrupt before a command could start."""
+    """Run the command and return the exit code. Nothing is raised but KeyboardInterrupt before a command could start.
+
+    args: the command line without the program's name.
+
+    Example::
+
+        sys.exit(main(["status", "--profile", "work"]))
+    """
     fill_standard_streams()
     options = Options()
     try:
@@ -38,7 +50,11 @@ def main(args: Sequence[str]) -> int:
 
 
 def report(error: BaseException, *, debug: bool = False) -> int:
-    """Say on stderr what went wrong, and return the exit code. debug: with the traceback of an error nobody expected."""
+    """Print on stderr what went wrong, and return the exit code. debug: with the traceback of an error nobody expected.
+
+    The order of the cases matters: click's usage errors are ClickExceptions, too, and BrokenPipeError is an OSError. A broken
+    pipe is the normal end of `pegasus tasks list | head -1` and prints nothing.
+    """
     match error:
         case click.exceptions.NoArgsIsHelpError():
             print_error(error.format_message())
@@ -72,12 +88,13 @@ def report(error: BaseException, *, debug: bool = False) -> int:
 
 
 def _report_defect(error: BaseException, *, debug: bool) -> int:
-    """The traceback goes to the log of a daemon; without one, or with --log-level debug, to stderr."""
+    """Log the traceback, print one line on stderr, and return exit code 1.
+
+    Without a log, or with --log-level debug, the traceback is printed on stderr as well.
+    """
     get_logger("pegasus").exception("internal error", error=error)
     logged = stop_logging()
     if debug or not logged:
-        import traceback
-
         with suppress(OSError, ValueError):
             traceback.print_exception(error)
     print_error(
@@ -87,7 +104,10 @@ def _report_defect(error: BaseException, *, debug: bool) -> int:
 
 
 def _flushed(code: int) -> int:
-    """Flush stdout; return the code, or that of the error: a full disk or a closed pipe would otherwise show up at exit."""
+    """Flush stdout; return the code, or that of the error.
+
+    A full disk or a closed pipe would otherwise show up only when Python exits, as an "Exception ignored" message.
+    """
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

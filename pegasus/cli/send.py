@@ -3,6 +3,13 @@
 The command ends when the turn of its message has ended: the agent has stopped thinking about it, with replies or in silence.
 A reply that arrives later, such as the result of a background task, waits in the conversation for the next client. Replies
 that were waiting from before are printed on stderr, so that a script does not take them for answers.
+
+What is old is decided by numbers: the gateway's welcome names the last reply of the conversation, the message is sent after it,
+and every reply with a larger number is new. Two commands that use the same conversation at the same time may see each other's
+replies, which is why `--channel` exists.
+
+The message may have been accepted although the command fails (no reply in time, or a lost connection). Then the agent handles
+it, and its reply waits in the conversation; running the command again sends another message.
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ from random import Random
 import click
 import trio
 
-from pegasus.cli.control import complain, describe_refusal, find_daemon, print_text
+from pegasus.cli.control import describe_refusal, find_daemon, print_text, report_failure
 from pegasus.cli.options import CommandGroup
 from pegasus.client import Conversation, FindEndpoint, NotConnected, Offline, Online, open_conversation
 from pegasus.host import Home, print_error
@@ -46,22 +53,30 @@ def run_send(home: Home, settings: Settings, *, text: str, channel: str, wait: f
     try:
         turn = trio.run(_send, partial(find_daemon, home, settings), ChannelInfo("cli", channel), text, wait)
     except NotConnected as error:
-        return complain(describe_refusal(error, "send"))
+        return report_failure(describe_refusal(error, "send"))
+    # A turn may have replies and no end yet, when the time is over: what was printed counts.
     if turn.replied:
         return 0
     if turn.over:
-        return complain("the agent has finished with the message and said nothing")
-    return complain(f"no reply within {wait:g} s; it will wait in the conversation cli:{channel}")
+        return report_failure("the agent has finished with the message and said nothing")
+    return report_failure(f"no reply within {wait:g} s; it will wait in the conversation cli:{channel}")
 
 
 def check_channel(channel: str) -> None:
-    """Raise BadParameter for a channelId that cannot be one."""
+    """Raise BadParameter for a channelId that cannot be one.
+
+    The gateway would refuse it as well; here the error names the option, and comes before a daemon is started.
+    """
     if not channel or not channel.isprintable():
         raise click.BadParameter(f"found {channel!r}; allowed: printable text", param_hint="--channel")
 
 
 async def _send(find: FindEndpoint, channel: ChannelInfo, text: str, wait: float) -> Turn:
-    """Return the turn, over or not. Raises NotConnected if the daemon cannot be reached or refuses the message."""
+    """Return the turn, over or not. Raises NotConnected if the daemon cannot be reached or refuses the message.
+
+    A conversation would wait for a daemon that does not run. A script wants to know at once, so that it is looked up first.
+    wait: seconds until the turn is returned as it is.
+    """
     find()
     turn = Turn(text)
     async with open_conversation(find, channel, random=Random()) as conversation:  # noqa: S311
@@ -71,7 +86,11 @@ async def _send(find: FindEndpoint, channel: ChannelInfo, text: str, wait: float
 
 
 async def _print_turn(conversation: Conversation, text: str, turn: Turn) -> None:
-    """Send the text on the first connection, and print replies until the turn is over."""
+    """Send the text on the first connection, and print replies until the turn is over.
+
+    Before the first connection any failure is final. Later ones are not: the conversation connects again, and a reply that
+    was missed comes then.
+    """
     before: int | None = None  # seq of the last reply before the message
     async for event in conversation:
         match event:

@@ -2,6 +2,10 @@
 
 Files may be large and may have bad lines: they are read line by line, a line that is longer than any the agent writes is
 skipped, and a line that cannot be parsed is counted and shown as it is.
+
+No daemon is asked, because a session is a file that only grows: what was read is true, though the last turn may be missing.
+These commands are the ones to look at a home that was copied from another machine, or whose daemon does not start any more.
+Times are in UTC, as they stand in the names of archives.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from pegasus.cli.control import complain, fit_terminal, print_text
+from pegasus.cli.control import fit_terminal, print_text, report_failure
 from pegasus.cli.options import JSON, CommandGroup, program_name
 from pegasus.formatting import format_time, plural
 from pegasus.host import Home
@@ -30,9 +34,9 @@ def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
     """List the current session and its archives, oldest first."""
     folder = os.fspath(home.data / "main")
     try:
-        found = [_look(folder, name) for name in (*archive_names(folder), CURRENT) if _is_there(folder, name)]
+        found = [_summarise(folder, name) for name in (*archive_names(folder), CURRENT) if _is_there(folder, name)]
     except OSError as error:
-        return complain(f"{folder}: {error.strerror or error}")
+        return report_failure(f"{folder}: {error.strerror or error}")
     if as_json:
         print_text(json.dumps({"sessions": found}, ensure_ascii=False), always=False)
     else:
@@ -47,15 +51,16 @@ def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
 )
 def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int:
     """Show all of one session; the current one without FILE."""
+    # Only names that an archive can have are opened: FILE is no path, so that "../" leads nowhere.
     if name != CURRENT and not is_archive(name):
-        return complain(f"{name!r} is no session; {program_name()} sessions list shows their names")
+        return report_failure(f"{name!r} is no session; {program_name()} sessions list shows their names")
     with ExitStack() as stack:
         try:
             file = stack.enter_context(open_archive(os.fspath(home.data / "main"), name))
         except FileNotFoundError:
-            return complain(f"there is no session {name!r}; {program_name()} sessions list shows their names")
+            return report_failure(f"there is no session {name!r}; {program_name()} sessions list shows their names")
         except OSError as error:
-            return complain(f"{name} cannot be read: {error.strerror or error}")
+            return report_failure(f"{name} cannot be read: {error.strerror or error}")
         for number, raw in _lines(file):
             line = raw.decode(errors="replace").removesuffix("\n") if as_json else line_text(number, raw)
             print_text(line, always=not as_json)
@@ -67,8 +72,12 @@ def _is_there(folder: str, name: str) -> bool:
     return os.path.isfile(os.path.join(folder, name))
 
 
-def _look(folder: str, name: str) -> dict[str, Any]:
-    """Return a summary of a session. Lines that cannot be read count as lines."""
+def _summarise(folder: str, name: str) -> dict[str, Any]:
+    """Return a summary of a session: file, bytes, lines, times of the first and last line in ms since the epoch.
+
+    "previousSession" names the archive that it continues, "summary" is true where it begins with a summary of that. Lines that
+    cannot be read count as lines. Raises OSError.
+    """
     first: dict[str, Any] = {}
     began = ended = None
     lines = 0
@@ -97,7 +106,10 @@ def _look(folder: str, name: str) -> dict[str, Any]:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with their numbers; of one that is too long only the beginning."""
+    """Yield the lines with their numbers, from 1 on; of one that is too long only the beginning.
+
+    Memory stays bounded by LONGEST even for a file without a single line break.
+    """
     number = 0
     while raw := file.readline(LONGEST + 2):
         number += 1
@@ -108,7 +120,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _object(raw: bytes) -> dict[str, Any]:
-    """Return a line as a JSON object, {} if it is none."""
+    """Return a line as a JSON object, {} if it is none. RecursionError: brackets that are nested thousands of times."""
     with suppress(ValueError, RecursionError):
         value = json.loads(raw)
         if isinstance(value, dict):
@@ -123,7 +135,7 @@ def _time(raw: bytes) -> int | None:
 
 
 def _row(session: dict[str, Any]) -> str:
-    """Return one session in one line."""
+    """Return one session in one line: file, first and last time, lines, bytes, and the session before it."""
     span = " – ".join("?" if ts is None else format_time(ts) for ts in (session["began"], session["ended"]))
     before = f"; goes on from {session['previousSession']}" if session["previousSession"] else ""
     how = f"; begins with a summary{before}" if session["summary"] else before

@@ -2,6 +2,10 @@
 
 `init` writes only what is read by somebody: the folders, a settings file that is all comments, the token. `config check`
 runs the same checks as the start of the daemon, those of other packages among them, so that it cannot find less.
+
+`init` is optional: the daemon makes what it needs at its first start. It exists for people who want to see and change the
+settings before that, so that it ends with the sentence about which model will be used and why, and with the command to go on
+with. It can be repeated: with --yes it only adds what is missing, which is what an installation script wants.
 """
 
 from __future__ import annotations
@@ -44,13 +48,13 @@ def run_init(options: Options, *, yes: bool) -> int:
     ensure_token(home)
     print_text(f"{'wrote' if new else 'kept '}  {home.token}")
     print_text(_describe_model(load_settings(options.source(home))))
-    start = f"{program_name()}{options.spelled()}"
+    start = f"{program_name()}{options.shell_options()}"
     print_text(f"Next: {start}    (starts it and opens a chat; edit {settings_file} for more)")
     return 0
 
 
 def _write(path: Path, content: str, *, ask: bool) -> None:
-    """Write a file; one that is there only if it differs and the person agrees."""
+    """Write a file, private to the user; one that is there only if it differs and the person agrees. Print what was done."""
     if path.exists() and (path.read_bytes() == content.encode() or not (ask and _confirm(path))):
         print_text(f"kept   {path}")
         return
@@ -60,11 +64,16 @@ def _write(path: Path, content: str, *, ask: bool) -> None:
 
 
 def _confirm(path: Path) -> bool:
+    """Ask whether to overwrite a file; the default is no. Ctrl-C and the end of stdin raise click.Abort."""
     return click.confirm(f"{path} is there already. Overwrite it?", default=False)
 
 
 def _describe_model(settings: Settings) -> str:
-    """Return a sentence about which model will be used, and why."""
+    """Return a sentence about which model will be used, and why.
+
+    A stand-in answers without any key, so that a first start always works; the sentence says so, since its answers are not
+    those of a model.
+    """
     model = role_spec("default", settings.models, find_providers(settings.providers))
     if settings.models.default:
         return f"Model: {model}, as models.default says."
@@ -101,7 +110,11 @@ def run_show(home: Home, settings: Settings) -> int:
 
 
 def check_settings_in_use(home: Home, settings: Settings) -> None:
-    """Check what only other packages can judge: models and their providers, the persona. Raises SettingsError."""
+    """Check what only other packages can judge: models and their providers, the persona. Raises SettingsError.
+
+    `pegasus.settings` knows the form of a key and not its meaning: it must not import the packages that use it. A line about a
+    key begins with the key's path; the file, variable or option that has set it is put in front, as in its other messages.
+    """
     found = []
     for line in model_problems(settings.models, settings.providers):
         key = line.partition(":")[0].partition("[")[0]

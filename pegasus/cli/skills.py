@@ -2,6 +2,10 @@
 
 `check` finds what is wrong with a file, and what would fail later although the file is well-formed: a name that is a
 command, a tool that does not exist, a type of task that does not exist, a model without a provider.
+
+The second kind is called a doubt, because the files alone do not decide it: tools of an MCP server exist only while that server
+runs, and a model may be defined tomorrow. The daemon therefore loads such a skill, and it fails when it is called. A problem of
+the first kind that is fatal keeps the skill from being loaded at all.
 """
 
 from __future__ import annotations
@@ -71,7 +75,7 @@ def skills_of(home: Home) -> SkillCatalog:
 
 
 def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
-    """Yield what will not work although the file is well-formed."""
+    """Yield what will not work although the file is well-formed, one sentence each."""
     if skill.by_user and f"/{skill.name}" in CONTROL_COMMANDS | {"/new"}:
         yield f"/{skill.name} is a command of Pegasus, so nobody can call the skill by it"
     yield from _doubtful_tools(skill)
@@ -99,12 +103,12 @@ def _doubtful_tools(skill: Skill) -> Iterator[str]:
 
 
 def _matches(pattern: str, names: Iterable[str]) -> bool:
-    """Return True if one of the names fits the pattern."""
+    """Return True if one of the names fits the pattern, as "memory_*" does. Upper and lower case differ."""
     return any(fnmatchcase(name, pattern) for name in names)
 
 
 def _as_json(skill: Skill, home: Home) -> dict[str, Json]:
-    """Return a skill as JSON shows it."""
+    """Return a skill as `--json` prints it. None: the skill leaves the value to the agent (all tools, the usual model)."""
     tools: Collection[str] | None = skill.tools
     return {
         "name": skill.name,

@@ -17,7 +17,7 @@ import trio
 
 from actors import ActorInfo
 from actors.text import TreeView, render
-from pegasus.cli.control import Answer, ask_client, complain, describe_refusal, find_daemon, json_line
+from pegasus.cli.control import Answer, ask_client, describe_refusal, find_daemon, json_line, report_failure
 from pegasus.cli.options import JSON, CommandGroup
 from pegasus.client import Client, ClientError, Endpoint, open_client
 from pegasus.formatting import format_duration, plural
@@ -30,12 +30,14 @@ from pegasus.terminal import neutralise
 COMMANDS = CommandGroup()
 
 WATCH_SECONDS = 1.0
-"""Seconds between two pictures of --watch."""
+"""Seconds between two pictures of --watch: a person sees a change soon, and the daemon does not notice the work."""
 ANSWER_SECONDS = 10.0
-"""Seconds the daemon may take to answer."""
+"""Seconds the daemon may take to answer. Less than for other commands: a slow answer is itself the finding."""
 
 _CALLER = ChannelInfo("cli", "status")
+"""Address of the connection; nobody writes there, so that no replies are pushed to it."""
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+"""Escape sequences: cursor to the upper left corner, erase the rest of the line, erase the rest of the screen."""
 
 
 @COMMANDS.declare("status", JSON)
@@ -58,11 +60,15 @@ def run_tree(home: Home, settings: Settings, *, as_json: bool, watch: bool) -> i
 
 
 def _show(home: Home, settings: Settings, method: str, render: Callable[[Answer], str], *, watch: bool) -> int:
-    """Print the answer to a call, again and again with `watch`; return the exit code. Ctrl-C is the normal end of `watch`."""
+    """Print the answer to a call, again and again with `watch`; return the exit code.
+
+    Ctrl-C is the normal end of `watch`. It arrives as KeyboardInterrupt, or within a group when a nursery of the client was
+    open; a group with anything else in it is an error as always.
+    """
     try:
         trio.run(_print, find_daemon(home, settings), method, render, watch)
     except ClientError as error:
-        return complain(describe_refusal(error, method))
+        return report_failure(describe_refusal(error, method))
     except BaseExceptionGroup as group:
         if not watch or group.split(KeyboardInterrupt)[1] is not None:
             raise
@@ -73,22 +79,29 @@ def _show(home: Home, settings: Settings, method: str, render: Callable[[Answer]
 
 
 async def _print(daemon: Endpoint, method: str, render: Callable[[Answer], str], watch: bool) -> None:
-    """Print the answer over one connection; with `watch` every WATCH_SECONDS until cancelled."""
+    """Print the answer over one connection; with `watch` every WATCH_SECONDS until cancelled. Raises ClientError.
+
+    Pictures replace each other only on a terminal. In a file or pipe they follow each other, one after the other.
+    """
     async with open_client(daemon.url, daemon.token, _CALLER) as client:
         screen = watch and render is not json_line and sys.stdout.isatty()
-        _write(await _look(client, method, render), screen=screen, first=True)
+        _write(await _answer_text(client, method, render), screen=screen, first=True)
         while watch:
             await trio.sleep(WATCH_SECONDS)
-            _write(await _look(client, method, render), screen=screen)
+            _write(await _answer_text(client, method, render), screen=screen)
 
 
-async def _look(client: Client, method: str, render: Callable[[Answer], str]) -> str:
+async def _answer_text(client: Client, method: str, render: Callable[[Answer], str]) -> str:
     """Return one answer as text."""
     return render(await ask_client(client, method, {}, ANSWER_SECONDS))
 
 
 def _write(text: str, *, screen: bool, first: bool = False) -> None:
-    """Print, neutralised; on a watched screen in place of the picture before, without flicker, and not more than fits."""
+    """Print, neutralised; on a watched screen in place of the picture before, and not more than fits.
+
+    Nothing is cleared before it is written: each line is overwritten and only its rest erased. Clearing the screen first
+    would show an empty one for a moment, which looks like flicker. first: the first picture, which clears what was there.
+    """
     text = neutralise(text)
     if screen:
         rows = shutil.get_terminal_size().lines
@@ -104,7 +117,17 @@ def _write(text: str, *, screen: bool, first: bool = False) -> None:
 
 
 def status_text(status: Answer) -> str:
-    """Return the answer of `status` in a few lines."""
+    """Return the answer of `status` in a few lines.
+
+    Example::
+
+        Agent    Pegasus 1.0, up for 3.0 h
+        Model    anthropic/claude-sonnet
+        Doing    nothing
+        Waiting  0 messages
+
+    Rows about models appear only where there is something to show: no usage, no row.
+    """
     thinking = status.get("thinking")
     doing = (
         f"thinking about “{thinking['about']}” for {format_duration(thinking['seconds'])}" if thinking else "nothing"
@@ -135,13 +158,14 @@ def _usage_rows(status: Answer) -> dict[str, str]:
 
 
 def _tasks_text(tasks: Answer | None) -> str:
-    """Return how many tasks are in which state."""
+    """Return how many tasks are in which state; "not started yet" while the daemon starts its task agent."""
     if tasks is None:
         return "not started yet"
     return ", ".join(f"{tasks[key]} {word}" for key, word in _TASK_WORDS.items() if tasks[key]) or "none"
 
 
 _TASK_WORDS = {"working": "at work", "waiting": "waiting", "suspended": "waiting for an answer"}
+"""Words for the states of tasks, in the order in which they are shown."""
 
 
 def tree_text(root: Answer) -> str:

@@ -2,6 +2,10 @@
 
 `list`, `show` and `replay` only read, so that they work without a daemon. `cancel` and `resume` need one, because only the
 daemon may change a task: its log has one writer.
+
+A task that was at work when the daemon ended is shown in the state that its log ends with. That is what the next start finds
+as well, so that a person sees here what will be continued. Logs lie in one folder for each day (UTC), which is why the list
+without a daemon is that of a day: reading all days would take longer with each of them.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ TASKS = COMMANDS.subgroup("tasks", "List, show and end background tasks.")
 
 _ID = click.Argument(["task_id"], metavar="ID")
 _STATES = {"idle": "waiting"}
+"""Words for states whose own name would mislead: an idle task is one that waits for its turn."""
 
 
 @TASKS.declare(
@@ -73,7 +78,7 @@ def run_replay(home: Home, settings: Settings, *, task_id: str, as_json: bool) -
 
 
 def _found(home: Home, task_id: str) -> ReplayedTask:
-    """Return a task from its log. Raises LookupError if there is none."""
+    """Return a task from its log. Raises LookupError if there is none, or none of its log can be read."""
     found = read_task(home.data, task_id)
     if found is None or found.task is None:
         raise LookupError(f"there is no task {task_id!r}")
@@ -81,7 +86,7 @@ def _found(home: Home, task_id: str) -> ReplayedTask:
 
 
 def _stored(found: ReplayedTask) -> Answer:
-    """Return a task from its log in the form of the daemon's answer."""
+    """Return a task from its log in the form of the daemon's answer, so that one function prints both."""
     task = found.task
     return {} if task is None else {**to_wire(task_view(task)), "state": task.state.value}
 
@@ -108,7 +113,7 @@ def run_resume(home: Home, settings: Settings, *, task_id: str, text: str) -> in
 
 
 def list_text(answer: Answer) -> str:
-    """Return a line for each task, the newest last, as wide as the terminal."""
+    """Return a line for each task, the newest last, as wide as the terminal: id, state, type, time of creation, subject."""
     tasks = sorted(answer["tasks"], key=lambda task: task["createdAt"])
     if not tasks:
         return "No tasks."
@@ -137,7 +142,14 @@ def show_text(task: Answer) -> str:
 
 
 def replay_text(answer: Answer) -> str:
-    """Return the conversation, each message under the role that said it."""
+    """Return the conversation, each message under its role and time.
+
+    Example::
+
+        ── assistant · 2026-02-25 14:30:00
+        I look at the page.
+        → web_fetch {"url": "https://example.org"}
+    """
     parts = []
     for message in answer["messages"]:
         lines = [f"── {message['role']} · {_when(message.get('ts', 0))}"]

@@ -46,7 +46,10 @@ makes a few calls and never iterates.
 
 
 class ClientError(Exception):
-    """The base class of this package's errors. str() is one line for a person, which a command may print as it is."""
+    """The base class of this package's errors. str() is one line for a person, which a command may print as it is.
+
+    What can go wrong with a connection is one of its two kinds: the daemon is not there, or it is and says no.
+    """
 
 
 class NotConnected(ClientError):
@@ -147,8 +150,8 @@ class Client:
     async def ack(self, seq: int, channel: ChannelInfo | None = None) -> None:
         """Acknowledge all replies up to `seq`; a bridge names the channel. Raises NotConnected.
 
-        Acknowledged replies are never sent again, to no client of the address. So acknowledge when a person could have seen
-        the reply or it is stored, not when it arrives.
+        Acknowledged replies are not sent again to any client of the address. So acknowledge a reply when a person could have
+        seen it or it is stored, not when it arrives.
         """
         await self._write(AckFrame(seq, AckAddress(channel.type, channel.channel_id) if channel else None))
 

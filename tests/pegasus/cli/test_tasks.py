@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pegasus.cli.control import complain, print_text
+from pegasus.cli.control import print_text, report_failure
 from pegasus.cli.tasks import list_text, replay_text, show_text
 from pegasus.terminal import neutralise
 
@@ -35,5 +35,5 @@ def test_text_of_strangers_is_neutralised_before_it_is_printed(capsys, monkeypat
 
 
 def test_complaints_are_neutralised(capsys):
-    complain(f"there is no task {EVIL}")
+    report_failure(f"there is no task {EVIL}")
     assert capsys.readouterr().err == "pegasus: there is no task ␛]0;pwned␇\n"
