@@ -2,6 +2,11 @@
 
 `check_settings` runs when every key is valid by itself. A setting for a feature that does not exist yet is refused, so
 that nothing fails silently: `NOT_YET` lists these.
+
+Each check is a function that gets the settings and `report`, and calls that for each mistake. A check names one key as the place
+of the mistake, though it looks at several: the one that a person would change. Only the form of values is checked here, never
+the world: that a host resolves, a model exists or a folder can be read may change while the daemon runs, and is reported by
+whoever finds it out then.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ NOT_DEFAULT: Final = object()
 """In NOT_YET: every value but the default."""
 
 _LATER_CHANNELS: Final = ("telegram", "slack", "sms", "web", "api")
+"""Channel types without an adapter. They have a section, so that a file written for a later version says which key is early."""
 
 NOT_YET: Final = (
     # key path (* = any name), the values that need a later version, what to write instead
@@ -36,13 +42,17 @@ NOT_YET: Final = (
     ("session.memory_window", (NOT_DEFAULT,), "50"),
     ("session.consolidation_timeout", (NOT_DEFAULT,), "30.0"),
 )
-"""Settings that ask for something that this version cannot do."""
+"""Settings that ask for something that this version cannot do.
+
+`pegasus init` and the documentation mark the same keys, from this table. A feature that is finished only loses its line here.
+"""
 
 
 def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]:
-    """Return the problems of settings whose keys are valid one by one.
+    """Return the problems of settings whose keys are valid one by one, in the order of the checks.
 
-    known: key paths that already have a problem; a second one about the same key would only confuse.
+    known: key paths that already have a problem; a second one about the same key would only confuse. Such a key has
+    another value in `settings` than was meant, so that a check of it may report something that is not a mistake.
     """
     problems: list[SettingsProblem] = []
 
@@ -112,7 +122,10 @@ def _check_token(settings: Settings, report: Report) -> None:
 
 
 def _check_origins(settings: Settings, report: Report) -> None:
-    """Refuse an origin that no browser sends: they have a scheme and a host, and no path."""
+    """Refuse an origin that no browser sends: they have a scheme and a host, and no path.
+
+    The gateway compares origins as texts, so that "https://example.org/" would never let anybody in.
+    """
     for origin in settings.gateway.allowed_origins:
         scheme, separator, rest = origin.partition("://")
         if not (separator and scheme and rest) or "/" in rest:
@@ -123,7 +136,10 @@ def _check_origins(settings: Settings, report: Report) -> None:
 
 
 def _check_owners(settings: Settings, report: Report) -> None:
-    """Refuse an owner without a channel type, or with an empty name behind it."""
+    """Refuse an owner without a channel type, or with an empty name behind it.
+
+    Owners decide about the agent's identity and model, so that an entry that matches other people than meant must not pass.
+    """
     for entry in settings.agent.owners:
         kind, colon, name = entry.partition(":")
         if not kind or kind != kind.strip() or (colon and not name):
@@ -135,7 +151,10 @@ def _check_owners(settings: Settings, report: Report) -> None:
 
 
 def _check_providers(settings: Settings, report: Report) -> None:
-    """Refuse a provider without a type, and an address that is none."""
+    """Refuse a provider without a type, and an address that is none.
+
+    One that is named like a type has got that type before (`load`).
+    """
     for name, provider in settings.providers.items():
         if not provider.type:
             report(f"providers.{name}.type", "nothing", one_of(PROVIDER_TYPES), "")
@@ -153,7 +172,10 @@ def _is_web_address(url: str) -> bool:
 
 
 def _check_models(settings: Settings, report: Report) -> None:
-    """Refuse models without a provider that is defined, and routes whose sizes exclude each other."""
+    """Refuse models without a provider that is defined, and routes whose sizes exclude each other.
+
+    Whether the provider has a key, and knows the model, is judged by `pegasus.models`.
+    """
     models = settings.models
     roles = [(f"models.{role}", getattr(models, role)) for role in MODEL_ROLES if getattr(models, role)]
     roles += [("models.fallback", name) for name in models.fallback]
@@ -177,7 +199,10 @@ def _check_models(settings: Settings, report: Report) -> None:
 
 
 def _check_tools(settings: Settings, report: Report) -> None:
-    """Refuse hosts that are none, and a web search without its address."""
+    """Refuse hosts that are none, and a web search without its address.
+
+    An entry of `allowed_hosts` opens a hole in a protection, so that a mistyped one must not pass as a name that never fits.
+    """
     for entry in settings.tools.allowed_hosts:
         if not _is_host(entry):
             allowed = 'host names, "*." before one for all below it, addresses and ranges, as "10.0.0.0/8"; no ports'
@@ -190,7 +215,10 @@ def _check_tools(settings: Settings, report: Report) -> None:
 
 
 def _is_host(entry: str) -> bool:
-    """Return True for a host name, also with `*.` before it, an address or a range of addresses."""
+    """Return True for a host name, also with `*.` before it, an address or a range of addresses.
+
+    A last label of digits is no name but an address that is wrong, as "10.0.0".
+    """
     try:
         ip_network(entry.strip("[]"), strict=False)
     except ValueError:
@@ -205,7 +233,7 @@ def _is_host(entry: str) -> bool:
 
 
 def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
-    """Refuse keys of the other transport: they would have no effect."""
+    """Refuse keys of the other transport: they would have no effect, and their author believes that they have."""
     stdio, http = ("command", "args", "env", "cwd"), ("url", "headers", "auth")
     own, others = (stdio, http) if server.transport == "stdio" else (http, stdio)
     if not getattr(server, own[0]):
@@ -228,7 +256,10 @@ def _check_not_yet(settings: Settings, report: Report) -> None:
 
 
 def _matching(section: Any, pattern: list[str], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the key paths that fit the pattern, with their values."""
+    """Yield the key paths that fit the pattern, with their values.
+
+    section: a settings object, a table of them by name, or at the end of the pattern a value. path: the way to it.
+    """
     if not pattern:
         yield path.lstrip("."), section
         return
@@ -240,7 +271,7 @@ def _matching(section: Any, pattern: list[str], path: str) -> Iterator[tuple[str
 
 
 def _shown(value: object) -> str:
-    """Return a value as error messages show it."""
+    """Return a value as error messages show it. Only values of keys in NOT_YET come here, none of which is secret."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):

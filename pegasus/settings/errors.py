@@ -1,4 +1,8 @@
-"""Mistakes in a person's settings, in words that person can act on."""
+"""Mistakes in a person's settings, in words that person can act on.
+
+Each says where the mistake is, what was found and what is allowed. Somebody who edits a file by hand makes several mistakes at
+once, so that errors are collected and raised together: fixing them one start at a time would take as many starts.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,21 @@ import attrs
 
 @attrs.frozen
 class SettingsProblem:
-    """One mistake; str() is one printable line: `FILE: gateway.port: found "x"; allowed: a whole number from 0 to 65535`."""
+    """One mistake; str() is one printable line: `FILE: gateway.port: found "x"; allowed: a whole number from 0 to 65535`.
+
+    Example::
+
+        SettingsProblem("pegasus.toml", "gateway.port", '"x"', "a whole number from 0 to 65535")
+    """
 
     source: str
     """File, environment variable or option with the mistake."""
     key: str
     """Dotted key path; "" = the source as a whole."""
     found: str
+    """The value as it is written in TOML, or a description of it. Never a secret."""
     allowed: str
+    """The values that would be right."""
     hint: str = ""
     """One more sentence, or ""."""
 
@@ -25,6 +36,7 @@ class SettingsProblem:
         place = f"{self.source}: {self.key}" if self.key else self.source
         line = f"{place}: found {self.found}; allowed: {self.allowed}"
         line = f"{line}. {self.hint}" if self.hint else line
+        # A key or value may hold any character; a terminal must not obey one, and a mistake must stay one line.
         return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
@@ -32,6 +44,7 @@ class SettingsError(Exception):
     """Settings that cannot be used. str() has one line for each mistake."""
 
     exit_code = 78
+    """EX_CONFIG of sysexits.h: a service manager must not restart the daemon, since nothing would change."""
 
     problems: tuple[SettingsProblem | str, ...]
     """Every mistake, not only the first."""

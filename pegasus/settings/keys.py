@@ -13,6 +13,10 @@ check of a value is in two steps: a cattrs converter brings it into the field's 
 `true` is no 1), then the validators look at the limits. They are not the field's own validators, because a default may say
 "nothing" where a person must not (`models.routes.NAME.model`). Error messages, the file of `pegasus init`, `config show`
 and the test of docs/settings.md read the same metadata, so that they cannot contradict the check.
+
+Values are never converted from one type to another. Guessing types has known results in YAML (`no` is false, `1.10` is 1.1);
+a person who wrote `port = "7717"` gets an error that says what to write instead. Text from outside a file, where there are no
+quotes to tell the types apart, is converted by `sources` before it comes here.
 """
 
 from __future__ import annotations
@@ -37,7 +41,12 @@ _METADATA: Final = "pegasus"
 
 @attrs.frozen
 class Key:
-    """Words about a key that holds one value."""
+    """Description of a key that holds one value.
+
+    Example::
+
+        Key("0 = any free port", "a whole number from 0 to 65535", (validators.ge(0), validators.le(65535)))
+    """
 
     doc: str
     """Meaning, one line."""
@@ -53,7 +62,12 @@ class Key:
 
 @attrs.frozen
 class Section:
-    """Description of a field that is a table of keys (`[gateway]`)."""
+    """Description of a field that is a table of keys (`[gateway]`).
+
+    Example::
+
+        Section(ProviderSettings, named=True)  # [providers.NAME]
+    """
 
     cls: type[attrs.AttrsInstance]
     """Class of the table."""
@@ -64,7 +78,10 @@ class Section:
 
 
 def keys_of(cls: type[attrs.AttrsInstance]) -> Mapping[str, Key | Section]:
-    """Return the keys and sections of a settings class in the order of definition."""
+    """Return the keys and sections of a settings class in the order of definition.
+
+    Fields without metadata (`Settings.origins`) are no settings, and are left out.
+    """
     return {field.name: field.metadata[_METADATA] for field in attrs.fields(cls) if _METADATA in field.metadata}
 
 
@@ -75,7 +92,10 @@ def key_of(field: attrs.Attribute[Any]) -> Key:
 
 
 def check_value(field: attrs.Attribute[Any], value: object) -> Any:
-    """Return the value in the field's own type. Raises ValueError if the field does not allow it."""
+    """Return the value in the field's own type. Raises ValueError if the field does not allow it.
+
+    value: as TOML has it. The error has no message for people: the caller makes one of the key's `allowed`.
+    """
     structured = _CONVERTER.structure(value, field.type)  # type: ignore[arg-type]
     for check in key_of(field).checks:
         check(None, field, structured)
@@ -102,30 +122,35 @@ def _make_converter() -> cattrs.Converter:
 
 
 def _structure_flag(value: object, _type: object) -> bool:
+    """Accept true and false. cattrs itself would accept 0, "" and any other value."""
     if not isinstance(value, bool):
         raise ValueError("not true or false")
     return value
 
 
 def _structure_whole(value: object, _type: object) -> int:
+    """Accept a whole number. In Python true is one as well, in a settings file it is a mistake."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError("not a whole number")
     return value
 
 
 def _structure_number(value: object, _type: object) -> float:
+    """Accept a number with or without a fraction. inf and nan, which TOML has, would pass most comparisons with limits."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not _is_finite(value):
         raise ValueError("not a finite number")
     return float(value)
 
 
 def _structure_text(value: object, _type: object) -> str:
+    """Accept one line of text. A line break in a key or a host is the mark of a file that was read into a variable."""
     if not isinstance(value, str) or not is_clean(value):
         raise ValueError("not one line of text")
     return value
 
 
 def _structure_texts(value: object, _type: object) -> tuple[str, ...]:
+    """Accept a list of texts. A single text is no list of one, and must not become a list of its letters."""
     if not isinstance(value, list):
         raise ValueError("not a list")
     return tuple(_structure_text(item, str) for item in value)
@@ -140,6 +165,7 @@ def _is_finite(value: float) -> bool:
 
 
 _CONVERTER: Final = _make_converter()
+"""Converter of single values. `wire` has another one, for JSON, which is lenient where this one is strict."""
 
 
 # ------------------------------------------------------------------ fields
@@ -148,7 +174,7 @@ _CONVERTER: Final = _make_converter()
 def number(
     default: float, doc: str, *, least: float | None = None, above: float | None = None, most: float | None = None
 ) -> float:
-    """Declare a key that holds a finite number."""
+    """Declare a key that holds a finite number: at least `least`, or more than `above`, and at most `most`."""
     return _key(Key(doc, _range_text("a number", least, above, most), _limits(least, above, most)), default)
 
 
@@ -191,7 +217,10 @@ def texts_by_name(doc: str) -> Mapping[str, str]:
 
 
 def section(cls: type[attrs.AttrsInstance], factory: Callable[[], T] | None = None) -> Any:
-    """Declare a section. factory: makes its default, if that is not `cls()`."""
+    """Declare a section. factory: makes its default, if that is not `cls()`.
+
+    The result is typed Any, because a type checker knows only `attrs.field` itself as something that may stand for a value.
+    """
     return attrs.field(factory=factory or cls, metadata={_METADATA: Section(cls)})
 
 
@@ -230,7 +259,7 @@ def _range_text(words: str, least: float | None, above: float | None, most: floa
 
 @attrs.frozen
 class _SecondsItem:
-    """Value of a table of times."""
+    """Value of a table of times. A class, so that each value of a table is checked by a field like any other key."""
 
     value: float = number(1.0, "", above=0)
 

@@ -3,6 +3,13 @@
 Each value is checked where it is written, also one that a later source overrides, so that a person sees all mistakes at
 once and each with its place. Good values go into a tree of plain dicts, which replaces defaults at the end. Checks that
 concern several keys come last (`checks`), and skip keys that have a mistake already.
+
+The sources in the order of their rank, a later one wins: defaults, the usual variables of providers, the file,
+`PEGASUS__…` variables, --set. Merging is by key and not by section, so that --set gateway.port=0 leaves the rest of [gateway] as
+the file has it. A list is one value and is replaced as a whole, because there would be no way to remove an item otherwise.
+
+An unknown key is a mistake and not ignored. A misspelt key that is ignored leaves the default in force, and nobody notices: for
+`allowed_hosts` or a budget that may be expensive.
 """
 
 from __future__ import annotations
@@ -32,9 +39,12 @@ from pegasus.settings.sources import (
 )
 
 Path = tuple[str, ...]
+"""Names of the sections around a key, and its own: ("gateway", "port")."""
 Tree = dict[str, Any]
+"""Values that were set, in nested tables as in the file."""
 
 _MAX_NAME: Final = 64
+"""Characters of a name of the user's own, such as that of a provider: it appears in log lines and error messages."""
 
 
 def load_settings(source: SettingsSource, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -64,12 +74,18 @@ def load_settings(source: SettingsSource, environ: Mapping[str, str] = os.enviro
 
 
 def reload_settings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Settings:
-    """Return the settings read again from the same file and options. Raises SettingsError; the old settings stay valid."""
+    """Return the settings read again from the same file and options. Raises SettingsError; the old settings stay valid.
+
+    The environment is that of the process, which does not change while it runs: new keys belong in the file.
+    """
     return load_settings(settings.source, environ)
 
 
 def changed_keys(old: Settings, new: Settings) -> tuple[str, ...]:
-    """Return the key paths whose values differ, for the log line of a reload."""
+    """Return the key paths whose values differ, for the log line of a reload.
+
+    Paths only, no values: one of them may be a secret. A section that was added or removed counts with all its keys.
+    """
     before, after = dict(leaves(old)), dict(leaves(new))
     return tuple(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
 
@@ -90,7 +106,10 @@ def leaves(section: Any, path: Path = ()) -> list[tuple[str, Any]]:
 
 
 def secrets_of(settings: Settings) -> tuple[str, ...]:
-    """Return every secret in the settings, for the mask of the logs; passwords in addresses are among them."""
+    """Return every secret in the settings, for the mask of the logs; passwords in addresses are among them.
+
+    Secrets that are in no setting, such as the token in the home's file, are added by the caller.
+    """
     return tuple(secret for secret in _secrets(settings) if secret)
 
 
@@ -123,16 +142,30 @@ class _SettingsReader:
 
     The tree has the shape of the settings, with only the keys that were set. Layers are walked in the order of their rank, so
     that a later value replaces an earlier one; a table of names (providers, routes) is merged name by name.
+
+    Example::
+
+        reader = _SettingsReader(os.environ, problems)
+        for layer in layers:
+            reader.read_section(Settings, layer.table, (), reader.tree, layer)
     """
 
     def __init__(self, environ: Mapping[str, str], problems: list[SettingsProblem]) -> None:
         self.environ = environ
+        """Variables that `${…}` in a value may name."""
         self.problems = problems
+        """Mistakes so far; the caller's list, to which those of the sources belong as well."""
         self.tree: Tree = {}
+        """Good values so far."""
         self.origins: dict[str, str] = {}
+        """Source of each value in the tree by its dotted key path; becomes `Settings.origins`."""
 
     def read_section(self, cls: type[attrs.AttrsInstance], table: object, path: Path, tree: Tree, layer: Layer) -> None:
-        """Read a table into `tree`, which is the part of the whole tree at `path`."""
+        """Read a table into `tree`, which is the part of the whole tree at `path`.
+
+        cls: the settings class of the section. Names of environment variables are folded to lower case (`Layer.folded`);
+        keys of a file are not, since TOML distinguishes them.
+        """
         keys = keys_of(cls)
         fields = attrs.fields_dict(attrs.resolve_types(cls))
         for written, value in self._items(table, path, layer, "a table of keys: " + ", ".join(keys)):
@@ -149,7 +182,7 @@ class _SettingsReader:
                 self.read_section(key.cls, value, (*path, name), tree.setdefault(name, {}), layer)
 
     def _read_named(self, section: Section, table: object, path: Path, tree: Tree, layer: Layer) -> None:
-        """Read tables under names of the user's own."""
+        """Read tables under names of the user's own. A name is created by its first key, and merged with later layers."""
         for written, value in self._items(table, path, layer, f"tables, as [{'.'.join(path)}.NAME]"):
             name = _known_name(written, tree) if layer.folded else written
             if not (_is_model(name) if section.models else _is_name(name)):
@@ -161,7 +194,11 @@ class _SettingsReader:
     def _read_key(
         self, key: Key, field: attrs.Attribute[Any], value: object, path: Path, tree: Tree, layer: Layer
     ) -> None:
-        """Read one value into the tree, or report why it cannot be used."""
+        """Read one value into the tree, or report why it cannot be used.
+
+        The converter and the validators raise exceptions of several kinds, all of them ValueErrors; their texts are of no use to
+        a person, so that the message is made of the value and the key's own words.
+        """
         if key.each is not None:
             self._read_table(key, key.each, value, path, tree, layer)
             return
@@ -215,7 +252,10 @@ class _SettingsReader:
 
 
 def describe(value: object, *, secret: bool = False) -> str:
-    """Return a value as it stands in a settings file; of a secret only its kind, of a long value only its beginning."""
+    """Return a value as it stands in a settings file; of a secret only its kind, of a long value only its beginning.
+
+    For error messages: one printable line of bounded length, whatever was found.
+    """
     if secret:
         return "a secret with control characters" if isinstance(value, str) else f"a {type(value).__name__}"
     if isinstance(value, bool):
@@ -237,7 +277,7 @@ def _is_name(name: str) -> bool:
 
 
 def _is_model(name: str) -> bool:
-    """Return True for `<provider>/<model>`."""
+    """Return True for `<provider>/<model>`. Models of some providers have more slashes and colons in their names."""
     provider, slash, model = name.partition("/")
     return (
         bool(slash and provider and model)
@@ -257,7 +297,11 @@ def _known_name(name: str, tree: Tree) -> str:
 
 
 def _infer_types(tree: Tree) -> None:
-    """Give a provider that is named like a type that type."""
+    """Give a provider that is named like a type that type.
+
+    So `[providers.anthropic]` with a key is complete, while a second account needs `type`. It is done in the tree and not by a
+    default, because the default of a field cannot depend on the name of its table.
+    """
     for name, provider in tree.get("providers", {}).items():
         if name in PROVIDER_TYPES:
             provider.setdefault("type", name)
@@ -267,7 +311,10 @@ def _infer_types(tree: Tree) -> None:
 
 
 def _build(default: Any, tree: Tree) -> Any:
-    """Return the section with the keys of the tree changed; where nothing changes, the section itself."""
+    """Return the section with the keys of the tree changed; where nothing changes, the section itself.
+
+    default: a settings object. Named tables that the tree has and the defaults have not begin as `key.cls()`.
+    """
     changes: dict[str, Any] = {}
     for name, key in keys_of(type(default)).items() if tree else ():
         if name not in tree:

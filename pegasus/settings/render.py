@@ -1,4 +1,14 @@
-"""Settings as TOML for people: the commented file of `pegasus init`, and what `config show` prints."""
+"""Settings as TOML for people: the commented file of `pegasus init`, and what `config show` prints.
+
+Both are made from the declarations in `sections`, so that a new key appears in them by itself. The library that reads TOML
+does not write it, and one that does would not write the comments, which are the point of both texts.
+
+The file of `pegasus init` is all comments. A file with every default in force would freeze these defaults: a later version that
+improves one would not reach anybody who has ever run `init`.
+
+`config show` prints what is in force and names the source of each value that is not the default: the usual question is not
+what a value is but why. Secrets are masked, so that its output can be put into a bug report.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +25,7 @@ from pegasus.settings.sections import ProviderSettings, Settings
 from pegasus.settings.sources import PROVIDER_VARIABLES
 
 MASK: Final = "***"
+"""Text that stands in the place of a secret."""
 
 _HEAD: Final = """\
 # Settings of Pegasus. All keys are listed with their defaults, as comments. To change one, remove the "# " before its
@@ -23,10 +34,14 @@ _HEAD: Final = """\
 # PEGASUS__SECTION__KEY=value in the environment overrides a key of this file, --set section.key=value overrides both.
 # "pegasus config check" finds mistakes, "pegasus config show" prints what is in effect.
 """
+"""First lines of the file of `pegasus init`: all that a person must know to change something."""
 
 
 def as_toml(value: object) -> str:
-    """Return a value as it stands in a TOML file."""
+    """Return a value as it stands in a TOML file, in one line.
+
+    A JSON string is a TOML string: both escape in the same way, and keys hold no control character that JSON leaves alone.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -53,7 +68,11 @@ def effective(settings: Settings) -> str:
 
 
 def _effective(section: Any, path: tuple[str, ...], origins: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of a section and of those below it."""
+    """Yield the lines of a section and of those below it.
+
+    A table's own keys come before the tables below it, since TOML would count them to the last of these. origins: sources of
+    the values that are not defaults, by key path.
+    """
     keys = keys_of(type(section))
     if any(isinstance(key, Key) for key in keys.values()):
         yield f"\n[{'.'.join(map(_bare, path))}]"
@@ -70,7 +89,7 @@ def _effective(section: Any, path: tuple[str, ...], origins: Mapping[str, str]) 
 
 
 def _bare(key: str) -> str:
-    """Return a key as it stands in the head of a table."""
+    """Return a key as it stands in the head of a table: in quotes, unless it has letters, digits, - and _ only."""
     return key if key.replace("-", "a").replace("_", "a").isalnum() and key.isascii() else as_toml(key)
 
 
@@ -118,7 +137,10 @@ def _section(section: Any, path: str) -> Iterator[str]:
 
 
 def _commented_table(cls: type[attrs.AttrsInstance], path: str, values: object) -> Iterator[str]:
-    """Yield one table, each key with its meaning above it."""
+    """Yield one table, each key with its meaning above it.
+
+    `##` marks explanations, `#` what can be put in force by removing it. The class's docstring is the table's explanation.
+    """
     yield f"## {cls.__doc__}"
     yield f"# [{path}]"
     for name, key in _keys(cls):
@@ -133,7 +155,11 @@ def _keys(cls: type[attrs.AttrsInstance]) -> list[tuple[str, Key]]:
 
 
 def _provider_table(name: str) -> Iterator[str]:
-    """Yield the table of a standard provider, whose values are the usual variables."""
+    """Yield the table of a standard provider, whose values are the usual variables.
+
+    They are written as `${VARIABLE:-}`: a person who puts the table in force without having set them gets an empty key, as
+    without the table, and no error.
+    """
     variables = {key: variable for variable, (provider, key) in PROVIDER_VARIABLES.items() if provider == name}
     yield f"## {ProviderSettings.__doc__}"
     yield f"# [providers.{name}]"

@@ -5,6 +5,12 @@ of `pegasus init` and in `config show` by itself; docs/settings.md needs its lin
 feature does not exist yet belongs into `checks.NOT_YET`, so that it is refused instead of ignored.
 
 Sections have neither equality nor a repr: nothing compares them, and a repr would show secrets in a traceback.
+
+The docstring of a section and the words of a key stand in the file of `pegasus init`, so that they are one line each and speak to
+the person who edits that file. Reasons for programmers stand in comments here.
+
+Defaults are chosen for one person on one machine who has set nothing but an API key. Times are in seconds, sizes in bytes, amounts
+of money in US dollars. 0, "" or [] is the usual value for "no limit" or "none", and the words of the key say so.
 """
 
 # ruff: noqa: RUF009  (`section` and `sections` return attrs.field)
@@ -31,13 +37,16 @@ from pegasus.settings.keys import (
 )
 
 PROVIDER_TYPES: Final = ("anthropic", "openai", "gemini", "ollama", "offline")
+"""Protocols that `pegasus.models` speaks; "offline" is the stand-in that answers without a service."""
 MODEL_ROLES: Final = ("default", "subagent", "compact", "reflection")
+"""Purposes of model calls. Each is a key of [models], and a role without a model of its own uses that of "default"."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class RunSettings:
     """The process."""
 
+    # Well below the 90 s after which systemd kills a service that does not stop.
     shutdown_grace: float = number(
         10.0, "seconds a stop may take; what is left when a third of it remains is ended hard", least=0, most=3600
     )
@@ -47,6 +56,7 @@ class RunSettings:
 class RouteSettings:
     """A rule that sends some calls to another model: the first in the file whose conditions all hold counts. NAME is any name."""
 
+    # `filled`: a route without a model is a mistake, though the default is "". Its own default must exist, for `pegasus init` to show.
     model: str = text("", 'which model then, as "<provider>/<model>"', filled=True)
     role: str = choice("", 'only calls of this role; "" = any', "", *MODEL_ROLES)
     channel: str = text("", 'only work for this channel, as "slack" or "slack:<channelId>"; "" = any')
@@ -67,6 +77,7 @@ class ModelSettings:
     reflection: str = text("", "the model that looks back on a finished task")
     fallback: tuple[str, ...] = texts("tried in order when the first is down or overloaded")
     max_concurrent_calls: int = whole(3, "model calls at the same time", least=1, most=1000)
+    # Enough for a long answer; a call that hangs must not occupy one of max_concurrent_calls for much longer.
     timeout: float = number(120.0, "seconds for one call, retries included", above=0, most=86400)
     context_window: int = whole(0, "tokens; 0 = known for the model, else 128000", least=0)
     choices: tuple[str, ...] = texts("what /model may choose; [] = any model of a provider that can be used")
@@ -88,6 +99,7 @@ class ProviderSettings:
 class BudgetSettings:
     """Limits of what models may cost, in US dollars and in tokens (in and out); 0 = no limit. Days and months are those of UTC."""
 
+    # Costs need prices, which a new or local model may lack; tokens are always known. So each limit exists in both units.
     daily_cost: float = number(0.0, "dollars a day", least=0)
     daily_tokens: int = whole(0, "tokens a day", least=0)
     monthly_cost: float = number(0.0, "dollars a month", least=0)
@@ -104,6 +116,7 @@ class PriceSettings:
 
     input: float = number(0.0, "tokens of the prompt", least=0)
     output: float = number(0.0, "tokens of the answer", least=0)
+    # -1 instead of 0 for "as input": reading from a cache is free with some providers.
     cache_read: float = number(-1.0, "tokens of the prompt read from the provider's cache; -1 = as input", least=-1)
     cache_write: float = number(-1.0, "tokens of the prompt written to it; -1 = as input", least=-1)
 
@@ -125,6 +138,7 @@ class AgentSettings:
         "chat",
     )
     persona: str = text("", 'path of a persona JSON, from the home directory; "" = built in')
+    # max_thoughts and max_replies end a loop of a model that calls tools, or replies, without end.
     max_thoughts: int = whole(20, "model calls one message may cause", least=1, most=1000)
     tools: tuple[str, ...] = texts(
         'names or patterns of the tools the agent itself has, as "memory_*"; [] = all. reply is always there'
@@ -153,6 +167,7 @@ class AgentSettings:
 class TaskSettings:
     """Background tasks."""
 
+    # The numbers below bound what a model can start: it decides about tasks, and their cost is the owner's.
     max_active: int = whole(5, "tasks that work at the same time; more wait in order", least=1, most=1000)
     max_queued: int = whole(100, "tasks that may wait; more are refused", least=0)
     max_concurrent_tools: int = whole(3, "tool calls at the same time, all tasks together", least=1, most=1000)
@@ -182,6 +197,7 @@ class WebSearchSettings:
 class ToolSettings:
     """Limits of tools."""
 
+    # Both lists of exceptions are empty by default: a page that the agent reads may tell it to use any tool.
     timeout: float = number(60.0, "seconds for one call", above=0, most=86400)
     timeouts: Mapping[str, float] = seconds_by_name("seconds for one call of the named tool, instead of timeout")
     allowed_paths: tuple[str, ...] = texts('[] = the workspace only; ["/"] = everything')
@@ -211,6 +227,7 @@ class GatewaySettings:
     token: str = text("", '"" = made at first start, kept in the file "token" of the home directory', secret=True)
     allow_remote: bool = flag(False, "must be true where host is not this machine alone")
     allowed_origins: tuple[str, ...] = texts("origins of web pages that may connect; no other page may")
+    # Attachments are in the frame as base64, which makes them a third larger.
     max_frame_bytes: int = whole(1048576, "bytes of one frame, at most", least=1024, most=1 << 30)
 
 
@@ -228,11 +245,13 @@ class HttpSettings:
 class ChannelSettings:
     """A way to reach people."""
 
+    # Every channel type has the same two keys for now; an adapter with settings of its own gets a class of its own.
     enabled: bool = flag(False, "whether this channel is open")
     allow_from: tuple[str, ...] = texts("user ids that are heard; [] = everybody who has the token")
 
 
 def _terminal() -> ChannelSettings:
+    """Return the default of [channels.cli]: the only channel that is open without being configured."""
     return ChannelSettings(enabled=True)
 
 
@@ -252,6 +271,8 @@ class ChannelsSettings:
 class McpServerSettings:
     """A server of tools (Model Context Protocol)."""
 
+    # One class for both transports, so that a mistyped transport does not make every other key an unknown one.
+    # `checks` refuses the keys of the other transport. env, headers and auth usually hold keys: their values are secret.
     enabled: bool = flag(True, "false = defined, not used")
     transport: str = choice("stdio", '"stdio": a command; "http": a url', "stdio", "http")
     command: str = text("", 'transport "stdio": the program')
@@ -274,13 +295,19 @@ class McpSettings:
 class LogSettings:
     """Logs: on stderr and in logs/pegasus.log."""
 
+    # The words are those of `pegasus.observe`; --log-level is short for the first key.
     level: str = choice("info", "the least that is logged", "debug", "info", "warning", "error")
     format: str = choice("line", "how a log entry looks", "line", "json")
 
 
 @attrs.frozen(eq=False, repr=False)
 class SettingsSource:
-    """Places that settings are read from, to read them again."""
+    """Places that settings are read from, to read them again.
+
+    Example::
+
+        SettingsSource(home.config, overrides=("log.level=debug",))
+    """
 
     file: Path | None = None
     """Settings file, None = no file."""
@@ -291,6 +318,7 @@ class SettingsSource:
 
 
 def _standard_providers() -> Mapping[str, ProviderSettings]:
+    """Return a provider for each type, under the type's name, so that an API key in the environment is all that is needed."""
     return {name: ProviderSettings(type=name) for name in PROVIDER_TYPES}
 
 

@@ -2,6 +2,13 @@
 
 A later source wins over an earlier one, key by key. Values from outside a file are text: `toml_value` reads them as TOML
 where they are TOML. `interpolate` fills variables of the environment into any text.
+
+Variables and --set exist for containers and for trying something out. Both use the syntax of TOML for values, so that a list is
+written in the same way everywhere (`--set 'models.fallback=["openai/gpt-4o"]'`), but a plain word needs no quotes, which a
+shell would take away.
+
+`${VARIABLE}` keeps secrets out of the file, which may then be shared or put under version control. The forms are those of a shell,
+without nesting and without commands: a settings file must not be able to run anything.
 """
 
 from __future__ import annotations
@@ -20,7 +27,9 @@ import attrs
 from pegasus.settings.errors import SettingsProblem
 
 MAX_FILE_BYTES: Final = 1 << 20
+"""Bytes of a settings file at most: a name that was confused with a log or a device must not fill the memory."""
 PREFIX: Final = "PEGASUS__"
+"""Beginning of the variables that hold settings; two underscores also separate sections, because keys have single ones."""
 
 PROVIDER_VARIABLES: Final = {
     "ANTHROPIC_API_KEY": ("anthropic", "api_key"),
@@ -31,6 +40,7 @@ PROVIDER_VARIABLES: Final = {
     "GEMINI_BASE_URL": ("gemini", "base_url"),
     "OLLAMA_BASE_URL": ("ollama", "base_url"),
 }
+"""Provider and key that each usual variable sets. They are the names that the providers' own libraries read."""
 
 
 class Raw(str):
@@ -44,11 +54,17 @@ class Raw(str):
 
 @attrs.frozen
 class Layer:
-    """Table of one source."""
+    """Table of one source.
+
+    Example::
+
+        Layer("--set", {"gateway": {"port": Raw("0")}})
+    """
 
     source: str
     """File, variable or option, for error messages."""
     table: Mapping[str, Any]
+    """Sections and values as `tomllib` returns them; outside a file the values are `Raw`."""
     folded: bool = attrs.field(default=False, kw_only=True)
     """Key names are matched without regard to case, as those of environment variables."""
 
@@ -66,7 +82,10 @@ def provider_layers(environ: Mapping[str, str]) -> list[Layer]:
 
 
 def environment_layers(environ: Mapping[str, str], problems: list[SettingsProblem]) -> list[Layer]:
-    """Return a layer for each `PEGASUS__SECTION__KEY`; append mistakes to `problems`."""
+    """Return a layer for each `PEGASUS__SECTION__KEY`; append mistakes to `problems`.
+
+    Sorted by name, so that two spellings of one variable (upper and lower case) have the same winner each time.
+    """
     layers = []
     for variable in sorted(name for name in environ if name[: len(PREFIX)].upper() == PREFIX):
         path = variable[len(PREFIX) :].split("__")
@@ -78,7 +97,10 @@ def environment_layers(environ: Mapping[str, str], problems: list[SettingsProble
 
 
 def override_layers(overrides: Iterable[str], problems: list[SettingsProblem]) -> list[Layer]:
-    """Return a layer for each `section.key=value` of --set; append mistakes to `problems`."""
+    """Return a layer for each `section.key=value` of --set; append mistakes to `problems`.
+
+    A key cannot contain a dot here; `[prices."provider/model-1.5"]` can be set in a file only.
+    """
     layers = []
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -102,7 +124,11 @@ def _nested(path: list[str], value: Raw) -> Mapping[str, Any]:
 
 
 def file_layer(file: Path, *, required: bool, problems: list[SettingsProblem]) -> Layer | None:
-    """Return the table of the file, None where there is none or it cannot be read; append mistakes to `problems`."""
+    """Return the table of the file, None where there is none or it cannot be read; append mistakes to `problems`.
+
+    required: a missing file is a mistake. A syntax error is one mistake, and the whole file counts as not there: tomllib does
+    not say what it has read before.
+    """
     content = _read_file(file, required=required, problems=problems)
     if content is None:
         return None
@@ -148,7 +174,10 @@ def _read_file(file: Path, *, required: bool, problems: list[SettingsProblem]) -
 
 
 def _syntax_problem(file: Path, message: str, content: str) -> SettingsProblem:
-    """Return the problem for an error of tomllib, which puts the place at the end: `… (at line 3, column 8)`."""
+    """Return the problem for an error of tomllib, which puts the place at the end: `… (at line 3, column 8)`.
+
+    content: text of the file. The messages are part of Python and not promised; one of another form is shown as it is.
+    """
     match = re.fullmatch(r"(.*) \(at (.*)\)", message)
     found, place = match.groups() if match else (message, "")
     line = re.match(r"line (\d+)", place)
@@ -161,7 +190,7 @@ def _find_duplicate(message: str, lines: list[str], number: int) -> str | None:
     """Return a sentence about a section or key that is declared in line `number` and in an earlier one, if that is it.
 
     tomllib names the second place only, and people look for the first: it is usually in the part of the file that they did not
-    write themselves.
+    write themselves. The search is by line and may miss an unusual spelling; then the message of tomllib is shown.
     """
     declared = re.fullmatch(r"Cannot declare (\(.*\)) twice", message)
     if declared:
@@ -224,21 +253,27 @@ def _parsed(stripped: str, text: str) -> Any:
 # ------------------------------------------------------------------ variables
 
 VARIABLE_FORMS: Final = "${VAR}, ${VAR:-default}, ${VAR:?message}, or $${ for a plain ${"
+"""Allowed forms, for error messages."""
 
 
 class Interpolated(str):
-    """Text that took something from the environment."""
+    """Text that took something from the environment.
+
+    Such a text may stand for another type, as `port = "${PORT}"` does: TOML has no way to write that without quotes.
+    """
 
     __slots__ = ()
 
 
 class InterpolationError(ValueError):
-    """Broken or missing variable; `found` and `allowed` are those of a SettingsProblem."""
+    """Broken or missing variable."""
 
     def __init__(self, found: str, allowed: str) -> None:
         super().__init__(found)
         self.found = found
+        """What stands there, as `SettingsProblem.found`."""
         self.allowed = allowed
+        """What would be right; for `${VAR:?message}` the message."""
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> str:
@@ -246,6 +281,10 @@ def interpolate(text: str, environ: Mapping[str, str]) -> str:
 
     As in a shell, a variable that is not set is empty, and `:-` and `:?` take effect where it is not set or empty. The
     value of a variable is taken as it is, and not interpolated again. Raises InterpolationError.
+
+    Example::
+
+        interpolate("https://${HOST:-localhost}/v1", {"HOST": "example.org"})  # https://example.org/v1
     """
     if "${" not in text:
         return text
