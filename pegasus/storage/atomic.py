@@ -47,6 +47,7 @@ class Appender:
         self.failed_path = ""
         """The file that was being worked on when the last OSError was raised."""
         self._files = files
+        """Operations of the disk."""
         self._before_append = before_append
         """Called with the path before a file is written to; what it raises fails the append."""
         self._sizes_to_restore: dict[str, int] = {}
@@ -99,11 +100,15 @@ class FileReplacer:
 
     A rename is atomic for readers, but the disk may forget it until the folder is synced. `put` therefore marks the
     folder as doubtful, and `sync_names` makes it durable; an append to any file of the folder calls that first.
+
+        replacer = FileReplacer(files, appender)
+        replacer.sync_names("main/current.jsonl")   # before the first append in that folder
     """
 
     def __init__(self, files: Files, appender: Appender) -> None:
         self._files = files
         self._appender = appender
+        """Must forget the rest of a failed append when the file is replaced."""
         self._durable_folders: set[str] = set()
         """Folders whose names are on the disk. At first none: a process before this one may have left any state."""
         self._failed_syncs: set[str] = set()

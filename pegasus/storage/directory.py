@@ -34,6 +34,7 @@ MAX_NAMED = 20
 """Addresses that an `Unroutable` names at most."""
 
 _PERCENT = str.maketrans({"|": "%7C", "[": "%5B", "]": "%5D"})
+"""Characters that have a meaning in the metadata line."""
 _REMOVED = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 """Unicode categories of control characters, line ends, and lone surrogates, which no provider's UTF-8 could carry."""
 
@@ -50,10 +51,19 @@ def escape_field(text: str) -> str:
 
 
 class Directory:
-    """Addresses that were seen, and those that somebody is connected for now."""
+    """Addresses that were seen, and those that somebody is connected for now.
+
+    It is derived from the inbox and from connections, so it is not written by itself. Addresses that were seen
+    are in the inbox's log; connections end with the process.
+
+        directory = Directory()
+        directory.saw(Address("web", "c1"))
+        directory.with_id("c1")   # [Address("web", "c1")]
+    """
 
     def __init__(self, limit: int = MAX_ADDRESSES) -> None:
         self._limit = limit
+        """Addresses that are kept of those that were seen."""
         self._seen: OrderedDict[Address, None] = OrderedDict()
         """The address that was seen last is the last one."""
         self._connected: dict[Address, int] = {}
@@ -85,7 +95,11 @@ class Directory:
         return is_new
 
     def connected(self, type: str, channel_id: str | None) -> None:
-        """Note a client for the address or, with channel_id None, a bridge or an adapter for the whole type."""
+        """Note a client for the address or, with channel_id None, a bridge or an adapter for the whole type.
+
+        Clients are counted, as several may be connected for the same address; each needs its own
+        `disconnected`.
+        """
         if channel_id is None:
             self._bridges[type] = self._bridges.get(type, 0) + 1
             return
@@ -111,14 +125,19 @@ class Directory:
         return list(self._by_id.get(escape_field(channel_id), ()))
 
     def newest(self, limit: int = MAX_NAMED) -> tuple[Address, ...]:
-        """Return known addresses to choose from, the newest first."""
+        """Return known addresses to choose from, the newest first.
+
+        Connected addresses that nobody has written from come first, since they are about to be used.
+        """
         unseen = (address for address in reversed(self._connected) if address not in self._seen)
         return tuple(islice((*unseen, *islice(reversed(self._seen), limit)), limit))
 
     def _index(self, address: Address) -> None:
+        """Add the address to those that are found by its id."""
         self._by_id.setdefault(escape_field(address.channel_id), {})[address] = None
 
     def _forget(self, address: Address) -> None:
+        """Drop an address that was seen. It stays known while somebody is connected for it."""
         del self._seen[address]
         self.bytes -= _size(address)
         self._drop_unknown(address)
@@ -136,10 +155,12 @@ class Directory:
 
 
 def _size(address: Address) -> int:
+    """Return about how many bytes the address takes in a rewritten inbox, with its JSON."""
     return len(address.type) + len(address.channel_id) + 8
 
 
 def _release(counts: dict[K, int], key: K) -> None:
+    """Take back one count, and remove the key at zero."""
     left = counts.get(key, 0) - 1
     if left > 0:
         counts[key] = left
@@ -148,7 +169,10 @@ def _release(counts: dict[K, int], key: K) -> None:
 
 
 def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
-    """Return the channel that a reply goes to, by the rules at the top of this module, or the reason why there is none."""
+    """Return the channel that a reply goes to, by the rules at the top of this module, or the reason why there is none.
+
+    Raises nothing: a wrong target is a normal answer, `Unroutable`, which the model gets as a tool result.
+    """
     if not post.channel_id:
         return Unroutable("channelId is missing", directory.newest())
     alike = _with_id(directory, post)
@@ -178,6 +202,7 @@ def _with_id(directory: Directory, post: Post) -> list[Address]:
 
 
 def _type_fits(type: str, given: str | None) -> bool:
+    """Return whether the type is the given one, as it is or escaped; no given type fits all."""
     return not given or type == given or escape_field(type) == escape_field(given)
 
 
@@ -206,6 +231,7 @@ def _channel(address: Address, post: Post) -> ChannelInfo:
 
 
 def _reason(post: Post) -> str:
+    """Return why a reply cannot be sent, for the model."""
     if post.channel_type:
         return f"no channel of type {post.channel_type!r} with the id {post.channel_id!r} is known, and nobody serves that type now"
     return f"no channel with the id {post.channel_id!r} is known; a new one needs its channelType"

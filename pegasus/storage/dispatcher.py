@@ -8,6 +8,14 @@ the file) is reported and passed over; it must not stop what comes after it. If 
 asker gets the StorageError and may ask again.
 
 An asker that has left (its task was cancelled) is skipped. Nothing counts as handed out to it.
+
+The order of `hand_out` has reasons. `Take` comes before `NextItem`, so that an item which is asked for by its
+number is not handed to somebody else first. `Newer` comes after both, because it only shows items that nobody
+has taken. Replies come last; they depend on none of these.
+
+There is one taker for each lane and one reader of replies. A second query of the same kind comes from a new
+incarnation of that actor, whose predecessor has crashed; it takes over, and the old query fails instead of
+swallowing an item.
 """
 
 from __future__ import annotations
@@ -40,7 +48,8 @@ from pegasus.storage.outbox import StoredReply, reply_in
 from pegasus.storage.volume import Disk, Volume
 
 REPLIES_AT_ONCE = 100
-"""Replies that one answer to `NextReplies` holds at most."""
+"""Replies that one answer to `NextReplies` holds at most. It bounds the memory of an answer; the rest follows at
+the next query."""
 
 Query: TypeAlias = Waiting | Posted | Unacknowledged | LastSeq | KnownAddresses
 """Queries that are answered at once."""
@@ -48,6 +57,7 @@ WaitingQuery: TypeAlias = NextItem | Newer | Take | NextReplies
 """Queries that are answered after the next write, or later."""
 
 _NOT_A_RECORD = (ValueError, KeyError, TypeError)
+"""Errors of a line that was read back and does not hold what it should."""
 
 
 class Dispatcher:
@@ -62,12 +72,17 @@ class Dispatcher:
 
     def __init__(self, disk: Disk, logs: Logs, report: Report) -> None:
         self._disk = disk
+        """Reads texts back that are not held in memory."""
         self._logs = logs
+        """Inbox, outbox and directory; this class changes only who has taken an item."""
         self._report = report
+        """Logs a line that is not in its file any more."""
         self._takers: dict[str, NextItem] = {}
         """The query for the next item, by lane."""
         self._takes: list[Take] = []
+        """Queries for an item by its number."""
         self._watchers: list[Newer] = []
+        """Queries for the next item of an address."""
         self._replies_wanted: Reply[tuple[QueuedReply, ...]] | None = None
         """Where the next replies go."""
         self._outgoing: deque[tuple[int, StoredReply]] = deque()
@@ -76,7 +91,10 @@ class Dispatcher:
         """The last position that was given."""
 
     def add_replies(self, replies: Iterable[StoredReply]) -> None:
-        """Queue replies that are on disk now."""
+        """Queue replies that are on disk now.
+
+        Called after a batch was written, never before: a reply that an adapter has sent must be on disk.
+        """
         for reply in replies:
             self._position += 1
             self._outgoing.append((self._position, reply))
@@ -98,6 +116,7 @@ class Dispatcher:
                 if self._replies_wanted is not None:
                     self._replies_wanted.fail(StorageError("another NextReplies has taken the place of this one"))
                 self._replies_wanted = reply
+                # The query confirms all positions up to `handed`; these replies have reached their adapters.
                 while self._outgoing and self._outgoing[0][0] <= handed:
                     self._outgoing.popleft()
 
@@ -164,11 +183,16 @@ class Dispatcher:
                 return
 
     def _hand_over(self, query: NextItem | Take, item: QueuedItem, message: InboundMessage) -> None:
+        """Note the taker and answer, without a checkpoint in between: the asker cannot leave unnoticed."""
         self._logs.inbox.hand_out(item)
         query.reply.send(Item(item.n, message, item.attempts, item.priority))
 
     async def _answer_next_replies(self, reply: Reply[tuple[QueuedReply, ...]]) -> None:
-        """Give the next replies that are not acknowledged already. The query is kept if there are none."""
+        """Give the next replies that are not acknowledged already. The query is kept if there are none.
+
+        Replies that were acknowledged before they were handed out (by a client that knew them from an earlier
+        process) are passed over.
+        """
         if reply.abandoned:
             self._replies_wanted = None
             return
@@ -189,7 +213,10 @@ class Dispatcher:
     # ------------------------------------------------------------------ queries that are answered at once
 
     async def answer(self, query: Query) -> None:
-        """Answer from the logs as they are now."""
+        """Answer from the logs as they are now.
+
+        A query of several parts whose disk cannot be read fails as a whole.
+        """
         try:
             match query:
                 case Waiting(reply):
@@ -206,6 +233,7 @@ class Dispatcher:
             query.reply.fail(error)
 
     async def _answer_posted(self, query: Posted) -> None:
+        """Return the reply of each key, None for keys without one, in the order of the keys."""
         found = [self._logs.outbox.find(key) for key in query.keys]
         messages = iter(await self._messages_of([stored for stored in found if stored is not None]))
         query.reply.send(tuple(None if stored is None else next(messages) for stored in found))
@@ -244,6 +272,7 @@ class Dispatcher:
         return [stored.message or self._parse_reply(stored, lines.get(stored.key)) for stored in replies]
 
     def _parse_reply(self, stored: StoredReply, line: bytes | None) -> OutboundMessage | None:
+        """Return a reply that was read back. No line means that a rewrite has dropped the text."""
         if line is None:
             return OutboundMessage("", stored.channel, stored.seq)
         try:

@@ -5,6 +5,10 @@ in its place that fails, fills up or loses power at any operation (`pegasus.test
 operations on a real file system.
 
 All of them block, so they are called in the disk's thread only; see `pegasus.storage.volume.FileDisk`.
+
+The protocol is small so that its semantics can be stated and simulated completely. It separates what POSIX
+separates: writing (visible to readers), syncing data (durable content) and syncing the folder (durable name).
+Code above must call all three in the right order, and the simulated disk punishes every omission.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ OPEN_FILES = 256
 """Descriptors that are kept open at most. A turn of the Main Agent touches three files, a recovery many task logs."""
 
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
+"""Makes content and size durable. `fdatasync` leaves out times, which saves a write of the inode."""
 
 
 class Files(Protocol):
@@ -69,6 +74,7 @@ class Files(Protocol):
 
 class _OpenFile(NamedTuple):
     fd: int
+    """Descriptor, opened for appending."""
     identity: tuple[int, int]
     """Device and inode, which tell whether the name still means this file."""
 
@@ -82,11 +88,18 @@ class OsFiles:
 
     Only regular files are opened. A FIFO in the place of a file would block the thread for ever, and with it every
     request after this one.
+
+        files = OsFiles(home.data)
+        files.prepare("main/current.jsonl")
+        files.write("main/current.jsonl", line)
+        files.sync("main/current.jsonl")
     """
 
     def __init__(self, root: str | Path, open_files: int = OPEN_FILES) -> None:
         self.root = str(root)
+        """Folder that all paths are relative to."""
         self._limit = open_files
+        """Descriptors that are kept open."""
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         """Open files by path, the least recently used one first."""
 
@@ -94,6 +107,7 @@ class OsFiles:
         known = self._open.get(path)
         if known is not None:
             with suppress(FileNotFoundError):
+                # One `stat` instead of an open: cheap enough for each append, and it gives the size as well.
                 now = os.stat(self._full(path))
                 if (now.st_dev, now.st_ino) == known.identity:
                     self._open.move_to_end(path)
@@ -159,6 +173,7 @@ class OsFiles:
         return f"{self.root}/{path}"
 
     def _open_for_appending(self, path: str) -> int:
+        """Open the file, make its name durable if that is in doubt, and return its size."""
         full = self._full(path)
         fd, status = self._create(full)
         if status.st_size == 0:  # new, or made by a process that died before it could sync the folder
@@ -172,6 +187,7 @@ class OsFiles:
 
     def _create(self, full: str, more: int = 0) -> tuple[int, os.stat_result]:
         """Open a file for appending. Create it, and the folders above it, where they are missing."""
+        # O_NONBLOCK keeps the open of a FIFO from waiting for a reader; it has no effect on regular files.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | more
         try:
             fd = os.open(full, flags, 0o600)
@@ -185,6 +201,10 @@ class OsFiles:
             raise
 
     def _keep(self, path: str, fd: int, status: os.stat_result) -> None:
+        """Keep the descriptor open.
+
+        If there are too many, the one that was not used for the longest time is closed.
+        """
         self._open[path] = _OpenFile(fd, (status.st_dev, status.st_ino))
         if len(self._open) > self._limit:
             self.forget(next(iter(self._open)))
@@ -201,6 +221,7 @@ def _regular(fd: int) -> os.stat_result:
 
 
 def _read_exactly(fd: int, length: int) -> bytes:
+    """Return up to `length` bytes from the current position, fewer at the end of the file."""
     parts: list[bytes] = []
     while length > 0 and (part := os.read(fd, length)):
         parts.append(part)
@@ -220,6 +241,7 @@ def _make_folders(folder: str) -> None:
 
 
 def _sync_folder(folder: str) -> None:
+    """Make the names in a folder durable. Raises OSError if the folder is gone."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

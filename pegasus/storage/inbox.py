@@ -36,7 +36,8 @@ from pegasus.storage.volume import Span
 from pegasus.wire import decode_object, encode_line, from_wire, to_wire
 
 MAX_WAITING = 1_000
-"""Items that may wait in a lane; a tenth more for those of priority 0, so that a flood of others leaves them room."""
+"""Items that may wait in a lane; a tenth more for those of priority 0, so that a flood of others leaves them room.
+More would only mean answers that come too late, and the sender can be told at once instead."""
 REMEMBERED_IDS = 50_000
 """Ids that are recognised when they come again; older ones are forgotten."""
 KEPT_BYTES = 8 << 20
@@ -51,7 +52,9 @@ class MessageHead:
     """The parts of an accepted message that are kept in memory; the text is read back later."""
 
     text: str
+    """The text, read for its size alone and not kept."""
     id: str
+    """The sender's id, by which duplicates are recognised."""
     channel: ChannelInfo
 
 
@@ -61,7 +64,9 @@ class MessageRecord:
 
     message: MessageHead
     n: int = count_field()
+    """The number of the item, from 1."""
     lane: str = MAIN
+    """The lane that the item waits in."""
     rank: float = 0
     """The priority. Another version may have written any number."""
 
@@ -92,6 +97,7 @@ class IdsRecord:
     """Ids of messages that are not in the file any more."""
 
     packed: str
+    """Base64 of pairs of a digest and a number, 8 bytes each, big-endian."""
 
 
 @attrs.frozen
@@ -132,14 +138,19 @@ class InboxLog(RecordLog[QueuedItem]):
             }
         )
         self._directory = directory
+        """Addresses of senders, shared with the outbox."""
         self._max_waiting = max_waiting
+        """Items that may wait in a lane."""
         self._remembered = remembered
+        """Ids that are recognised."""
         self._kept_bytes = kept_bytes
+        """Bytes of messages that are held in memory."""
         self._last_n = 0
         """The last number that was given."""
         self._ids: dict[int, int] = {}
         """Number of the item by the digest of its id, oldest first."""
         self._lanes: dict[str, Lane] = {}
+        """Order of the waiting items, by lane."""
         self._items: dict[int, QueuedItem] = {}
         """The items of all lanes by number."""
         self._item_bytes = 0
@@ -147,6 +158,8 @@ class InboxLog(RecordLog[QueuedItem]):
         self._bytes_in_memory = 0
         """The part of these whose messages are held in memory."""
         self._buffer: list[bytes] = []
+        """Lines that are not written yet: items that are done, addresses that were seen. Losing them in a crash is
+        harmless: the items are handed out again, and the Main Agent recognises what it has done by its session."""
 
     # ------------------------------------------------------------------ accepting
 
@@ -238,6 +251,7 @@ class InboxLog(RecordLog[QueuedItem]):
             self._add(QueuedItem(n, record.lane, priority, message.channel.address, digest, None, span))
 
     def _replay_done(self, record: DoneRecord) -> None:
+        """A "done" without its message is no error: the message may have been in a line that was damaged."""
         self.begin_above(record.n)  # the number was given, even if the line of its message is damaged
         item = self._items.get(record.n)
         if item is not None:
@@ -249,6 +263,7 @@ class InboxLog(RecordLog[QueuedItem]):
             self._see(Address(type, channel_id))
 
     def _see(self, address: Address) -> None:
+        """Note the address of a sender."""
         self._directory.saw(address)
 
     # ------------------------------------------------------------------ parts of a log
@@ -344,6 +359,7 @@ def _digest(channel: ChannelInfo, id: str) -> int:
 
 
 def _message_line(n: int, at: int, lane: str, priority: int, message: InboundMessage) -> bytes:
+    """Return the record of an accepted message. Default values are left out, as most messages have them."""
     record: dict[str, Json] = {"type": "message", "n": n, "at": at}
     if lane != MAIN:
         record["lane"] = lane
@@ -354,10 +370,12 @@ def _message_line(n: int, at: int, lane: str, priority: int, message: InboundMes
 
 
 def _pack(ids: Sequence[tuple[int, int]]) -> str:
+    """Return the ids as base64; a hex or decimal form would double the file."""
     return base64.b64encode(struct.pack(f">{2 * len(ids)}Q", *chain.from_iterable(ids))).decode()
 
 
 def _unpack(packed: str) -> Iterator[tuple[int, int]]:
+    """Yield pairs of a digest and a number. Raises ValueError if the text is not what `_pack` makes."""
     data = base64.b64decode(packed, validate=True)
     if len(data) % 16:
         raise ValueError("not 16 bytes for each id")

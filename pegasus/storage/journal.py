@@ -14,6 +14,13 @@ flushed no timer runs, so that an idle process does not wake up. Work has no dea
 
 When the actor stops, is cancelled or crashes, a batch that is being written is finished and answered, since the disk's
 work is not interrupted, and the buffers are flushed.
+
+Messages about whole files end a round, because a file that is read must hold every append that was asked for
+before it. They are rare (a start, a compaction, an archive), so the round they cut short costs nothing.
+
+Errors of single requests are answers (StorageError) and never end the actor. It crashes only if its own logs
+cannot be read at the start, or by a defect. A restart then reads the files again: they hold everything that was
+answered.
 """
 
 from __future__ import annotations
@@ -60,11 +67,14 @@ from pegasus.storage.writer import GroupWriter, Request, check_paths
 FLUSH_AFTER = 0.05
 """Seconds that notes wait for a write to go along with."""
 RETRY_AFTER = 1.0
-"""Seconds after which a flush that the disk refused is tried again."""
+"""Seconds after which a flush that the disk refused is tried again: long enough not to burden a full disk, short
+enough that nobody notices once there is room."""
 BATCH_BYTES = 4 << 20
-"""A batch takes no more requests once they hold about this many bytes."""
+"""A batch takes no more requests once they hold about this many bytes. It bounds memory and the time until the
+first of them is answered."""
 
 WholeFile: TypeAlias = ReadFile | ReadFiles | ReplaceFile | Archive | ArchiveName
+"""Messages that read or change a file as a whole."""
 
 _log = get_logger("journal")
 
@@ -97,7 +107,11 @@ async def run_journal(
 
 
 class _Work(NamedTuple):
-    """Messages that were taken from the mailbox, to be worked on in this order."""
+    """Messages that were taken from the mailbox, to be worked on in this order.
+
+    `requests` and `queries` are in the order of the mailbox. `whole_file`, if there is one, came after all of
+    them.
+    """
 
     requests: list[Request]
     queries: list[Query]
@@ -111,10 +125,14 @@ class _Journal:
         self, inbox: Inbox[JournalMessage], disk: Disk, logs: Logs, writer: GroupWriter, dispatcher: Dispatcher
     ) -> None:
         self._inbox = inbox
+        """The mailbox."""
         self._disk = disk
+        """Does the work on whole files."""
         self._logs = logs
         self._writer = writer
+        """Writes the batches."""
         self._dispatcher = dispatcher
+        """Answers queries."""
         self._flush_at = math.inf
         """Time at which the buffers are to be flushed; infinite if there is nothing to flush."""
 
@@ -144,6 +162,7 @@ class _Journal:
             await self._dispatcher.answer(query)
         if work.whole_file is not None:
             await self._do_whole_file(work.whole_file)
+        # The deadline may have passed while the batch was written; the flush is then due in this round.
         if self._flush_at <= trio.current_time():
             await self._writer.flush()
             self._flush_at = math.inf
@@ -187,6 +206,7 @@ class _Journal:
                     self._logs.directory.disconnected(type, channel_id)
                 case None:
                     pass
+            # The rest waits in the mailbox and is the next batch.
             if size > BATCH_BYTES:
                 return _Work(requests, queries)
             try:
@@ -195,7 +215,11 @@ class _Journal:
                 return _Work(requests, queries)
 
     async def _do_whole_file(self, message: WholeFile) -> None:
-        """Read, replace or archive a file. Everything that was asked for before is in it already."""
+        """Read, replace or archive a file. Everything that was asked for before is in it already.
+
+        Invalid paths (ValueError) and errors of the disk go to the asker. Archiving first flushes the buffers,
+        so that nothing which belongs to the old file is written to the new one.
+        """
         try:
             check_paths(message.paths if isinstance(message, ReadFiles) else (message.path,))
             match message:
@@ -222,6 +246,7 @@ def _read_each(volume: Volume, paths: Sequence[str]) -> tuple[bytes | StorageErr
 
 
 def _read_or_error(volume: Volume, path: str) -> bytes | StorageError:
+    """Return the content, or the error in its place, so that one bad file does not hide the others."""
     try:
         return volume.read(path)
     except StorageError as error:

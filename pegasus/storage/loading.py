@@ -10,6 +10,10 @@ may have left NUL bytes. An editor, or a version of the future, may have left an
   the copy they stay where they are and are skipped.
 * A file that cannot be read at all (permissions, a folder in its place) ends the start with an error that names it.
   To go on without it would be to forget accepted messages and to number replies from 1 again.
+
+A damaged line must not stop a start, and must not vanish silently either. So bad lines are copied to a file
+beside the log, reported, and left out by the next rewrite. A torn last line is the normal trace of a power
+failure: it was never answered, and is cut off.
 """
 
 from __future__ import annotations
@@ -43,8 +47,11 @@ class Logs(NamedTuple):
     """
 
     directory: Directory
+    """Known addresses."""
     inbox: InboxLog
+    """Accepted messages."""
     outbox: OutboxLog
+    """Replies that were posted."""
     damaged: tuple[RecordLog[Any], ...]
     """Logs with bad lines, of which there is a copy by now."""
 
@@ -86,6 +93,10 @@ async def _replay(disk: Disk, log: RecordLog[Any], content: bytes, report: Repor
 
 
 async def _set_tail_aside(disk: Disk, path: str, torn: BadLine, report: Report) -> None:
+    """Cut the file off before a torn line, after copying the line.
+
+    If there is no room for the copy, it is in the report.
+    """
     try:
         copy = await disk.run(Volume.set_tail_aside, path, torn.offset, torn.raw)
         report(f"{path}, {torn}; its {len(torn.raw)} bytes were set aside in {copy}")

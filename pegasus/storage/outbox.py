@@ -17,6 +17,9 @@ taken up again after a crash posts nothing twice.
 
 Most replies are handed out and acknowledged within a second, so the newest are held in memory. Of older ones only the
 place in the file is kept. Several thousand may wait for a client that is not connected for a month.
+
+An acknowledged reply is worth only its key. A rewrite therefore keeps the text of unacknowledged replies, and
+of the others key and number, packed into few lines with each channel once.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ from pegasus.storage.volume import Span
 from pegasus.wire import decode_object, encode_line, from_wire, number_of, to_wire
 
 REMEMBERED_KEYS = 10_000
-"""Keys of acknowledged replies that are recognised. Those of unacknowledged ones always are."""
+"""Keys of acknowledged replies that are recognised. Those of unacknowledged ones always are. A session that is
+taken up again posts a few replies at most, so this is far more than needed."""
 KEPT_BYTES = 4 << 20
 """Bytes of replies that are held in memory; older ones are read back from the file when somebody wants them."""
 GIVEN_UP_AFTER = 30 * 24 * 3600 * 1000
@@ -54,7 +58,9 @@ class ReplyHead:
 
     text: str
     channel: ChannelInfo
+    """The channel that it goes to."""
     seq: int = count_field()
+    """Its number on that address."""
 
 
 @attrs.frozen
@@ -62,6 +68,7 @@ class ReplyRecord:
     """A reply that was posted."""
 
     key: str
+    """The idempotency key of the post."""
     message: ReplyHead
     at: int = count_field()
 
@@ -95,7 +102,9 @@ class KeysRecord:
     """Keys of acknowledged replies, each with its seq and the index of its channel."""
 
     channels: tuple[ChannelInfo, ...]
+    """Channels that the entries refer to by index."""
     replies: tuple[tuple[str, int, int], ...]
+    """Entries (key, seq, index of the channel)."""
 
 
 @attrs.frozen
@@ -104,7 +113,10 @@ class SettledRecord:
 
 
 class StoredReply:
-    """A reply that was posted."""
+    """A reply that was posted.
+
+    It has slots, as several thousand may be in memory.
+    """
 
     __slots__ = ("acked", "at", "channel", "key", "message", "seq", "span")
 
@@ -119,6 +131,7 @@ class StoredReply:
         self.message: OutboundMessage | None = None
         """None if it is to be read back from `span`."""
         self.acked = False
+        """Whether the client has it."""
 
 
 class Numbering:
@@ -166,19 +179,26 @@ class OutboxLog(RecordLog[StoredReply]):
             }
         )
         self._remembered = remembered
+        """Acknowledged keys that are recognised."""
         self._kept_bytes = kept_bytes
+        """Bytes of unacknowledged replies that are held in memory."""
         self._addresses: dict[Address, Numbering] = {}
+        """Numbering by address. It is never dropped, as numbers must not be given twice."""
         self._types: dict[str, dict[Address, None]] = {}
         """The addresses of each type, in the order in which they came."""
         self._keys: dict[str, StoredReply] = {}
+        """All replies that are recognised, by key."""
         self._acked_keys: deque[StoredReply] = deque()
         """Acknowledged replies whose keys are recognised, oldest first."""
         self._in_memory: OrderedDict[str, StoredReply] = OrderedDict()
         """Unacknowledged replies whose messages are held in memory, by key, oldest first."""
         self._bytes_in_memory = 0
+        """Bytes of the lines of `_in_memory`."""
         self._unacked_bytes = 0
         """Bytes of the lines of unacknowledged replies."""
         self._buffered_acks: dict[Address, int] = {}
+        """Acknowledgements that are not written yet: the highest seq by address. Losing them means only that the
+        client is sent replies again, which it recognises by their seq."""
         self.carried = CarriedRuns()
         """Lines of other files that replies of earlier versions carry."""
 
@@ -189,6 +209,7 @@ class OutboxLog(RecordLog[StoredReply]):
 
         Raises TypeError or ValueError if it cannot be written as JSON. Then nothing has changed.
         """
+        # The session posts again what it had decided before a crash. The first reply stands, with its number.
         known = self._keys.get(post.key)
         if known is not None:
             return OutboundMessage(post.text, known.channel, known.seq, post.metadata)
@@ -356,6 +377,7 @@ class OutboxLog(RecordLog[StoredReply]):
     # ------------------------------------------------------------------ inside
 
     def _numbering(self, channel: ChannelInfo) -> Numbering:
+        """Return the numbering of the address, a new one if there is none."""
         return self._addresses.get(channel.address) or self._new_numbering(channel)
 
     def _new_numbering(self, channel: ChannelInfo) -> Numbering:

@@ -39,6 +39,7 @@ from pegasus.storage.volume import Disk, Volume
 Request: TypeAlias = Accept | Commit
 
 _OWN_FILES = (InboxLog.path, OutboxLog.path)
+"""Files that only the journal itself may append to; a request for them is refused."""
 
 
 class Batch:
@@ -56,6 +57,7 @@ class Batch:
 
     def __init__(self) -> None:
         self._pieces: list[tuple[str, list[bytes]]] = []
+        """Paths and the parts of their bytes, in the order of writing."""
         self._latest: dict[str, int] = {}
         """Index of the last piece of each file."""
 

@@ -8,6 +8,11 @@ file: `files/`, `shell` (commands, with `process`, `guard` and `strays`), `web_f
 
 A new tool is a `Tool` value; `docs/tools.md` has a complete example. Tools know nothing of tasks or
 conversations.
+
+The model's arguments and everything that comes from the web are not trusted. Three checks are therefore not
+left to the tools: arguments fit their schema before a tool sees them, paths are resolved against the allowed
+folders (`files.paths`), and connections go to public addresses only (`addresses`). What a tool raises as
+ToolError is a result that the model can read; anything else is a defect.
 """
 
 from pegasus.tools.arguments import check_arguments

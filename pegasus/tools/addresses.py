@@ -22,11 +22,13 @@ import trio
 from pegasus.tools.base import ToolError
 
 Address: TypeAlias = IPv4Address | IPv6Address
+"""An address of either version."""
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """A function that returns the addresses of a host name, best first. It raises OSError if there are
 none."""
 
 _HINT: Final = "only public addresses are reached, unless the user permits it by tools.allowed_hosts in pegasus.toml"
+"""Says what the user can change; the model passes it on."""
 
 _SPECIAL_BLOCKS: Final = tuple(
     (ip_network(block), description)
@@ -56,11 +58,15 @@ _SPECIAL_BLOCKS: Final = tuple(
         ("3fff::/20", "documentation only"),
     )
 )
+"""Ranges that are not public, each with its description for the error."""
 _GLOBAL_V6: Final = ip_network("2000::/3")
+"""The only range of IPv6 that is in use for public addresses."""
 _SIX_TO_FOUR: Final = ip_network("2002::/16")
+"""6to4: bits 16 to 47 are an IPv4 address."""
 _V4_IN_LAST_BITS: Final = tuple(
     ip_network(block) for block in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "::/96")
 )
+"""Ranges whose last 32 bits are an IPv4 address."""
 
 
 def embedded_v4(address: Address) -> IPv4Address | None:

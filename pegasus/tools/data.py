@@ -19,6 +19,7 @@ from pegasus.tools.text import decode_base64
 from pegasus.wire import decode_json, encode_json
 
 _TEXT: Final = {"type": "string"}
+"""Schema of a text argument."""
 
 _JSON_PARSE: Final = ToolSpec(
     "json_parse", "Parse JSON text; an error says where it is wrong.", parameters({"text": _TEXT}, "text")
@@ -39,7 +40,11 @@ _BASE64_DECODE: Final = ToolSpec(
 
 
 def data_tools() -> tuple[Tool, ...]:
-    """Return json_parse, json_stringify, base64_encode and base64_decode."""
+    """Return json_parse, json_stringify, base64_encode and base64_decode.
+
+    All are pure, so they may be run again after a crash. Their errors say what is wrong with the input, as the
+    model usually asks for exactly that.
+    """
     return (
         Tool(_JSON_PARSE, _json_parse, "data", Effect.PURE),
         Tool(_JSON_STRINGIFY, _json_stringify, "data", Effect.PURE),
@@ -58,7 +63,10 @@ async def _json_parse(arguments: Metadata, context: ToolContext) -> Json:
 
 
 async def _json_stringify(arguments: Metadata, context: ToolContext) -> Json:
-    """Write any JSON value as text."""
+    """Write any JSON value as text.
+
+    Text that is not ASCII is written as it is.
+    """
     return {"text": encode_json(arguments["data"], indent=2 if arguments.get("pretty") else None)}
 
 

@@ -51,9 +51,13 @@ else:
     import _signal as signal
 
 _PR_SET_PDEATHSIG: Final = 1
+"""Option of prctl: the signal that this process gets when its parent dies."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
+"""Option of prctl: orphans below this process become its children."""
 _IGNORED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that would end the guard before its command. A Ctrl-C in the terminal reaches the whole group."""
 _RESTORED: Final = (*_IGNORED, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that the command gets back with their default action."""
 _POLL: Final = 0.02  # seconds between two searches for new processes while the old ones are ending
 
 
@@ -68,7 +72,13 @@ def prctl(option: int, value: int) -> bool:
 
 
 class Guard:
-    """The state of the guard: the command, the processes below it, and the daemon's wish to end them."""
+    """The state of the guard: the command, the processes below it, and the daemon's wish to end them.
+
+    guard = Guard(report)
+    guard.start(order, stdin)
+    guard.watch()
+    guard.end(grace=1.0)   # returns when nothing of the command is left
+    """
 
     def __init__(self, report: int) -> None:
         """report: the descriptor to report to. Signals that would end the guard are ignored; SIGCHLD wakes it up."""
@@ -77,6 +87,8 @@ class Guard:
         self.pid = os.getpid()
         self.command = 0  # the pid of the command
         self.running = False  # whether the command itself still runs
+        # Python writes a byte into this pipe at each signal. Both ends must not block: a full pipe is as good
+        # as one byte.
         self._woken, wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(wake, False)
@@ -93,7 +105,11 @@ class Guard:
             return
 
     def start(self, order: dict[str, Any], stdin: int) -> None:
-        """Start the command in a session of its own."""
+        """Start the command in a session of its own.
+
+        A command that cannot be started is reported with its errno, from the child, which then ends with 127.
+        The guard goes on as if a command had ended.
+        """
         self.command = os.fork()
         if self.command == 0:
             try:
@@ -107,7 +123,10 @@ class Guard:
         self.report(f"started {self.command}")
 
     def watch(self) -> None:
-        """Wait until the command has ended, or the daemon asks to end it or is gone."""
+        """Wait until the command has ended, or the daemon asks to end it or is gone.
+
+        Children that are not the command are reaped on the way; they are orphans that it has left behind.
+        """
         while self.reap() and self.running:
             if 0 in self._wait([0, self._woken], None):
                 return
@@ -118,22 +137,25 @@ class Guard:
         deadline = monotonic() + grace
         outlived = not self.running
         while self.reap():
+            # Each process gets SIGTERM once; programs that handle it may take the whole grace.
             fresh = self.members() - terminated
             if outlived:
                 self.report(f"left {len(fresh)}")
                 outlived = False
             terminated |= fresh
             if monotonic() < deadline:
-                self._send(
-                    fresh, signal.SIGTERM, signal.SIGCONT
-                )  # a stopped process must continue to receive the first
+                # A stopped process must continue to receive the first signal.
+                self._send(fresh, signal.SIGTERM, signal.SIGCONT)
                 self._wait([self._woken], min(_POLL, max(deadline - monotonic(), 0)))
             else:
                 self._send(self.members(), signal.SIGKILL)
                 self._wait([self._woken], 0 if fresh else _POLL)  # no pause while new processes keep appearing
 
     def reap(self) -> bool:
-        """Reap the processes that have ended. Return True while some are left."""
+        """Reap the processes that have ended. Return True while some are left.
+
+        Without a subreaper only the command itself is a child; whether its group lives is asked separately.
+        """
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -176,7 +198,11 @@ class Guard:
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of a process; [] if it has ended."""
+    """Return the children of a process; [] if it has ended.
+
+    A process that ends while it is read counts as one without children: they have a new parent then, which is
+    found in the next round.
+    """
     try:
         found = []
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -188,7 +214,11 @@ def children(pid: int) -> list[int]:
 
 
 def _children_by_search(pid: int) -> list[int]:
-    """Return the children of a process on a kernel that is built without CONFIG_PROC_CHILDREN."""
+    """Return the children of a process on a kernel that is built without CONFIG_PROC_CHILDREN.
+
+    It reads the status of every process of the machine, so it is used only where the kernel offers nothing
+    better.
+    """
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -215,6 +245,9 @@ def _become_command(order: dict[str, Any], stdin: int, guard: int) -> None:
     """Turn this process, a fork of the guard, into the command. Raises OSError if that is not possible.
 
     PDEATHSIG ends the command if the guard dies between the fork and the exec.
+
+    order: argv, env, cwd, limits (pairs of a resource and a number). Limits above the hard limit of this
+    process are lowered to it, since raising it is refused.
     """
     import resource
 

@@ -24,12 +24,15 @@ _CONNECT_TIMEOUT: Final = 10.0
 """Seconds for connecting to one address, so that the next one is tried before the deadline of the
 call."""
 _PORTS: Final = {"http": 80, "https": 443}
+"""Allowed schemes with their usual ports."""
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+"""Status codes with a Location to go to."""
 _FOR_EVERY_ORIGIN: Final = frozenset({"accept", "accept-language", "user-agent"})
 """Headers that are sent to another origin after a redirect. Any other may be a credential for the
 first one."""
 
 _FAILURES: Final = (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL)
+"""Errors of the library that mean that there was no answer."""
 
 
 @attrs.frozen(eq=False)
@@ -38,8 +41,11 @@ class Hop:
 
     method: str
     url: httpx2.URL
+    """Address, perhaps with user name and password."""
     headers: Mapping[str, str]
+    """Headers of the model or the service, names in lower case."""
     body: bytes | None
+    """Body to be sent; None for none."""
 
     @property
     def shown(self) -> str:
@@ -56,6 +62,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, guard: AddressGuard, tls: ssl.SSLContext) -> None:
         self._guard = guard
+        """Decides which addresses may be connected to."""
         self._inner = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

@@ -31,9 +31,14 @@ _PEOPLE: Final = (
     " of their own, facts/user-NAME.md, with a line `- Channels: slack zhangsan, telegram 1234` (channel type and userId) by"
     " which they are recognised"
 )
+"""Convention for facts about people. It is in the description of the path, where a model that is about to choose
+one reads it."""
 _PATH: Final = {"type": "string", "description": "such as facts/user.md or episodes/2026-02.md"}
+"""Schema of the path of a file that exists."""
 _NEW_PATH: Final = {"type": "string", "description": f"such as facts/project.md or episodes/2026-02.md. {_PEOPLE}."}
+"""Schema of a path that may be new."""
 _TEXT: Final = {"type": "string"}
+"""Schema of a text."""
 _ORIGIN: Final[dict[str, Json]] = {
     "source": {
         "type": "string",
@@ -43,6 +48,7 @@ _ORIGIN: Final[dict[str, Json]] = {
     },
     "why": {"type": "string", "description": "what it is kept for, in a few words; shown in the log of memory"},
 }
+"""Optional arguments of all changes. Both are claims of the model; the author is not among them."""
 
 _LIST: Final = ToolSpec("memory_list", "List all memory files with their summaries and sizes.", parameters({}))
 _READ: Final = ToolSpec("memory_read", "Read one memory file.", parameters({"path": _PATH}, "path"))
@@ -60,17 +66,20 @@ _SEARCH: Final = ToolSpec(
         "query",
     ),
 )
+"""Says how words are found, because models otherwise write whole questions."""
 _WRITE: Final = ToolSpec(
     "memory_write",
     "Create or overwrite a memory file: `# Title`, a line `> Summary: …` of less than ten words, then the content. Empty"
     " content forgets the file.",
     parameters({"path": _NEW_PATH, "content": _TEXT, **_ORIGIN}, "path", "content"),
 )
+"""Names the form of a file, which the index depends on."""
 _PATCH: Final = ToolSpec(
     "memory_patch",
     "Change a part of a memory file. old_str must be there exactly once; new_str is taken literally.",
     parameters({"path": _PATH, "old_str": _TEXT, "new_str": _TEXT, **_ORIGIN}, "path", "old_str", "new_str"),
 )
+"""The same rule as for edit_file."""
 _APPEND: Final = ToolSpec(
     "memory_append",
     "Add an entry at the end of a memory file, which is made if there is none.",
@@ -84,12 +93,14 @@ _APPEND: Final = ToolSpec(
         *("path", "entry"),
     ),
 )
+"""Has an argument for the summary, so that adding an entry and renewing the summary is one call."""
 
 MAX_WHY: Final = 300
-"""Characters of a reason that are kept."""
+"""Characters of a reason that are kept. The log is read by people, line by line."""
 _MORE_OF_A_FILE: Final = (
     "Nothing shows the rest: the file was made longer by hand than memory files may be, and should be split by hand."
 )
+"""Advice of a cut result of memory_read. Files that tools write always fit."""
 
 
 def memory_tools(memory: Memory) -> tuple[Tool, ...]:
@@ -97,6 +108,9 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
 
     Patching and appending are not idempotent: a second run would find the text changed, or append
     it again.
+
+        tools = {tool.spec.name: tool for tool in memory_tools(memory)}
+        await tools["memory_read"].run({"path": "facts/user.md"}, context)
     """
 
     async def list_all(arguments: Any, context: ToolContext) -> Json:
@@ -142,7 +156,11 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
 
 
 def author_of(arguments: Mapping[str, Any], context: ToolContext) -> Author:
-    """Return the author of a change: the caller as the context names it, and the reason and source as the model names them."""
+    """Return the author of a change: the caller as the context names it, and the reason and source as the model names them.
+
+    kind is the role of the caller (a reflection, say), otherwise "task" within a task, otherwise "main-agent".
+    `why` is put on one line and cut.
+    """
     origin = context.origin
     return Author(
         kind=context.role or ("task" if context.task_id else "main-agent"),
@@ -155,7 +173,11 @@ def author_of(arguments: Mapping[str, Any], context: ToolContext) -> Author:
 
 
 def found_json(found: Found) -> Json:
-    """Return search results as JSON, each with the place to read on. The control method memory.search gives the same."""
+    """Return search results as JSON, each with the place to read on. The control method memory.search gives the same.
+
+    Keys: results [{in, path or file, line, title or role, snippet, marked?}], and notice if the search was
+    incomplete, did not work or found nothing.
+    """
     answer: dict[str, Json] = {"results": [_describe_hit(hit) for hit in found.hits]}
     if found.behind:
         answer["notice"] = f"{found.behind} archived sessions are not in the index yet: search again in a while"

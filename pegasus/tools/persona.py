@@ -31,6 +31,7 @@ _SPEC: Final = ToolSpec(
         *("field", "value", "why"),
     ),
 )
+"""Says that nothing changes at once, as models otherwise announce the change as done."""
 
 
 def persona_tool(evolution: Evolution, owners: tuple[str, ...]) -> Tool:
@@ -38,6 +39,11 @@ def persona_tool(evolution: Evolution, owners: tuple[str, ...]) -> Tool:
 
     owners: the setting `agent.owners`; the result names them, so that the model knows whom to ask.
     A call that is repeated with the same key is the same proposal, so the tool is idempotent.
+
+    evolution: records the proposal through the journal, so it survives a crash as soon as the tool has
+    returned. The result has the number of the proposal and its state.
+
+        tool = persona_tool(evolution, owners=("telegram:42",))
     """
 
     async def run(arguments: Any, context: ToolContext) -> Json:

@@ -43,6 +43,7 @@ _READ_SIZE: Final = 1 << 16
 _LIBRARY_PATHS: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """Variables without which some Python interpreters do not start. The guard gets no others."""
 _call_numbers = itertools.count(1)
+"""Numbers of calls, one part of a mark that is unique."""
 
 MARK: Final = "PEGASUS_CALL"
 """The environment variable by which the processes of a call are found. Its value is unique for each
@@ -58,7 +59,11 @@ class ProcessError(Exception):
 
 @attrs.frozen
 class CommandLimits:
-    """Limits of one command."""
+    """Limits of one command.
+
+    `CommandLimits(memory=1 << 30, grace=5.0)` gives a command one gigabyte for each process and five seconds to
+    end.
+    """
 
     output: int = DEFAULT_OUTPUT
     """Bytes kept of each stream."""
@@ -67,7 +72,7 @@ class CommandLimits:
     that the command never blocks on a full pipe; reading costs no memory, but nobody wants this
     much."""
     file_size: int = 4 * 1024 * 1024 * 1024
-    """Bytes of a file that it may write."""
+    """Bytes of a file that it may write; more ends it with SIGXFSZ, so that a loop cannot fill the disk."""
     memory: int | None = None
     """Bytes of address space of one process; None = unlimited."""
     grace: float = 1.0
@@ -82,7 +87,9 @@ class CommandResult:
     """The exit code; 128 + number after a signal (as shells report it), 124 after the timeout (as
     timeout(1) reports it)."""
     stdout: str
+    """Its output, the middle left out if it was long."""
     stderr: str
+    """The same of its errors."""
     truncated: bool
     """True if a part of the output is left out."""
     seconds: float
@@ -90,7 +97,9 @@ class CommandResult:
     signal: str | None = None
     """The name of the signal that ended it, such as "SIGSEGV"."""
     timed_out: bool = False
+    """True if it was ended because its time was up."""
     flooded: bool = False
+    """True if it was ended because it wrote too much."""
     outlived: int = 0
     """Processes that it had left running, and that were ended with it."""
 
@@ -158,6 +167,7 @@ class _Pipes:
 
     def __init__(self) -> None:
         self._open: set[int] = set()
+        """Descriptors that have to be closed."""
         self.stdout = self.stderr = self.report = self.stdin = -1
 
     def _pipe(self, own_end: int) -> tuple[int, int]:
@@ -228,15 +238,22 @@ class _RunningCommand:
 
     def __init__(self, limits: CommandLimits) -> None:
         self.stdout = HeadAndTail(limits.output)
+        """What it has written so far."""
         self.stderr = HeadAndTail(limits.output)
+        """The same for its errors."""
         self._limits = limits
         self._finished = trio.Event()  # the command has ended, floods, or its guard is gone
         self._flooded = False
+        """It was ended because it wrote too much."""
         self._partial_report = b""
+        """Beginning of a report whose line end was not read yet."""
         self._refusal = ""
+        """Reason why it could not be started, as the guard reported it."""
         self._started = False
+        """The guard has reported the start."""
         self._status: int | None = None  # wait status of the command; None until the guard has reported it
         self._outlived = 0
+        """Processes that it had left running."""
 
     async def run(
         self, pipes: _Pipes, guard: trio.Process, order: bytes, stdin: bytes, timeout: float, mark: str
@@ -400,16 +417,17 @@ def _explain_refusal(refusal: str) -> str:
 class HeadAndTail:
     """The beginning and the end of a stream of any length. Memory stays within about three times the limit.
 
-    output = HeadAndTail(1000) output.add(b"...") output.text()
+    output = HeadAndTail(1000)
+    output.add(b"...")
+    output.text()
     """
 
     def __init__(self, limit: int = DEFAULT_OUTPUT) -> None:
         """limit: bytes to keep, half of them from the beginning and half from the end."""
         self._half = limit // 2
         self._head = bytearray()
-        self._tail = (
-            bytearray()
-        )  # at least the last half; trimmed only when it is four times that, so that adding stays cheap
+        self._tail = bytearray()
+        """At least the last half; trimmed only when it is four times that, so that adding stays cheap."""
         self.total = 0
         """Bytes of the stream so far."""
 

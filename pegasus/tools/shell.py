@@ -40,6 +40,7 @@ _TIMEOUT: Final[Json] = {
     "type": "number",
     "description": "Seconds after which it is ended; what it wrote until then is returned. At most what the tool itself has",
 }
+"""Schema of the timeout, which both tools have."""
 
 _SHELL: Final = ToolSpec(
     "shell_exec",
@@ -59,6 +60,7 @@ _SHELL: Final = ToolSpec(
         "command",
     ),
 )
+"""Says that nothing survives the call, because models start servers in the background."""
 
 _PYTHON: Final = ToolSpec(
     "run_python",
@@ -66,12 +68,20 @@ _PYTHON: Final = ToolSpec(
     "Everything it starts ends with it. It has no terminal and no input.",
     parameters({"code": {"type": "string"}, "timeout": _TIMEOUT}, "code"),
 )
+"""Says that only printed text comes back; models expect the value of the last expression."""
 
 _MORE: Final = "Let it write to a file in the workspace, and read parts of that."
+"""Advice of a result that was cut."""
 
 
 def shell_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
-    """Return shell_exec and run_python. limits: of each command, see `CommandLimits`."""
+    """Return shell_exec and run_python. limits: of each command, see `CommandLimits`.
+
+    Both have the effect ONCE: whether a command did something before a crash is unknown, and only the model can
+    look.
+
+        tools = shell_tools(CommandLimits(grace=5.0))
+    """
 
     async def shell_exec(arguments: Metadata, context: ToolContext) -> Json:
         """Run a line of shell. What is wrong with the arguments is refused before anything is started."""
@@ -107,6 +117,8 @@ async def _run(
 
     The folder is checked in a thread, because that touches the disk. The output kept of each stream
     depends on the room that the result has, so that a result is not cut in the middle of its JSON.
+
+    A cancel ends the command with everything that it has started before it takes effect (`run_process`).
     """
     requested: Any = arguments.get("timeout")
     if requested is not None and not requested > 0:
@@ -136,12 +148,18 @@ def time_left(grace: float) -> float:
 
 
 def _output_per_stream(limit: int, room: int) -> int:
-    """Return the bytes to keep of each stream, so that both fit into `room` characters as JSON."""
+    """Return the bytes to keep of each stream, so that both fit into `room` characters as JSON.
+
+    Two fifths each: a fifth of the room is left for the other fields and for escapes.
+    """
     return min(limit, max(room * 2 // 5, 1000))
 
 
 def _format_result(result: CommandResult, timeout: float, limits: CommandLimits) -> dict[str, Json]:
-    """Return the result as the model sees it."""
+    """Return the result as the model sees it.
+
+    `note` is there only if there is something that the exit code does not say.
+    """
     note = "; ".join(_notes(result, timeout, limits))
     return {
         "exitCode": result.exit_code,

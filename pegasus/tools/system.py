@@ -35,11 +35,13 @@ _CURRENT_TIME: Final = ToolSpec(
         }
     ),
 )
+"""The zone is optional, since the machine's own is usually the user's."""
 _SLEEP: Final = ToolSpec(
     "sleep",
     "Wait. For longer waits than one call may take, finish and say what to look at later.",
     parameters({"duration": {"type": "number", "exclusiveMinimum": 0, "description": "seconds"}}, "duration"),
 )
+"""Says that a call has a limit, so that a model plans longer waits differently."""
 
 
 def current_time(clock: Callable[[], int]) -> Tool:
@@ -47,6 +49,9 @@ def current_time(clock: Callable[[], int]) -> Tool:
 
     clock: returns the wall clock in ms since the epoch. An unknown zone is not an error: the answer
     is UTC, with a note.
+
+        tool = current_time(lambda: time.time_ns() // 1_000_000)
+        await tool.run({"timezone": "Asia/Shanghai"}, context)
     """
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
@@ -75,7 +80,10 @@ def _describe_time(now: int, moment: datetime, zone: str) -> dict[str, Json]:
 
 
 async def _sleep(arguments: Metadata, context: ToolContext) -> Json:
-    """Sleep, unless the deadline of the call would end it first: then refuse at once instead of wasting the time."""
+    """Sleep, unless the deadline of the call would end it first: then refuse at once instead of wasting the time.
+
+    A cancel ends it at once, as everywhere.
+    """
     duration: Any = arguments["duration"]
     left = trio.current_effective_deadline() - trio.current_time()
     if duration >= left:
@@ -97,8 +105,9 @@ _SET_ENV: Final = ToolSpec(
     parameters({"key": {"type": "string"}, "value": {"type": "string"}}, "key", "value"),
 )
 _VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
+"""Names that shells accept."""
 MAX_VALUE: Final = 32_768
-"""Characters of a variable that a task sets."""
+"""Characters of a variable that a task sets. The system limits the environment of a command as a whole."""
 MAX_VARIABLES: Final = 100
 """Variables that one task may set. They are kept in memory and passed to every command."""
 
@@ -110,6 +119,8 @@ def system_tools(environ: Mapping[str, str] = os.environ) -> tuple[Tool, ...]:
     daemon that are passed on, and those that the task has set. So no key, token or password of the
     daemon can be read, whatever its name, and nothing that a task sets reaches the daemon or
     another task.
+
+    The variables of a task are in the context of its calls and end with the task; they are not stored.
     """
 
     async def get_env(arguments: Metadata, context: ToolContext) -> Json:

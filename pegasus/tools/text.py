@@ -41,6 +41,7 @@ _ENCODING_NAMES: Final = (
     ),
     *("euc_kr", "cp949", "johab", "iso2022_kr"),
 )
+"""Python's names, by family: Unicode, ISO 8859, Windows, DOS, others of one byte, Chinese, Japanese, Korean."""
 ALLOWED_ENCODINGS: Final = frozenset(name.replace("_", "-") for name in _ENCODING_NAMES)
 """Python's names of the allowed encodings, with `-` for `_`."""
 
@@ -49,10 +50,15 @@ _BYTE_ORDER_MARKS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+"""Marks at the beginning of a file, each with the encoding that reads and removes it."""
 
 
 def find_codec(name: str) -> str | None:
-    """Return Python's name of an encoding, or None if it is unknown or not allowed. Aliases such as `latin1` are resolved."""
+    """Return Python's name of an encoding, or None if it is unknown or not allowed. Aliases such as `latin1` are resolved.
+
+    find_codec("latin1") == "iso8859-1"
+    find_codec("punycode") is None
+    """
     try:
         found = codecs.lookup(name.strip()).name
     except (LookupError, ValueError):
@@ -92,3 +98,4 @@ def decode_base64(text: str) -> bytes:
 
 
 _URL_ALPHABET: Final = str.maketrans("-_", "+/")
+"""Characters of the URL alphabet, for those of the usual one."""

@@ -10,6 +10,9 @@ ignores a repetition that happens further down, for instance in a proxy.
 
 The character set of a page is a claim of a stranger. A wrong or unknown one costs some replacement
 characters and never an error, and only the encodings of `pegasus.tools.text` are used.
+
+The result is cut to the room that the conversation has, and says so. The connection itself (which addresses,
+redirects, compression, size) is the matter of `http_client`; this file only translates.
 """
 
 from __future__ import annotations
@@ -29,22 +32,28 @@ from pegasus.wire import decode_json, encode_json
 # ------------------------------------------------------------------ the tools
 
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+"""Methods that http_request offers. CONNECT and TRACE are for proxies."""
 _CHANGING_METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+"""Methods that get the key of the call."""
 _MAX_HEADER: Final = 1000
 """Characters of one response header that are shown."""
 _ROOM_FOR_HEADERS: Final = 3000
 """Characters of a result that are left for what is not the body."""
 
 _URL: Final[Json] = {"type": "string", "description": "http:// or https:// address"}
+"""Schema of an address."""
 _HEADERS: Final[Json] = {"type": "object", "description": "Request headers", "additionalProperties": {"type": "string"}}
+"""Schema of request headers."""
 _BODY: Final[Json] = {
     "type": ["string", "object", "array"],
     "description": "Text as it is to be sent, or an object or array, which is sent as JSON",
 }
+"""Schema of a body. Objects are allowed because models pass them anyway."""
 _COMMON: Final = (
     "Returns url, status, statusText, headers and body; redirects are followed. Only public addresses are reached. "
     "Long bodies are cut."
 )
+"""Part of all three descriptions."""
 _GET: Final = ToolSpec(
     "http_get", f"Fetch a web address by GET. {_COMMON}", parameters({"url": _URL, "headers": _HEADERS}, "url")
 )
@@ -62,10 +71,16 @@ _REQUEST: Final = ToolSpec(
     ),
 )
 _MORE: Final = "Ask for a part of it, if the server offers that."
+"""Advice of a result that was cut."""
 
 
 def fetch_tools(client: HttpClient) -> tuple[Tool, ...]:
-    """Return http_get, http_post and http_request. Only a GET may be repeated after a crash without asking."""
+    """Return http_get, http_post and http_request. Only a GET may be repeated after a crash without asking.
+
+    client: sends the requests; it has the guard that refuses inner addresses.
+
+        tools = fetch_tools(HttpClient(AddressGuard()))
+    """
 
     async def http_get(arguments: Metadata, context: ToolContext) -> Json:
         """Fetch an address."""
@@ -94,6 +109,7 @@ async def _send(client: HttpClient, method: str, arguments: Metadata, context: T
     if method in _CHANGING_METHODS and context.key:
         headers.setdefault("idempotency-key", context.key)  # servers that know this header do the same thing only once
     answer = await client.fetch(method, str(arguments["url"]), headers, body)
+    # Half of the result at least is for the body, however small the result may be.
     room = max(context.max_result - _ROOM_FOR_HEADERS, context.max_result // 2)
     return {
         "url": answer.url,
@@ -139,14 +155,19 @@ _TEXT_TYPES: Final = re.compile(
     r"text/.*|.*\+(json|xml|yaml)|application/(json|xml|javascript|ecmascript|x-javascript|yaml|x-yaml|toml|graphql|sql"
     r"|x-ndjson|ndjson|x-www-form-urlencoded|x-sh|rtf)|image/svg\+xml|message/.*|multipart/.*"
 )
+"""Media types that are text, though some do not begin with `text/`."""
 _UNSPECIFIC_TYPES: Final = ("", "application/octet-stream", "binary/octet-stream", "application/unknown")
+"""Media types that say nothing; then the bytes decide."""
 _BYTE_ORDER_MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+"""Marks at the beginning of a body, which are stronger than what the server says."""
 _CHARSET_IN_HTML: Final = re.compile(rb"""<meta[^>]{0,200}charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE)
+"""Declaration in a `meta` tag. All parts are bounded, so that hostile pages take linear time."""
 _CHARSET_IN_XML: Final = re.compile(rb"""^\s{0,20}<\?xml[^>]{0,200}encoding\s*=\s*["']([\w.:-]{1,40})""")
+"""Declaration in the first line of XML."""
 
 
 def describe_body(answer: HttpAnswer, room: int) -> dict[str, Json]:
@@ -169,7 +190,10 @@ def describe_body(answer: HttpAnswer, room: int) -> dict[str, Json]:
 
 
 def parse_content_type(header: str) -> tuple[str, str]:
-    """Return media type and charset in lower case, each "" if the header does not name it."""
+    """Return media type and charset in lower case, each "" if the header does not name it.
+
+    parse_content_type('text/html; charset="UTF-8"') == ("text/html", "utf-8")
+    """
     media_type, *rest = header.split(";")
     for part in rest:
         name, _, value = part.partition("=")
@@ -179,7 +203,10 @@ def parse_content_type(header: str) -> tuple[str, str]:
 
 
 def is_text(media_type: str, data: bytes) -> bool:
-    """Return whether a body is text: by its media type, or by its first bytes if the type says nothing."""
+    """Return whether a body is text: by its media type, or by its first bytes if the type says nothing.
+
+    The incremental decoder accepts a character that is cut by the end of the sample.
+    """
     if media_type not in _UNSPECIFIC_TYPES:
         return _TEXT_TYPES.fullmatch(media_type) is not None
     if any(data.startswith(mark) for mark, _ in _BYTE_ORDER_MARKS):

@@ -41,6 +41,7 @@ _SPEC: Final = ToolSpec(
         "query",
     ),
 )
+"""Points to http_get, as snippets are often taken for the page."""
 
 
 @attrs.frozen(eq=False)
@@ -60,6 +61,7 @@ class _SearchService:
     base_url: str
     """The address, or "" if only the user knows it."""
     needs_key: bool
+    """True if it answers only with a key of the settings."""
     make_request: Callable[[str, int, str], _SearchRequest]
     """Takes the query, the number of results and the key."""
     read_results: Callable[[HttpAnswer], Sequence[Mapping[str, Any]]]
@@ -72,6 +74,9 @@ def web_search(settings: WebSearchSettings) -> Tool:
 
     An address that the settings name may be on this machine or in the local network; redirects away
     from it may not.
+
+    settings: read at each call, so that a missing key is reported when a search is asked for and not at the
+    start.
     """
     # The user has named this host, so it may be inside. A redirect is chosen by somebody else.
     host = urlsplit(settings.base_url).hostname
@@ -122,6 +127,7 @@ _REFUSALS: Final = {
     429: "too many searches in a short time, or the month's are used up; try later",
     432: "the plan's searches are used up",
 }
+"""Explanations of status codes, collected from the services' documentation."""
 
 
 def _require_success(provider: str, answer: HttpAnswer) -> None:

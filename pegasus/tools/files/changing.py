@@ -46,8 +46,8 @@ from pegasus.tools.text import BASE64, decode_base64, require_encoding
 CHUNK: Final = 1 << 20
 """Bytes that are read, encoded or written in one step."""
 MAX_EDIT: Final = 16 << 20
-"""Bytes that a file may have before and after edit_file. It is held in memory as a whole, several
-times over."""
+"""Bytes that a file may have before and after edit_file. It is held in memory as a whole, several times over, in a
+process that should stay below some hundred megabytes."""
 MAX_DEPTH: Final = 200
 """Levels of folders that delete_file descends. Each level holds a descriptor open."""
 
@@ -56,11 +56,16 @@ MAX_DEPTH: Final = 200
 
 
 def write(context: ToolContext, path: str, content: str, encoding: str = "utf-8") -> Steps[Json]:
-    """Return the result of write_file. Raises ToolError if the content cannot be encoded; the old file is then untouched."""
+    """Return the result of write_file. Raises ToolError if the content cannot be encoded; the old file is then untouched.
+
+    path: as the model gave it; errors repeat it in that form. The result says how many bytes were written.
+    Missing folders are created and stay, even if the write fails afterwards.
+    """
     yield
     wanted = require_encoding(encoding)
     data = decode_base64(content) if wanted == BASE64 else (yield from _encode(content, wanted))
     located = _require_replaceable(locate(context, path), context)
+    # From here on the folder is a descriptor; the path is not looked at again.
     with refusing(path), folder_of(located, make=True) as folder:
         yield from _replace_file(folder, located.name, data, path, _status_or_none(folder, located.name))
     return {"path": path, "bytesWritten": len(data), "encoding": wanted}
@@ -89,6 +94,8 @@ def _replace_file(folder: int, name: str, data: bytes, shown: str, before: os.st
     before: status of the file when it was read, or None if there was none. A file that somebody has
     changed since then is not overwritten. On cancel before the rename, the old file stays and the
     temporary file is removed.
+
+    Yields after every chunk, so that a cancel takes effect within milliseconds, even for large files.
     """
     if before is not None:
         require_file(before, shown)
@@ -138,12 +145,18 @@ def _write_all(fd: int, data: memoryview) -> None:
 
 
 def _identity(status: os.stat_result | None) -> tuple[int, ...] | None:
-    """Return what changes when a file is replaced or written."""
+    """Return what changes when a file is replaced or written.
+
+    A write by another program changes size or time, a replacement the inode. None stands for no file.
+    """
     return None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _status_or_none(folder: int, name: str) -> os.stat_result | None:
-    """Return the status of a file or link, or None if there is none."""
+    """Return the status of a file or link, or None if there is none.
+
+    A link counts as itself, so that it is never followed.
+    """
     with suppress(FileNotFoundError):
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     return None
@@ -166,6 +179,11 @@ def edit(context: ToolContext, path: str, old_string: str, new_string: str, repl
     """Return the result of edit_file.
 
     Bytes that are not valid UTF-8 stay as they are, since only the matching text is replaced.
+
+    old_string: must occur exactly once, unless replace_all. The result has the number of replacements. Raises
+    ToolError, and the file is then unchanged.
+
+        steps = edit(context, "notes.txt", "tea", "coffee")   # run_in_steps runs it in a thread
     """
     yield
     located = _require_replaceable(locate(context, path), context)
@@ -173,6 +191,7 @@ def edit(context: ToolContext, path: str, old_string: str, new_string: str, repl
         fd, before = open_file(folder, located.name, path)
         with open(fd, "rb", buffering=0) as file:
             data = yield from _read_all(file.fileno(), before.st_size, path)
+        # Bytes that are not UTF-8 become lone surrogates, and the same bytes again when the text is encoded.
         text = data.decode("utf-8", "surrogateescape")
         old, new = _adapt_line_ends(text, old_string, new_string)
         count = _count_replacements(text, old, new, replace_all, path)
@@ -202,7 +221,10 @@ def _read_all(fd: int, size: int, shown: str) -> Steps[bytes]:
 
 
 def _adapt_line_ends(text: str, old: str, new: str) -> tuple[str, str]:
-    """Return both texts with CRLF if the file uses CRLF throughout. Models rarely write the CR of a file."""
+    """Return both texts with CRLF if the file uses CRLF throughout. Models rarely write the CR of a file.
+
+    A file with mixed line ends is left as it is, as nobody could say which one is meant.
+    """
     if 0 < text.count("\n") == text.count("\r\n") and "\r" not in old:
         return old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
     return old, new
@@ -246,6 +268,9 @@ def delete(context: ToolContext, path: str) -> Steps[Json]:
     """Return the result of delete_file, for a file, a link (never its target) or a whole folder.
 
     On cancel in the middle of a folder, what is already deleted stays deleted.
+
+    A path that does not exist is a success with a note: after a crash the call may be repeated, and the wish is
+    fulfilled.
     """
     yield
     located = _require_replaceable(locate(context, path, follow=False), context)
@@ -264,6 +289,9 @@ def _remove(folder: int, name: str, shown: str, levels: int) -> Steps[None]:
     The names of a folder are read before the first is deleted, because deleting while listing may
     skip some. What disappears meanwhile is not an error. A folder that gets new files meanwhile
     cannot be removed, which is.
+
+    levels: how many folders may still be entered. Raises OSError for what cannot be deleted; what was deleted
+    before stays deleted.
     """
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     yield
@@ -288,7 +316,11 @@ def _remove(folder: int, name: str, shown: str, levels: int) -> Steps[None]:
 
 
 def move(context: ToolContext, source: str, target: str) -> Steps[Json]:
-    """Return the result of move_file: a file, folder or link gets another name, and replaces a file that has it, as `mv` does."""
+    """Return the result of move_file: a file, folder or link gets another name, and replaces a file that has it, as `mv` does.
+
+    source, target: as the model gave them. Within a disk the move is atomic. A cancel before the rename changes
+    nothing.
+    """
     yield
     old = _require_replaceable(locate(context, source, follow=False), context)
     new = _require_replaceable(locate(context, target, follow=False), context)
@@ -322,7 +354,10 @@ def move(context: ToolContext, source: str, target: str) -> Steps[Json]:
 
 
 def _move_across_disks(from_folder: int, old: str, to_folder: int, new: str, shown: str) -> Steps[None]:
-    """Copy a file, sync the copy, rename it into place, and only then remove the original: a crash leaves at least one."""
+    """Copy a file, sync the copy, rename it into place, and only then remove the original: a crash leaves at least one.
+
+    Mode, owner and time of change are kept. The original is removed through its folder's descriptor.
+    """
     fd, status = open_file(from_folder, old, shown)
     try:
         with _temporary_file(to_folder, new, status) as (copy, temporary):

@@ -46,6 +46,11 @@ def read(
 
     encoding: None detects it. offset: the first line, from 0. limit: lines at most. Raises
     ToolError.
+
+    The result has content, size and encoding, and for a part of a file also offset, limit, totalLines and
+    truncated.
+
+        steps = read(context, "notes.txt", offset=100, limit=20)   # lines 101 to 120
     """
     wanted = require_encoding(encoding) if encoding else None
     located = locate(context, path)
@@ -63,8 +68,10 @@ def read(
                 raise ToolError(
                     f"{path} is binary ({size}), not text. encoding base64 gives its bytes, if they are few"
                 )
+            # The decoder keeps the bytes of a character that is cut by the end of a chunk.
             window = _LineWindow(offset or 0, limit, room)
             decoder = codecs.getincrementaldecoder(wanted)(errors="replace")
+            # Each chunk is a step, after which the call may be cancelled or told that its time is nearly up.
             while chunk := file.read(CHUNK):
                 window.feed(decoder.decode(chunk))
                 hurry = yield
@@ -103,11 +110,16 @@ def _format_text(path: str, window: _LineWindow, size: int, encoding: str) -> di
 
 
 class _LineWindow:
-    """The wanted lines of a text that arrives in pieces: from `offset` on, as many as there is room for.
+    r"""The wanted lines of a text that arrives in pieces: from `offset` on, as many as there is room for.
 
     Text is fed piece by piece, then `end` is called. Until a line is complete, its beginning is
     held back; a beginning that already exceeds the room is kept at once, since waiting for its end
     could take all memory.
+
+        window = _LineWindow(offset=1, limit=2, room=1000)
+        window.feed("a\nb\nc\nd\n")
+        window.end()
+        window.kept   # ["b\n", "c\n"]
     """
 
     def __init__(self, offset: int, limit: int | None, room: int) -> None:
@@ -122,7 +134,9 @@ class _LineWindow:
         self.is_line_cut = False
         """True if the only kept line is cut, because it alone exceeds the room."""
         self._limit = limit
+        """Lines to keep; None for as many as there is room for."""
         self._is_requested = bool(offset) or limit is not None
+        """True if the caller asked for a part."""
         self._room = room  # characters that the kept lines may still take in the JSON of the result
         self._partial = ""  # the beginning of a line whose end was not fed yet
         self._has_partial = False
@@ -150,6 +164,7 @@ class _LineWindow:
         for line in lines:
             self._keep(f"{line}\n")
             self._seen += 1
+        # A line that does not end within the room is cut here, so that it is not collected in memory.
         if len(partial) > self._room:
             self._keep(partial)
             partial = ""
@@ -180,7 +195,10 @@ class _LineWindow:
 
 
 def info(context: ToolContext, path: str) -> Steps[Json]:
-    """Return the result of get_file_info. A path that does not exist is an answer, not an error."""
+    """Return the result of get_file_info. A path that does not exist is an answer, not an error.
+
+    A link that leads to an allowed folder is described by its target.
+    """
     yield
     located = locate(context, path)
     with refusing(path):

@@ -66,23 +66,35 @@ class _Entry(NamedTuple):
     folder: int
     """Descriptor of the folder that holds it."""
     name: str
+    """Name in that folder; together with the descriptor it is immune to renames above it."""
     status: os.stat_result
+    """Status of the entry itself, not of a link's target."""
 
 
 class _Walk:
-    """A walk through a folder in the order of names, with the visits and the decisions given by the caller."""
+    """A walk through a folder in the order of names, with the visits and the decisions given by the caller.
+
+    walk = _Walk(visit, lambda name: name != ".git")
+    yield from walk.through(folder, "", MAX_DEPTH)
+    """
 
     def __init__(self, visit: Callable[[_Entry], Steps[bool]], enters: Callable[[str], bool]) -> None:
         """visit: handles an entry, and returns False to end the walk. enters: whether a folder of this name is entered."""
         self._visit = visit
+        """Called for each entry, in the order of names."""
         self._enters = enters
+        """Decides about folders by their name."""
         self.unreadable = 0
         """Files and folders that could not be read."""
         self.is_cut_short = False
         """True if the walk ended because its time was nearly up."""
 
     def through(self, folder: int, prefix: str, levels: int) -> Steps[bool]:
-        """Visit everything in the folder. Return False if the whole walk is to end."""
+        """Visit everything in the folder. Return False if the whole walk is to end.
+
+        folder: a descriptor, which stays open. prefix: shown before the names. levels: folders that may still
+        be entered.
+        """
         try:
             with os.scandir(folder) as entries:
                 names = sorted(entry.name for entry in entries)
@@ -142,7 +154,13 @@ def _prefix(path: str) -> str:
 def list_folder(
     context: ToolContext, path: str = ".", recursive: bool = False, pattern: str | None = None
 ) -> Steps[Json]:
-    """Return the result of list_files. Entries beyond the room of the result are counted but not shown."""
+    r"""Return the result of list_files. Entries beyond the room of the result are counted but not shown.
+
+    pattern: searched in names, not in paths. Raises ToolError if the path is no folder or the pattern cannot be
+    compiled. A missing folder is an empty listing with a note.
+
+        steps = list_folder(context, "src", recursive=True, pattern=r"\.py$")
+    """
     yield
     wanted = compile_pattern(pattern) if pattern else None
     located = locate(context, path)
@@ -199,10 +217,14 @@ def _describe_entry(entry: _Entry) -> dict[str, Json]:
 def grep(
     context: ToolContext, pattern: str, path: str = ".", include: str | None = None, max_results: int = 50
 ) -> Steps[Json]:
-    """Return the result of grep_files: the first match of each line that has one.
+    r"""Return the result of grep_files: the first match of each line that has one.
 
     include: a glob that file paths must match. max_results: lines to show; further ones
     are counted.
+
+    For example:
+
+        steps = grep(context, r"def \w+_file", "src", include="*.py")
     """
     yield
     search = _LineSearch(compile_pattern(pattern), max_results, context.max_result - ENVELOPE)
@@ -219,6 +241,7 @@ def grep(
                 walk.unreadable += 1
         return not search.is_cut_short
 
+    # The path itself is entered even if its name is on that list.
     walk = _Walk(visit, lambda name: name not in NOT_SEARCHED)
     with refusing(path):
         yield from _search_path(located, path, walk, search)
@@ -247,10 +270,14 @@ class _LineSearch:
 
     def __init__(self, pattern: LinePattern, limit: int, room: int) -> None:
         self._pattern = pattern
+        """Compiled pattern, over bytes."""
         self._limit = limit
+        """Matches that are shown."""
         self._room = room  # characters that the kept matches may still take in the JSON of the result
         self._matches: list[Json] = []
+        """Matches that are shown, as JSON."""
         self._total = 0
+        """Lines with a match, shown or not."""
         self.is_cut_short = False
         """True if the search ended because its time was nearly up."""
 
@@ -258,8 +285,10 @@ class _LineSearch:
         """Search one file in blocks of whole lines. Binary files are skipped. Raises OSError, and ToolError for a pipe etc."""
         fd, _ = open_file(folder, name, path)
         try:
+            # `rest` is the beginning of a line whose end was not read yet, `number` the line that it has.
             number, rest = 1, b""
             while chunk := os.read(fd, CHUNK):
+                # Binary, by the rule of grep and git: a NUL among the first bytes.
                 if number == 1 and not rest and b"\0" in chunk[:PROBE]:
                     return
                 end = chunk.rfind(b"\n") + 1
@@ -300,7 +329,10 @@ class _LineSearch:
         return hurry
 
     def _keep(self, path: str, number: int, line: bytes, start: int, end: int) -> None:
-        """Keep a match, unless there is no room left for it in the result."""
+        """Keep a match, unless there is no room left for it in the result.
+
+        The room is counted in characters of JSON, in which a control character takes six.
+        """
         shown, matched = _excerpt(line, start, end), _decode(line[start:end])[:MAX_LINE]
         match: Json = {"file": path, "line": shown, "lineNumber": number, "match": matched}
         self._room -= len(encode_json(match)) + 1
@@ -341,10 +373,14 @@ MAX_GLOBS: Final = 64
 """Patterns that the braces of one glob may stand for."""
 PATTERN_SYNTAX: Final = r"RE2 syntax: as in Perl or Go, without lookaround and backreferences; (?i) ignores case"
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
+"""Innermost braces of a glob."""
 
 
 class PatternMatch(Protocol):
-    """A match of RE2, which has no type information of its own."""
+    """A match of RE2, which has no type information of its own.
+
+    Positions are bytes of the text that was searched.
+    """
 
     def start(self) -> int: ...
 
@@ -358,7 +394,12 @@ class LinePattern(Protocol):
 
 
 def compile_pattern(pattern: str) -> LinePattern:
-    """Return a regular expression that is applied to each line alone. Raises ToolError with the reason it cannot be used."""
+    """Return a regular expression that is applied to each line alone. Raises ToolError with the reason it cannot be used.
+
+    For example:
+
+        compile_pattern(r"(?i)todo").search(b"a TODO here").start() == 2
+    """
     import re2  # type: ignore[import-untyped]  # a native library, loaded when something is first searched
 
     if not pattern or len(pattern) > MAX_PATTERN:

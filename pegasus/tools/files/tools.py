@@ -7,6 +7,10 @@ and how to get the rest of a long result. They are short, because they are part 
 Every tool here is a generator that `run_in_steps` executes in a thread. This module holds no logic
 of its own; `reading`, `changing` and `searching` take plain Python values and know nothing of
 schemas.
+
+The effects decide what happens after a crash. A write or a deletion may be repeated, since the second run
+leaves the same state. An edit or a move may not: the second run would find another text, or nothing to move,
+and report a failure for something that succeeded.
 """
 
 from __future__ import annotations
@@ -23,10 +27,12 @@ from pegasus.tools.files.blocking import Steps, run_in_steps
 from pegasus.tools.files.searching import PATTERN_SYNTAX
 
 _PATH: Final = {"type": "string", "description": "absolute, or from the workspace"}
+"""Schema of a path; `files.paths` says which are allowed."""
 _ENCODING: Final = {
     "type": "string",
     "description": "utf-8 if not given; any text encoding, or base64 for the bytes themselves",
 }
+"""Schema of an encoding, with the pretended one for bytes."""
 
 
 def _text(description: str) -> dict[str, Json]:
@@ -57,6 +63,7 @@ _READ: Final = ToolSpec(
         "path",
     ),
 )
+"""Reads a part when offset or limit are given."""
 _WRITE: Final = ToolSpec(
     "write_file",
     "Create or replace a file with the given content; missing folders are made. It is replaced at once or not at all.",
@@ -64,6 +71,7 @@ _WRITE: Final = ToolSpec(
         {"path": _PATH, "content": _text("all that the file will hold"), "encoding": _ENCODING}, "path", "content"
     ),
 )
+"""The whole content is given, so that a repeated call has the same result."""
 _LIST: Final = ToolSpec(
     "list_files",
     "List a folder: files and folders with their sizes.",
@@ -75,21 +83,25 @@ _LIST: Final = ToolSpec(
         }
     ),
 )
+"""Sizes are part of the listing, as models choose by them what to read."""
 _DELETE: Final = ToolSpec(
     "delete_file",
     "Delete a file, or a folder with everything in it. Of a symbolic link, the link alone.",
     parameters({"path": _PATH}, "path"),
 )
+"""The model must know that a link's target stays."""
 _MOVE: Final = ToolSpec(
     "move_file",
     "Move or rename a file or folder; missing folders are made. A file that has the new name is replaced.",
     parameters({"from": _PATH, "to": _text("the whole new name")}, "from", "to"),
 )
+"""`to` is the new name and not the folder to put it into, as with mv; models mix these up."""
 _INFO: Final = ToolSpec(
     "get_file_info",
     "Whether a path exists, what it is, its size and when it was changed (UTC).",
     parameters({"path": _PATH}, "path"),
 )
+"""Works for paths that do not exist."""
 _EDIT: Final = ToolSpec(
     "edit_file",
     "Replace text in a file. old_string must be there exactly once, unless replace_all.",
@@ -103,6 +115,7 @@ _EDIT: Final = ToolSpec(
         *("path", "old_string", "new_string"),
     ),
 )
+"""The condition of exactly one place is stated first, because most failures come from it."""
 _GREP: Final = ToolSpec(
     "grep_files",
     f"Search files for a regular expression, line by line ({PATTERN_SYNTAX}). "
@@ -117,14 +130,22 @@ _GREP: Final = ToolSpec(
         "pattern",
     ),
 )
+"""Names the syntax, since patterns with lookaround would be refused."""
 
 _SMALLER_LISTING: Final = "List a folder below, or give a pattern."
+"""Advice of a cut result, for list_files."""
 _SMALLER_SEARCH: Final = "Search a smaller folder, or for something more special."
+"""The same for grep_files."""
 _READ_ON: Final = "Read on with offset and limit."
+"""The same for read_file."""
 
 
 def file_tools() -> tuple[Tool, ...]:
-    """Return all file tools. The folders that they may touch are in the context of each call."""
+    """Return all file tools. The folders that they may touch are in the context of each call.
+
+    tools = {tool.spec.name: tool for tool in file_tools()}
+    await tools["read_file"].run({"path": "notes.txt"}, context)
+    """
     return (
         _tool(_READ, Effect.PURE, reading.read, _READ_ON),
         _tool(_WRITE, Effect.IDEMPOTENT, changing.write),
