@@ -208,7 +208,7 @@ async def test_slack_thread_private_and_channel(tmp_path, wire):
 async def test_all_of_it_in_one_life_that_is_cut_off_in_between(tmp_path, wire):
     """Killed with the work under way: the agent says so, and goes on as itself, with the same prompt and all it has thought."""
     book = Office(JOBS, PAGES, about_tasks)
-    async with serving(tmp_path, book, wire=wire) as daemon:
+    async with serving(tmp_path, book, {"tasks.recovery": "fail"}, wire=wire) as daemon:
         async with daemon.client("cli", "main") as user:
             assert await user.ask("你好") == "你好！有什么可以帮你的？"
             assert await user.ask("现在几点了？") == "现在是下午3:25。"

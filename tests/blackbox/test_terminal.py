@@ -226,6 +226,8 @@ async def test_running_tasks_are_named_when_one_leaves_and_go_on_at_the_next_sta
             assert await screen.exit(20) == 0
         async with terminal(daemon.home) as screen:
             await screen.see("dug it all")
+            await screen.type(CTRL_D)
+            assert await screen.exit(20) == 0
 
 
 @pytest.mark.parametrize(
