@@ -18,11 +18,19 @@ The way in is `pegasus.intake.Intake.submit`, which a subclass calls for each me
 
 from __future__ import annotations
 
-from actors import Inbox, Ref
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from actors import ActorError, Inbox, Ref
 from pegasus.channels.messages import AdapterMessage, CatchUp, DeliverReply
 from pegasus.intake import report_undelivered
 from pegasus.messages import OutboundMessage, Progress, Typing
-from pegasus.storage import Acknowledge, JournalMessage, Unacknowledged
+from pegasus.storage import Acknowledge, Connected, Disconnected, JournalMessage, Unacknowledged
+
+GOODBYE: Final = 1.0
+"""Seconds in which a stopped adapter reports to the journal that it has gone."""
 
 
 class ReplyRefused(Exception):
@@ -71,7 +79,18 @@ class Adapter:
     # ---------------------------------------------------------------- the actor
 
     async def run(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
-        """Deliver what was missed, then what comes, until stopped. Raises what `deliver` raises."""
+        """Deliver what was missed, then what comes, until stopped. Raises what `deliver` raises.
+
+        While it runs the journal knows that the channel type is served, so that a reply may go to an id that never wrote.
+        """
+        await journal.tell(Connected(self.type, None))
+        try:
+            await self._serve(inbox, journal)
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + GOODBYE), suppress(ActorError):
+                await journal.tell(Disconnected(self.type, None))
+
+    async def _serve(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
         await self._catch_up(journal)
         async for message in inbox:
             match message:

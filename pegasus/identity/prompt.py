@@ -206,8 +206,8 @@ TOOL_GROUPS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
         (
             (
                 "reply",
-                "reply(text, channelId, channelType?, replyTo?): The ONLY way the user hears you. Always pass back the channel's "
-                "metadata. May be called several times, also to another channel than the one you were asked in.",
+                "reply(text, channelId, channelType?, replyTo?): Speak. Always pass back the channel's metadata. May be called "
+                "several times, also to another channel than the one you were asked in.",
             ),
             (
                 "spawn_subagent",

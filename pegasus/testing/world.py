@@ -38,7 +38,7 @@ from pegasus.memory import Memory
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models import Lane, LanguageModel, ModelRequest, TokenCounter, UsageTracker
 from pegasus.settings import Settings
-from pegasus.storage import FLUSH_AFTER, Accepted, Connected, JournalMessage, Overloaded, Waiting
+from pegasus.storage import FLUSH_AFTER, Accepted, JournalMessage, Overloaded, Waiting
 from pegasus.testing.disk_readers import DiskArchives, DiskMemoryFolder
 from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import MemoryDisk
@@ -200,8 +200,6 @@ async def open_world(
     channels = channels or (FakeChannel("cli"),)
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT_INTENSITY, name="pegasus") as root:
         tree = await start_tree(root, environment)
-        for channel in channels:
-            await tree.journal.tell(Connected(channel.type, None))
         adapters = {
             channel.type: Child("fake", channel.run, tree.journal, backoff=CHILD_BACKOFF) for channel in channels
         }

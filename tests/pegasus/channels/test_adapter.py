@@ -9,6 +9,7 @@ from actors import Child, Intensity, open_supervisor
 from pegasus.channels import Adapter, CatchUp, DeliverReply, ReplyRefused
 from pegasus.intake import UNDELIVERED_REPLY
 from pegasus.messages import ChannelInfo, Progress, Typing
+from pegasus.storage import Connected, Disconnected, Overloaded
 from tests.pegasus.gateway.world import FakeJournal
 
 PHONE = ChannelInfo("sms", "+1")
@@ -94,6 +95,28 @@ async def test_a_reply_that_is_refused_for_good_is_reported_once_and_blocks_no_o
     [(report, lane)] = journal.accepted
     assert (lane, report.metadata) == ("main", {"type": UNDELIVERED_REPLY, "seq": 1})
     assert report.text.startswith("the number does not exist\n")
+
+
+async def test_the_report_of_a_refused_reply_waits_for_room_in_the_inbox(autojump_clock):
+    adapter, journal = Sms(), FakeJournal()
+    journal.verdict = Overloaded(1_000)
+    async with running(adapter, journal) as ref:
+        await ref.tell(DeliverReply(journal.post(PHONE, "refused")))
+        await trio.sleep(60)
+        assert journal.acks == []
+        journal.verdict = None
+        await trio.sleep(60)
+    [(report, _)] = journal.accepted
+    assert report.metadata == {"type": UNDELIVERED_REPLY, "seq": 1}
+    assert journal.acks == [(PHONE.address, 1)]
+
+
+async def test_the_journal_knows_that_the_type_is_served_while_the_adapter_runs(autojump_clock):
+    adapter, journal = Sms(), FakeJournal()
+    async with running(adapter, journal):
+        await wait_all_tasks_blocked()
+        assert journal.presence == [Connected("sms", None)]
+    assert journal.presence == [Connected("sms", None), Disconnected("sms", None)]
 
 
 async def test_typing_and_drafts_are_ignored_unless_a_subclass_shows_them(autojump_clock):

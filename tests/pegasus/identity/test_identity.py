@@ -188,6 +188,7 @@ def test_the_prompt_says_what_text_is():
     assert "ONLY way to communicate" in monologue
     assert "INNER MONOLOGUE" not in direct
     assert "is your reply" in direct
+    assert "ONLY way" not in direct
     assert "(silence)" in direct
 
 
