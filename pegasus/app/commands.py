@@ -1,7 +1,7 @@
 """Chat commands that need more than the Main Agent has: `/usage`, `/model` and `/persona`.
 
 The Main Agent answers `/stop`, `/new`, `/status` and `/help` itself. It is given these as functions from the message to the
-answer's text; they may raise StorageError, which the sender is told.
+answer's text; they may raise StorageError, which becomes the answer.
 """
 
 from __future__ import annotations
@@ -24,13 +24,20 @@ CommandAnswer: TypeAlias = Callable[[InboundMessage], Awaitable[str]]
 
 @attrs.frozen(eq=False)
 class ChatCommands:
-    """The answers, over the services of the tree."""
+    """The answers, over the services of the tree.
+
+    answers = ChatCommands(services).answers()
+    text = await answers["/usage"](message)
+    """
 
     services: Services
     """Read at each command, so that a command sees the settings and the model in force."""
 
     def answers(self) -> Mapping[str, CommandAnswer]:
-        """Return the answers by command."""
+        """Return the answers by command.
+
+        The Main Agent recognises a command by the first word of a message and lists these names in `/help`.
+        """
         return {"/usage": self.usage, "/model": self.model, "/persona": self.persona}
 
     async def usage(self, message: InboundMessage) -> str:
@@ -38,7 +45,11 @@ class ChatCommands:
         return await self.services.environment.models.usage_text(message.channel)
 
     async def model(self, message: InboundMessage) -> str:
-        """Show the model or, for an owner, change it."""
+        """Show the model or, for an owner, change it.
+
+        Without a switch (in tests) only the name is shown. The new model is used from the next call on, and
+        after restarts.
+        """
         environment = self.services.environment
         if environment.switch is None:
             return f"I use {self.services.agent.model.name}."

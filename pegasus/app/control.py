@@ -127,7 +127,10 @@ class ControlPlane:
         }
 
     async def usage(self, caller: Caller, params: Params) -> Json:
-        """Return what model calls have used."""
+        """Return what model calls have used.
+
+        Tokens and costs of today and before, with the budgets of the settings, as `UsageTracker` reports them.
+        """
         return await self.models.usage_report()
 
     async def tree(self, caller: Caller, params: Params) -> Json:
@@ -148,6 +151,7 @@ class ControlPlane:
 
 
 def _breaker_json(model: str, status: BreakerStatus) -> Json:
+    """Return the state of a model's circuit breaker. `retryIn` is in seconds; the model is not called before."""
     return {
         "model": model,
         "breaker": status.state,
@@ -158,6 +162,7 @@ def _breaker_json(model: str, status: BreakerStatus) -> Json:
 
 
 def _ended_json(work: EndedWork) -> Json:
+    """Return a piece of work that was ended: its kind, a short description, and how long it had taken, in seconds."""
     return {"kind": work.kind, "what": work.what, "seconds": round(work.seconds, 2)}
 
 
@@ -171,7 +176,11 @@ _WIRE_NAMES = {
 
 
 def actor_json(info: ActorInfo) -> Json:
-    """Return an actor and all below it as JSON. Fields without a value are left out; times are in seconds."""
+    """Return an actor and all below it as JSON. Fields without a value are left out; times are in seconds.
+
+    The keys are part of the contract with clients. A field that is added to ActorInfo appears on its own, but
+    needs an entry in `_WIRE_NAMES` if its name has an underscore.
+    """
     fields = attrs.asdict(info, recurse=False)
     node: dict[str, Json] = {
         _WIRE_NAMES.get(key, key): round(value, 3) if isinstance(value, float) else value

@@ -146,7 +146,10 @@ class TaskMethods:
 
 
 def task_json(task: TaskView) -> Json:
-    """Return a task as it appears on the wire, where its state is a word."""
+    """Return a task as it appears on the wire, where its state is a word.
+
+    Keys are the camelCase names of TaskView's fields; those with a default value are left out.
+    """
     return {**to_wire(task), "state": task.state.value}
 
 
@@ -159,7 +162,11 @@ def _task_id(params: Params) -> str:
 
 @attrs.frozen(eq=False)
 class MemoryMethods:
-    """Memory: `memory.list`, `memory.show`, `memory.log`, `memory.undo`, `memory.search`."""
+    """Memory: `memory.list`, `memory.show`, `memory.log`, `memory.undo`, `memory.search`.
+
+    memory = MemoryMethods(services.memory)
+    await memory.log(caller, {"path": "facts/user.md", "limit": 10})
+    """
 
     memory: Memory
 

@@ -55,6 +55,7 @@ class Environment:
     """
 
     settings: Settings
+    """Settings of the start. Parts that can be reloaded follow `Reloader.settings` instead."""
     disk: Disk
     """Where the journal writes."""
     models: ModelSource
@@ -84,6 +85,6 @@ class Environment:
     switch: ModelSwitch | None = None
     """Changes the default model at run time (`/model`); None: nothing can."""
     reads_in_thread: bool = True
-    """True if small files are read in threads. Virtual time wants False."""
+    """True if small files are read in threads. Tests in virtual time set False."""
     may_work: trio.Event = attrs.field(factory=trio.Event)
     """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""

@@ -74,7 +74,10 @@ class Reloader:
             models.restore_choice(_read_choice(home))
 
     def request(self) -> None:
-        """Ask for a reload. Returns at once, so a signal handler may call it."""
+        """Ask for a reload. Returns at once, so a signal handler may call it.
+
+        Requests that come while a reload runs are carried out after it, once.
+        """
         self._must_reload = True
         self._requested.set()
 
@@ -179,6 +182,6 @@ def _read_choice(home: Home) -> str:
         _log.warning("the file of the chosen model cannot be read", file=CHOICE_FILE, error=str(error))
         return ""
     if not isinstance(spec, str):
-        _log.warning("the file of the chosen model names none", file=CHOICE_FILE)
+        _log.warning("the file of the chosen model has no model in it", file=CHOICE_FILE)
         return ""
     return spec

@@ -66,14 +66,18 @@ BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/courier
 """Paths of actors in the tree that others send to."""
 
 _MAX_CHANNEL_NAME: Final = 64
-"""Characters of a channel's name that the system prompt may contain."""
+"""Characters of a channel's name that the system prompt may contain. Ids of real services are far shorter."""
 
 _log = get_logger("services")
 
 
 @attrs.frozen(eq=False)
 class Services:
-    """The services of a running tree."""
+    """The services of a running tree.
+
+    services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
+    services.agent.model, services.tasks.limits, services.memory
+    """
 
     environment: Environment
     """The environment that they were built from."""
@@ -125,7 +129,10 @@ def _load_types(environment: Environment) -> TaskTypes:
 
 
 async def read_or_nothing(read: Callable[[], Awaitable[str]]) -> str:
-    """Return what is read of memory; "" if it cannot be read, which is logged: no turn and no task fails because of that."""
+    """Return what is read of memory; "" if it cannot be read, which is logged: no turn and no task fails because of that.
+
+    StorageError and ActorError are the journal's, OSError the folder's, MemoryRefused the memory's own.
+    """
     try:
         return await read()
     except (MemoryRefused, OSError, StorageError, ActorError) as error:
@@ -198,6 +205,7 @@ def _toolset(
         archive_tool(environment.archives),
         persona_tool(evolution, settings.agent.owners),
     )
+    # An empty list means all tools. Patterns are those of shells: `memory_*`.
     wanted = settings.agent.tools
     tools = {tool.name: tool for tool in found if not wanted or any(fnmatchcase(tool.name, name) for name in wanted)}
     prompt = main_prompt(
@@ -258,6 +266,7 @@ def _task_deps(
     removes them from every result before a model or a log sees it.
     """
     settings = environment.settings
+    # Bounds of results and reflections follow the window of the model that works in tasks.
     window = environment.models.context_window("subagent")
     executor = ToolExecutor(
         ToolRegistry((*environment.make_tools(memory), *task_tools(task_agent))),
@@ -270,6 +279,7 @@ def _task_deps(
         events=EventMaker(environment.clock, environment.random),
         clock=environment.clock,
         types=types,
+        # The three stages of a task's step: ask the model, run its tool calls, look back on what was done.
         thinker=Thinker(environment.persona, environment.clock),
         doer=Doer(executor, environment.clock),
         reflector=Reflector(environment.persona, window),

@@ -136,6 +136,7 @@ def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
     Order of its children: the persister writes, the bus distributes events, the agent uses both. Public for
     tests of the task system in its real surroundings.
     """
+    # The type of a reference by path cannot be known; the actors behind these paths are started below.
     persister: Ref[Any] = root.ref("tasks/persister")
     listener: Ref[Notify] = root.ref(TASK_LISTENER)
     agent = partial(task_agent, deps=services.tasks, archive=TaskLogs(persister), listener=listener)
@@ -190,13 +191,21 @@ async def start_channels(
 
 
 async def log_tree_events(root: Supervisor) -> None:
-    """Log what happens to actors, until the tree has ended."""
+    """Log what happens to actors, until the tree has ended.
+
+    It runs beside the tree in the daemon. Events come through a bounded buffer, so logging never holds up an
+    actor.
+    """
     async for event in root.events():
         log_tree_event(event)
 
 
 def log_tree_event(event: Event) -> None:
-    """Log an event: crashes and restarts so that an operator notices, normal life at level debug."""
+    """Log an event: crashes and restarts so that an operator notices, normal life at level debug.
+
+    A dead letter is normal while an actor restarts, hence level debug. `Stuck` comes with the places that the
+    actor waits at, the innermost first.
+    """
     match event:
         # Every message names the actor by its path, as the control call `tree` shows it.
         case Started():

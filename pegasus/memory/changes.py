@@ -123,10 +123,10 @@ def difference(old: str, new: str) -> tuple[Splice, ...]:
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     head = _common_lines(before, after)
     tail = _common_lines(before[head:][::-1], after[head:][::-1])
-    gone, come = before[head : len(before) - tail], after[head : len(after) - tail]
+    removed, added = before[head : len(before) - tail], after[head : len(after) - tail]
     at, splices = sum(map(len, before[:head])), []
-    for _, a, b, c, d in _blocks(gone, come):
-        splices.append(Splice(at + sum(map(len, gone[:a])), "".join(gone[a:b]), "".join(come[c:d])))
+    for _, a, b, c, d in _blocks(removed, added):
+        splices.append(Splice(at + sum(map(len, removed[:a])), "".join(removed[a:b]), "".join(added[c:d])))
     return tuple(splices)
 
 
@@ -140,13 +140,13 @@ def _common_lines(first: Sequence[str], second: Sequence[str]) -> int:
     return count
 
 
-def _blocks(gone: Sequence[str], come: Sequence[str]) -> Iterable[tuple[str, int, int, int, int]]:
+def _blocks(removed: Sequence[str], added: Sequence[str]) -> Iterable[tuple[str, int, int, int, int]]:
     """Return the parts that differ, as opcodes of `SequenceMatcher`."""
-    if not gone and not come:
+    if not removed and not added:
         return ()
-    if not gone or not come or max(len(gone), len(come)) > MOST_LINES:
-        return (("replace", 0, len(gone), 0, len(come)),)
-    return (found for found in SequenceMatcher(None, gone, come).get_opcodes() if found[0] != "equal")
+    if not removed or not added or max(len(removed), len(added)) > MOST_LINES:
+        return (("replace", 0, len(removed), 0, len(added)),)
+    return (found for found in SequenceMatcher(None, removed, added).get_opcodes() if found[0] != "equal")
 
 
 def applied(text: str, splices: Iterable[Splice]) -> str:
@@ -218,19 +218,19 @@ def undo_change(change: Change, later: Sequence[Change], text: str) -> str:
 
 def _without_detours(state: str, later: Iterable[Change]) -> list[Change]:
     """Return the changes without those that led back to an earlier state of the file (a change and its undo)."""
-    way: list[Change] = []
-    passed = {state: 0}
+    direct: list[Change] = []
+    length_at = {state: 0}
     for change in later:
-        way.append(change)
-        if change.after in passed:
-            for detour in way[passed[change.after] : -1]:
-                passed.pop(detour.after, None)
+        direct.append(change)
+        if change.after in length_at:
+            for detour in direct[length_at[change.after] : -1]:
+                length_at.pop(detour.after, None)
             # The hash was seen before: everything since then led back to that state, and states on the way
             # cannot be returned to.
-            del way[passed[change.after] :]
+            del direct[length_at[change.after] :]
         else:
-            passed[change.after] = len(way)
-    return way
+            length_at[change.after] = len(direct)
+    return direct
 
 
 def _places(splices: Iterable[Splice]) -> Iterable[_Place]:

@@ -29,7 +29,7 @@ from pegasus.wire import BadLine, encode_line, number_of, scan_lines
 LOG: Final = ".log/changes.jsonl"
 """The log's path in the memory folder."""
 KEPT_FILE: Final = 65_536
-"""Bytes of a file up to which the log knows its content. Of a larger file it notes only that it was changed."""
+"""Bytes of a file up to which the log holds its content. Of a larger file it has only the hash."""
 KEPT_CHANGES: Final = 2 << 20
 """Bytes of changes that stay when the log is shortened. The last change of each file stays however old it is."""
 GROWTH: Final = 4 << 20
@@ -50,7 +50,7 @@ ABSENT: Final = KnownContent("", "")
 
 
 def known_content(content: bytes, text: str) -> KnownContent:
-    """Return what the log is to know of a file with this content."""
+    """Return the entry of the log's state for a file with this content."""
     return KnownContent(hash_of(content), text if len(content) <= KEPT_FILE else None)
 
 
@@ -87,13 +87,13 @@ class History:
         self._put(change.path, _after(before, change))
         self.count, self.last, self._before = change.n, change, before
 
-    def void(self) -> None:
+    def retract_last(self) -> None:
         """Take back the last change, which was not made."""
         if self.last is not None:
             self._put(self.last.path, self._before)
             self.last = None
 
-    def base(self, path: str, known: KnownContent) -> None:
+    def set_base(self, path: str, known: KnownContent) -> None:
         """Set the content of a file from before the changes that follow."""
         self._put(path, known)
 
@@ -168,10 +168,10 @@ def read_history(data: bytes) -> History:
             case Change():
                 history.add(record)
             case _Base(path, known):
-                history.base(path, known)
+                history.set_base(path, known)
             case _Void(n):
                 if history.last is not None and history.last.n == n:
-                    history.void()
+                    history.retract_last()
     for path, known in history.files.items():
         if known.text is not None and hash_of(bytes_of(known.text)) != known.hash:  # a line in front of it is missing
             history.files[path] = KnownContent(known.hash, None)
@@ -219,7 +219,7 @@ def shortened(data: bytes, kept: int = KEPT_CHANGES) -> bytes:
     history, bases = History(), dict[str, KnownContent]()
     for record in _records(data, []):
         if isinstance(record, _Base):
-            history.base(record.path, record.known)
+            history.set_base(record.path, record.known)
         elif isinstance(record, Change) and record.n in made:
             if record.n in stay:
                 bases.setdefault(record.path, history.of(record.path))

@@ -43,7 +43,7 @@ from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile
 
 BY_HAND: Final = Author("hand", why="edited outside of Pegasus")
-"""Author of an edit that was noticed; nobody knows who it was."""
+"""Author of an edit that was noticed; the person is unknown."""
 
 _LOG_PATH: Final = f"{FOLDER}/{LOG}"
 """The log's path in the home, as the journal names files."""
@@ -134,7 +134,7 @@ class LoggedFiles:
         content = await self._journal.ask(ReadFile, f"{FOLDER}/{last.path}")
         if hash_of(content) == last.before != last.after:
             await self._append(history, void_line(last.n, self._clock()))
-            history.void()
+            history.retract_last()
 
     async def _log_edits(self, history: History, files: Sequence[FileState]) -> None:
         """Append a line for each file that was changed, created or deleted by hand. All of them are one durable step."""

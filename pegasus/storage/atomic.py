@@ -96,7 +96,7 @@ class Appender:
 
 
 class FileReplacer:
-    """Replaces whole files, and knows in which folders all names are durable.
+    """Replacement of whole files, with a record of the folders in which all names are durable.
 
     A rename is atomic for readers, but the disk may forget it until the folder is synced. `put` therefore marks the
     folder as doubtful, and `sync_names` makes it durable; an append to any file of the folder calls that first.

@@ -76,7 +76,7 @@ class _OpenFile(NamedTuple):
     fd: int
     """Descriptor, opened for appending."""
     identity: tuple[int, int]
-    """Device and inode, which tell whether the name still means this file."""
+    """Device and inode, by which a replaced file is recognised."""
 
 
 class OsFiles:

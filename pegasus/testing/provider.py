@@ -29,9 +29,9 @@ from typing import Any
 import h11
 import trio
 
-from pegasus.testing.provider_answer import ProviderAnswer, error_body, events, refuse, whole
-from pegasus.testing.provider_checks import Invalid, need
-from pegasus.testing.provider_request import ProviderRequest, glance, parse
+from pegasus.testing.provider_answer import ProviderAnswer, complete_body, error_body, events, refuse
+from pegasus.testing.provider_checks import Invalid, require
+from pegasus.testing.provider_request import ProviderRequest, parse, parse_last_turn
 from pegasus.testing.provider_scripts import SCRIPTS, Script, echo
 
 AsyncScript = Callable[[ProviderRequest], Awaitable[ProviderAnswer]]
@@ -82,7 +82,7 @@ class ProviderServer:
         self.url = ""
         """Base URL for a provider of type anthropic."""
         self._api_key = api_key
-        self._read = parse if check else glance
+        self._read = parse if check else parse_last_turn
         self._token = secrets.token_hex(5)
         self._ids = 0
         self._changed = trio.Event()
@@ -140,7 +140,7 @@ class ProviderServer:
         if self.tokens is None:
             return refuse(404, f"no such path: {path}")
         raw = json.loads(body)
-        need(not {"max_tokens", "stream"} & set(raw), "max_tokens, stream: Extra inputs are not permitted")
+        require(not {"max_tokens", "stream"} & set(raw), "max_tokens, stream: Extra inputs are not permitted")
         whole = json.dumps({**raw, "max_tokens": 1}).encode()
         found = self.tokens(parse(path.removesuffix(_COUNT), headers, whole))
         return ProviderAnswer(body=json.dumps({"input_tokens": found}).encode(), content_type="application/json")
@@ -278,7 +278,7 @@ class _Connection:
             usage = bool((request.raw.get("stream_options") or {}).get("include_usage"))
             await self._stream_out(answer, events(answer, form, server.new_id, usage=usage))
         else:
-            await self._send_whole(200, "application/json", whole(answer, form, server.new_id))
+            await self._send_whole(200, "application/json", complete_body(answer, form, server.new_id))
 
     async def _stream_out(self, answer: ProviderAnswer, parts: list[bytes]) -> None:
         """Send the events of an answer; all at once if nothing is to happen in between.

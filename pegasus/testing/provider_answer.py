@@ -118,7 +118,7 @@ def events(answer: ProviderAnswer, form: str, new_id: NewId, *, usage: bool = Tr
     return _anthropic(answer, new_id) if form == "anthropic" else _openai(answer, new_id, usage=usage)
 
 
-def whole(answer: ProviderAnswer, form: str, new_id: NewId) -> bytes:
+def complete_body(answer: ProviderAnswer, form: str, new_id: NewId) -> bytes:
     """Return the answer in one piece, for a request that does not stream."""
     return _dump(_message(answer, new_id) if form == "anthropic" else _completion(answer, new_id))
 

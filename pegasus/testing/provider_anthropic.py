@@ -19,7 +19,16 @@ from typing import Any
 
 from pegasus.messages import Json
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
-from pegasus.testing.provider_checks import Invalid, TurnBuilder, check_schema, need, only, picture, tool_name, words
+from pegasus.testing.provider_checks import (
+    Invalid,
+    TurnBuilder,
+    check_schema,
+    require,
+    require_image,
+    require_keys,
+    require_text,
+    require_tool_name,
+)
 
 _ALLOWED = (
     "model messages max_tokens stream system tools tool_choice stop_sequences metadata thinking cache_control container "
@@ -35,21 +44,21 @@ _MARKERS = 4
 
 def read_messages(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
     """Return turns, system prompt and tool names of a request. Raises Invalid."""
-    only(raw, _KEYS, "body")
-    words(raw.get("model"), "model")
+    require_keys(raw, _KEYS, "body")
+    require_text(raw.get("model"), "model")
     limit = raw.get("max_tokens")
-    need(isinstance(limit, int) and limit >= 1, "max_tokens: Input should be greater than or equal to 1")
+    require(isinstance(limit, int) and limit >= 1, "max_tokens: Input should be greater than or equal to 1")
     reader = _Reader()
     system = reader.system(raw.get("system"))
     tools = reader.tools(raw.get("tools"), raw.get("tool_choice"))
-    need(isinstance(raw.get("messages"), list), "messages: Field required")
+    require(isinstance(raw.get("messages"), list), "messages: Field required")
     for index, message in enumerate(raw["messages"]):
         reader.message(message, f"messages.{index}")
     turns = reader.conversation.end()
     # Without definitions the service refuses blocks of tools, even those of earlier turns.
     used = any(isinstance(turn, AssistantTurn) and turn.calls for turn in turns)
-    need(bool(tools) or not used, "Requests which include `tool_use` or `tool_result` blocks must define tools")
-    need(reader.markers <= _MARKERS, f"A maximum of {_MARKERS} blocks with cache_control may be provided")
+    require(bool(tools) or not used, "Requests which include `tool_use` or `tool_result` blocks must define tools")
+    require(reader.markers <= _MARKERS, f"A maximum of {_MARKERS} blocks with cache_control may be provided")
     return turns, system, tools
 
 
@@ -65,8 +74,8 @@ class _Reader:
         if value is None:
             return ""
         if isinstance(value, str):
-            return words(value, "system")
-        need(isinstance(value, list), "system: Input should be a valid list")
+            return require_text(value, "system")
+        require(isinstance(value, list), "system: Input should be a valid list")
         return "".join(self._text(block, f"system.{index}") for index, block in enumerate(value))
 
     def tools(self, value: Any, choice: Any) -> tuple[str, ...]:
@@ -77,27 +86,29 @@ class _Reader:
         names: list[str] = []
         for index, tool in enumerate(value or ()):
             where = f"tools.{index}"
-            only(tool, ("name", "description", "input_schema", "cache_control", "type"), where)
+            require_keys(tool, ("name", "description", "input_schema", "cache_control", "type"), where)
             self._mark(tool, where)
             check_schema(tool.get("input_schema"), f"{where}.input_schema")
-            need(isinstance(tool.get("description", ""), str), f"{where}.description: Input should be a valid string")
-            names.append(tool_name(tool.get("name"), f"{where}.name"))
-        need(len(names) == len(set(names)), "tools: Tool names must be unique")
-        need(value is None or bool(names), "tools: List should have at least 1 item")
+            require(
+                isinstance(tool.get("description", ""), str), f"{where}.description: Input should be a valid string"
+            )
+            names.append(require_tool_name(tool.get("name"), f"{where}.name"))
+        require(len(names) == len(set(names)), "tools: Tool names must be unique")
+        require(value is None or bool(names), "tools: List should have at least 1 item")
         if choice is not None:
-            need(bool(names), "tool_choice: may only be specified while providing `tools`")
-            need(choice.get("type") in ("auto", "any", "none", "tool"), "tool_choice.type: unexpected value")
-            need(choice["type"] != "tool" or choice.get("name") in names, "tool_choice.name: no such tool")
+            require(bool(names), "tool_choice: may only be specified while providing `tools`")
+            require(choice.get("type") in ("auto", "any", "none", "tool"), "tool_choice.type: unexpected value")
+            require(choice["type"] != "tool" or choice.get("name") in names, "tool_choice.name: no such tool")
         return tuple(names)
 
     def message(self, message: Any, where: str) -> None:
         """Read one message. A content that is a plain text stands for one text block."""
-        only(message, ("role", "content"), where)
+        require_keys(message, ("role", "content"), where)
         role, content = message.get("role"), message.get("content")
-        need(role in ("user", "assistant"), f"{where}.role: Input should be 'user' or 'assistant'")
+        require(role in ("user", "assistant"), f"{where}.role: Input should be 'user' or 'assistant'")
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
-        need(isinstance(content, list) and bool(content), f"{where}.content: must be non-empty")
+        require(isinstance(content, list) and bool(content), f"{where}.content: must be non-empty")
         if role == "user":
             self._user(content, where)
         else:
@@ -115,7 +126,7 @@ class _Reader:
             at = f"{where}.content.{index}"
             kind = block.get("type") if isinstance(block, dict) else None
             if kind == "tool_result":
-                need(not texts and not images, f"{at}: tool_result blocks must come first")
+                require(not texts and not images, f"{at}: tool_result blocks must come first")
                 results.append(self._result(block, at))
             elif kind == "text":
                 texts.append(self._text(block, at))
@@ -144,48 +155,50 @@ class _Reader:
                 thinking.append(_thinking(block, at))
             else:
                 raise Invalid(f"{at}.type: {kind!r} is not permitted in an assistant message")
-        need(content[-1]["type"] in ("text", "tool_use"), f"{where}: the final block cannot be `thinking`")
+        require(content[-1]["type"] in ("text", "tool_use"), f"{where}: the final block cannot be `thinking`")
         turn = AssistantTurn("".join(texts), tuple(calls), tuple(thinking), "anthropic" if thinking else None)
         self.conversation.assistant(turn, where)
 
     def _text(self, block: Any, where: str) -> str:
         """Return the text of a text block. Raises Invalid if it is blank, which the service refuses too."""
-        only(block, ("type", "text", "cache_control"), where)
+        require_keys(block, ("type", "text", "cache_control"), where)
         self._mark(block, where)
-        return words(block.get("text"), f"{where}.text")
+        return require_text(block.get("text"), f"{where}.text")
 
     def _image(self, block: Any, where: str) -> Image:
         """Return the picture of an image block; only base64 data, since Pegasus sends nothing else."""
-        only(block, ("type", "source", "cache_control"), where)
+        require_keys(block, ("type", "source", "cache_control"), where)
         self._mark(block, where)
         source = block.get("source")
-        only(source, ("type", "media_type", "data"), f"{where}.source")
-        need(source.get("type") == "base64", f"{where}.source.type: unexpected value")
-        return picture(source.get("media_type"), source.get("data"), f"{where}.source")
+        require_keys(source, ("type", "media_type", "data"), f"{where}.source")
+        require(source.get("type") == "base64", f"{where}.source.type: unexpected value")
+        return require_image(source.get("media_type"), source.get("data"), f"{where}.source")
 
     def _result(self, block: Any, where: str) -> tuple[str, str, bool]:
         """Return a tool result as (call id, content, is_error)."""
-        only(block, ("type", "tool_use_id", "content", "is_error", "cache_control"), where)
+        require_keys(block, ("type", "tool_use_id", "content", "is_error", "cache_control"), where)
         self._mark(block, where)
         call_id, failed = block.get("tool_use_id"), block.get("is_error", False)
-        need(isinstance(call_id, str), f"{where}.tool_use_id: Field required")
-        need(isinstance(failed, bool), f"{where}.is_error: Input should be a valid boolean")
-        return call_id, words(block.get("content"), f"{where}.content"), failed
+        require(isinstance(call_id, str), f"{where}.tool_use_id: Field required")
+        require(isinstance(failed, bool), f"{where}.is_error: Input should be a valid boolean")
+        return call_id, require_text(block.get("content"), f"{where}.content"), failed
 
     def _use(self, block: Any, where: str) -> ToolCall:
         """Return the call of a tool_use block; its arguments are an object, not a text as in OpenAI's format."""
-        only(block, ("type", "id", "name", "input", "cache_control"), where)
+        require_keys(block, ("type", "id", "name", "input", "cache_control"), where)
         self._mark(block, where)
         call_id = block.get("id")
-        need(isinstance(call_id, str) and bool(_ID.fullmatch(call_id)), f"{where}.id: should match '^[a-zA-Z0-9_-]+$'")
-        need(isinstance(block.get("input"), dict), f"{where}.input: Input should be a valid dictionary")
-        return ToolCall(call_id, tool_name(block.get("name"), f"{where}.name"), block["input"])
+        require(
+            isinstance(call_id, str) and bool(_ID.fullmatch(call_id)), f"{where}.id: should match '^[a-zA-Z0-9_-]+$'"
+        )
+        require(isinstance(block.get("input"), dict), f"{where}.input: Input should be a valid dictionary")
+        return ToolCall(call_id, require_tool_name(block.get("name"), f"{where}.name"), block["input"])
 
     def _mark(self, block: Any, where: str) -> None:
         """Count the cache marker of a block."""
         marker = block.get("cache_control")
         if marker is not None:
-            need(marker == {"type": "ephemeral"}, f"{where}.cache_control: unexpected value")
+            require(marker == {"type": "ephemeral"}, f"{where}.cache_control: unexpected value")
             self.markers += 1
 
 
@@ -195,11 +208,11 @@ def _thinking(block: Any, where: str) -> Json:
     It is returned unchanged: its signature covers every character.
     """
     if block["type"] == "redacted_thinking":
-        only(block, ("type", "data"), where)
-        words(block.get("data"), f"{where}.data")
+        require_keys(block, ("type", "data"), where)
+        require_text(block.get("data"), f"{where}.data")
     else:
-        only(block, ("type", "thinking", "signature"), where)
-        need(isinstance(block.get("thinking"), str), f"{where}.thinking: Field required")
-        words(block.get("signature"), f"{where}.signature")
+        require_keys(block, ("type", "thinking", "signature"), where)
+        require(isinstance(block.get("thinking"), str), f"{where}.thinking: Field required")
+        require_text(block.get("signature"), f"{where}.signature")
     result: Json = block
     return result

@@ -25,7 +25,7 @@ class Invalid(Exception):
     """A request that the provider answers with 400; `str()` is its message."""
 
 
-def need(condition: bool, message: str) -> None:
+def require(condition: bool, message: str) -> None:
     """Raise Invalid unless the condition holds.
 
     `message` is what the service would answer; it reaches the test through the client's error.
@@ -34,24 +34,24 @@ def need(condition: bool, message: str) -> None:
         raise Invalid(message)
 
 
-def only(value: Any, keys: Collection[str], where: str) -> None:
+def require_keys(value: Any, keys: Collection[str], where: str) -> None:
     """Check that a value is an object without other keys than these.
 
     Raises Invalid with the name of the first key that is not allowed.
     """
-    need(isinstance(value, dict), f"{where}: an object is required")
+    require(isinstance(value, dict), f"{where}: an object is required")
     for key in value:
-        need(key in keys, f"{where}.{key}: Extra inputs are not permitted")
+        require(key in keys, f"{where}.{key}: Extra inputs are not permitted")
 
 
-def words(value: Any, where: str) -> str:
+def require_text(value: Any, where: str) -> str:
     """Return a text; raise Invalid if it is blank or has lone surrogates.
 
     Both services refuse blank text. Lone surrogates survive Python's JSON encoder as escapes, and the services
     refuse them.
     """
-    need(isinstance(value, str), f"{where}: Input should be a valid string")
-    need(bool(value.strip()), f"{where}: text content blocks must contain non-whitespace text")
+    require(isinstance(value, str), f"{where}: Input should be a valid string")
+    require(bool(value.strip()), f"{where}: text content blocks must contain non-whitespace text")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -59,20 +59,20 @@ def words(value: Any, where: str) -> str:
     return str(value)
 
 
-def picture(mime: Any, data: Any, where: str) -> Image:
+def require_image(mime: Any, data: Any, where: str) -> Image:
     """Return a picture that both APIs accept.
 
     data: base64. The rules (kinds, size) are the product's own, `picture_problem`.
     """
-    need(isinstance(mime, str) and isinstance(data, str), f"{where}: Input should be a valid string")
+    require(isinstance(mime, str) and isinstance(data, str), f"{where}: Input should be a valid string")
     why = picture_problem(mime, data)
-    need(why is None, f"{where}: could not process image: {why}")
+    require(why is None, f"{where}: could not process image: {why}")
     return Image(mime, data)
 
 
-def tool_name(value: Any, where: str) -> str:
+def require_tool_name(value: Any, where: str) -> str:
     """Return a tool name that both APIs accept."""
-    need(
+    require(
         isinstance(value, str) and bool(_TOOL_NAME.fullmatch(value)),
         f"{where}: String should match '^[a-zA-Z0-9_-]{{1,64}}$'",
     )
@@ -84,7 +84,7 @@ def check_schema(value: Any, where: str) -> None:
 
     Only the outer type is checked; the schemas of all tools have tests of their own.
     """
-    need(isinstance(value, dict) and value.get("type") == "object", f"{where}: must be a JSON schema of type object")
+    require(isinstance(value, dict) and value.get("type") == "object", f"{where}: must be a JSON schema of type object")
 
 
 class TurnBuilder:
@@ -108,26 +108,28 @@ class TurnBuilder:
     def user(self, results: list[tuple[str, str, bool]], text: str, where: str, images: tuple[Image, ...] = ()) -> None:
         """Add a user turn. results: (call id, content, is_error)."""
         before = self.turns[-1] if self.turns else None
-        need(not isinstance(before, UserTurn), f"{where}: roles must alternate between user and assistant")
+        require(not isinstance(before, UserTurn), f"{where}: roles must alternate between user and assistant")
         open_calls = {call.id: call for call in before.calls} if isinstance(before, AssistantTurn) else {}
         read: list[ToolResult] = []
         for call_id, content, failed in results:
-            need(call_id in open_calls, f"{where}: unexpected tool result: no call {call_id!r} in the message before")
+            require(
+                call_id in open_calls, f"{where}: unexpected tool result: no call {call_id!r} in the message before"
+            )
             read.append(ToolResult(call_id, open_calls.pop(call_id).name, content, failed))
-        need(not open_calls, f"{where}: tool calls without a result immediately after: {', '.join(open_calls)}")
+        require(not open_calls, f"{where}: tool calls without a result immediately after: {', '.join(open_calls)}")
         self.turns.append(UserTurn(tuple(read), text, images))
 
     def assistant(self, turn: AssistantTurn, where: str) -> None:
         """Add an assistant turn."""
-        need(bool(self.turns), f"{where}: first message must use the user role")
-        need(isinstance(self.turns[-1], UserTurn), f"{where}: roles must alternate between user and assistant")
+        require(bool(self.turns), f"{where}: first message must use the user role")
+        require(isinstance(self.turns[-1], UserTurn), f"{where}: roles must alternate between user and assistant")
         for call in turn.calls:
-            need(call.id not in self._ids, f"{where}: tool call ids must be unique: {call.id!r}")
+            require(call.id not in self._ids, f"{where}: tool call ids must be unique: {call.id!r}")
             self._ids.add(call.id)
         self.turns.append(turn)
 
     def end(self) -> tuple[Turn, ...]:
         """Return all turns; the last one must be the user's."""
-        need(bool(self.turns), "messages: at least one message is required")
-        need(isinstance(self.turns[-1], UserTurn), "messages: the conversation must end with a user message")
+        require(bool(self.turns), "messages: at least one message is required")
+        require(isinstance(self.turns[-1], UserTurn), "messages: the conversation must end with a user message")
         return tuple(self.turns)

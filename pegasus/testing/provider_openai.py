@@ -16,7 +16,16 @@ import re
 from typing import Any
 
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
-from pegasus.testing.provider_checks import Invalid, TurnBuilder, check_schema, need, only, picture, tool_name, words
+from pegasus.testing.provider_checks import (
+    Invalid,
+    TurnBuilder,
+    check_schema,
+    require,
+    require_image,
+    require_keys,
+    require_text,
+    require_tool_name,
+)
 
 _ALLOWED = (
     "model messages stream stream_options max_tokens max_completion_tokens tools tool_choice parallel_tool_calls "
@@ -32,16 +41,16 @@ _DATA_URL = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/=]+)")
 
 def read_chat(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
     """Return turns, system prompt and tool names of a request. Raises Invalid."""
-    only(raw, _KEYS, "body")
-    words(raw.get("model"), "model")
+    require_keys(raw, _KEYS, "body")
+    require_text(raw.get("model"), "model")
     # The older and the newer name of the same limit; services know one or the other.
     limits = [raw[key] for key in ("max_tokens", "max_completion_tokens") if key in raw]
-    need(len(limits) <= 1, "max_tokens and max_completion_tokens cannot both be set")
-    need(all(isinstance(limit, int) and limit >= 1 for limit in limits), "max_tokens: must be at least 1")
+    require(len(limits) <= 1, "max_tokens and max_completion_tokens cannot both be set")
+    require(all(isinstance(limit, int) and limit >= 1 for limit in limits), "max_tokens: must be at least 1")
     options = raw.get("stream_options")
-    need(options is None or raw.get("stream") is True, "stream_options: only allowed when stream is enabled")
+    require(options is None or raw.get("stream") is True, "stream_options: only allowed when stream is enabled")
     tools = _tools(raw.get("tools"), raw.get("tool_choice"))
-    need(isinstance(raw.get("messages"), list) and bool(raw["messages"]), "messages: must not be empty")
+    require(isinstance(raw.get("messages"), list) and bool(raw["messages"]), "messages: must not be empty")
     system, turns = _messages(raw["messages"])
     return turns, system, tools
 
@@ -51,18 +60,18 @@ def _tools(value: Any, choice: Any) -> tuple[str, ...]:
     names: list[str] = []
     for index, tool in enumerate(value or ()):
         where = f"tools[{index}]"
-        only(tool, ("type", "function"), where)
-        need(tool.get("type") == "function", f"{where}.type: unexpected value")
+        require_keys(tool, ("type", "function"), where)
+        require(tool.get("type") == "function", f"{where}.type: unexpected value")
         function = tool.get("function")
-        only(function, ("name", "description", "parameters", "strict"), f"{where}.function")
+        require_keys(function, ("name", "description", "parameters", "strict"), f"{where}.function")
         check_schema(function.get("parameters", {"type": "object"}), f"{where}.function.parameters")
-        names.append(tool_name(function.get("name"), f"{where}.function.name"))
-    need(len(names) == len(set(names)), "tools: names must be unique")
-    need(value is None or bool(names), "tools: must not be empty")
+        names.append(require_tool_name(function.get("name"), f"{where}.function.name"))
+    require(len(names) == len(set(names)), "tools: names must be unique")
+    require(value is None or bool(names), "tools: must not be empty")
     if choice is not None:
-        need(bool(names), "tool_choice: only allowed when tools are specified")
+        require(bool(names), "tool_choice: only allowed when tools are specified")
         named = choice.get("function", {}).get("name") if isinstance(choice, dict) else None
-        need(choice in ("auto", "none", "required") or named in names, "tool_choice: unexpected value")
+        require(choice in ("auto", "none", "required") or named in names, "tool_choice: unexpected value")
     return tuple(names)
 
 
@@ -77,15 +86,15 @@ def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
     results: list[tuple[str, str, bool]] = []
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
-        need(isinstance(message, dict), f"{where}: an object is required")
+        require(isinstance(message, dict), f"{where}: an object is required")
         role = message.get("role")
         if role in ("system", "developer"):
-            need(index == 0, f"{where}: a system message after the first is not expected here")
+            require(index == 0, f"{where}: a system message after the first is not expected here")
             system = _content(message, where)
         elif role == "tool":
             results.append(_result(message, where))
         elif role == "user":
-            only(message, ("role", "content", "name"), where)
+            require_keys(message, ("role", "content", "name"), where)
             text, images = _user(message, where)
             conversation.user(results, text, where, images)
             results = []
@@ -115,21 +124,21 @@ def _user(message: Any, where: str) -> tuple[str, tuple[Image, ...]]:
 
 def _image(part: Any, where: str) -> Image:
     """Return the picture of an image part."""
-    only(part, ("type", "image_url"), where)
-    only(part["image_url"], ("url", "detail"), f"{where}.image_url")
+    require_keys(part, ("type", "image_url"), where)
+    require_keys(part["image_url"], ("url", "detail"), f"{where}.image_url")
     found = _DATA_URL.fullmatch(str(part["image_url"].get("url")))
     if found is None:
         raise Invalid(f"{where}.image_url.url: must be a data URL of an image")
-    return picture(found[1], found[2], f"{where}.image_url")
+    return require_image(found[1], found[2], f"{where}.image_url")
 
 
 def _content(message: Any, where: str) -> str:
     """Return the text of a message, also if it is a list of parts."""
     content = message.get("content")
     if isinstance(content, list):
-        need(bool(content), f"{where}.content: must not be empty")
-        return "".join(words(part.get("text"), f"{where}.content") for part in content)
-    return words(content, f"{where}.content")
+        require(bool(content), f"{where}.content: must not be empty")
+        return "".join(require_text(part.get("text"), f"{where}.content") for part in content)
+    return require_text(content, f"{where}.content")
 
 
 def _result(message: Any, where: str) -> tuple[str, str, bool]:
@@ -137,18 +146,20 @@ def _result(message: Any, where: str) -> tuple[str, str, bool]:
 
     A tool that failed is therefore recognised by "Error" at the beginning, which Pegasus's client writes there.
     """
-    only(message, ("role", "content", "tool_call_id"), where)
+    require_keys(message, ("role", "content", "tool_call_id"), where)
     call_id = message.get("tool_call_id")
-    need(isinstance(call_id, str), f"{where}.tool_call_id: missing")
+    require(isinstance(call_id, str), f"{where}.tool_call_id: missing")
     content = _content(message, where)
     return call_id, content, content.startswith("Error")
 
 
 def _assistant(message: Any, where: str) -> AssistantTurn:
     """Return an assistant message. Its content may be null or empty only beside calls."""
-    only(message, ("role", "content", "tool_calls", "refusal", "name"), where)
+    require_keys(message, ("role", "content", "tool_calls", "refusal", "name"), where)
     raw = message.get("tool_calls")
-    need("tool_calls" not in message or (isinstance(raw, list) and bool(raw)), f"{where}.tool_calls: must not be empty")
+    require(
+        "tool_calls" not in message or (isinstance(raw, list) and bool(raw)), f"{where}.tool_calls: must not be empty"
+    )
     calls = tuple(_call(call, f"{where}.tool_calls[{index}]") for index, call in enumerate(raw or ()))
     content = message.get("content")
     if calls and (content is None or content == ""):
@@ -161,15 +172,15 @@ def _call(call: Any, where: str) -> ToolCall:
 
     `extra_content` is accepted unchecked: Google's service demands its own signatures back in that field.
     """
-    only(call, ("id", "type", "function", "extra_content"), where)
+    require_keys(call, ("id", "type", "function", "extra_content"), where)
     call_id, function = call.get("id"), call.get("function")
-    need(isinstance(call_id, str) and 0 < len(call_id) <= _LONGEST_ID, f"{where}.id: 1 to {_LONGEST_ID} characters")
-    need(call.get("type") == "function", f"{where}.type: unexpected value")
-    only(function, ("name", "arguments"), f"{where}.function")
-    need(isinstance(function.get("arguments"), str), f"{where}.function.arguments: must be a string of JSON")
+    require(isinstance(call_id, str) and 0 < len(call_id) <= _LONGEST_ID, f"{where}.id: 1 to {_LONGEST_ID} characters")
+    require(call.get("type") == "function", f"{where}.type: unexpected value")
+    require_keys(function, ("name", "arguments"), f"{where}.function")
+    require(isinstance(function.get("arguments"), str), f"{where}.function.arguments: must be a string of JSON")
     try:
         arguments = json.loads(function["arguments"])
     except ValueError as error:
         raise Invalid(f"{where}.function.arguments: not valid JSON: {error}") from error
-    need(isinstance(arguments, dict), f"{where}.function.arguments: must be an object")
-    return ToolCall(call_id, tool_name(function.get("name"), f"{where}.function.name"), arguments)
+    require(isinstance(arguments, dict), f"{where}.function.arguments: must be an object")
+    return ToolCall(call_id, require_tool_name(function.get("name"), f"{where}.function.name"), arguments)

@@ -4,7 +4,7 @@
 which format it was asked in. Anything that the real service would refuse raises `Invalid`, with a message like the service's. So a
 test fails where the product would have failed with a real key.
 
-`glance` is the cheap alternative for benchmarks: parsing and checking a megabyte in every call would cost more
+`parse_last_turn` is the cheap alternative for benchmarks: parsing and checking a megabyte in every call would cost more
 than the client that is measured.
 """
 
@@ -18,7 +18,7 @@ import attrs
 
 from pegasus.models import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from pegasus.testing.provider_anthropic import read_messages
-from pegasus.testing.provider_checks import Invalid, need
+from pegasus.testing.provider_checks import Invalid, require
 from pegasus.testing.provider_openai import read_chat
 
 
@@ -82,7 +82,7 @@ def parse(path: str, headers: Mapping[str, str], body: bytes, n: int = 0) -> Pro
         raw = json.loads(body, parse_constant=_no_constant)
     except ValueError as error:
         raise Invalid(f"the body is not valid JSON: {error}") from error
-    need(isinstance(raw, dict), "the body must be an object")
+    require(isinstance(raw, dict), "the body must be an object")
     if path.endswith("/messages"):
         turns, system, tools = read_messages(raw)
         form = "anthropic"
@@ -92,7 +92,7 @@ def parse(path: str, headers: Mapping[str, str], body: bytes, n: int = 0) -> Pro
     return ProviderRequest(form, path, headers, body, raw, turns, system, tools, raw.get("stream") is True, n)
 
 
-def glance(path: str, headers: Mapping[str, str], body: bytes, n: int = 0) -> ProviderRequest:
+def parse_last_turn(path: str, headers: Mapping[str, str], body: bytes, n: int = 0) -> ProviderRequest:
     """Read only the last turn of a request, and check nothing: for benchmarks, where the server must cost little.
 
     Wants `"role"` first in each message, as every writer of JSON that keeps an order puts it.

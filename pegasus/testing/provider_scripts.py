@@ -52,7 +52,7 @@ def echo(request: ProviderRequest) -> ProviderAnswer:
     Without a reply tool, as in a task, the same lines are the text of the answer. With nothing to answer it
     ends the turn.
     """
-    calls = [*_again(request)]
+    calls = [*_failed_replies(request)]
     calls += [Call("reply", {"text": f"echo: {text}", **channel}) for channel, text in messages_in(request.last.text)]
     if calls and "reply" not in request.tools:
         return ProviderAnswer("\n".join(str(_text(call)) for call in calls))
@@ -72,9 +72,13 @@ def time(request: ProviderRequest) -> ProviderAnswer:
     if request.last.text:
         return ProviderAnswer("The clock will know.", (Call("current_time"),))
     results = [result for result in request.last.results if result.name == "current_time"]
-    source = next((found for found in _sources(request)), None)
+    source = next((found for found in _channels_newest_first(request)), None)
     if not results or source is None:
-        return ProviderAnswer("", tuple(_again(request))) if [*_again(request)] else ProviderAnswer("Said.")
+        return (
+            ProviderAnswer("", tuple(_failed_replies(request)))
+            if [*_failed_replies(request)]
+            else ProviderAnswer("Said.")
+        )
     return ProviderAnswer("", (Call("reply", {"text": f"time: {results[0].content}", **source}),))
 
 
@@ -85,7 +89,7 @@ def chatty(request: ProviderRequest) -> ProviderAnswer:
         for channel, text in messages_in(request.last.text)
         for part in ("one", "two", "three")
     ]
-    return ProviderAnswer("I have a lot to say.", (*_again(request), *calls))
+    return ProviderAnswer("I have a lot to say.", (*_failed_replies(request), *calls))
 
 
 def steps(request: ProviderRequest) -> ProviderAnswer:
@@ -116,7 +120,7 @@ def sequence(answers: Iterable[ProviderAnswer], then: Script = silent) -> Script
     return script
 
 
-def _again(request: ProviderRequest) -> Iterator[Call]:
+def _failed_replies(request: ProviderRequest) -> Iterator[Call]:
     """Yield the replies that failed or were cancelled, to be sent again."""
     for result in request.last.results:
         call = request.calls.get(result.call_id)
@@ -135,7 +139,7 @@ def _failed(result: ToolResult) -> bool:
     return isinstance(content, Mapping) and bool(content.get("cancelled") or content.get("error"))
 
 
-def _sources(request: ProviderRequest) -> Iterator[dict[str, Json]]:
+def _channels_newest_first(request: ProviderRequest) -> Iterator[dict[str, Json]]:
     """Yield the channels of the messages, newest first."""
     for turn in reversed(request.turns):
         found = [channel for channel, _ in messages_in(turn.text)]

@@ -53,17 +53,17 @@ START = 1_772_020_800_000
 
 
 def wall_clock() -> int:
-    """A wall clock that follows Trio's, so that virtual time moves it too; ms since the epoch."""
+    """Return a wall clock that follows Trio's, so that virtual time moves it too; ms since the epoch."""
     return START + int(trio.current_time() * 1000)
 
 
 @attrs.frozen(eq=False)
 class ScriptedModels:
-    """The models of a world: one that talks, one that works, and others by role or name."""
+    """The models of a world: one for the conversation, one for tasks, and others by role or name."""
 
-    talks: LanguageModel
+    conversation: LanguageModel
     """Model of the conversation in the default role."""
-    works: LanguageModel
+    tasks: LanguageModel
     """Model of tasks and of all roles that have none in `others`."""
     others: Mapping[str, LanguageModel]
     """Models by role or name; they win over the two above."""
@@ -75,10 +75,10 @@ class ScriptedModels:
     """None: the tree then runs without an actor for usage."""
 
     def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
-        """Return the model of a role; the conversation's own is the one that talks."""
+        """Return the model of a role; the conversation has its own."""
         if role in self.others:
             return self.others[role]
-        return self.talks if (role, lane) == ("default", "conversation") else self.works
+        return self.conversation if (role, lane) == ("default", "conversation") else self.tasks
 
     def context_window(self, role: str = "default") -> int:
         """Return the window, the same for all."""
@@ -126,7 +126,7 @@ class World:
         return await Intake(self.journal).submit(InboundMessage(text, channel, message_id))
 
     async def next_reply(self, channel_type: str = "cli") -> OutboundMessage:
-        """The next reply that the fake channel of this type is given.
+        """Return the next reply that the fake channel of this type is given.
 
         Raises trio.TooSlowError if none comes within thirty days of virtual time.
         """
@@ -135,7 +135,7 @@ class World:
     async def idle(self) -> None:
         """Wait until nothing is being thought about, nothing waits, and all of it is in the files."""
         while await self.journal.ask(Waiting) or (await self.status()).thinking_about is not None:  # noqa: ASYNC110
-            await trio.sleep(0.1)  # virtual time: the journal tells nobody when its last item is done
+            await trio.sleep(0.1)  # virtual time: the journal has no notification of its last item
         await trio.sleep(2 * FLUSH_AFTER)
         await self.journal.ask(Waiting)  # answered when the flush is over, however slow the disk is
 
@@ -151,7 +151,7 @@ class World:
         return await self.tree.main_agent.ask(Stop, by)
 
     def session(self) -> list[dict[str, object]]:
-        """The lines of the session file, as they are on the disk (also what is not synced yet)."""
+        """Return the lines of the session file, as they are on the disk (also what is not synced yet)."""
         return [json.loads(line) for line in self.disk.content("main/current.jsonl").splitlines()]
 
 

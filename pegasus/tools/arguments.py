@@ -152,7 +152,7 @@ def _join(path: str, name: str) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Return a value as JSON, shortened: the model knows what it sent."""
+    """Return a value as JSON, shortened, since the model has it in its conversation."""
     return _shorten(encode_json(value), 40)
 
 

@@ -49,8 +49,7 @@ MARK: Final = "PEGASUS_CALL"
 """The environment variable by which the processes of a call are found. Its value is unique for each
 call."""
 DEFAULT_OUTPUT: Final = 64 * 1024
-"""Bytes of each stream that are kept: about 16,000 tokens, more than a model wants of one
-command."""
+"""Bytes of each stream that are kept: about 16,000 tokens, more than a model can use of one command."""
 
 
 class ProcessError(Exception):
@@ -316,7 +315,7 @@ class _RunningCommand:
                 except BlockingIOError:
                     await trio.lowlevel.wait_writable(pipes.stdin)
         except BrokenPipeError:
-            pass  # the command does not want to read it
+            pass  # the command has closed its stdin
         pipes.close(pipes.stdin)
 
     def _take_output(self, stream: HeadAndTail) -> Callable[[bytes], object]:

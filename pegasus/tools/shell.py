@@ -172,7 +172,7 @@ def _format_result(result: CommandResult, timeout: float, limits: CommandLimits)
 
 
 def _notes(result: CommandResult, timeout: float, limits: CommandLimits) -> list[str]:
-    """Return in words what the exit code alone does not tell."""
+    """Return notes about facts that the exit code does not show."""
     if result.timed_out:
         return [f"ended after {timeout:.3g} s, with all it had started"]
     if result.flooded:

@@ -2,7 +2,7 @@
 
 They show as little of the machine as possible. The clock is passed in, so that tests decide what
 time it is. Environment variables are those that commands would get, which is what a model wants to
-know; the daemon's own are none of its business and may be secrets.
+know; the daemon's own may be secrets and are not shown.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def system_tools(environ: Mapping[str, str] = os.environ) -> tuple[Tool, ...]:
     """
 
     async def get_env(arguments: Metadata, context: ToolContext) -> Json:
-        """Read a variable. For one of the daemon's own, the note tells why it is not shown."""
+        """Read a variable. For one of the daemon's own, the note says why it is not shown."""
         key: Any = arguments["key"]
         value = command_environment(environ, context.env).get(key)
         result: dict[str, Json] = {"key": key, "value": value}

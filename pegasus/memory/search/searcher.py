@@ -131,7 +131,7 @@ class Searcher:
                 self._is_place_usable = (
                     getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF not in _DISK_ERRORS
                 )
-                _log.warning("the index of memory is made anew", problem=problem)
+                _log.warning("the index of memory is rebuilt", problem=problem)
                 with suppress(sqlite3.Error):
                     self.close()
                 scan = True

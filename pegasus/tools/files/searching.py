@@ -365,7 +365,7 @@ def _decode(line: bytes) -> str:
 # Python's `re` backtracks: ten characters of pattern can make it run for ever, in a thread that cannot be stopped. `regex` has
 # timeouts, but a short pattern of nested counts makes it use all memory while compiling. RE2 takes linear time and bounded memory,
 # releases the interpreter lock while it searches, and refuses patterns that are too big. The price is that lookaround and
-# backreferences are missing, and that `\d \w \b` know ASCII only.
+# backreferences are missing, and that `\d \w \b` match ASCII only.
 
 MAX_PATTERN: Final = 4_000
 """Characters of a pattern."""

@@ -19,7 +19,7 @@ from pegasus.models.openai import ChatWire
 from pegasus.testing.provider import open_provider
 from pegasus.testing.provider_answer import Call, ProviderAnswer, hang
 from pegasus.testing.provider_checks import Invalid
-from pegasus.testing.provider_request import ProviderRequest, glance, parse
+from pegasus.testing.provider_request import ProviderRequest, parse, parse_last_turn
 from pegasus.testing.provider_scripts import chatty, echo, time
 from tests.pegasus.models.conftest import REPLY
 
@@ -164,7 +164,7 @@ def test_what_is_no_json_object_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize("form", ["anthropic", "openai"])
 def test_a_glance_sees_the_last_turn(form: str) -> None:
     for writer in (json.dumps, lambda raw: json.dumps(raw, separators=(",", ":"))):
-        seen = glance(PATHS[form], JSON, writer(good(form)).encode())
+        seen = parse_last_turn(PATHS[form], JSON, writer(good(form)).encode())
         assert seen.last.text == "[channel: cli | id: main]\nnext"
         assert [result.call_id for result in seen.last.results] == ["a", "b"]
         assert seen.stream
