@@ -1,4 +1,9 @@
-"""Entry of the chat: one conversation on whatever stdin and stdout are, a person's terminal or pipes."""
+"""Entry of the chat: one conversation on whatever stdin and stdout are, a person's terminal or pipes.
+
+A prompt that is drawn again and again needs a terminal on both sides that understands escape sequences. With a pipe on one
+side, or TERM=dumb (an editor's shell), the chat is by lines, which works everywhere. Both use the same `Conversation`, so that
+they reconnect and acknowledge in the same way.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +46,18 @@ def has_screen() -> bool:
 
 
 async def _on_screen(chat: InteractiveChat) -> int:
+    """Chat at a screen; return the exit code. Text that was typed and could not be sent is never dropped without a word."""
     unsent = await chat.run()
     if unsent:
-        _complain(f"{plural(unsent, 'message')} could not be sent")
+        _print_error(f"{plural(unsent, 'message')} could not be sent")
     return 1 if unsent else 0
 
 
 async def _on_pipes(conversation: ConversationLike, max_frame_bytes: int) -> int:
+    """Chat by lines; return the exit code. Replies go to stdout as they are, unless it is a terminal."""
     write = partial(_write_output, neutral=sys.stdout.isatty())
     lines = InputLines(sys.stdin.fileno(), longest=max_frame_bytes)
-    return await LineChat(conversation, write, _complain, max_frame_bytes=max_frame_bytes).run(lines)
+    return await LineChat(conversation, write, _print_error, max_frame_bytes=max_frame_bytes).run(lines)
 
 
 async def _write_output(text: str, *, neutral: bool) -> None:
@@ -69,5 +76,6 @@ def _import_screen(config: ChatConfig) -> MakeScreen:
     return make
 
 
-def _complain(line: str) -> None:
+def _print_error(line: str) -> None:
+    """Print a line on stderr, which may be shown above the prompt at this moment (`tty.stderr_above`)."""
     sys.stderr.write(f"pegasus: {line}\n")

@@ -4,6 +4,9 @@ Most commands are the agent's: they are sent like any text, and the gateway's si
 by name, for completion and to catch a mistyped one: `/staus` would otherwise go to the model as a question. Commands that
 begin with a slash but cannot be a name, such as a path, are text. A person who wants to send `/foo` as text puts a blank
 in front of it.
+
+The functions know nothing of prompt_toolkit: they get the text of the line and return a `KeyAction`. So every decision about a
+key can be tested without a terminal, and `prompt` only connects keys with them.
 """
 
 from __future__ import annotations
@@ -36,9 +39,12 @@ Ctrl-D, /exit      leave"""
 """Shown beside the agent's own answer to /help."""
 
 LEAVING_HINT: Final = "Ctrl-D or /exit leaves"
+"""Shown for a Ctrl-C that has nothing to clear or stop: it never leaves the chat, because it is often pressed once too often."""
 
 _LEAVING: Final = ("/exit", "/quit")
+"""Texts that end the chat."""
 _COMMAND_NAME: Final = re.compile(r"/[\w-]+")
+"""Form of a command's name. A path has a second slash or a dot, and is text."""
 
 
 class SkillNames(Protocol):
@@ -62,7 +68,11 @@ class KeyAction(Enum):
 
 
 def on_enter(text: str, cursor: int) -> KeyAction:
-    """Return the effect of Enter. cursor: characters from the start of `text`."""
+    """Return the effect of Enter. cursor: characters from the start of `text`.
+
+    A backslash at the end continues the line as in a shell, for terminals that do not report Alt-Enter; in the middle of the
+    text Enter sends, so that a person does not have to move the cursor first.
+    """
     if cursor == len(text) and _ends_in_backslash(text):
         return KeyAction.NEW_LINE
     if not text.strip():
@@ -73,7 +83,11 @@ def on_enter(text: str, cursor: int) -> KeyAction:
 
 
 def on_interrupt(text: str, *, thinking: bool) -> KeyAction:
-    """Return the effect of Ctrl-C. thinking: the agent is working on a message of this conversation."""
+    """Return the effect of Ctrl-C. thinking: the agent is working on a message of this conversation.
+
+    Typed text is cleared first, as in a shell. Only on an empty line Ctrl-C stops the agent, so that clearing a line does not
+    end work that has taken minutes.
+    """
     if text:
         return KeyAction.CLEAR
     return KeyAction.STOP if thinking else KeyAction.HINT
@@ -107,7 +121,10 @@ def completions(text: str, skills: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def unknown_command(text: str, skills: Iterable[str]) -> str | None:
-    """Return what to say to a person who typed a command that does not exist, None if the text may be sent."""
+    """Return the notice for a person who typed a command that does not exist, None if the text may be sent.
+
+    skills: their names, without slash. Case does not matter, as for the agent.
+    """
     name = text.split(maxsplit=1)[0] if text.startswith("/") else ""
     known = [*COMMANDS, "/quit", *(f"/{skill}" for skill in skills)]
     if not _COMMAND_NAME.fullmatch(name) or name.lower() in (each.lower() for each in known):

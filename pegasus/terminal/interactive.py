@@ -7,6 +7,13 @@ to Trio's thread with `run_sync_soon`.
 
 A reply is acknowledged when the next event is asked for, and the next event is asked for when the reply has been drawn.
 So a chat that is killed while it prints gets the same reply again the next time.
+
+Leaving waits for two things, each with a bound: typed messages that are not accepted yet (ACCEPT_SECONDS), because a person
+who types a message and leaves expects it to be sent; and the screen's thread (CLOSE_SECONDS), because the terminal's modes must
+be restored before the shell's prompt appears. What was not accepted in time is counted, and the command says so.
+
+The protocols `ConversationLike` and `ScreenLike` are the two sides as this file uses them. Tests run the chat with a scripted
+conversation and a screen without a terminal, in virtual time.
 """
 
 from __future__ import annotations
@@ -30,12 +37,12 @@ from pegasus.terminal.tty import restore_terminal
 
 MAX_UNSENT: Final = 1000
 """Typed messages that may wait for the conversation; a person does not type more, a runaway paste does."""
-FAREWELL_SECONDS: Final = 2.0
+ACCEPT_SECONDS: Final = 2.0
 """Seconds that leaving waits for the messages just typed to be accepted."""
 CLOSE_SECONDS: Final = 2.0
 """Seconds a screen may take to end; one that hangs in a write is abandoned, and the terminal restored without it."""
 FRAME_OVERHEAD: Final = 256
-"""Bytes of a message frame around its text, generously."""
+"""Bytes of a message frame around its text (type, id, braces), rounded up. The gateway makes the exact check."""
 
 
 class DaemonGone(Exception):
@@ -76,7 +83,7 @@ class ConversationLike(Protocol):
         """Hand over a message."""
 
     def __aiter__(self) -> AsyncIterator[ConversationEvent]:
-        """Return the events."""
+        """Return the events. Asking for the next one acknowledges the reply that was returned before."""
 
 
 class ScreenLike(Protocol):
@@ -106,7 +113,10 @@ MakeScreen: TypeAlias = Callable[[Callable[[str], None], Callable[[], None]], Sc
 
 
 def frame_bytes(text: str) -> int:
-    """Return the size of a message frame with this text, in bytes."""
+    """Return the size of a message frame with this text, in bytes.
+
+    It is computed before sending: a frame that is too large ends the connection, and with it everything that is under way.
+    """
     return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")) + FRAME_OVERHEAD
 
 
@@ -127,20 +137,29 @@ class InteractiveChat:
         self._conversation = conversation
         self._events = aiter(conversation)
         self._token = trio.lowlevel.current_trio_token()
+        """Way from the screen's thread into Trio's."""
         self._typed_in, self._typed = trio.open_memory_channel[str](MAX_UNSENT)
+        """Typed messages that are not handed to the conversation yet."""
         self._left = trio.Event()
+        """Set when the user leaves, the screen has ended, or the daemon has refused for good."""
         self._all_accepted = trio.Event()
+        """Set whenever no typed message waits for being accepted; replaced by `_wait_accepted`."""
         self._agent = "Pegasus"
+        """Name of the agent, from the gateway's welcome."""
         self._status = ChatStatus()
+        """Facts that the status line shows at present."""
         self._urgent = 0
+        """Messages that passed the queue (/stop) and are not handed over yet."""
         self._offline_reason = ""
+        """Reason of the last failed or lost connection, for DaemonGone."""
         self._refused = False
+        """There will be no other attempt to connect."""
         self._screen = make_screen(self._on_message, self._on_leave)
 
     async def run(self) -> int:
         """Chat until the user leaves; return how many messages could not be handed over.
 
-        Messages typed just before leaving are given FAREWELL_SECONDS to be accepted. Raises DaemonGone if there is no
+        Messages typed just before leaving are given ACCEPT_SECONDS to be accepted. Raises DaemonGone if there is no
         daemon at the start or it refuses for good, and what went wrong on the screen. Cancelled, it ends at once. The
         terminal is restored in every case.
         """
@@ -177,8 +196,8 @@ class InteractiveChat:
         return None
 
     async def _wait_accepted(self) -> None:
-        """Return when every typed message has been accepted, FAREWELL_SECONDS at the latest."""
-        with trio.move_on_after(FAREWELL_SECONDS):
+        """Return when every typed message has been accepted, ACCEPT_SECONDS at the latest."""
+        with trio.move_on_after(ACCEPT_SECONDS):
             while self._unsent:
                 self._all_accepted = trio.Event()
                 await self._all_accepted.wait()
@@ -198,7 +217,7 @@ class InteractiveChat:
     # ---------------------------------------------------------------- sending
 
     def _queue(self, text: str) -> None:
-        """Queue a typed text, or say why it is not sent: too large, or too many waiting."""
+        """Queue a typed text, or show why it is not sent: too large, or too many waiting."""
         size, limit = frame_bytes(text), self._config.max_frame_bytes
         if size > limit:
             self._screen.notice(f"Not sent: {size:,} bytes; the gateway takes {limit:,} at most.")
@@ -318,17 +337,17 @@ async def running(screen: ScreenLike) -> AsyncIterator[trio.Event]:
     it. Raises what the screen's thread raised, unless the block raised itself.
     """
     ended = trio.Event()
-    patience = trio.CancelScope(shield=True)
+    waiting = trio.CancelScope(shield=True)
     failure: Exception | None = None
 
     async def run() -> None:
         nonlocal failure
-        with patience:
+        with waiting:
             try:
                 await trio.to_thread.run_sync(screen.run, abandon_on_cancel=True)
             except Exception as error:
                 failure = error
-        if patience.cancelled_caught:
+        if waiting.cancelled_caught:
             restore_terminal()
         ended.set()
 
@@ -338,6 +357,6 @@ async def running(screen: ScreenLike) -> AsyncIterator[trio.Event]:
             yield ended
         finally:
             screen.close()
-            patience.deadline = trio.current_time() + CLOSE_SECONDS
+            waiting.deadline = trio.current_time() + CLOSE_SECONDS
     if failure is not None:
         raise failure

@@ -5,7 +5,12 @@ the agent stops thinking about it, with replies or in silence. A command that pa
 with its answer. `Turn` is the rule, without I/O; `LineChat` feeds it with events and keeps the deadlines.
 
 After a lost connection the end of a turn may have been missed, since nobody repeats a typing event. A turn that was
-accepted and about which nothing is heard any more is then taken to be over after some seconds.
+accepted and for which no more events come is then taken to be over after some seconds. Without a lost connection there is no such
+deadline: the agent may think for minutes, and the gateway sends the end of each turn.
+
+Only replies are written to stdout, so that a script can use them. Everything else goes to stderr through `report`, and
+the exit code says whether every line was taken. A reply that comes between two turns, such as the result of a background task,
+is written as well; a script that needs the answer to one message uses `pegasus send`.
 """
 
 from __future__ import annotations
@@ -32,8 +37,10 @@ ANSWERED_SECONDS: Final = 2.0
 """The same, once the turn has had a reply."""
 
 _CHUNK: Final = 65536
+"""Bytes that are read at a time: what a pipe holds on Linux."""
 
 Write: TypeAlias = Callable[[str], Awaitable[None]]
+"""Writer of text to the output; returns when the reader has taken it."""
 
 
 class Turn:
@@ -57,9 +64,13 @@ class Turn:
         self.rejected = None
         self.replied = False
         self._command = text.strip().partition(" ")[0].lower() in CONTROL_COMMANDS
+        """The message passes the queue: no typing events, and its reply is the end."""
         self._accepted = False
+        """The message is on the daemon's disk."""
         self._thinking = False
+        """The agent works on the conversation at this moment."""
         self._thought = False
+        """The agent has begun to work on the message, so that the end of that is the end of the turn."""
 
     @property
     def over(self) -> bool:
@@ -79,7 +90,10 @@ class Turn:
         return ANSWERED_SECONDS if self.replied else DOUBT_SECONDS
 
     def handle(self, event: ConversationEvent) -> None:
-        """Take an event of the conversation into account."""
+        """Take an event of the conversation into account.
+
+        Events before the message is sent must not be given: a typing event of the turn before would look like one of this.
+        """
         match event:
             case MessageAccepted():
                 self._accepted = True
@@ -101,27 +115,39 @@ class Turn:
 
 
 class LineChat:
-    """Chat over lines: messages from the lines given to `run`, replies to `write`, complaints to `complain`.
+    """Chat over lines: messages from the lines given to `run`, replies to `write`, problems to `report`.
 
-    write: may raise BrokenPipeError, when nobody reads any more; the chat then ends quietly. complain: takes one line.
+    write: may raise BrokenPipeError, when nobody reads any more; the chat then ends quietly. report: takes one line.
     max_frame_bytes: size above which the gateway refuses a message.
+
+    Example::
+
+        chat = LineChat(conversation, write, print_error, max_frame_bytes=1 << 20)
+        code = await chat.run(InputLines(0, longest=1 << 20))
     """
 
     def __init__(
-        self, conversation: ConversationLike, write: Write, complain: Callable[[str], None], *, max_frame_bytes: int
+        self, conversation: ConversationLike, write: Write, report: Callable[[str], None], *, max_frame_bytes: int
     ) -> None:
         self._events = aiter(conversation)
         self._conversation = conversation
         self._write = write
-        self._complain = complain
+        self._report = report
         self._max_frame_bytes = max_frame_bytes
         self._online = trio.Event()
+        """Set by the first connection; no line is sent before."""
         self._away_since: float | None = None
+        """Time of the lost connection on Trio's clock, None while there is one."""
         self._doubtful_since: float | None = None
+        """Time of the last event since a lost connection; None as long as no connection was lost in this turn."""
         self._turn = Turn("")
+        """The turn that runs, or the last one."""
         self._turn_over = trio.Event()
+        """Set at the end of that turn."""
         self._failure: DaemonGone | None = None
+        """Reason to give up; raised by `run`, outside of its nursery."""
         self._code = 0
+        """Exit code so far."""
 
     async def run(self, lines: AsyncIterable[str]) -> int:
         """Send all lines; return 0 when every line was taken and its turn has ended, 1 when one was not taken.
@@ -158,8 +184,8 @@ class LineChat:
             self._report_untaken(number, f"{turn.rejected.message} ({turn.rejected.code})")
 
     def _report_untaken(self, number: int, why: str) -> None:
-        """Complain about a line that the gateway does not take; the exit code is then 1."""
-        self._complain(f"line {number} was not taken: {why}")
+        """Report a line that the gateway does not take; the exit code is then 1, and the next line is sent."""
+        self._report(f"line {number} was not taken: {why}")
         self._code = 1
 
     # ---------------------------------------------------------------- events
@@ -181,7 +207,7 @@ class LineChat:
         everything.cancel()
 
     def _deadline(self) -> float:
-        """Return the time until which the next event is waited for."""
+        """Return the time until which the next event is waited for, on Trio's clock; infinite while all is well."""
         if self._away_since is not None:
             return self._away_since + AWAY_SECONDS
         if self._doubtful_since is not None and self._turn.in_doubt:
@@ -224,14 +250,22 @@ class InputLines:
     longest: bytes kept of a line, and one more, so that whoever checks the size sees that it is too much; the rest is
     read and dropped. The descriptor is read with os.read in a thread that may be abandoned: `sys.stdin` has a lock which
     such a thread would keep at exit. Cancelled while waiting, the thread stays in its read until there is something.
+
+    Example::
+
+        async for line in InputLines(sys.stdin.fileno(), longest=1 << 20):
+            print(line)
     """
 
     def __init__(self, fd: int, *, longest: int) -> None:
         self._fd = fd
         self._longest = longest
         self._ready: deque[bytes] = deque()
+        """Complete lines that are not returned yet; at most those of one chunk."""
         self._begun = b""
+        """Beginning of a line whose end is not read yet."""
         self._ended = False
+        """The end of the input was read."""
 
     def __aiter__(self) -> InputLines:
         return self

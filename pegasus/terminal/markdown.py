@@ -32,11 +32,12 @@ from rich.theme import Theme
 from pegasus.terminal.neutral import neutralise
 
 PLAIN_ABOVE = 100_000
-"""Characters above which a reply is shown as it is: laying out more would hold the keys up for seconds."""
+"""Characters above which a reply is shown as it is: laying out more would delay the keys for seconds."""
 
 ECHOED = 40
+"""Lines of a sent message that stay on the screen: a pasted document would push the conversation out of sight."""
 ECHOED_WIDTH = 2000
-"""Lines of a sent message that stay on the screen, and characters of each."""
+"""Characters that are echoed of each of these lines."""
 
 _THEME = Theme(
     {
@@ -61,7 +62,7 @@ _THEME = Theme(
     }
 )
 
-# Colours of the sixteen that read well on dark and on light backgrounds alike.
+# Only colours of the terminal's own sixteen, and of these the ones that are legible on dark and on light backgrounds.
 _CODE_THEME = ANSISyntaxTheme(
     {
         ("Comment",): Style(dim=True, italic=True),
@@ -75,15 +76,16 @@ _CODE_THEME = ANSISyntaxTheme(
 )
 
 
-class Paper:
+class ReplyLayout:
     """Layout of replies, notices and sent messages as text to print.
 
     Example::
 
-        paper = Paper(colour=True)
-        paper.reply("Pegasus", "**Hello**", width=80)
+        layout = ReplyLayout(colour=True)
+        layout.reply("Pegasus", "**Hello**", width=80)
 
-    colour: without it the text has no escape sequence at all.
+    colour: without it the text has no escape sequence at all. The width is given for each text, since the window may change. The
+    result ends with a line break and may contain rich's colour sequences, which are the only ones that reach the terminal.
     """
 
     def __init__(self, *, colour: bool) -> None:
@@ -97,7 +99,7 @@ class Paper:
         """Return a remark of the terminal itself."""
         return self._print(width, Text(neutralise(text), style="notice")) + "\n"
 
-    def said(self, prompt: str, text: str) -> str:
+    def sent(self, prompt: str, text: str) -> str:
         """Return a sent message as it looked on the prompt; the window wraps it. A very long one is shortened."""
         lines = _plain(text).split("\n")
         if len(lines) > ECHOED:
@@ -154,7 +156,11 @@ class ChatMarkdown(rich_markdown.Markdown):
 
 
 def _inline(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens of a paragraph with line breaks kept, images as text, and links without a second copy of their target."""
+    """Yield the tokens of a paragraph with line breaks kept, images as text, and links without a second copy of their target.
+
+    CommonMark turns a single line break into a blank, which suits text that is wrapped by hand. Models write lines that are
+    meant as lines.
+    """
     bare = _bare_links(tokens)
     for n, token in enumerate(tokens):
         match token.type:
@@ -190,7 +196,10 @@ def _text(content: str) -> Token:
 
 
 def _tidy(line: list[Segment]) -> list[Segment]:
-    """Neutralise a line, and drop the blanks that rich fills it with, which would wrap in a narrowed window."""
+    """Neutralise a line, and drop the blanks that rich fills it with, which would wrap in a narrowed window.
+
+    rich's own control segments are dropped as well; the colours are no part of a segment's text and stay.
+    """
     kept = [Segment(neutralise(text), style) for text, style, control in line if not control]
     while kept and not (text := kept[-1].text.rstrip(" ")):
         kept.pop()

@@ -1,10 +1,14 @@
-"""Removal of everything that a terminal would obey from text that strangers wrote.
+"""Removal of control characters from text that strangers wrote, before it is printed on a terminal.
 
-A terminal obeys what it is shown: an escape sequence can retitle the window, write to the clipboard or repaint an
-earlier line; a bidirectional override can make a command read as another one. So whatever the agent says, or a web page
-that it quotes, or the name of somebody's task, is shown as text only. Controls become the visible pictures Unicode has
-for them (ESC is ␛), so that nobody is left guessing why half a message is missing; characters that are invisible by
-design are dropped.
+A terminal executes the control sequences in its input: an escape sequence can retitle the window, write to the clipboard
+or repaint an earlier line; a bidirectional override can make a command read as another one. So whatever the agent says, or a
+web page that it quotes, or the name of somebody's task, is shown as text only. Controls become the visible pictures Unicode has
+for them (ESC is ␛), so that nobody has to guess why half a message is missing; characters that are invisible by design are
+dropped.
+
+The rule is a list of what is removed, not of sequences that are recognised: terminals differ in what they accept, and a parser of
+sequences that misses one has failed. Of visible text only a few flags are lost, which Unicode writes with tag characters. The
+function is idempotent, so that it may be applied twice.
 """
 
 from __future__ import annotations
@@ -19,11 +23,13 @@ _HARMFUL: Final = re.compile(
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"  # shorthand, music, tags (hidden ASCII)
     "\ud800-\udfff]"  # halves of surrogate pairs: no encoder takes them
 )
+"""Characters that must not reach a terminal."""
 _LINE_ENDS: Final = re.compile("\r\n|[\r\u2028\u2029]")
+"""Line ends that become a newline. A carriage return alone would let a line overwrite itself."""
 
 
 def neutralise(text: str) -> str:
-    r"""Return the text without anything a terminal would obey. Newlines and tabs stay; other line ends become newlines.
+    r"""Return the text without control characters. Newlines and tabs stay; other line ends become newlines.
 
     >>> neutralise("a\x1b[31mred\u202eb")
     'a␛[31mredb'

@@ -2,6 +2,9 @@
 
 Decisions about keys are pure functions in `commands`, effects are methods of `Screen`; this file connects the two with
 prompt_toolkit's classes. It is imported only when a terminal is opened.
+
+Everything here runs in the screen's thread, between two turns of its event loop. Completion reads the skills' files and the
+history is read from disk in that thread, too: both are small, and only the prompt waits for them.
 """
 
 from __future__ import annotations
@@ -41,7 +44,10 @@ from pegasus.terminal.neutral import neutralise, repair_unicode
 # ------------------------------------------------------------------ history
 
 HISTORY_KEPT: Final = 1000
-"""Entries kept when the file is trimmed, which happens at the start once it holds twice as many."""
+"""Entries kept when the file is trimmed, which happens at the start once it holds twice as many.
+
+Trimming at every start would rewrite the file each time, and lose an entry that another chat appends in that moment.
+"""
 LONGEST_ENTRY: Final = 20_000
 """Characters above which an entry is remembered for this chat only: a pasted document is no command to recall."""
 
@@ -50,7 +56,11 @@ class HistoryFile(History):
     """History of typed messages in a file: one JSON string a line, readable by its owner alone.
 
     Never fails: a history that cannot be read or written is one that is not kept. Each entry is appended with one
-    write, so that several chats may share the file.
+    write, so that several chats may share the file. It is not synced; a crash of the machine may lose the last entries.
+
+    Example::
+
+        Buffer(history=HistoryFile(home.history))
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,7 +79,7 @@ class HistoryFile(History):
         return reversed(entries)
 
     def store_string(self, string: str) -> None:
-        """Append an entry."""
+        """Append an entry, readable by its owner alone: it may be a password that was pasted into the wrong window."""
         if len(string) <= LONGEST_ENTRY:
             with suppress(OSError):
                 self._write(self._path, os.O_APPEND, [string])
@@ -102,7 +112,12 @@ def _parse_entry(line: bytes) -> Iterable[str]:
 
 
 class CommandCompleter(Completer):
-    """Completion of /commands and skills at the start of a message."""
+    """Completion of /commands and skills at the start of a message.
+
+    Example::
+
+        Buffer(completer=CommandCompleter(skills), complete_while_typing=is_command)
+    """
 
     def __init__(self, skills: SkillNames | None = None) -> None:
         self._skills = skills
@@ -129,7 +144,10 @@ KeyEffects: TypeAlias = Mapping[KeyAction, Callable[[], None]]
 
 
 def key_bindings(buffer: Buffer, effects: KeyEffects, thinking: Callable[[], bool]) -> KeyBindings:
-    """Return the chat's own keys, beside prompt_toolkit's Emacs keys; they apply while `buffer` has the focus."""
+    """Return the chat's own keys, beside prompt_toolkit's Emacs keys; they apply while `buffer` has the focus.
+
+    During a search (Ctrl-R) the search field has it, so that Enter and Ctrl-C end the search. thinking: asked at each Ctrl-C.
+    """
     keys = KeyBindings()
     focused = has_focus(buffer)
 
@@ -159,6 +177,7 @@ def key_bindings(buffer: Buffer, effects: KeyEffects, thinking: Callable[[], boo
 
 # ------------------------------------------------------------------ layout
 
+# Menus have the terminal's own background: prompt_toolkit's grey ones are illegible on many colour schemes.
 STYLE: Final = Style.from_dict(
     {
         "prompt": "bold ansicyan",

@@ -7,6 +7,13 @@ The prompt is one application that runs as long as the chat, not one per line, a
 it, writing, and drawing it again. So the terminal never leaves raw mode: keys typed meanwhile are read later and never
 echoed into the middle of a reply. The cursor's position is never asked for (CPR): the answer would come as keys after the
 end.
+
+prompt_toolkit needs asyncio, and its asyncio needs a thread of its own beside Trio. The alternative, Trio as a guest of the
+asyncio loop, would run the conversation inside a loop that a slow terminal blocks: a write waits while an ssh connection hangs.
+Here only the screen waits, and the conversation goes on.
+
+Its end has three causes, all of which return from `run`: the user leaves, the chat calls `close`, or the terminal is gone. An
+error in a callback of the loop ends it too, and `run` raises that error; otherwise the prompt would stand still without a reason.
 """
 
 from __future__ import annotations
@@ -29,7 +36,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from pegasus.host import silence_stream
 from pegasus.terminal.commands import KEYS_HELP, LEAVING_HINT, KeyAction, SkillNames, is_help, unknown_command
-from pegasus.terminal.markdown import Paper
+from pegasus.terminal.markdown import ReplyLayout
 from pegasus.terminal.neutral import repair_unicode
 from pegasus.terminal.prompt import (
     STYLE,
@@ -41,7 +48,7 @@ from pegasus.terminal.prompt import (
     key_bindings,
 )
 from pegasus.terminal.status import FRAME_SECONDS, ChatStatus, status_line
-from pegasus.terminal.tty import stderr_above, terminal_noted
+from pegasus.terminal.tty import stderr_above, terminal_modes_saved
 
 _TERMINAL_GONE: Final = (errno.EIO, errno.EPIPE, errno.ENXIO, errno.EBADF)
 """Errors of a terminal whose window was closed."""
@@ -80,7 +87,7 @@ class Screen:
         self._skills = skills
         self._input = input
         self._output = output
-        self._paper = Paper(colour=colour)
+        self._layout = ReplyLayout(colour=colour)
         self._buffer = Buffer(
             multiline=True,
             history=HistoryFile(history),
@@ -88,14 +95,23 @@ class Screen:
             complete_while_typing=is_command,
         )
         self._unicode = True
+        """The terminal's encoding is UTF-8; otherwise the prompt and the spinner are ASCII."""
         self._status = ChatStatus()
+        """Facts that the status line shows."""
         self._hint = ""
+        """Text before the status, until the next key."""
         self._thinking_since = 0.0
+        """Time at which the agent began to think, on the loop's clock."""
         self._ticking = False
+        """A call of `_tick` is scheduled."""
         self._lock = Lock()
+        """Protects `_loop` and `_waiting`, which other threads use."""
         self._waiting: list[Callable[[], None]] = []
+        """Callbacks that were posted before the loop existed."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        """Loop of the screen's thread, None before `run`. It stays set after the end, when it is closed."""
         self._closed = False
+        """`close` was called."""
 
     # ---------------------------------------------------------------- from any thread
 
@@ -103,14 +119,14 @@ class Screen:
         """Print a reply of the agent, then call `shown` (in the screen's thread)."""
 
         def show() -> None:
-            self._print(self._paper.reply(agent, text, self._width))
+            self._print(self._layout.reply(agent, text, self._width))
             shown()
 
         self._post(show)
 
     def notice(self, text: str) -> None:
         """Print a remark that is not the agent's."""
-        self._post(lambda: self._print(self._paper.notice(text, self._width)))
+        self._post(lambda: self._print(self._layout.notice(text, self._width)))
 
     def status(self, status: ChatStatus) -> None:
         """Show the status under the prompt."""
@@ -142,7 +158,7 @@ class Screen:
 
     def run(self) -> None:
         """Block until the user leaves or `close` is called; raise what went wrong on the screen."""
-        with terminal_noted(), stderr_above(self.notice):
+        with terminal_modes_saved(), stderr_above(self.notice):
             asyncio.run(self._main())
 
     async def _main(self) -> None:
@@ -218,13 +234,13 @@ class Screen:
         text = repair_unicode(self._buffer.text).strip("\n").rstrip()
         self._buffer.append_to_history()
         self._buffer.reset()
-        self._print(self._paper.said(self._prompt, text))
+        self._print(self._layout.sent(self._prompt, text))
         skills = self._skills.descriptions() if self._skills is not None and text.startswith("/") else {}
         if refusal := unknown_command(text, skills):
-            self._print(self._paper.notice(refusal, self._width))
+            self._print(self._layout.notice(refusal, self._width))
             return
         if is_help(text):
-            self._print(self._paper.notice(KEYS_HELP, self._width))
+            self._print(self._layout.notice(KEYS_HELP, self._width))
         self._on_message(text)
 
     def _break_line(self) -> None:
@@ -277,7 +293,7 @@ class Screen:
         self._app.invalidate()
 
     def _set_status(self, status: ChatStatus) -> None:
-        """Show another status; the spinner turns from now on if the agent has begun to think."""
+        """Show another status, and start the spinner if the agent has begun to think."""
         if status.thinking and not self._status.thinking:
             self._thinking_since = asyncio.get_running_loop().time()
         self._status = status
@@ -286,7 +302,7 @@ class Screen:
             self._tick()
 
     def _tick(self) -> None:
-        """Turn the spinner, as long as the agent thinks."""
+        """Draw the spinner again and again, as long as the agent thinks. An idle chat has no timer and uses no CPU."""
         self._ticking = self._status.thinking
         if self._ticking:
             self._app.invalidate()

@@ -1,4 +1,8 @@
-"""The status line under the prompt: a passing hint, the connection, the agent's thinking."""
+"""Status line under the prompt: a hint until the next key, the connection, the agent's thinking.
+
+The line is a function of a `ChatStatus` and a time, without any state of its own. It is empty while all is well and the agent is
+idle: a line that always shows something is soon not read any more.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,14 @@ from pegasus.formatting import plural
 from pegasus.terminal.neutral import neutralise
 
 FRAME_SECONDS: Final = 0.2
-"""Duration of one picture of the spinner: slow enough to cost nothing, fast enough to look alive."""
+"""Seconds between two pictures of the spinner: fast enough to show that the chat works, slow enough to cost no CPU."""
 PATIENCE: Final = 5
 """Seconds of thinking after which the line shows for how long, and how to stop it."""
 DRAFT_SHOWN: Final = 60
 """Characters that are shown of a reply while it is being written."""
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+"""Pictures of the spinner in turn; none on a terminal without Unicode."""
 
 
 @attrs.frozen

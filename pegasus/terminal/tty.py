@@ -1,9 +1,13 @@
-"""Care for the terminal around the chat: its modes are restored whatever happens, and stderr appears above the prompt.
+"""Terminal around the chat: its modes are restored whatever happens, and stderr appears above the prompt.
 
-prompt_toolkit restores the modes itself when its thread ends in order. `terminal_noted` and `restore_terminal` are for the
+prompt_toolkit restores the modes itself when its thread ends in order. `terminal_modes_saved` and `restore_terminal` are for the
 other ends: a process that exits at once after a second signal, or a thread that hangs in a write to a terminal that does
 not take it. While the prompt is on the screen, a line on stderr (a warning, a notice of the command line) would be
 printed into the middle of the typed text; `stderr_above` shows it above the prompt instead.
+
+A terminal that is left in raw mode shows no typed characters and ignores Ctrl-C, and most people do not know that `reset` helps.
+Only kill -9 of the chat leaves it so. The modes are kept in a module variable, because a signal handler and an exit function
+must reach them, and a process has one terminal.
 """
 
 from __future__ import annotations
@@ -23,19 +27,19 @@ LONGEST_LINE: Final = 10_000
 _SANE: Final = b"\x1b[?2004l\x1b[?25h\x1b[0m\x1b[J\r"
 """Bracketed paste off, cursor on, plain colours, and nothing left below the cursor."""
 
-_noted: list[tuple[int, list[Any]]] = []
-"""Descriptor and modes of the terminal that a chat uses now; empty outside of `terminal_noted`."""
+_saved: list[tuple[int, list[Any]]] = []
+"""Descriptor and modes of the terminal that a chat uses now; empty outside of `terminal_modes_saved`."""
 
 
 # ------------------------------------------------------------------ modes
 
 
 @contextmanager
-def terminal_noted() -> Iterator[None]:
+def terminal_modes_saved() -> Iterator[None]:
     """While the block runs, `restore_terminal` brings back the modes the terminal on stdin has now."""
     try:
         fd = sys.stdin.fileno()
-        _noted.append((fd, termios.tcgetattr(fd)))
+        _saved.append((fd, termios.tcgetattr(fd)))
     except (OSError, ValueError, termios.error):  # no terminal, nothing to restore
         yield
         return
@@ -43,7 +47,7 @@ def terminal_noted() -> Iterator[None]:
     try:
         yield
     finally:
-        _noted.clear()
+        _saved.clear()
         atexit.unregister(restore_terminal)
 
 
@@ -52,8 +56,8 @@ def restore_terminal() -> None:
 
     Safe in a signal handler and just before os._exit: takes no lock, and waits for nothing but the terminal itself.
     """
-    while _noted:
-        fd, modes = _noted.pop()
+    while _saved:
+        fd, modes = _saved.pop()
         if _is_in_background(fd):  # the terminal belongs to another job now, and setting it would stop this one
             continue
         with suppress(OSError):
@@ -77,13 +81,21 @@ class StderrLines(io.TextIOBase):
     """Text file that passes complete lines to `show`. After `end` writes reach the original file again.
 
     Whoever has kept this object, such as a logging handler, may go on using it after the end.
+
+    Example::
+
+        lines = StderrLines(screen.notice, sys.stderr)
+        lines.write("a warning" + newline)  # shown above the prompt
+        lines.end()
     """
 
     def __init__(self, show: Callable[[str], None], original: TextIO) -> None:
         self._show = show
         self._original = original
         self._rest = ""
+        """Beginning of a line whose end was not written yet."""
         self._ended = False
+        """`end` was called."""
 
     def writable(self) -> bool:
         return True

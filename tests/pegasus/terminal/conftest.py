@@ -15,7 +15,7 @@ CHANNEL = ChannelInfo("cli", "main")
 
 
 class FakeTalk:
-    """Looks like a Conversation. `on_send` is called with each text, and its result told as events."""
+    """Looks like a Conversation. `on_send` is called with each text, and its result becomes events."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -88,7 +88,7 @@ _TOKEN = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])|\x1b(.)|([\x00-\x1f])|([^\x00-\
 
 
 class Glass:
-    """A terminal that does what it is told, as far as prompt_toolkit tells it; also a file to write to."""
+    """Emulated terminal that carries out the sequences of prompt_toolkit; also a file to write to."""
 
     encoding = "utf-8"
 

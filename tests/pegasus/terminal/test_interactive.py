@@ -18,12 +18,12 @@ from pegasus.terminal.status import ChatStatus
 
 
 class FakeScreen:
-    """Notes what it is told. Its thread lives until `close`, or until it is made to end."""
+    """Records the calls of the chat. Its thread runs until `close`, or until the test ends it."""
 
-    def __init__(self, said, left):
-        self.said = said
+    def __init__(self, on_message, left):
+        self.type = on_message
         self.left = left
-        self.told: list[tuple] = []
+        self.calls: list[tuple] = []
         self.ran_in = None
         self.failure: Exception | None = None
         self.shows = True
@@ -62,17 +62,17 @@ class FakeScreen:
         self._end.set()
 
     def _tell(self, what):
-        self.told.append(what)
+        self.calls.append(what)
         self._news.set()
         self._news = trio.Event()
 
     async def wait(self, *what):
         with trio.fail_after(20):
-            while what not in self.told:
+            while what not in self.calls:
                 await self._news.wait()
 
     def of(self, kind):
-        return [what[1:] for what in self.told if what[0] == kind]
+        return [what[1:] for what in self.calls if what[0] == kind]
 
 
 class Rig:
@@ -82,8 +82,8 @@ class Rig:
         self.chat = InteractiveChat(talk, self._make, config)
         self.unsent = None
 
-    def _make(self, said, left):
-        self.screen = FakeScreen(said, left)
+    def _make(self, on_message, left):
+        self.screen = FakeScreen(on_message, left)
         return self.screen
 
     async def run(self):
@@ -107,7 +107,7 @@ def accepting(talk):
 async def test_what_is_typed_is_sent_in_order(rig):
     accepting(rig.talk)
     for text in ("one", "two", "three"):
-        rig.screen.said(text)
+        rig.screen.type(text)
     await rig.talk.wait_sent(3)
     assert rig.talk.sent == ["one", "two", "three"]
 
@@ -173,7 +173,7 @@ async def test_the_status_follows_thinking_and_the_connection(rig):
     await rig.screen.wait("status", ChatStatus(online=True, thinking=True))
     rig.talk.offline()
     await rig.screen.wait("status", ChatStatus(lost=True))
-    rig.screen.said("are you there?")
+    rig.screen.type("are you there?")
     await rig.screen.wait("status", ChatStatus(lost=True, unsent=1))
 
 
@@ -187,15 +187,15 @@ async def test_stop_passes_what_waits_to_be_sent(rig):
         return await send(text)
 
     rig.talk.send = slow
-    rig.screen.said("one")
-    rig.screen.said("/stop")
+    rig.screen.type("one")
+    rig.screen.type("/stop")
     await rig.talk.wait_sent(1)
     assert rig.talk.sent == ["/stop"]
     gate.set()
 
 
 async def test_a_text_the_gateway_would_not_take_is_refused_with_both_sizes(rig):
-    rig.screen.said("x" * 20_000)
+    rig.screen.type("x" * 20_000)
     await rig.screen.wait("notice", "Not sent: 20,258 bytes; the gateway takes 10,000 at most.")
     assert rig.talk.sent == []
 
@@ -206,20 +206,20 @@ async def test_more_than_can_wait_is_refused(rig):
 
     rig.talk.send = stuck
     for n in range(interactive.MAX_UNSENT + 2):
-        rig.screen.said(str(n))
+        rig.screen.type(str(n))
     with trio.fail_after(20):
         while len(rig.screen.of("notice")) < 2:  # the first one greets
             await trio.testing.wait_all_tasks_blocked(0.01)
     assert "waiting to be sent already" in rig.screen.of("notice")[1][0]
 
 
-async def test_a_message_the_gateway_did_not_take_is_told(rig):
+async def test_a_message_the_gateway_did_not_take_is_reported(rig):
     rig.talk.online()
     rig.talk.tell(MessageRejected("m-1", "bad_frame", "no such channel"))
     await rig.screen.wait("notice", "Not taken: no such channel (bad_frame)")
 
 
-async def test_a_window_of_another_size_is_told_to_the_screen(rig):
+async def test_a_window_of_another_size_is_passed_to_the_screen(rig):
     await trio.testing.wait_all_tasks_blocked(0.01)
     os.kill(os.getpid(), signal.SIGWINCH)
     await rig.screen.wait("resized")
@@ -235,7 +235,7 @@ async def test_leaving_ends_the_chat_and_closes_the_screen(talk):
         nursery.start_soon(rig.run)
         rig.screen.left()
     assert rig.unsent == 0
-    assert rig.screen.told[-1] == ("closed",)
+    assert rig.screen.calls[-1] == ("closed",)
     assert rig.screen.ran_in is not threading.current_thread()
 
 
@@ -245,7 +245,7 @@ async def test_what_was_typed_just_before_leaving_is_waited_for(talk):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.run)
         await rig.screen.wait("status", ChatStatus(online=True))
-        rig.screen.said("bye")
+        rig.screen.type("bye")
         rig.screen.left()
         await talk.wait_sent(1)
         await rig.screen.wait("closed")
@@ -256,13 +256,13 @@ async def test_what_was_typed_just_before_leaving_is_waited_for(talk):
 
 
 async def test_what_nobody_accepts_is_not_waited_for_without_end(talk, monkeypatch):
-    monkeypatch.setattr(interactive, "FAREWELL_SECONDS", 0.01)
+    monkeypatch.setattr(interactive, "ACCEPT_SECONDS", 0.01)
     rig = Rig(talk)
     talk.online()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.run)
         await rig.screen.wait("status", ChatStatus(online=True))
-        rig.screen.said("bye")
+        rig.screen.type("bye")
         await talk.wait_sent(1)
         rig.screen.left()
     assert rig.unsent == 1
@@ -275,7 +275,7 @@ async def test_without_a_connection_leaving_does_not_wait(talk):
     with trio.fail_after(1.5):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(rig.run)
-            rig.screen.said("into the void")
+            rig.screen.type("into the void")
             await talk.wait_sent(1)
             rig.screen.left()
     assert rig.unsent == 1
@@ -288,7 +288,7 @@ async def test_a_refusal_for_good_ends_the_chat(talk):
     talk.end()
     with pytest.raises(DaemonGone, match="wrong token"):
         await rig.run()
-    assert ("closed",) in rig.screen.told
+    assert ("closed",) in rig.screen.calls
 
 
 async def test_a_chat_with_another_process_needs_it_at_the_start(talk):
@@ -322,7 +322,7 @@ async def test_cancelled_it_closes_the_screen_and_waits_for_its_thread(talk):
         nursery.start_soon(rig.run)
         await trio.testing.wait_all_tasks_blocked(0.01)
         nursery.cancel_scope.cancel()
-    assert rig.screen.told[-1] == ("closed",)
+    assert rig.screen.calls[-1] == ("closed",)
 
 
 async def test_a_screen_that_hangs_is_left_behind_and_the_terminal_restored(talk, monkeypatch):
@@ -350,5 +350,5 @@ def test_what_the_screen_tells_after_the_end_is_nobodys(talk):
         return rig
 
     rig = trio.run(life)
-    rig.screen.said("too late")
+    rig.screen.type("too late")
     rig.screen.left()

@@ -72,12 +72,12 @@ def test_only_an_accepted_turn_nobody_thinks_about_is_in_doubt():
 
 
 class Rig:
-    """A LineChat with what it wrote and complained."""
+    """A LineChat with what it wrote and reported."""
 
     def __init__(self, talk):
         self.talk = talk
         self.out: list[str] = []
-        self.complaints: list[str] = []
+        self.problems: list[str] = []
         self.broken = False
         self.end = None
 
@@ -88,7 +88,7 @@ class Rig:
         self.out.append(text)
 
     async def run(self, *lines, most=1000):
-        return await LineChat(self.talk, self.write, self.complaints.append, max_frame_bytes=most).run(
+        return await LineChat(self.talk, self.write, self.problems.append, max_frame_bytes=most).run(
             Each(lines, self.end)
         )
 
@@ -179,15 +179,15 @@ async def test_a_reply_between_the_turns_is_written_when_it_comes(rig, autojump_
         rig.end.set()
 
 
-async def test_a_line_the_gateway_would_not_take_is_not_sent_and_told(rig, autojump_clock):
+async def test_a_line_the_gateway_would_not_take_is_not_sent_and_is_reported(rig, autojump_clock):
     answering(rig.talk)
     assert await rig.run("x" * 5000, "one", most=3000) == 1
     assert rig.talk.sent == ["one"]
-    assert len(rig.complaints) == 1
-    assert rig.complaints[0].startswith("line 1 was not taken")
+    assert len(rig.problems) == 1
+    assert rig.problems[0].startswith("line 1 was not taken")
 
 
-async def test_a_line_the_gateway_did_not_take_is_told_and_the_rest_goes_on(rig, autojump_clock):
+async def test_a_line_the_gateway_did_not_take_is_reported_and_the_rest_goes_on(rig, autojump_clock):
     def refuse_first(text):
         if text == "one":
             rig.talk.tell(MessageRejected("m-1", "bad_frame", "not like this"))
@@ -198,7 +198,7 @@ async def test_a_line_the_gateway_did_not_take_is_told_and_the_rest_goes_on(rig,
 
     rig.talk.on_send = refuse_first
     assert await rig.run("one", "two") == 1
-    assert rig.complaints == ["line 1 was not taken: not like this (bad_frame)"]
+    assert rig.problems == ["line 1 was not taken: not like this (bad_frame)"]
     assert rig.talk.sent == ["one", "two"]
 
 
@@ -207,7 +207,7 @@ async def test_a_reader_that_left_ends_the_chat_quietly(rig, autojump_clock):
     rig.broken = True
     assert await rig.run("one", "two") == 0
     assert rig.talk.sent == ["one"]
-    assert rig.complaints == []
+    assert rig.problems == []
 
 
 async def test_without_a_daemon_nothing_is_read(talk, autojump_clock):

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pegasus.terminal import markdown
-from pegasus.terminal.markdown import ECHOED, PLAIN_ABOVE, Paper
+from pegasus.terminal.markdown import ECHOED, PLAIN_ABOVE, ReplyLayout
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def plain(text, width=60):
-    return Paper(colour=False).reply("Pegasus", text, width)
+    return ReplyLayout(colour=False).reply("Pegasus", text, width)
 
 
 def body(text, width=60):
@@ -32,11 +32,11 @@ def test_the_agents_name_comes_first_and_a_blank_line_last():
 def test_without_colour_there_is_no_escape_sequence():
     text = "# Title\n**bold** `code` [link](http://x)\n```python\nx = 1\n```"
     assert "\x1b" not in plain(text)
-    assert "\x1b" in Paper(colour=True).reply("Pegasus", text, 60)
+    assert "\x1b" in ReplyLayout(colour=True).reply("Pegasus", text, 60)
 
 
 def test_emphasis_is_shown_and_its_marks_are_not():
-    assert "\x1b[1mbold\x1b[0m" in Paper(colour=True).reply("P", "**bold**", 60)
+    assert "\x1b[1mbold\x1b[0m" in ReplyLayout(colour=True).reply("P", "**bold**", 60)
     assert body("**bold** and *soft*") == "bold and soft"
 
 
@@ -103,7 +103,7 @@ def test_an_image_is_named_with_its_address():
     ],
 )
 def test_the_agent_cannot_command_the_terminal(text):
-    shown = SGR.sub("", Paper(colour=True).reply("Peg\x1b[31masus", text, 60))
+    shown = SGR.sub("", ReplyLayout(colour=True).reply("Peg\x1b[31masus", text, 60))
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown)
     assert "\x1b" not in plain(text)
 
@@ -131,11 +131,11 @@ def test_a_huge_reply_is_shown_as_it_is():
 
 
 def test_what_was_said_stands_as_it_was_typed():
-    assert Paper(colour=False).said("> ", "one\n\ttwo") == "> one\n      two\n\n"
+    assert ReplyLayout(colour=False).sent("> ", "one\n\ttwo") == "> one\n      two\n\n"
 
 
 def test_of_a_long_paste_a_part_is_echoed():
-    shown = Paper(colour=False).said("> ", "\n".join(str(n) for n in range(100))).rstrip("\n").split("\n")
+    shown = ReplyLayout(colour=False).sent("> ", "\n".join(str(n) for n in range(100))).rstrip("\n").split("\n")
     assert len(shown) == ECHOED + 1
     assert shown[0] == "> 0"
     assert "60 more lines" in shown[ECHOED // 2]
@@ -143,4 +143,4 @@ def test_of_a_long_paste_a_part_is_echoed():
 
 
 def test_of_an_endless_line_a_part_is_echoed():
-    assert len(Paper(colour=False).said("> ", "x" * 1_000_000)) < 3000
+    assert len(ReplyLayout(colour=False).sent("> ", "x" * 1_000_000)) < 3000

@@ -84,7 +84,7 @@ async def test_everything_is_written_to_a_slow_reader(pipe):
     assert b"".join(got) == text.encode()
 
 
-async def test_a_reader_that_left_is_told(pipe):
+async def test_a_reader_that_left_is_reported(pipe):
     os.close(pipe[0])
     with pytest.raises(BrokenPipeError):
         await write_all(pipe[1], "hello\n")

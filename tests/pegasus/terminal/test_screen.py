@@ -29,12 +29,12 @@ class Rig:
     def __init__(self, keys, glass, history):
         self.keys = keys
         self.glass = glass
-        self.told: queue.Queue[str] = queue.Queue()
+        self.messages: queue.Queue[str] = queue.Queue()
         self.left = threading.Event()
         self.failure: BaseException | None = None
         self.screen = Screen(
             history,
-            on_message=self.told.put,
+            on_message=self.messages.put,
             on_leave=self.left.set,
             colour=False,
             skills=FakeSkills(),
@@ -55,8 +55,8 @@ class Rig:
         for key in keys:
             self.keys.send_text(key)
 
-    def said(self):
-        return self.told.get(timeout=20)
+    def sent(self):
+        return self.messages.get(timeout=20)
 
     def ended(self):
         self.thread.join(20)
@@ -78,30 +78,30 @@ def rig(glass, tmp_path):
 
 def test_enter_sends_the_line_and_leaves_it_on_the_screen(rig):
     rig.type("hello", ENTER)
-    assert rig.said() == "hello"
+    assert rig.sent() == "hello"
     rig.glass.wait(lambda shown: shown == "› hello\n\n›")
 
 
 def test_empty_lines_are_not_sent(rig):
     rig.type(ENTER, "   ", ENTER, "hello", ENTER)
-    assert rig.said() == "hello"
+    assert rig.sent() == "hello"
 
 
 @pytest.mark.parametrize("key", [ALT_ENTER, CTRL_J, "\\" + ENTER])
 def test_three_keys_make_a_new_line(rig, key):
     rig.type("one", key, "two", ENTER)
-    assert rig.said() == "one\ntwo"
+    assert rig.sent() == "one\ntwo"
 
 
 def test_a_pasted_text_keeps_its_lines_and_is_not_sent_by_them(rig):
     rig.type("\x1b[200~one\rtwo\r\nthree\n\x1b[201~", "four", ENTER)
-    assert rig.said() == "one\ntwo\nthree\nfour"
+    assert rig.sent() == "one\ntwo\nthree\nfour"
 
 
 def test_a_very_long_paste_arrives_whole(rig):
     text = "".join(f"line {n}\n" for n in range(5000))
     rig.type("\x1b[200~" + text + "\x1b[201~", ENTER)
-    assert rig.said() == text.rstrip()
+    assert rig.sent() == text.rstrip()
 
 
 def test_a_reply_is_printed_above_a_half_typed_line(rig):
@@ -113,7 +113,7 @@ def test_a_reply_is_printed_above_a_half_typed_line(rig):
     rig.type("ne")
     rig.glass.wait(lambda shown: shown == "Pegasus\nHello there\n\n› half a line")
     rig.type(ENTER)
-    assert rig.said() == "half a line"
+    assert rig.sent() == "half a line"
 
 
 def test_a_reply_is_printed_above_lines_that_wrap_and_a_status(rig):
@@ -130,7 +130,7 @@ def test_many_replies_between_keys_lose_no_key_and_no_line(rig):
         rig.screen.reply("Pegasus", f"reply {n}", lambda: None)
         rig.type("abcdefghij"[n % 10])
     rig.type(ENTER)
-    assert rig.said() == "abcdefghij" * 5
+    assert rig.sent() == "abcdefghij" * 5
     rig.glass.wait("› " + "abcdefghij" * 5)
     shown = rig.glass.wait("reply 49")  # all keys that are there are read at once, ahead of replies told between them
     assert [line for line in shown.split("\n") if line.startswith("reply")] == [f"reply {n}" for n in range(50)]
@@ -146,13 +146,13 @@ def test_thinking_is_shown_and_taken_away_again(rig):
 
 def test_ctrl_c_clears_a_half_typed_line(rig):
     rig.type("half", CTRL_C, "whole", ENTER)
-    assert rig.said() == "whole"
+    assert rig.sent() == "whole"
 
 
 def test_ctrl_c_on_an_empty_line_stops_a_thinking_agent(rig):
     rig.screen.status(ChatStatus(online=True, thinking=True))
     rig.type(CTRL_C)
-    assert rig.said() == "/stop"
+    assert rig.sent() == "/stop"
 
 
 def test_ctrl_c_on_an_empty_line_tells_how_to_leave_until_the_next_key(rig):
@@ -177,13 +177,13 @@ def test_leaving_erases_the_prompt(rig, keys):
 
 def test_ctrl_d_in_a_text_deletes_a_character_and_does_not_leave(rig):
     rig.type("ab\x01", CTRL_D, ENTER)  # Ctrl-A goes to the beginning
-    assert rig.said() == "b"
+    assert rig.sent() == "b"
     assert not rig.left.is_set()
 
 
 def test_a_command_that_does_not_exist_is_not_sent(rig):
     rig.type("/foo", ENTER, "hello", ENTER)
-    assert rig.said() == "hello"
+    assert rig.sent() == "hello"
     rig.glass.wait("there is no command /foo")
 
 
@@ -193,28 +193,28 @@ def test_tab_takes_a_skill(rig):
     rig.type(TAB)
     rig.glass.wait("› /weather")
     rig.type(ENTER)
-    assert rig.said() == "/weather"
+    assert rig.sent() == "/weather"
 
 
 def test_up_recalls_what_was_said(rig):
     rig.type("first", ENTER, "second", ENTER)
-    assert [rig.said(), rig.said()] == ["first", "second"]
+    assert [rig.sent(), rig.sent()] == ["first", "second"]
     rig.glass.wait("› second\n\n›")
     rig.type(UP)
     rig.glass.wait("› second\n\n› second")
     rig.type(UP, ENTER)
-    assert rig.said() == "first"
+    assert rig.sent() == "first"
 
 
 def test_ctrl_r_searches_what_was_said(rig):
     rig.type("the weather in Rome", ENTER, "hello", ENTER)
-    assert rig.said()
-    assert rig.said()
+    assert rig.sent()
+    assert rig.sent()
     rig.glass.wait("› hello\n\n›")
     rig.type(CTRL_R, "weat")
     rig.glass.wait("› the weather in Rome\nsearch: weat")
     rig.type(ENTER, ENTER)
-    assert rig.said() == "the weather in Rome"
+    assert rig.sent() == "the weather in Rome"
 
 
 def test_history_outlives_the_chat(glass, tmp_path):
@@ -237,25 +237,25 @@ def test_a_slash_offers_the_commands_and_tab_takes_one(rig):
     rig.type(TAB)
     rig.glass.wait("› /status")
     rig.type(ENTER)
-    assert rig.said() == "/status"
+    assert rig.sent() == "/status"
 
 
 def test_help_is_asked_of_the_agent_and_shows_the_keys_too(rig):
     rig.type("/help", ENTER)
-    assert rig.said() == "/help"
+    assert rig.sent() == "/help"
     rig.glass.wait("Up, Down, Ctrl-R   earlier messages")
 
 
 def test_what_was_typed_cannot_command_the_terminal_either(rig):
     rig.type("\x1b[200~\x1b[31mred\x1b[201~", ENTER)
-    assert rig.said() == "\x1b[31mred"
+    assert rig.sent() == "\x1b[31mred"
     rig.glass.wait("› ␛[31mred")
     assert "\x1b[31m" not in rig.glass.raw
 
 
 def test_bytes_that_are_no_utf8_are_replaced(rig):
     rig.keys.send_bytes(b"caf\xe9\r")
-    assert rig.said() == "caf\ufffd"
+    assert rig.sent() == "caf\ufffd"
 
 
 def test_another_width_is_used_once_told(rig):

@@ -16,7 +16,7 @@ from pegasus.terminal.tty import (
     StderrLines,
     restore_terminal,
     stderr_above,
-    terminal_noted,
+    terminal_modes_saved,
 )
 
 
@@ -31,7 +31,7 @@ def slave(monkeypatch):
 
 def test_modes_that_a_chat_changed_are_brought_back(slave):
     before = termios.tcgetattr(slave)
-    with terminal_noted():
+    with terminal_modes_saved():
         tty.setraw(slave)
         assert termios.tcgetattr(slave) != before
         restore_terminal()
@@ -39,7 +39,7 @@ def test_modes_that_a_chat_changed_are_brought_back(slave):
 
 
 def test_after_the_chat_there_is_nothing_to_restore(slave):
-    with terminal_noted():
+    with terminal_modes_saved():
         pass
     tty.setraw(slave)
     raw = termios.tcgetattr(slave)
@@ -48,7 +48,7 @@ def test_after_the_chat_there_is_nothing_to_restore(slave):
 
 
 def test_it_is_restored_once(slave):
-    with terminal_noted():
+    with terminal_modes_saved():
         restore_terminal()
         tty.setraw(slave)
         raw = termios.tcgetattr(slave)
@@ -59,7 +59,7 @@ def test_it_is_restored_once(slave):
 def test_without_a_terminal_nothing_happens(monkeypatch, tmp_path):
     with open(tmp_path / "file", "w+") as file:
         monkeypatch.setattr(sys, "stdin", file)
-        with terminal_noted():
+        with terminal_modes_saved():
             restore_terminal()
 
 
