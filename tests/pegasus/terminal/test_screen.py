@@ -161,7 +161,7 @@ def test_ctrl_c_on_an_empty_line_tells_how_to_leave_until_the_next_key(rig):
     rig.glass.wait("Ctrl-D or /exit leaves")
     rig.type("x")
     rig.glass.wait(lambda shown: shown == "› x")
-    assert rig.told.empty()
+    assert rig.messages.empty()
 
 
 @pytest.mark.parametrize("keys", [CTRL_D, "/exit" + ENTER, "/quit" + ENTER])
@@ -172,7 +172,7 @@ def test_leaving_erases_the_prompt(rig, keys):
     assert rig.left.wait(20)
     rig.ended()
     assert rig.glass.shown == "before"
-    assert rig.told.empty()
+    assert rig.messages.empty()
 
 
 def test_ctrl_d_in_a_text_deletes_a_character_and_does_not_leave(rig):
