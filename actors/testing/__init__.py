@@ -1,6 +1,16 @@
 """Test kit for programs on Trio, with or without actors: simulate them under many schedules, with faults.
 
-docs/simulation.md shows how. Nothing of `actors` itself imports this.
+A test gives the program's async function to `simulate`, which runs it once for each of many seeds, in virtual time::
+
+    def test_the_stock() -> None:
+        simulate(main, seeds=range(200), faults=Faults(crash=50), check=stock_is_not_negative)
+
+`crash_at_every_checkpoint` and `cancel_at_every_checkpoint` try one fault at each await instead. `Probe`, `Trace` and
+`check_tree` also work in ordinary tests, without a simulation. docs/simulation.md has a tour with examples that run.
+
+The layers, from the bottom: the private parts of Trio (_trio.py), the perturbations and their sources (_faults.py), the
+order of one run (_scheduler.py), one run with its guards and its verdict (_run.py), and many runs (_simulate.py). Nothing
+of `actors` itself imports this package, so a program in production never loads it.
 """
 
 from actors.testing._errors import (

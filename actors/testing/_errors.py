@@ -1,14 +1,26 @@
-"""Errors of a simulation: what it can find, and what it raises to tell about it."""
+"""Errors of a simulation.
+
+There are two kinds. A `SimulationError` is the *problem* of one run, beside the errors of the program itself. The test
+sees it as the cause of a `SimulationFailed`, which is the *report*: seed, perturbations, trace and the call to repeat it.
+An `InjectedCrash` is neither. It is raised inside the program, and a program that handles crashes is expected to cope
+with it, so a run in which `main` ends with one does not fail.
+"""
 
 from __future__ import annotations
 
 
 class InjectedCrash(Exception):
-    """Raised in a task at a checkpoint, by a simulation that was asked for crashes."""
+    """Raised in a task at a checkpoint, by a simulation that was asked for crashes.
+
+    It is an ordinary Exception, so `except Exception` in the program catches it, like the crash that it stands for.
+    """
 
 
 class SimulationError(Exception):
-    """Base class of the problems that the simulation itself finds in a run."""
+    """Base class of the problems that the simulation itself finds in a run.
+
+    Failures are compared by the types of their errors when a schedule is shrunk, so each problem has a class of its own.
+    """
 
 
 class Deadlock(SimulationError):
@@ -27,11 +39,18 @@ class Deadlock(SimulationError):
 
 
 class Endless(SimulationError):
-    """The program took more steps than it may: it spins, or it needs a larger `max_steps`."""
+    """The program took more steps than it may: it loops for ever, or it needs a larger `max_steps`.
+
+    Steps are counted rather than seconds, because a loop of checkpoints never lets the virtual clock move.
+    """
 
 
 class Nondeterminism(SimulationError):
-    """Something in the program does not depend on the seed alone, so a run cannot be repeated."""
+    """Something in the program does not depend on the seed alone, so a run cannot be repeated.
+
+    Found in two ways: a guard saw the use of a clock, thread, socket or random source (_guards.py), or two runs of the
+    same schedule differed. Typical of the second are the order of a set of strings, and state that outlives a run.
+    """
 
 
 class StaleReplay(SimulationError):
@@ -42,13 +61,17 @@ class StaleReplay(SimulationError):
 
 
 class BrokenTree(SimulationError):
-    """A supervision tree contradicts itself, or has lost a message."""
+    """A supervision tree contradicts itself, or has lost a message. A defect of `actors`, not of the program."""
 
 
 class SimulationFailed(AssertionError):
-    """A run failed. The cause is the error that it failed with, after shrinking."""
+    """A run failed. The cause (`__cause__`) is the error that it failed with, after shrinking.
+
+    It is an AssertionError, so that test runners report a failed test and not a broken one.
+    """
 
     seed: int
+    """Seed of the run. With the perturbations of `replay` it determines everything that happened."""
     replay: str
     """The line that `simulate(main, replay=…)` needs to run it again."""
     lines: tuple[str, ...]

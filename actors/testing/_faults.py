@@ -6,6 +6,14 @@ perturbations can be shrunk, and be written down as one line (`to_token`) that r
 
 There are two sources of perturbations, with the same interface (`Choices`): `Seeded` draws them from the random source
 of a seed, `Listed` takes them from a list and adds nothing.
+
+**Why not a random order of all tasks in each round?** Most programs fail when one task is late by a few steps while all
+others go on as usual. A uniform shuffle makes everybody a little late and nobody very, so such a failure is rare under
+it. Here each seed first draws how often tasks are late at all, and each task how often it lags. Some seeds are almost
+calm, with one slow task; others disturb everything.
+
+**A draw is made only where a decision is needed**, so the same seed with other `Faults` is another schedule. What repeats
+a run is the list of perturbations that took effect, and not the seed.
 """
 
 from __future__ import annotations
@@ -24,7 +32,7 @@ from actors._supervisor import supervisor_task
 
 
 class Kind(Enum):
-    """Kind of a perturbation."""
+    """Kind of a perturbation. Its value is the word in the line to replay, so it is part of a format that is kept."""
 
     LATE = "late"
     """The task runs after the others of its round."""
@@ -33,9 +41,9 @@ class Kind(Enum):
     DELAY = "delay"
     """The task is held back for some virtual time."""
     CRASH = "crash"
-    """InjectedCrash is raised where the task waits."""
+    """InjectedCrash is raised where the task waits, in the place of Cancelled."""
     CANCEL = "cancel"
-    """The task is cancelled."""
+    """The actor is killed, or the nursery in which the task lives is cancelled; for `main`, the whole program."""
 
 
 WORDS: Final = {
@@ -45,6 +53,7 @@ WORDS: Final = {
     Kind.CRASH: "crashes",
     Kind.CANCEL: "is cancelled",
 }
+"""By kind: the rest of a sentence that begins with the task; {0} is the amount."""
 AFTER: Final = frozenset({Kind.CRASH, Kind.CANCEL})
 """Kinds whose amount is the number of rounds between the begin of the wait and the fault."""
 SIMPLER: Final = {
@@ -84,12 +93,19 @@ class Perturbation:
 
 
 def to_token(seed: int, perturbations: tuple[Perturbation, ...]) -> str:
-    """Return the line that runs a schedule again."""
+    """Return the line that runs a schedule again, such as "3 lag:save@1*2".
+
+    That is the seed, and for each perturbation its kind, task, checkpoint and amount. The seed is a part of it because
+    `Simulation.random` depends on it. Characters of a task's name that would end a word are quoted as in a URL.
+    """
     return " ".join((str(seed), *(str(perturbation) for perturbation in perturbations)))
 
 
 def from_token(token: str) -> tuple[int, tuple[Perturbation, ...]]:
-    """Return the seed and the perturbations of such a line. Raises ValueError if it is none."""
+    """Return the seed and the perturbations of such a line.
+
+    Raises ValueError, with the line in its text, if it is none.
+    """
     try:
         seed, *words = token.split()
         return int(seed), tuple(_parse(word) for word in words)
@@ -98,10 +114,12 @@ def from_token(token: str) -> tuple[int, tuple[Perturbation, ...]]:
 
 
 def _number(amount: float) -> str:
+    """Return an amount as text from which the very same number is read back."""
     return str(int(amount)) if amount == int(amount) else repr(amount)
 
 
 def _parse(word: str) -> Perturbation:
+    """Return the perturbation of one word. The last "@" separates the task, whose quoted name may hold others."""
     kind, _, rest = word.partition(":")
     task, _, numbers = rest.rpartition("@")
     step, _, amount = numbers.partition("*")
@@ -136,7 +154,12 @@ def all_tasks(task: Task) -> bool:
 class Faults:
     """Perturbations that a seed may choose, beside the order of tasks within a round.
 
-    `Faults(crash=50, delay=20)` crashes an actor at one in fifty checkpoints, and delays one at one in twenty.
+    ::
+
+        simulate(main, faults=Faults(crash=50, delay=20))
+
+    crashes an actor at one in fifty checkpoints, and delays one at one in twenty, on average. The defaults crash, cancel
+    and delay nobody; they only vary the order of tasks and let tasks lag. Raises ValueError for a negative number.
     """
 
     lag: int = 12
@@ -150,7 +173,7 @@ class Faults:
     longest: float = 10.0
     """Longest delay, in seconds of virtual time."""
     max_strikes: int = 5
-    """Most crashes and cancels in one run."""
+    """Most crashes and cancels in one run. A supervisor under an endless series of crashes would only ever give up."""
     hits: Callable[[Task], bool] = actor_tasks
     """Tasks that may be crashed, cancelled or delayed. A program without actors needs `all_tasks`."""
 
@@ -186,7 +209,10 @@ class Choices(Protocol):
 
 
 class Seeded:
-    """Perturbations drawn from the random source of a seed."""
+    """Perturbations drawn from the random source of a seed.
+
+    The source is not that of `Simulation.random`, so a program that draws more numbers still meets the same schedule.
+    """
 
     def __init__(self, seed: int, faults: Faults) -> None:
         random = Random(f"{seed}/schedule")  # noqa: S311
@@ -194,13 +220,16 @@ class Seeded:
         self.delays = self.holds_one_alone = faults.delay > 0
         self._faults = faults
         self._next = random.random
+        # Methods are bound once: `hold` is called for every task of every round, the busiest place of a simulation.
         self._late, lag = MOODS[int(random.random() * len(MOODS))]
         self._lags = [lag * pace if faults.lag else 0.0 for pace in PACES]
         self._lag_of: dict[str, float] = {}
+        """By name of the task: the probability that it is held back, drawn when it first has to share a round."""
         self._delay = 1 / faults.delay if faults.delay else 0.0
         self._crash = 1 / faults.crash if faults.crash else 0.0
         self._cancel = 1 / faults.cancel if faults.cancel else 0.0
         self._left = faults.max_strikes
+        """Crashes and cancels that may still be drawn. One that then cannot be carried out counts as well."""
 
     def hold(self, task: str, step: int, alone: bool, hit: bool) -> Perturbation | None:
         if self._delay and hit and self._next() < self._delay:
@@ -225,6 +254,8 @@ class Seeded:
             return None
         self._left -= 1
         kind = Kind.CRASH if drawn < self._crash else Kind.CANCEL
+        # Half of the faults come as the task begins to wait, and half while it already has for some rounds: an answer may
+        # be on its way by then. Six rounds are enough for an ask and its reply to cross.
         rounds = 0 if self._next() < 0.5 else self._up_to(6)
         return Perturbation(kind, task, step, rounds)
 
@@ -238,7 +269,10 @@ class Seeded:
 
 
 class Listed:
-    """The perturbations of a list, and nothing else."""
+    """The perturbations of a list, and nothing else. For replays, for shrinking, and for one fault at each checkpoint.
+
+    Of several perturbations of one kind at one place the last counts; a schedule that a run has recorded has no such.
+    """
 
     def __init__(self, perturbations: Iterable[Perturbation]) -> None:
         self._holds = {(item.task, item.step): item for item in perturbations if item.kind not in AFTER}

@@ -9,7 +9,17 @@ each of which sees something that the others do not:
   be replaced, are seen by a **profile function**. It makes the program several times slower, so only some runs have it;
 * the **state** of the global random source is compared before and after all runs, which sees its use by any reference.
 
-Calls that decide nothing are let be: the time stamp of a log record, the stopwatch of the test runner.
+Calls that decide nothing are allowed: the time stamp of a log record, the stopwatch of the test runner.
+
+**Who called** is found by walking up the stack. Modules that only pass a call on (`THROUGH`) are skipped, so
+`uuid.uuid4()` counts as a call of the program's line and not of the module uuid. A call with no other frame above it, or
+from an allowed module, is let through to the real function.
+
+**The error is kept as well as raised.** A program that catches Exception around the call would hide it, so the run asks
+for `caught` at its end.
+
+Everything replaced is put back when `installed` is left, also after an error. The replacements stay in place over all
+runs of a simulation, because finding the places to replace takes longer than a run; `active` is true only within one.
 """
 
 from __future__ import annotations
@@ -56,6 +66,7 @@ THROUGH = (
 )
 """Modules that only pass on what somebody else asked them for."""
 OWN = __name__.rpartition(".")[0]
+"""Package of the test kit, whose own calls are never guarded: the scheduler and Trio's run loop need the real ones."""
 ADVICE = {
     "clock": "use trio.current_time()",
     "sleep": "use trio.sleep()",
@@ -69,7 +80,15 @@ ADVICE = {
 class Guards:
     """Guards of one simulation.
 
-    allow: modules that may use everything.
+    ::
+
+        guards = Guards(allow=["some_library"])
+        with guards.installed():
+            with guards.watching(thoroughly=False):
+                ...  # one run
+            if guards.caught is not None: ...
+
+    allow: modules that may use everything, with their submodules.
     """
 
     def __init__(self, allow: Collection[str] = ()) -> None:
@@ -78,11 +97,16 @@ class Guards:
         self.caught: Nondeterminism | None = None
         """The first use in the present or last run."""
         self._thread = get_ident()
+        """Only the thread of the simulation is guarded; other threads of the test runner may do what they like."""
         self._random_before: object = None
         self._allowed = tuple(allow)
 
     def trip(self, name: str, what: str, frame: FrameType | None) -> Nondeterminism | None:
-        """Return the error for a call of a guarded function; None if the caller is allowed to use it."""
+        """Return the error for a call of a guarded function; None if the caller is allowed to use it.
+
+        name: of the function, for the error. what: a key of ADVICE. frame: that of the caller. The first error of a run
+        is also kept in `caught`.
+        """
         if not self.active or get_ident() != self._thread or _is_from(frame, (OWN,)):
             return None
         if what == "clock" and _is_from(frame, HARMLESS):
@@ -99,7 +123,11 @@ class Guards:
 
     @contextmanager
     def watching(self, *, thoroughly: bool) -> Iterator[None]:
-        """Guard a run of the program. thoroughly: with the profile function, too."""
+        """Guard a run of the program.
+
+        thoroughly: with the profile function, too. A profile function that was set before, as by a coverage tool, is put
+        back afterwards; meanwhile it sees nothing.
+        """
         self.caught = None
         self.active = True
         before = sys.getprofile()
@@ -114,7 +142,10 @@ class Guards:
 
     @property
     def random_moved(self) -> bool:
-        """True if the global random source has been used since `installed`, by whatever reference."""
+        """True if the global random source has been used since `installed`, by whatever reference.
+
+        It does not say by whom, nor in which run. `simulate` then repeats the runs with the profile function to find out.
+        """
         return bool(random._inst.getstate() != self._random_before)
 
     def _profile(self, frame: FrameType, event: str, called: object) -> None:
@@ -125,7 +156,13 @@ class Guards:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Replace the functions that can be replaced, and put them back at the end."""
+        """Replace the functions that can be replaced, and put them back at the end.
+
+        First those of FORBIDDEN in their own modules, then every global variable of another module that is the same
+        object, so that `from time import time` is covered as well. A reference in a default argument, a closure or an
+        attribute is not found; that is what the profile function is for. The global random source is guarded by changing
+        the class of the one instance, since its bound methods are module-level functions with references everywhere.
+        """
         undo: list[tuple[object, str, object]] = []
         replaced: dict[int, Callable[..., object]] = {}
         for owner, attribute, what in FORBIDDEN:
@@ -147,6 +184,7 @@ class Guards:
                 setattr(owner, attribute, real)
 
     def _guarded(self, real: Callable[..., object], name: str, what: str) -> Callable[..., object]:
+        """Return a function that checks the caller and then calls the real one."""
         trip = self.trip
 
         def guarded(*args: object, **options: object) -> object:
@@ -159,6 +197,8 @@ class Guards:
         return guarded
 
 
+# `random.random`, `getrandbits` and so on are bound methods of one instance. `choice`, `shuffle` and the other methods
+# written in Python end in `random` or `getrandbits` of that instance, which `_guarded_random` replaces.
 FORBIDDEN: tuple[tuple[object, str, str], ...] = (
     *((time, name, "clock") for name in CLOCKS),
     (time, "sleep", "sleep"),
@@ -170,12 +210,15 @@ FORBIDDEN: tuple[tuple[object, str, str], ...] = (
     (socket.socket, "__init__", "socket"),
     (subprocess.Popen, "__init__", "process"),
 )
+"""Functions that are replaced: their owner, their name there, and the key of the advice in ADVICE."""
 WITH_A_TIME = frozenset({"time.localtime", "time.gmtime", "time.ctime"})
 """Functions that are harmless when they are given a time."""
 NAMES = frozenset({*CLOCKS, "sleep", "random", "getrandbits", "urandom", "now", "utcnow", "today"})
+"""Names of functions written in C that the profile function looks at. All others cost it one look-up."""
 
 
 def _name_of(owner: object, attribute: str) -> str:
+    """Return the name under which a program knows a function, for the error."""
     if owner is trio._threads:
         return "trio.to_thread.run_sync"
     if attribute == "_urandom":
@@ -224,7 +267,11 @@ def _guarded_random(guards: Guards) -> type[random.Random]:
 
 
 def _imported_by_name(replaced: Collection[int]) -> list[tuple[ModuleType, str, object]]:
-    """Return the places where a module that is not Python's or Trio's has one of these functions, under any name."""
+    """Return the places where a module that is not Python's or Trio's has one of these functions, under any name.
+
+    replaced: ids of the functions. Python's own modules are left out: Trio's run loop, logging and the test runner work
+    by them, and calls that the program makes through them are seen at their end, in the replaced function.
+    """
     found = []
     for name, module in list(sys.modules.items()):
         top = name.partition(".")[0]
@@ -240,6 +287,7 @@ def _imported_by_name(replaced: Collection[int]) -> list[tuple[ModuleType, str, 
 
 
 def _is_from(frame: FrameType | None, modules: Collection[str]) -> bool:
+    """Return whether the code of a frame is in one of these modules or below it."""
     if frame is None:
         return False
     module = str(frame.f_globals.get("__name__", ""))

@@ -2,7 +2,18 @@
 
 `check_tree` looks once, on request. `Trees` watches all trees of a simulated run by itself: whenever all tasks wait, when
 nothing is half done, and at the end of each supervisor. For that it wraps two methods of the library while the
-simulation runs: the task of a supervisor, to see each one begin and end, and the making of a tree, to hear its events.
+simulation runs: the task of a supervisor, to see each one begin and end, and the making of a tree, to get its events.
+
+**Why when all tasks wait.** The library changes several places one after the other, but never awaits in between, so the
+invariants hold at every checkpoint. Checking at every one would be slow. A contradiction that is there at all mostly
+stays, and is found at the next moment of rest.
+
+**An exit on its way is not a contradiction.** A run that has ended stays "up" in its supervisor's table until the
+supervisor's task takes the exit from its queue, in its turn. So "up, but not running" is only a problem when no exit is
+in that queue, because then nobody would ever restart the child.
+
+Problems are collected and not raised where they are found: an error raised in the middle of the run would itself change
+what the program does.
 """
 
 from __future__ import annotations
@@ -19,31 +30,43 @@ from actors._loop import SupervisorLoop
 from actors._supervisor import Supervisor
 from actors._table import RUNNING, State
 from actors.testing._errors import BrokenTree
-from actors.testing._trace import Listener, listen, say
+from actors.testing._trace import Listener, describe_event, listen
 
 
 def check_tree(supervisor: Supervisor) -> None:
     """Raise BrokenTree, naming each contradiction, unless the tree below is sound. At any moment, also after its end.
 
+    ::
+
+        async with open_supervisor(children) as supervisor:
+            ...
+            check_tree(supervisor)
+        check_tree(supervisor)
+
     Messages: sent = handled + queued + dropped + dead, in every mailbox, and none is overfull. Children: one that is up
     runs, or its exit is on its way to the supervisor; one that is down does not run, takes no messages, and holds none.
     Questions: an actor that has ended holds none that is still open.
     """
-    _refuse([problem for core in _below(supervisor._loop) for problem in problems_of(core)])
+    _refuse([problem for loop in _below(supervisor._loop) for problem in problems_of(loop)])
 
 
-def problems_of(core: SupervisorLoop) -> list[str]:
+def problems_of(loop: SupervisorLoop) -> list[str]:
     """Return the contradictions of one supervisor and its children, in words; nested supervisors are left out."""
-    if list(core.table.entries) != list(core.children.cells):
-        return [f"{_name(core)} has children {list(core.table.entries)} and addresses {list(core.children.cells)}"]
+    if list(loop.table.entries) != list(loop.children.cells):
+        return [f"{_name(loop)} has children {list(loop.table.entries)} and addresses {list(loop.children.cells)}"]
     return [
         f"{cell.path}: {problem}"
-        for name, cell in core.children.cells.items()
-        for problem in (*_messages(cell), *_life(core, name, cell), *_closed(core, name, cell))
+        for name, cell in loop.children.cells.items()
+        for problem in (
+            *_message_problems(cell),
+            *_run_problems(loop, name, cell),
+            *_address_problems(loop, name, cell),
+        )
     ]
 
 
-def _messages(cell: ActorCell) -> Iterator[str]:
+def _message_problems(cell: ActorCell) -> Iterator[str]:
+    """Yield what is wrong with the mailbox and its counters (see _cell.py for the equation)."""
     queued = len(cell.queue)
     if cell.sent != cell.handled + queued + cell.dropped + cell.dead:
         yield (
@@ -54,43 +77,46 @@ def _messages(cell: ActorCell) -> Iterator[str]:
         yield f"{queued} messages in a mailbox for {cell.mailbox.capacity}"
 
 
-def _life(core: SupervisorLoop, name: str, cell: ActorCell) -> Iterator[str]:
-    life, state = cell.incarnation, core.table.entries[name].state
-    runs = life is not None and not life.done
-    if runs and state not in RUNNING:
+def _run_problems(loop: SupervisorLoop, name: str, cell: ActorCell) -> Iterator[str]:
+    """Yield contradictions between a child's state in the table and its present run."""
+    run, state = cell.incarnation, loop.table.entries[name].state
+    is_running = run is not None and not run.done
+    if is_running and state not in RUNNING:
         yield f"it is {state.value}, and still runs"
-    if state is State.UP and not runs and not core.ending and life not in core.queue:
-        yield "it counts as up, but its run has ended, and its supervisor will not hear of it"
-    if life is not None and life.done and (life.held or life.current is not NOTHING):
+    if state is State.UP and not is_running and not loop.ending and run not in loop.queue:
+        yield "it counts as up, but its run has ended, and no exit is on its way to its supervisor"
+    if run is not None and run.done and (run.held or run.current is not NOTHING):
         yield "its run has ended, and still holds a question or a message"
-    if runs and life is not None and any(not exchange.open for exchange in life.held):
+    if is_running and run is not None and any(not exchange.open for exchange in run.held):
         yield "it holds a question that is closed"
-    if core.finished.is_set() and runs:
+    if loop.finished.is_set() and is_running:
         yield "its supervisor has ended, and it still runs"
 
 
-def _closed(core: SupervisorLoop, name: str, cell: ActorCell) -> Iterator[str]:
+def _address_problems(loop: SupervisorLoop, name: str, cell: ActorCell) -> Iterator[str]:
+    """Yield what is wrong with an address: open for messages that nobody would get, or senders that wait for nothing."""
     if cell.open and not cell.expected:
         yield "it is not expected to run again, and takes messages"
     if not cell.open and cell.queue:
         yield f"it takes no messages, and {len(cell.queue)} are in its mailbox"
     if cell.senders and len(cell.queue) < cell.mailbox.capacity:
         yield "somebody waits for room in a mailbox that has some"
-    if core.finished.is_set() and cell.expected:
+    if loop.finished.is_set() and cell.expected:
         yield "its supervisor has ended, and it is expected to run again"
 
 
-def _below(core: SupervisorLoop) -> Iterator[SupervisorLoop]:
-    yield core
-    for cell in core.children.cells.values():
+def _below(loop: SupervisorLoop) -> Iterator[SupervisorLoop]:
+    """Yield a supervisor and all that its children, at any depth, are or have opened."""
+    yield loop
+    for cell in loop.children.cells.values():
         if cell.incarnation is not None:
             for nested in cell.incarnation.nested:
                 if isinstance(nested, SupervisorLoop):
                     yield from _below(nested)
 
 
-def _name(core: SupervisorLoop) -> str:
-    return core.path or core.name
+def _name(loop: SupervisorLoop) -> str:
+    return loop.path or loop.name
 
 
 def _refuse(problems: list[str]) -> None:
@@ -103,25 +129,31 @@ def _refuse(problems: list[str]) -> None:
 
 @attrs.define(eq=False)
 class Trees:
-    """Watcher of all trees of a run."""
+    """Watcher of all trees of a run.
+
+    One instance serves all runs of a simulation, since wrapping the methods of the library once is enough; `start` is
+    called before each run.
+    """
 
     problems: list[str] = attrs.Factory(list)
     """Contradictions found in this run."""
-    _cores: dict[SupervisorLoop, None] = attrs.Factory(dict)
+    _loops: dict[SupervisorLoop, None] = attrs.Factory(dict)
+    """Supervisors whose task runs now, in the order in which they began."""
     _note: Callable[[str], None] | None = None
     _listeners: list[Listener] = attrs.Factory(list)
+    """Streams of the trees of this run. A tree holds its streams weakly."""
 
     def start(self, note: Callable[[str], None] | None) -> None:
         """Begin a new run. note: called with a line for each event."""
         self.problems = []
-        self._cores.clear()
+        self._loops.clear()
         self._note = note
         self._listeners.clear()
 
     def look(self) -> None:
-        """Check all trees. For a moment at which all tasks wait."""
+        """Check all trees. For a moment at which all tasks wait. After the first problems nothing more is looked for."""
         if not self.problems:
-            self.problems += [problem for core in self._cores for problem in problems_of(core)]
+            self.problems += [problem for loop in self._loops for problem in problems_of(loop)]
 
     def check(self) -> None:
         """Raise BrokenTree if contradictions were found in this run."""
@@ -129,17 +161,21 @@ class Trees:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch every supervisor and every tree that is made meanwhile."""
+        """Watch every supervisor and every tree that is made meanwhile.
+
+        Each supervisor is checked once more when its task ends, however it ends: nothing may be left running, expected
+        or held then. The wrapped methods are put back when the block is left.
+        """
         run, init = SupervisorLoop.run, ActorSystem.__init__
         trees = self
 
-        async def watched_run(core: SupervisorLoop, up: Callable[[], object]) -> None:
-            trees._cores[core] = None
+        async def watched_run(loop: SupervisorLoop, up: Callable[[], object]) -> None:
+            trees._loops[loop] = None
             try:
-                await run(core, up)
+                await run(loop, up)
             finally:
-                trees._cores.pop(core, None)
-                trees.problems += problems_of(core)
+                trees._loops.pop(loop, None)
+                trees.problems += problems_of(loop)
 
         def watched_init(system: ActorSystem, *args: object) -> None:
             init(system, *args)  # type: ignore[arg-type]
@@ -155,8 +191,8 @@ class Trees:
 
     def _listen(self, system: ActorSystem) -> None:
         if self._note is not None:
-            self._listeners.append(listen(system, self._hear))
+            self._listeners.append(listen(system, self._note_event))
 
-    def _hear(self, event: Event) -> None:
+    def _note_event(self, event: Event) -> None:
         if self._note is not None:
-            self._note(say(event))
+            self._note(describe_event(event))

@@ -1,6 +1,11 @@
 """Scripted actor (`Probe`) for tests of the actors around it.
 
-The script is a list of values that say what to do with each message: answer, fail, crash, hang, keep or ignore it.
+The script is a list of values that say what to do with each message: answer, fail, crash, hang, keep or ignore it. A
+value is used up by the message that it was meant for, also if the Probe crashes with that message: the run after the
+restart goes on with the next value. So `[Crashes(), Answers(42)]` is an actor that fails once and then works.
+
+A Reply that nobody holds any more fails its asker at once (see _reply.py). The Probe therefore keeps only copies of the
+messages, in which the Reply is replaced by None, and holds a Reply itself only for `Keeps`.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ class ProbeCrash(Exception):
 
 @attrs.frozen
 class Answers:
-    """Answer with this value."""
+    """Answer with this value. A message without a Reply is only received."""
 
     value: object = None
     after: float = 0.0
@@ -34,21 +39,24 @@ class Answers:
 
 @attrs.frozen
 class Fails:
-    """Answer with this error."""
+    """Answer with this error: the asker gets it, and the Probe goes on."""
 
     error: Exception
 
 
 @attrs.frozen
 class Crashes:
-    """Raise this."""
+    """Raise this in the actor, so that its supervisor decides; an asker gets ActorDied."""
 
-    error: Exception = attrs.Factory(lambda: ProbeCrash("as it was told"))
+    error: Exception = attrs.Factory(lambda: ProbeCrash("scripted"))
 
 
 @attrs.frozen
 class Hangs:
-    """Do nothing for so many seconds, and then finish the message without an answer."""
+    """Do nothing for so many seconds, and then finish the message without an answer.
+
+    The default waits until the Probe is cancelled, at the end of its shutdown time when it is stopped.
+    """
 
     seconds: float = math.inf
 
@@ -64,6 +72,7 @@ class Ignores:
 
 
 Act: TypeAlias = Answers | Fails | Crashes | Hangs | Keeps | Ignores
+"""One entry of a script."""
 
 
 class Probe:
@@ -89,26 +98,28 @@ class Probe:
         self._script = deque(script)
         self._then = then
         self._news = trio.Event()
+        """Set at the next message, and replaced by a new one then."""
 
     def next(self, *acts: Act) -> None:
-        """Append to the script."""
+        """Append to the script. What is appended comes after the entries that are left, and before `then`."""
         self._script.extend(acts)
 
     async def run(self, inbox: Inbox[object]) -> None:
-        """Run the actor. For `Child(name, probe.run)`."""
+        """Run the actor. For `Child(name, probe.run)`. It ends normally when it is asked to stop."""
         self.runs += 1
         with suppress(trio.EndOfChannel):
             while True:  # no variable holds the message when the next one is asked for, so a dropped Reply is noticed
                 await self._handle(await inbox.receive())
 
     async def _handle(self, message: object) -> None:
+        """Record a message, wake `wait_for`, and follow the script. The record comes first, so a crash is in it."""
         self.got.append(_without_reply(message))
         self._news.set()
         self._news = trio.Event()
         await self._do(self._script.popleft() if self._script else self._then, message)
 
     async def wait_for(self, count: int) -> None:
-        """Wait until it has received so many messages, all runs together."""
+        """Wait until it has received so many messages, all runs together. Returns at once if it has already."""
         while len(self.got) < count:
             await self._news.wait()
 
@@ -131,12 +142,14 @@ class Probe:
 
 
 def _reply_of(message: object) -> Reply[object] | None:
+    """Return the Reply of a question; None for any other message. It is the first field, where `ask` puts it."""
     field = _first_field(message)
     reply = getattr(message, field) if field else None
     return reply if isinstance(reply, Reply) else None
 
 
 def _without_reply(message: object) -> object:
+    """Return a copy of a question with None in the place of its Reply; any other message itself."""
     if _reply_of(message) is None:
         return message
     if isinstance(message, tuple):
@@ -147,4 +160,5 @@ def _without_reply(message: object) -> object:
 
 
 def _first_field(message: object) -> str:
+    """Return the name of the first positional field of a message; "" if its class has none."""
     return next(iter(getattr(type(message), "__match_args__", ())), "")

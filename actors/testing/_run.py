@@ -3,8 +3,12 @@
 A run counts as failed, in this order of importance, if the guards or the scheduler have found a problem, if `main` raised
 an error that is not allowed, if a supervision tree was not sound, or if the caller's `check` raises.
 
+The first two are about the simulation itself: after a deadlock, for instance, whatever `main` raised is only how it was
+cancelled, and the program's own checks would judge an unfinished run. The caller's `check` is not called then.
+
 Garbage is collected between runs and not within them. Otherwise a finaliser, such as that of a dropped Reply, would run
-at one place in one run and at another in the next.
+at one place in one run and at another in the next. The scheduler collects once itself, at a point that is the same in each
+run: before it calls a program deadlocked.
 """
 
 from __future__ import annotations
@@ -29,11 +33,28 @@ from actors.testing._invariants import Trees
 from actors.testing._scheduler import Scheduler
 
 OLD_GARBAGE = 50
-"""Number of runs after which objects that have outlived a run are searched for garbage, too."""
+"""Number of runs after which objects that have outlived a run are searched for garbage, too.
+
+Every run leaves its tasks and messages in the youngest generations, where a collection is quick. Searching all objects
+of the process after each run would take longer than most runs.
+"""
 
 
 class Simulation:
-    """One run, for the program that runs in it and for the check afterwards."""
+    """One run, for the program that runs in it and for the check afterwards.
+
+    ::
+
+        async def main(simulation: Simulation) -> int:
+            orders = simulation.random.sample(range(100), 5)
+            ...
+            return sold
+
+        def check(simulation: Simulation) -> None:
+            assert simulation.result == 5
+
+    Python's own `random` is not allowed in the program, because its state is not part of the seed.
+    """
 
     def __init__(self, seed: int, scheduler: Scheduler) -> None:
         self.seed = seed
@@ -48,7 +69,10 @@ class Simulation:
 
     @property
     def random(self) -> Random:
-        """Random source for the choices of the program. It depends on the seed only."""
+        """Random source for the choices of the program. It depends on the seed only.
+
+        It is made at the first use, since seeding one takes as long as several steps of tasks.
+        """
         if self._random is None:
             self._random = Random(self.seed)  # noqa: S311
         return self._random
@@ -59,12 +83,12 @@ class Simulation:
 
     @property
     def perturbations(self) -> tuple[Perturbation, ...]:
-        """Perturbations that have taken effect so far."""
+        """Perturbations that have taken effect so far, in that order."""
         return tuple(self._scheduler.done)
 
     @property
     def replay(self) -> str:
-        """Line that runs this schedule again."""
+        """Line that runs this schedule again, for `simulate(main, replay=…)`."""
         return to_token(self.seed, self.perturbations)
 
     @property
@@ -79,9 +103,10 @@ Check: TypeAlias = Callable[[Simulation], object]
 
 @attrs.frozen
 class Program:
-    """The program, and what counts as right."""
+    """The program, and what counts as right. One instance serves all runs of a simulation."""
 
     main: Main
+    """Called anew for each run. State that it keeps outside, such as a global, makes runs differ."""
     check: Check | None
     """Called after each run. Raises if something is wrong."""
     allowed: tuple[type[BaseException], ...]
@@ -89,6 +114,7 @@ class Program:
     hits: Callable[[Task], bool]
     """Tasks that may be hit by faults of a seed. Faults of a list always hit."""
     max_steps: int
+    """Steps of tasks in one run, after which it is Endless."""
     allow: tuple[str, ...] = ()
     """Modules that the guards let use everything."""
     guards: Guards = attrs.field(init=False, default=attrs.Factory(lambda self: Guards(self.allow), takes_self=True))
@@ -96,6 +122,7 @@ class Program:
     takes_simulation: bool = attrs.field(
         init=False, default=attrs.Factory(lambda self: _takes_simulation(self.main), takes_self=True)
     )
+    """Whether main is called with the Simulation."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -115,7 +142,10 @@ class Program:
         thoroughly: bool = False,
         find_places: Kind | None = None,
     ) -> Simulation:
-        """Run the program once.
+        """Run the program once, and judge it. Never raises for what the program does, except KeyboardInterrupt.
+
+        seed: of `Simulation.random`. choices: where perturbations come from; those of a list hit any task that they name,
+        since `hits` has been applied when the list was made.
 
         detailed: write a trace for people. thoroughly: guard with the profile function, too. find_places: strike
         nowhere, and only find the checkpoints at which such a fault could.
@@ -141,6 +171,7 @@ class Program:
     def _wrapped(
         self, simulation: Simulation, scheduler: Scheduler, thoroughly: bool
     ) -> Callable[[], Awaitable[object]]:
+        """Return the program with the guards around it, inside the scope by which the scheduler can end it."""
         call = cast("Callable[..., Awaitable[object]]", self.main)
         args = (simulation,) if self.takes_simulation else ()
 
@@ -151,6 +182,10 @@ class Program:
         return main
 
     def _judge(self, simulation: Simulation) -> BaseException | None:
+        """Return the reason why the run counts as failed, in the order of the module's docstring; None if it does not.
+
+        An error group counts as allowed if all errors in it are. A Ctrl-C of the person at the keyboard is raised.
+        """
         error = simulation.error
         if error is not None and any(isinstance(leaf, KeyboardInterrupt) for leaf in leaf_errors(error)):
             raise error

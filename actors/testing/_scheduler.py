@@ -14,6 +14,14 @@ supervisor would; for any other task the nursery that it lives in is cancelled, 
 **Ends.** When no task can run and no deadline is due, the program waits for ever: a Deadlock, which names what each task
 waits for and which task holds that. A program that takes more than `max_steps` steps is Endless. In both cases the
 program is cancelled, so that its finally blocks run, and abandoned if that does not end it.
+
+**Runs are compared by `steps`**, a list of small values: for each step of a task its number, counted from the first task
+of the run, for each jump of the clock the new time, for each note its text. Two runs with equal lists took the same steps
+at the same times. Lines with names and places are only written for a run that is shown to a person (`detailed`), because
+looking for the place of a task takes longer than its step.
+
+**Trio swallows errors of an instrument**, and aborts with TrioInternalError on those of a clock. So what goes wrong in here
+is kept in `problem` as far as possible, and raised only to abandon a run that cannot be ended otherwise.
 """
 
 from __future__ import annotations
@@ -37,12 +45,15 @@ from actors.testing._trace import normal
 
 GRACE: Final = 1000
 """Steps that a program may still take after it was cancelled for taking too many, before it is abandoned."""
-PUSHES: Final = 3
+MAX_PUSHES: Final = 3
 """Number of times that the tasks of a deadlocked program are forced out of their waits, before it is abandoned."""
 
 
 class ForcedOut(BaseException):
-    """Raised in the tasks of a deadlocked program where cancelling it did not end them."""
+    """Raised in the tasks of a deadlocked program where cancelling it did not end them.
+
+    Not an Exception, so that an `except Exception` around the await does not keep the task alive.
+    """
 
 
 class Scheduler:
@@ -68,10 +79,11 @@ class Scheduler:
         self.steps: list[int | float | str] = []
         """Numbers of the tasks as they ran, times that the clock jumped to, and notes. Equal for equal runs."""
         self.taken = 0
-        """Number of steps that tasks have taken."""
+        """Number of steps that tasks have taken, those of Trio's own tasks included."""
         self.done: dict[Perturbation, str] = {}
         """Perturbations that took effect, and where."""
         self.places: list[tuple[str, int]] = []
+        """Tasks and checkpoints at which a fault of the kind `find_places` could strike, in the order of the run."""
         self.problem: SimulationError | None = None
         """The first problem that the scheduler has found."""
         self._choices = choices
@@ -80,14 +92,17 @@ class Scheduler:
         self._look = look
         self._detailed = detailed
         self._find_places = find_places
+        # A detailed run takes the long way, too: only that writes lines.
         self._holds_one_alone = choices.holds_one_alone or detailed
         self._runner: _trio.Runner
         self._round = 0
+        """Number of the present round. Rounds in which nothing can run do not count, unless some task lags."""
         self._names: dict[int, str] = {}
-        """By number of the task; "" for a task of Trio's own."""
+        """By number of the task; "" for a task of Trio's own. The first entry is the first task of this run."""
         self._name_counts: dict[str, int] = {}
+        """Number of tasks so far that would have this name."""
         self._hittable: dict[int, bool] = {}
-        """By number of the task, as far as it was asked."""
+        """By number of the task: whether faults may hit it. Asked once for each task, when it waits for the first time."""
         self._lagging: list[tuple[int, Task]] = []
         """Tasks that are held back, and the rounds in which they are let go."""
         self._delayed: list[tuple[float, Task]] = []
@@ -97,6 +112,7 @@ class Scheduler:
         self._pending: list[tuple[int, Task, int, Perturbation]] = []
         """Crashes and cancels to come: the round, the task, the checkpoint for which it is meant."""
         self._pushes = 0
+        """Number of times that the tasks of a deadlocked program have been forced out of their waits."""
 
     @property
     def after_step(self) -> Callable[[Task], None] | None:
@@ -105,7 +121,10 @@ class Scheduler:
 
     @property
     def found_target(self) -> bool:
-        """True if some task could be hit by faults. Only known if faults were looked for."""
+        """True if some task could be hit by faults. Only known if faults were looked for.
+
+        `simulate` raises ValueError if no run has such a task: the faults would never strike, and the test prove nothing.
+        """
         return any(self._hittable.values())
 
     def note(self, text: str) -> None:
@@ -124,7 +143,7 @@ class Scheduler:
     # ------------------------------------------------------------ what Trio asks
 
     def begin(self, runner: _trio.Runner) -> None:
-        """Begin the run."""
+        """Begin the run. Trio's runner is there, but no task yet."""
         self._runner = runner
 
     def draw(self, queue: _trio.RunQueue) -> list[Task]:
@@ -141,7 +160,7 @@ class Scheduler:
         if self._lagging:
             ready += self._released(self._round)
         elif len(ready) == 1 and not self._holds_one_alone:
-            self._record_one(ready[0])
+            self._record_single(ready[0])
             return ready
         if len(ready) > 1:
             ready.sort(key=_trio.number_of)
@@ -177,7 +196,11 @@ class Scheduler:
             self._deadlocked()
 
     def _jump(self, until: float) -> None:
-        """Move the clock, and let go the tasks whose delay ends then."""
+        """Move the clock, and let go the tasks whose delay ends then.
+
+        The time may be the present one: a deadline that is due already, or a delay of a task that ends with another's.
+        Trio itself wakes the tasks whose deadlines have come.
+        """
         if until > self.now:
             self.now = until
             if not self._detailed:
@@ -214,7 +237,10 @@ class Scheduler:
         return chosen
 
     def _hold(self, task: Task, number: int, name: str, alone: bool) -> Perturbation | None:
-        """Return the perturbation of a task that is about to go on. One that was just let go is not held again."""
+        """Return the perturbation of a task that is about to go on. One that was just let go is not held again.
+
+        Its checkpoint is still the same one then, so a list of perturbations would hold it back for ever.
+        """
         if number in self._let_go:
             self._let_go.discard(number)
             return None
@@ -231,8 +257,8 @@ class Scheduler:
         self._let_go.update(_trio.number_of(task) for task in due)
         return due
 
-    def _record_one(self, task: Task) -> None:
-        """Record a round with one task and no perturbation."""
+    def _record_single(self, task: Task) -> None:
+        """Record a round with one task and no perturbation: `_choose` and `_record` without what they need not do."""
         number, names = _trio.number_of(task), self._names
         if number not in names:
             self._meet(task, number)
@@ -265,7 +291,10 @@ class Scheduler:
             self.scope.cancel()
 
     def _stepped(self, task: Task) -> None:
-        """Strike a task that begins to wait, now or some rounds later, or note that it could be struck here."""
+        """Strike a task that begins to wait, now or some rounds later, or note that it could be struck here.
+
+        Now means before any other task of the round runs, so that nothing has happened to its wait yet.
+        """
         number = _trio.number_of(task)
         name = self._names[number]
         if not name or _trio.has_ended(task) or not self._may_hit(task, number):
@@ -284,7 +313,10 @@ class Scheduler:
             self._strike(task, perturbation)
 
     def _strike_pending(self, round: float) -> None:
-        """Carry out the faults that are due, on tasks that still wait where they were meant to be struck."""
+        """Carry out the faults that are due, on tasks that still wait where they were meant to be struck.
+
+        A task that has gone on since is spared; the fault then does not count as one that took effect.
+        """
         due = [strike for strike in self._pending if strike[0] <= round]
         self._pending = [strike for strike in self._pending if strike[0] > round]
         for _, task, step, perturbation in due:
@@ -292,6 +324,7 @@ class Scheduler:
                 self._strike(task, perturbation)
 
     def _strike(self, task: Task, perturbation: Perturbation) -> None:
+        """Carry out a fault, and record it if it took effect. The place is looked up before: the fault may move the task."""
         where = own_place(task)
         if strike_task(task, perturbation, self.scope if self._runner.is_main(task) else None):
             self.done[perturbation] = where
@@ -300,7 +333,11 @@ class Scheduler:
     # ------------------------------------------------------------ names
 
     def _meet(self, task: Task, number: int) -> str:
-        """Name a task: the last part of Trio's name for it, with "#2" for the second of that name, and so on."""
+        """Name a task: the last part of Trio's name for it, with "#2" for the second of that name, and so on.
+
+        The name of an actor's task is its path, which stays whole. A function's is its qualified name, of which modules,
+        classes and enclosing functions are left out.
+        """
         name = ""
         if not self._runner.is_system(task):
             name = task.name.rpartition("<locals>.")[2]
@@ -311,6 +348,7 @@ class Scheduler:
         return name
 
     def _unique(self, name: str) -> str:
+        """Return the name with its number. A task may really be called "save#2", so the result is made unique as well."""
         self._name_counts[name] = count = self._name_counts.get(name, 0) + 1
         return name if count == 1 else self._unique(f"{name}#{count}")
 
@@ -323,12 +361,16 @@ class Scheduler:
         return self._hittable[number]
 
     def _did(self, perturbation: Perturbation, task: Task) -> None:
+        """Record that a perturbation took effect."""
         self.done[perturbation] = own_place(task) if self._detailed else ""
 
     # ------------------------------------------------------------ ends
 
     def _deadlocked(self) -> None:
-        """Note the deadlock, and end the program: by a cancel, then by force, and at last by abandoning the run."""
+        """Note the deadlock, and end the program: by a cancel, then by force, and at last by abandoning the run.
+
+        Called again each time that all tasks wait for ever. After a cancel, that is the case when some task shields its wait.
+        """
         tasks = self._runner.tasks()
         if self.problem is None:
             names = {task: self._names[_trio.number_of(task)] for task in tasks}
@@ -337,7 +379,7 @@ class Scheduler:
             self.scope.cancel(reason="the simulation has found a deadlock")
             return
         self._pushes += 1
-        if self._pushes > PUSHES:
+        if self._pushes > MAX_PUSHES:
             raise self.problem
         for task in tasks:
             _trio.force_out(task, ForcedOut())
@@ -356,6 +398,9 @@ class Scheduler:
 
 def strike_task(task: Task, perturbation: Perturbation, main: trio.CancelScope | None) -> bool:
     """Crash or cancel the task. Return whether that was possible.
+
+    A crash is not possible where an await cannot raise (see `can_raise` in _trio.py); a cancel, of an actor that has ended.
+    A task that an actor has started has the actor's context, so it is the actor that is killed.
 
     main: the scope of the program, if it is its main task.
     """
@@ -376,8 +421,9 @@ def strike_task(task: Task, perturbation: Perturbation, main: trio.CancelScope |
 # ------------------------------------------------------------ places
 
 OTHERS: Final = (*MACHINERY, contextlib.__file__)
-"""Files of code that nobody looks for a fault in."""
+"""Files whose frames are left out of the stacks of a deadlock: nobody looks for the fault of a program there."""
 HOLDABLE: Final = (trio.Lock, trio.StrictFIFOLock, trio.CapacityLimiter)
+# Channels and nurseries are not among them: their own frames say enough ("waits in MemoryReceiveChannel.receive").
 AWAITABLE: Final = (*HOLDABLE, trio.Semaphore, trio.Event, trio.Condition)
 """Objects of Trio that a task can wait for, and that are worth naming."""
 
@@ -407,7 +453,11 @@ def own_stack(task: Task, names: dict[Task, str]) -> tuple[str, ...]:
 
 
 def _variable_of(target: object, frames: list[FrameType]) -> str:
-    """Return a variable or attribute under which the program's code knows an object; "" if none is found."""
+    """Return a variable or attribute under which the program's code knows an object; "" if none is found.
+
+    frames: of the program's own code, outermost first. The innermost is searched first: local variables, attributes of
+    `self`, globals. The result is the end of a sentence: " for 'self.lock'".
+    """
     for frame in reversed(frames):
         attributes = getattr(frame.f_locals.get("self"), "__dict__", {})
         for prefix, variables in (("", frame.f_locals), ("self.", attributes), ("", frame.f_globals)):
@@ -429,7 +479,7 @@ def _holders_of(target: object, names: dict[Task, str]) -> str:
 
 
 def own_place(task: Task) -> str:
-    """Return the innermost await of the program's own code; "" for a task that has none."""
+    """Return the innermost await of the program's own code, as "file:line in function"; "" for a task that has none."""
     place = ""
     for frame, line in task.iter_await_frames():
         if not frame.f_code.co_filename.startswith(OTHERS):

@@ -5,6 +5,14 @@ reported with the call that repeats it. "In the same way" means: with errors of 
 
 Runs are compared, too: the first seeds, and after them every tenth, are run twice and must do the same. Otherwise
 something in the program does not depend on the seed, and no line could repeat a failure.
+
+**Exploring and replaying use different sources of perturbations.** A seed is run with `Seeded`, which draws them; the ones
+that took effect are recorded. Everything after that (the comparison, shrinking, the replay of a line) uses `Listed` with
+that record. So a failure can only be reported if it also happens under the recorded list; if not, the run depends on
+something else, and that is reported instead.
+
+**A simulation that tests nothing fails**: no seeds, faults that no task can be hit by, a replayed line that no longer fits
+the program. Otherwise a test could stay green after a rename while it has stopped testing.
 """
 
 from __future__ import annotations
@@ -38,7 +46,10 @@ TWICE_AT_FIRST: Final = 100
 """Number of the first seeds that are run twice, unless `twice` is 0."""
 THOROUGH_AT_FIRST: Final = 10
 THOROUGH_EVERY: Final = 200
-"""Seeds whose second run is watched more closely (see _guards.py), which takes several times as long."""
+"""Number of the first seeds, and distance of the later ones, whose second run is watched more closely (see _guards.py).
+
+That takes several times as long. A use of the wall clock is mostly in every run, so a few runs find it.
+"""
 LAST_LINES: Final = 40
 """Number of lines of the trace in the text of an error."""
 MAX_STEPS: Final = 100_000
@@ -48,7 +59,12 @@ HITS_ADVICE: Final = "the default is the tasks of actors: pass hits=all_tasks fo
 
 @attrs.frozen
 class Report:
-    """Result of a simulation that has found nothing."""
+    """Result of a simulation that has found nothing, for a test to see that enough was tried.
+
+    ::
+
+        assert crash_at_every_checkpoint(main).places >= 20
+    """
 
     schedules: int
     """Number of different seeds."""
@@ -99,6 +115,11 @@ def simulate(
 
 
 def _explore(program: Program, seeds: Iterable[int], faults: Faults, twice: int, shrink: int) -> Report:
+    """Run each seed, and some of them twice. Raises SimulationFailed for the first that fails.
+
+    The global random source is compared at the end only if there is no `check`: a check runs outside the guards, and may
+    use that source as it likes.
+    """
     schedules = runs = steps = 0
     hit_nobody = faults.strikes or faults.delay > 0
     tried = []
@@ -124,7 +145,10 @@ def _explore(program: Program, seeds: Iterable[int], faults: Faults, twice: int,
 
 
 def _find_use(program: Program, seeds: list[int], faults: Faults) -> None:
-    """Find out who has used the global random source by a reference of its own, unless it was another thread."""
+    """Run the seeds again with the profile function, and fail at the first use of the global random source.
+
+    If none is found, the source was used outside the runs or by another thread, which is no fault of the program.
+    """
     for seed in seeds:
         simulation = program.run(seed, Seeded(seed, faults), thoroughly=True)
         if simulation.failure is not None:
@@ -132,6 +156,7 @@ def _find_use(program: Program, seeds: list[int], faults: Faults) -> None:
 
 
 def _replay(program: Program, token: str) -> Report:
+    """Run the schedule of a line once. It fails as the program does, or with StaleReplay if the line does not fit."""
     seed, perturbations = from_token(token)
     simulation = program.run(seed, Listed(perturbations), detailed=True)
     missing = [wanted for wanted in perturbations if wanted not in simulation.perturbations]
@@ -149,7 +174,11 @@ def _replay(program: Program, token: str) -> Report:
 
 
 def repeat(program: Program, first: Simulation, choices: Choices, *, thoroughly: bool) -> None:
-    """Run a schedule once more. Raise SimulationFailed if it does anything else, or uses what it must not."""
+    """Run a schedule once more. Raise SimulationFailed if it does anything else, or uses what it must not.
+
+    The two runs were not detailed. To show the first difference in words, the recorded schedule is run twice more with a
+    trace. If those two happen to be equal, the difference of the first two is shown, without places.
+    """
     second = program.run(first.seed, choices, thoroughly=thoroughly)
     if second.failure is not None and isinstance(second.failure, Nondeterminism):
         raise failed(program, second, f"seed {first.seed}", ())
@@ -169,7 +198,13 @@ def repeat(program: Program, first: Simulation, choices: Choices, *, thoroughly:
 
 
 def found(program: Program, simulation: Simulation, shrink: int, which: str) -> SimulationFailed:
-    """Shrink a run that has failed, and return the error that reports it."""
+    """Shrink a run that has failed, and return the error that reports it.
+
+    First the recorded schedule is run again. If that does not fail in the same way, nothing can be shrunk, and the report
+    is about the difference. The last run is detailed, for the trace in the report.
+
+    shrink: most runs for that. which: begin of the report's first sentence, such as "seed 3".
+    """
     seed, kind = simulation.seed, _kind(simulation.failure)
 
     def fails(schedule: tuple[Perturbation, ...]) -> tuple[Perturbation, ...] | None:
@@ -193,7 +228,10 @@ def found(program: Program, simulation: Simulation, shrink: int, which: str) -> 
 def failed(
     program: Program, simulation: Simulation, which: str, schedule: tuple[Perturbation, ...]
 ) -> SimulationFailed:
-    """Return the error that reports a run."""
+    """Return the error that reports a run.
+
+    Its text has the reason, the perturbations in words, the call that repeats the run, and the last lines of the trace.
+    """
     token = to_token(simulation.seed, schedule)
     done = simulation._scheduler.done
     reasons = "".join(f"\n  - {item.describe()}{_where(done.get(item))}" for item in schedule)
@@ -227,6 +265,10 @@ def _replay_call(program: Program, token: str) -> str:
 
 
 def _kind(error: BaseException | None) -> tuple[type, ...]:
+    """Return the types of the errors in a failure. Two failures are the same for the search if these are equal.
+
+    Texts are not compared: they often hold a time or a number that depends on the perturbations that are left out.
+    """
     return () if error is None else tuple(type(leaf) for leaf in leaf_errors(error))
 
 
@@ -247,7 +289,7 @@ def _where(place: str | None) -> str:
 
 
 def ordinal(number: int) -> str:
-    """Give "1st", "2nd", "3rd", "4th" and so on."""
+    """Return "1st", "2nd", "3rd", "4th" and so on."""
     tens = 10 < number % 100 < 14
     return f"{number}{'th' if tens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
@@ -267,6 +309,11 @@ def crash_at_every_checkpoint(
     allow: Collection[str] = (),
 ) -> Report:
     """Run `main` once to find the checkpoints of its tasks, then once for each of them, with an InjectedCrash there.
+
+    ::
+
+        report = crash_at_every_checkpoint(main, check=every_order_is_answered)
+        assert report.places >= 20
 
     hits: which tasks; the default is the tasks of actors, so a program without actors needs `hits=all_tasks`. allowed:
     errors that main may end with in those runs, beside an InjectedCrash. check: called after each run. max_places: if
@@ -310,6 +357,11 @@ def _at_every(
     max_steps: int,
     allow: Collection[str],
 ) -> Report:
+    """Find the places, and run the program once for each of them.
+
+    The places are those of one schedule, the first run's. The later runs repeat its perturbations and add one fault, so
+    up to the fault each is the same run, and the place must be met again. If it is not, that is reported.
+    """
     canary()
     program = Program(main, check, (*allowed, InjectedCrash), hits, max_steps, tuple(allow))
     with program.watched():
@@ -337,6 +389,7 @@ def _at_every(
 # ------------------------------------------------------------ shrinking
 
 Schedule = tuple[Perturbation, ...]
+"""Perturbations of one run. Together with the seed they determine it."""
 
 
 class Shrinker:
@@ -351,6 +404,7 @@ class Shrinker:
     def __init__(self, fails: Callable[[Schedule], Schedule | None], max_runs: int) -> None:
         self._fails = fails
         self.left = max_runs
+        """Number of runs that may still be made. When none is left, the best schedule so far is the result."""
 
     def shrink(self, schedule: Schedule) -> Schedule:
         """Return the smallest schedule that was found. The given one is known to fail."""
@@ -363,6 +417,10 @@ class Shrinker:
         return schedule
 
     def _fewer(self, schedule: Schedule) -> Schedule:
+        """Leave out perturbations: all, halves, quarters, and so on to single ones.
+
+        What a run returns is what took effect, which can be fewer than were left in: later places may not be reached.
+        """
         size = len(schedule)
         while size > 0:
             start = 0
@@ -404,6 +462,7 @@ class Shrinker:
         return schedule
 
     def _try(self, schedule: Schedule) -> Schedule | None:
+        """Run a schedule if a run is left. Return what took effect if it failed in the same way, else None."""
         if self.left <= 0:
             return None
         self.left -= 1

@@ -1,7 +1,11 @@
 """Trace of a run as lines of text that are the same whenever the run is repeated (`Trace`), and its parts.
 
-Events are heard at the moment they are published, by a stream that keeps nothing (`Listener`). A task that reads a
-stream would change the schedule of the program that is observed.
+Events are written down at the moment they are published, by a stream that keeps nothing (`Listener`). A task that reads
+a stream would change the schedule of the program that is observed.
+
+A line holds what is the same in each run: virtual times, paths, numbers of runs and names of types. It does not hold the
+repr of a message, which may show an address or the order of a set. Addresses that come in through a note or an error's
+text are removed.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from actors._events import (
 )
 from actors._supervisor import Supervisor
 
+# With the word before it, so that "<object at 0x7f…>" becomes "<object>" and "function f at 0x7f…" stays readable.
 ADDRESS = re.compile(r" ?(object )?at 0x[0-9a-f]+|0x[0-9a-f]{6,}")
 
 
@@ -35,8 +40,8 @@ def normal(text: str) -> str:
     return ADDRESS.sub("", text)
 
 
-def say(event: Event) -> str:
-    """Return what happened as a line, without the time."""
+def describe_event(event: Event) -> str:
+    """Return what happened as a line, without the time: "lines/first (run 2) is up"."""
     who = f"{event.path or 'root'} (run {event.attempt})"
     match event:
         case Started():
@@ -57,19 +62,20 @@ def say(event: Event) -> str:
 
 
 class Listener(Events):
-    """Stream of events that keeps nothing and calls a function. It works as long as somebody holds it."""
+    """Stream of events that keeps nothing and calls a function. It works as long as a reference to it is held."""
 
-    def __init__(self, hear: Callable[[Event], object]) -> None:
+    def __init__(self, on_event: Callable[[Event], object]) -> None:
         super().__init__(1)
-        self._hear = hear
+        self._on_event = on_event
+        """Called by the task that publishes, in the middle of what that task does. It must neither await nor raise."""
 
     def _publish(self, event: Event) -> None:
-        self._hear(event)
+        self._on_event(event)
 
 
-def listen(system: ActorSystem, hear: Callable[[Event], object]) -> Listener:
-    """Call `hear` with each event from now on."""
-    listener = Listener(hear)
+def listen(system: ActorSystem, on_event: Callable[[Event], object]) -> Listener:
+    """Call `on_event` with each event from now on, until the Listener that is returned is dropped."""
+    listener = Listener(on_event)
     system.hub.subscribe(listener)
     return listener
 
@@ -90,6 +96,7 @@ class Trace:
 
     def __init__(self, lines: Iterable[str] = ()) -> None:
         self.lines = list(lines)
+        """Lines so far, each with its time as "t=1.250 …" if it was written within a run of Trio."""
         self._listeners: list[Listener] = []
 
     def watch(self, supervisor: Supervisor) -> None:
@@ -98,15 +105,15 @@ class Trace:
         The first starts of its children have happened already when a supervisor is open; to see them, open it without
         children and use start_child.
         """
-        self._listeners.append(listen(supervisor._loop.system, self._hear))
+        self._listeners.append(listen(supervisor._loop.system, self._note_event))
 
     def note(self, text: str) -> None:
         """Add a line, with the time if there is one."""
         at = f"t={trio.current_time():.3f} " if trio.lowlevel.in_trio_run() else ""
         self.lines.append(normal(at + text))
 
-    def _hear(self, event: Event) -> None:
-        self.note(say(event))
+    def _note_event(self, event: Event) -> None:
+        self.note(describe_event(event))
 
     def difference(self, other: Trace | Iterable[str]) -> str:
         """Return the first line that differs, with the line before it; "" if none does."""

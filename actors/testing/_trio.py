@@ -6,6 +6,14 @@ gives the tasks of the round in the order wanted, or holds some back, and the ra
 
 Time: Trio asks its clock how long to sleep only when no task is runnable. That is the moment to let held-back tasks go,
 to jump to the next deadline, or to see that there is none.
+
+**Why the private parts.** Trio's public interface has a clock and instruments, but an instrument can only watch: it
+cannot decide which task runs, nor raise an error from a task's await. Both need the run queue and the fields in which Trio
+keeps what a task will be woken with. All other files of this package use only the functions and classes of this one, so
+that a new Trio concerns this file alone.
+
+**Runs outside a simulation are not touched.** The random source in Trio's place is there only while a simulation runs, and
+asks the real one for any run of Trio whose queue is not a `RunQueue`: another thread may have such a run meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +38,10 @@ step_of: Callable[[Task], int] = attrgetter("_schedule_points")
 
 
 class Loop(Protocol):
-    """Decisions about a run, as Trio asks for them."""
+    """Decisions about a run, as Trio asks for them. The scheduler is the implementation; the canary has a small one.
+
+    An error that a method raises ends the whole run: Trio takes it for an error of its own.
+    """
 
     now: float
     """Virtual time, in seconds."""
@@ -46,14 +57,14 @@ class Loop(Protocol):
 
 
 class Runner:
-    """Facade of Trio's runner."""
+    """Facade of Trio's runner: the few things that a Loop may ask or do."""
 
     def __init__(self, runner: _run.Runner, queue: RunQueue) -> None:
         self._runner = runner
         self._queue = queue
 
     def make_ready(self, task: Task) -> None:
-        """Put back a task that was held back."""
+        """Put back a task that was held back. It runs in the next round, if the loop then chooses it."""
         self._queue.append(task)
 
     @property
@@ -63,7 +74,7 @@ class Runner:
 
     @property
     def somebody_waits_for_idleness(self) -> bool:
-        """In trio.testing.wait_all_tasks_blocked."""
+        """Whether some task is in trio.testing.wait_all_tasks_blocked, which Trio wakes before any time passes."""
         return bool(self._runner.waiting_for_idle)
 
     def is_system(self, task: Task) -> bool:
@@ -83,7 +94,11 @@ class Runner:
 
 
 class RunQueue(deque[Task]):
-    """Queue of runnable tasks, in the place of Trio's."""
+    """Queue of runnable tasks, in the place of Trio's.
+
+    Trio appends to it, copies it once a round by iterating over it, and clears it. A task that the iterator leaves out is
+    no longer in any queue of Trio's then; the loop keeps it and puts it back with `Runner.make_ready`.
+    """
 
     def __init__(self, loop: Loop) -> None:
         super().__init__()
@@ -106,7 +121,9 @@ class Choice(Random):
     """Random source in the place of Trio's. During a simulation it leaves the order of tasks alone."""
 
     order: list[Task]
+    """Tasks of the round as they were given to Trio, to undo the sorting that comes before a shuffle."""
     real: Random
+    """Trio's own source, for runs that are not simulated."""
 
     def random(self) -> float:
         return 1.0 if _is_simulated() else self.real.random()
@@ -134,7 +151,10 @@ def _is_simulated() -> bool:
 
 
 class VirtualClock(trio.abc.Clock):
-    """Clock that starts at 0, stands still while a task can run, and then jumps to the time that the loop wants."""
+    """Clock that starts at 0, stands still while a task can run, and then jumps to the time that the loop wants.
+
+    Not trio.testing.MockClock: that cannot hold back a task until a virtual time, nor see that there is no deadline left.
+    """
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -150,7 +170,11 @@ class VirtualClock(trio.abc.Clock):
         return self._loop.now
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """Ask the loop what is next. Trio calls this when nothing is runnable."""
+        """Ask the loop what is next. Trio calls this when nothing is runnable.
+
+        Returns 0, so that Trio looks at its queue and its deadlines again at once. With a task in wait_all_tasks_blocked it
+        returns an hour, because Trio wakes such a task instead of sleeping, but only if there is time to sleep.
+        """
         runner = _run.GLOBAL_RUN_CONTEXT.runner
         self._loop.idle(deadline)
         return 3600.0 if runner.waiting_for_idle and not runner.runq else 0.0
@@ -212,12 +236,14 @@ def raise_in(task: Task, error: BaseException) -> bool:
 
 
 def force_out(task: Task, error: BaseException) -> None:
-    """Raise an error from the task's await, regardless of shields."""
+    """Raise an error from the task's await, regardless of shields. Only to end a program that waits for ever."""
     if task._next_send_fn is None and task._abort_func is not None:
         task._attempt_abort(_raiser(error))
 
 
 def _raiser(error: BaseException) -> Callable[[], Never]:
+    """Return a function that raises the error, which is how Trio's abort functions expect it."""
+
     def throw() -> Never:
         raise error
 
@@ -225,6 +251,7 @@ def _raiser(error: BaseException) -> Callable[[], Never]:
 
 
 def _is_shielded(task: Task) -> bool:
+    """Return whether the task is inside a shield of its own, and not one outside the nursery that it lives in."""
     outer = task.parent_nursery._cancel_status if task.parent_nursery is not None else None
     status: _run.CancelStatus | None = task._cancel_status
     while status is not None and status is not outer:
@@ -254,7 +281,11 @@ def has_ended(task: Task) -> bool:
 
 
 def canary() -> None:
-    """Raise RuntimeError, saying what is different, if this Trio does not work as this file takes for granted."""
+    """Raise RuntimeError, saying what is different, if this Trio does not work as this file takes for granted.
+
+    Each simulation begins with it. It takes a millisecond, and without it a new Trio could ignore the order of tasks, so
+    that every simulation would pass without having tried anything.
+    """
     seen: list[str] = []
     loop = _CanaryLoop(seen)
 

@@ -70,7 +70,7 @@ BREAKS = {
     counts_a_message_twice: "below/inner: 0 messages sent, but 1 handled",
     overfills: "counter: 65 messages in a mailbox for 64",
     thinks_it_is_down: "counter: it is down, and still runs",
-    misses_an_exit: "counter: it counts as up, but its run has ended, and its supervisor will not hear of it",
+    misses_an_exit: "counter: it counts as up, but its run has ended, and no exit is on its way to its supervisor",
     takes_messages_while_down: "counter: it is not expected to run again, and takes messages",
     forgets_an_address: r"root has children \['counter', 'below'\] and addresses \['below'\]",
 }
