@@ -169,6 +169,7 @@ class MemoryMethods:
     """
 
     memory: Memory
+    """The agent's memory."""
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """Return every file with path, summary, size, and whether it holds text from outside."""
@@ -225,6 +226,7 @@ class PersonaMethods:
     """
 
     evolution: Evolution
+    """Proposals and decisions."""
     in_force: Persona
     """The persona of this run; accepted changes count from the next start on."""
     owners: tuple[str, ...]

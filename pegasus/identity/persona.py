@@ -24,6 +24,7 @@ FieldValue: TypeAlias = str | tuple[str, ...]
 REQUIRED: Final = ("name", "role", "personality", "style", "values")
 """Fields that a persona file must have."""
 FIELDS: Final = (*REQUIRED, "background")
+"""All fields of a persona, in the order in which they are shown."""
 LISTS: Final = ("personality", "values")
 """Fields that hold several texts."""
 MAX_BYTES: Final = 64 << 10
@@ -39,15 +40,20 @@ class PersonaError(Exception):
 class Persona:
     """The character of the agent.
 
-    persona = load_persona(Path("ada.json")) persona.name # "Ada"
+    persona = load_persona(Path("ada.json"))
+    persona.name  # "Ada"
     """
 
     name: str
+    """The name that the agent gives itself."""
     role: str
     """A noun phrase that continues "You are Ada, …"."""
     personality: tuple[str, ...]
+    """Traits, a few words each."""
     style: str
+    """Style of speaking, as a phrase."""
     values: tuple[str, ...]
+    """Values, a few words each."""
     background: str = ""
     """Any further text, of any number of lines."""
 

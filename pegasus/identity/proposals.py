@@ -55,8 +55,11 @@ class Proposal:
     number: int
     """The number by which people refer to it; `n` in files and views."""
     field: str
+    """Field of the persona, one of `FIELDS`."""
     value: FieldValue
+    """Proposed content of the field."""
     why: str
+    """Reason, for the owner."""
     at: int
     """When it was proposed, ms since the epoch."""
     on: str = ""
@@ -64,7 +67,9 @@ class Proposal:
     key: str = ""
     """The key of the tool call. A call that is repeated after a crash is recognised by it."""
     state: str = OPEN
+    """open, accepted, rejected or withdrawn."""
     decided_by: str = ""
+    """Person or channel of the decision; "" while it is open."""
     decided_at: int = 0
     """When it was decided, ms since the epoch; 0 while it is open."""
     before: FieldValue | None = None

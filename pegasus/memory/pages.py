@@ -37,9 +37,13 @@ LONGEST_SUMMARY: Final = 160
 _ALLOWED: Final = (
     f"allowed: {' or '.join(f'{folder}/NAME.md' for folder in FOLDERS)}, NAME of letters, digits, - _ and spaces"
 )
+"""Rule for paths, as refusals show it."""
 _NAME: Final = re.compile(r"[\w][\w .-]{0,79}\.md")
+"""Name of a file. Bounded, as file systems allow 255 bytes and letters may take four."""
 _PREFIX: Final = "> Summary:"
+"""Beginning of the summary line."""
 _SUMMARY: Final = re.compile(r"^>\s*summary:[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
+"""The summary line, in any case."""
 _HEADING: Final = re.compile(r"^[ \t]*#[ \t]+(.*)$", re.MULTILINE)
 _HEAD: Final = 4_000
 """Characters within which the summary of a file stands; a quotation further down is not one."""

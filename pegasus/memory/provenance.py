@@ -61,6 +61,7 @@ _FORGED: Final = re.compile(r"\[(?=\s*source\s*:)", re.IGNORECASE)
 _BULLET: Final = re.compile(r"\s*[-*] ")
 """Beginning of an item of a list."""
 _READS_LIKE: Final = "reads like an instruction"
+"""Part of marks and warnings."""
 
 
 def is_instruction(text: str) -> bool:

@@ -24,11 +24,14 @@ _PLACEHOLDER: Final = re.compile(
     """,
     re.VERBOSE,
 )
+"""Placeholders in a body, and the escaped dollar sign that keeps one from being filled in."""
 _WORD: Final = re.compile(
     r""""(?P<double>(?:[^"\\]|\\.)*)"(?!\S) | '(?P<single>[^']*)'(?!\S) | “(?P<curly>[^“”]*)”(?!\S) | (?P<bare>\S+)""",
     re.VERBOSE | re.DOTALL,
 )
+"""Words of arguments: in quotes of three kinds, or between blanks."""
 _ESCAPED_CHARACTER: Final = re.compile(r'\\(["\\])')
+"""Escapes within double quotes."""
 _SEE_END: Final = "(see ARGUMENTS at the end)"
 """Text in the place of arguments that stand at the end."""
 

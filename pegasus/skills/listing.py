@@ -29,7 +29,9 @@ _HEADING: Final = "## Available Skills\n\n"
 _INTRODUCTION: Final = """\
 Instructions that are kept ready. When one fits what is asked for, call use_skill(skill, args?) and follow what it says. A message
 that begins with /name calls a skill by itself."""
+"""Text in front of the list."""
 _MORE: Final = "\n(Not listed here, for want of room: {} more. They work by name.)"
+"""Last line of a list that had no room for all skills."""
 _TOKENS_FOR_MORE: Final = 16
 """Tokens of the line `_MORE`."""
 

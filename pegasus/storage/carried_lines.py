@@ -28,6 +28,7 @@ from pegasus.storage.volume import Volume
 from pegasus.wire import encode_line
 
 SETTLED = encode_line({"type": "settled"})
+"""Record that says that all carried lines before it are in their files."""
 
 
 @attrs.frozen
@@ -36,7 +37,9 @@ class CarriedLines:
 
     path: str
     data: str
+    """Text of whole lines."""
     offset: int = count_field()
+    """Byte of the file at which they begin."""
 
 
 @attrs.frozen

@@ -42,6 +42,7 @@ class Located(Protocol):
     """A value whose text is in the log's file."""
 
     span: Span
+    """Place of the record."""
 
 
 V = TypeVar("V", bound=Located)
@@ -55,7 +56,9 @@ class Staged(NamedTuple, Generic[V]):
     """A change that is in memory and must be written."""
 
     value: V
+    """State that the change has led to."""
     line: bytes
+    """Record that describes it."""
 
 
 class Rewrite(NamedTuple, Generic[V]):

@@ -112,6 +112,7 @@ class Newer:
     reply: Reply[Item | None]
     address: Address
     after: int = 0
+    """Number above which items count."""
     wait: bool = False
     """Answer when there is such an item, instead of None when there is none."""
 
@@ -176,6 +177,7 @@ class Unroutable:
     """Result of a `Post` that fits no address; see `directory` for the rules."""
 
     reason: str
+    """Reason, for the model."""
     known: tuple[Address, ...]
     """Addresses that exist, or those that are ambiguous: newest first, at most 20."""
 
@@ -190,6 +192,7 @@ class Post:
     key: str
     """Idempotency key (session and tool call id). The same key gets the same reply, however often it is posted."""
     text: str
+    """Text of the reply."""
     channel_id: str
     """The channel as the model has given it."""
     source: ChannelInfo
@@ -199,6 +202,7 @@ class Post:
     reply_to: str | None = None
     """The thread as the model has given it, if it has."""
     metadata: Metadata = attrs.field(factory=dict)
+    """Free-form data for the client, passed on unchanged."""
 
 
 PostResult: TypeAlias = OutboundMessage | Unroutable
@@ -270,6 +274,7 @@ class Unacknowledged:
     A seq beyond the last one that was assigned cannot be true and is ignored.
     """
     limit: int = 200
+    """Replies in the answer at most."""
 
 
 @attrs.frozen
@@ -320,6 +325,7 @@ class ReplaceFile:
     reply: Reply[None]
     path: str
     content: bytes
+    """All that the file holds afterwards."""
 
 
 @attrs.frozen(eq=False, repr=False)

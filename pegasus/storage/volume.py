@@ -48,6 +48,7 @@ _ADVICE = {
     errno.ENOTDIR: "a file is in the place of a folder; move it away",
     errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
 }
+"""Advice to the operator by errno, part of a StorageError."""
 
 
 class Span(NamedTuple):

@@ -310,7 +310,7 @@ class MemoryFiles:
 
 
 class _Node:
-    """A file."""
+    """A file: an inode, which may have several names or none."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -321,12 +321,18 @@ class _Node:
         """The content that survives a crash."""
 
     def sync(self) -> None:
+        """Make all data durable. Bytes that a failed sync has marked as clean are lost: they become NUL bytes."""
         missing = self.clean - len(self._synced)  # a failed sync lost these
         self._synced += b"\0" * missing
         self._synced[self.clean :] = self.data[self.clean :]
         self.clean = len(self.data)
 
     def durable(self, torn_bytes: int, nulls: bool) -> bytes:
+        """Return what a crash leaves.
+
+        These are the durable bytes, and up to `torn_bytes` of the others (as NUL bytes, if `nulls`), unless a sync of
+        the file has failed.
+        """
         size = len(self._synced)
         torn = self.data[size : size + torn_bytes] if self.clean == size else b""
         return bytes(self._synced) + (b"\0" * len(torn) if nulls else bytes(torn))

@@ -32,8 +32,11 @@ class Call:
     """Tool call in an answer. Arguments as a string are sent as they are, so that they can be malformed. id "": a new one."""
 
     name: str
+    """Name of the tool."""
     arguments: Metadata | str = attrs.field(factory=dict)
+    """Arguments, or the text to send in their place."""
     id: str = ""
+    """Id of the call; "" for a new one."""
 
 
 @attrs.frozen
@@ -63,6 +66,7 @@ class ProviderAnswer:
     body: bytes | None = None
     """Body to send as it is, with `status` and `content_type`."""
     content_type: str = "text/event-stream"
+    """Content type of `body`."""
     retry_after: float | None = None
     """Seconds for the `Retry-After` header of an error status."""
     error: tuple[str, str] | None = None

@@ -35,6 +35,7 @@ class After:
     """Step that takes so many seconds first."""
 
     seconds: float
+    """Delay in seconds of virtual time."""
     step: Step | Hang
     """Step that follows the delay."""
 
@@ -44,12 +45,15 @@ class Streamed:
     """Step that streams these pieces (None retracts them), each after `pause` seconds, and then goes on."""
 
     pieces: tuple[str | None, ...]
+    """Texts to stream; None retracts what was streamed so far."""
     step: Step | Hang
     """Final answer. Its text is not streamed again."""
     pause: float = 0.0
+    """Seconds before each piece."""
 
 
 AnyStep: TypeAlias = Step | Hang | After | Streamed
+"""Everything that a script may contain."""
 Script: TypeAlias = Iterable[AnyStep] | Callable[[ModelRequest], AnyStep]
 """Steps in order, or a function that is asked for the step of each request."""
 

@@ -28,7 +28,9 @@ NON_INTERACTIVE: Final = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "G
 """Variables that keep programs from paging and asking: there is no terminal."""
 
 _FALLBACK_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+"""PATH of commands if the daemon has none, as under some service managers."""
 _SECRET_NAME: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+"""Endings of names whose values are treated as secrets."""
 
 
 def command_environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:

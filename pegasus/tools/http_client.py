@@ -48,6 +48,7 @@ the bound is a little more than half a second of work."""
 _SET_BY_THE_CLIENT: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "upgrade", "te", "trailer"}
 )
+"""Headers that a caller cannot set, because they must agree with how the request is sent."""
 
 
 @attrs.frozen(eq=False)
@@ -57,7 +58,9 @@ class HttpAnswer:
     url: str
     """The address of the last hop, without user name and password."""
     status: int
+    """HTTP status."""
     reason: str
+    """Text of the status line."""
     headers: Mapping[str, str]
     """Headers with lower-case names; values of repeated ones are joined by a comma."""
     body: bytes
@@ -132,6 +135,7 @@ def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 _GZIP_OR_ZLIB: Final = 47  # window bits with which zlib reads the header to find out
 _RAW_DEFLATE: Final = -15
+"""Window size of zlib that stands for deflate without a header, which some servers send."""
 
 
 class BodyReader:

@@ -40,6 +40,7 @@ class Hop:
     """One request of a chain of redirects."""
 
     method: str
+    """Method, in upper case."""
     url: httpx2.URL
     """Address, perhaps with user name and password."""
     headers: Mapping[str, str]

@@ -36,6 +36,7 @@ import trio
 from pegasus.tools import strays
 
 _GUARD: Final = str(Path(__file__).with_name("guard.py"))
+"""Path of the script that guards each command."""
 _GUARD_LIMIT: Final = 5.0
 """Seconds beyond the grace after which the guard is taken for stopped or stuck."""
 _READ_SIZE: Final = 1 << 16

@@ -22,8 +22,11 @@ class _CallCounts:
     """Statistics of one tool since the start of the process."""
 
     count: int = 0
+    """Calls, including failed ones."""
     failures: int = 0
+    """Calls that ended with a ToolError or at their deadline."""
     milliseconds: float = 0.0
+    """Time of all calls together."""
 
     def as_json(self) -> dict[str, Json]:
         """Return the statistics; at least one call has been counted."""

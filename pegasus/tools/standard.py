@@ -65,18 +65,25 @@ def base_context(workspace: Path, allowed_paths: Sequence[str], context_window: 
 # ------------------------------------------------------------------ named sets
 
 SYSTEM_TOOLS: Final = ("current_time", "sleep", "get_env", "set_env")
+"""Tools of `system`."""
 FILE_TOOLS: Final = (
     *("read_file", "write_file", "list_files", "delete_file"),
     *("move_file", "get_file_info", "edit_file", "grep_files"),
 )
+"""Tools of `files`."""
 NETWORK_TOOLS: Final = ("http_get", "http_post", "http_request", "web_search")
+"""Tools of `web_fetch` and `web_search`."""
 CODE_TOOLS: Final = ("shell_exec", "run_python")
+"""Tools of `shell`."""
 DATA_TOOLS: Final = ("json_parse", "json_stringify", "base64_encode", "base64_decode")
+"""Tools of `data`."""
 MEMORY_TOOLS: Final = (
     *("memory_list", "memory_read", "memory_search"),
     *("memory_write", "memory_patch", "memory_append"),
 )
+"""Tools of `memory`."""
 TASK_TOOLS: Final = ("task_list", "task_replay", "notify")
+"""Tools of the task system that tasks have themselves; they are defined in `pegasus.tasks`."""
 
 ALL_TASK_TOOLS: Final = (
     *(*SYSTEM_TOOLS, *FILE_TOOLS, *NETWORK_TOOLS, *CODE_TOOLS, *DATA_TOOLS),

@@ -64,3 +64,4 @@ def _refuse(constant: str) -> NoReturn:
 # `json.dumps` and `json.loads` make such an object at every call that has options, which takes longer than a short text.
 _COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _STRICT = json.JSONDecoder(parse_constant=_refuse)
+"""Decoder that refuses NaN and Infinity, which Python's own would accept."""

@@ -44,6 +44,8 @@ CREATE VIRTUAL TABLE words USING fts5 (
 );
 INSERT INTO words (words, rank) VALUES ('rank', 'bm25(0.0, 3.0, 1.0)');
 """
+"""`about` has one row. `files` says how far each file is indexed. `passages` has the texts, `words` the index over
+them."""
 
 
 class Hit(NamedTuple):

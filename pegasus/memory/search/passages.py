@@ -40,6 +40,7 @@ class Passage(NamedTuple):
     title: str
     """Heading of the entry; in a session the role of the speaker."""
     text: str
+    """The words, at most `LONGEST` characters of a page."""
 
 
 def passages_of_page(text: str) -> Iterator[Passage]:

@@ -37,8 +37,11 @@ NEVER_ALLOWED: Final = ("/proc", "/sys", "/dev")
 the daemon's own memory."""
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Flags to open a folder for listing."""
 _OPEN_STEP: Final = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Flags to pass through a folder. O_PATH (Linux) needs no right to list it."""
 _OPEN_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""Flags to open a file: without following a link, and without waiting for a pipe's other end."""
 _OTHER_KINDS: Final = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISLNK, "a symbolic link"),
@@ -47,6 +50,7 @@ _OTHER_KINDS: Final = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISCHR, "a device"),
 )
+"""Kinds of entries that are no regular files, with their names."""
 
 
 class LocatedPath(NamedTuple):
@@ -228,6 +232,7 @@ _REASONS: Final = {
     errno.ENAMETOOLONG: "the name is too long",
     errno.EMFILE: "too many files are open; try again in a moment",
 }
+"""Errors of the operating system in words for the model."""
 
 
 def _explain(error: Exception) -> str:

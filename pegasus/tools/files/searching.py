@@ -372,6 +372,7 @@ MAX_PATTERN: Final = 4_000
 MAX_GLOBS: Final = 64
 """Patterns that the braces of one glob may stand for."""
 PATTERN_SYNTAX: Final = r"RE2 syntax: as in Perl or Go, without lookaround and backreferences; (?i) ignores case"
+"""Description of the syntax, for the schemas and for errors."""
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 """Innermost braces of a glob."""
 
@@ -382,15 +383,18 @@ class PatternMatch(Protocol):
     Positions are bytes of the text that was searched.
     """
 
-    def start(self) -> int: ...
+    def start(self) -> int:
+        """Return the first byte of the match."""
 
-    def end(self) -> int: ...
+    def end(self) -> int:
+        """Return the byte behind the match."""
 
 
 class LinePattern(Protocol):
     """A compiled RE2 pattern over UTF-8."""
 
-    def search(self, text: bytes, pos: int = 0) -> PatternMatch | None: ...
+    def search(self, text: bytes, pos: int = 0) -> PatternMatch | None:
+        """Return the first match at or behind byte `pos`, None if there is none."""
 
 
 def compile_pattern(pattern: str) -> LinePattern:
