@@ -5,10 +5,10 @@ in a session of its own: Ctrl-C in the terminal does not reach it, a chat that h
 chat leaves it running, to be joined by the next `pegasus`. Its stderr is the log file, so that nothing is printed over the
 prompt. Leaving the chat stops it with SIGTERM and waits for its end; its exit code is then the command's.
 
-The parent only watches. If the daemon dies meanwhile, the chat says so and reconnects as soon as somebody starts another
-one for this home; after COMES_BACK_SECONDS it ends with the dead daemon's exit code. The chat does not start a second
-daemon by itself: one that dies while it is used may well die again, and restarting is the task of a service manager, which
-counts attempts.
+The parent only waits for the child's end. If the daemon ends unexpectedly, the chat reports it and reconnects as soon as another
+one is started for this home; after COMES_BACK_SECONDS it ends with that daemon's exit code. The chat does not start a second
+daemon by itself: what ended the first may end the next, and restarting is the task of a service manager, which counts
+attempts.
 
 Two processes instead of one process with two threads cost a second start of Python, about as long as a person needs to read
 the greeting. In return the daemon is the same program with and without a chat, and nothing that a terminal does can delay it:
@@ -46,7 +46,7 @@ from pegasus.skills import BUILT_IN, SkillCatalog
 from pegasus.terminal import ChatConfig, DaemonGone, restore_terminal, run_chat
 
 COMES_BACK_SECONDS: Final = 10.0
-"""Seconds to wait for another daemon after the one of this chat has died: long enough for a restart by hand or by systemd."""
+"""Seconds to wait for another daemon after the one of this chat has ended: enough for a restart by hand or by systemd."""
 STATUS_SECONDS: Final = 2.0
 """Seconds the daemon may take to answer which model it uses, and whether tasks are running.
 
@@ -108,9 +108,9 @@ class _Chat:
         self._received: int | None = None
         """Number of the first signal, None before it."""
         self._own: DaemonProcess | None = None
-        """Daemon that leaving must stop; None if it was there before, or has died and another one was joined."""
+        """Daemon that leaving must stop; None if it was there before, or has ended and another one was joined."""
         self._lost: int | None = None
-        """Exit code of that daemon, if it has died and none has come back."""
+        """Exit code of that daemon, if it has ended and no other was started."""
 
     async def join(self) -> int:
         """Chat with a running daemon; return the exit code of the command. Leaving does not stop the daemon."""
@@ -226,7 +226,7 @@ class _Chat:
         return False
 
     async def _watch_daemon(self, daemon: DaemonProcess, scope: trio.CancelScope) -> None:
-        """Report that the daemon has died, and end the chat if none comes back.
+        """Report that the daemon has ended, and end the chat if no other is started.
 
         The conversation reconnects by itself meanwhile. From now on the chat owns no daemon: another one that comes was started by
         somebody else, and leaving does not stop it.

@@ -164,7 +164,7 @@ def replay_text(answer: Answer) -> str:
 
 
 def _state(task: Answer) -> str:
-    """Return the word for a task's state; an idle one waits for its turn."""
+    """Return a task's state as people read it."""
     return _STATES.get(task["state"], str(task["state"]))
 
 

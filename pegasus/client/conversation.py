@@ -9,7 +9,7 @@ pass (RETRYABLE) is tried again after RETRY_DELAY.
 
 **Replies.** Each is yielded once, in order. The number of the last one yielded is sent in the next hello, so the gateway sends
 only what comes after it. A reply is acknowledged when the *next* event is asked for, not when it is yielded: a process that
-dies while it shows a reply has not acknowledged it, and gets it again.
+ends while it shows a reply has not acknowledged it, and gets it again.
 """
 
 from __future__ import annotations
@@ -256,7 +256,10 @@ class Conversation:
                 self._retry_at = math.inf
 
     async def _pass_on(self, event: ClientEvent, seen: int) -> int:
-        """Make an event of the connection one of the conversation. seen: the last reply that was passed on; return it anew."""
+        """Make an event of the connection one of the conversation; return the number of the last reply passed on.
+
+        seen: that number before. A reply with a smaller or equal number is one that the gateway has sent twice.
+        """
         match event:
             case Refused():
                 await self._handle_refusal(event)

@@ -5,11 +5,12 @@ is answered later through the queue, and the reader stops where too many answers
 that writes frames. The *main task* watches the time: the hello must come soon, a connection that is closing must end soon, and
 a silent client must answer a ping. Replies are read from the journal in a fourth task, `ReplyFeed.run`.
 
-The order at the hello keeps every promise of the protocol: the client's feed joins the hub first, so that no reply falls between
-the two; then the journal says which reply was the last; then the welcome is queued; only then does the feed queue replies.
+The order of the steps at the hello matters: the client's feed joins the hub first, so that no reply is missed while the journal
+is read; then the journal is asked for the number of the last reply; then the welcome is queued; only then does the feed queue
+replies.
 
 When the client goes, frames that it had sent whole are still answered: a message in the journal's mailbox is accepted whether or
-not its sender waits to hear of it. Cancelled, the connection is cut without a close frame, and the hub forgets it.
+not its sender waits for the answer. Cancelled, the connection is cut without a close frame, and removed from the hub.
 """
 
 from __future__ import annotations
@@ -55,9 +56,14 @@ _log = get_logger("gateway")
 
 
 class RefusalLog:
-    """The log lines about refused clients, so many a minute at most.
+    """The log lines about refused clients, at most PER_MINUTE.
 
-    Whoever can connect can be refused as often as it likes. Without a bound it could fill the disk with log lines.
+    A program without a token can connect, and be refused, as often as it likes. Without a bound it could fill the disk with log
+    lines.
+
+    Example::
+
+        RefusalLog().log(address, "unauthorized", "wrong token")
     """
 
     PER_MINUTE = 20
@@ -404,12 +410,14 @@ class Connection:
         self._nursery.start_soon(self._run_call, Caller.of(channel), call)
 
     async def _run_call(self, caller: Caller, call: CallFrame) -> None:
+        """Run a call and queue its answer. Cancelled when the client has gone; the method then ends where it waits."""
         try:
             await self._answer(await answer_call(self._services.methods, caller, call))
         finally:
             self._calls -= 1
 
     async def _answer(self, frame: str) -> None:
+        """Queue an answer. Waits while ANSWERS of them are outstanding, during which this client is not read."""
         await self._queue.reserve()
         self._queue.answer(frame)
 

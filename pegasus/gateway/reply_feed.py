@@ -5,8 +5,8 @@ waits: it is queued, dropped, or kept by the `Cursor` of its address (see `deliv
 missing. Reading waits for room in the queue, so a client with a long backlog gets it at its own speed. It waits *before* the
 cursor counts a reply as sent: whatever may not overtake that reply would otherwise be queued before it.
 
-If the journal cannot be read, nothing can be promised to this client any more. It is disconnected with 1011, and gets what is
-missing when it connects again. Cancelled, nothing has to be undone: the journal knows what was acknowledged.
+If the journal cannot be read, replies would be missing without the client noticing it. So it is disconnected with 1011, and gets
+what is missing when it connects again. Cancelled, nothing has to be undone: the journal knows what was acknowledged.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pegasus.protocol import SERVER_ERROR, HelloFrame, encode_frame
 from pegasus.storage import JournalMessage, LastSeq, StorageError, Unacknowledged
 
 SeqsByChannel: TypeAlias = tuple[tuple[str, int], ...]
+"""Number of the last reply that the client has, for each channelId; the form of the journal's question."""
 
 PAGE = 200
 """Replies asked for in one question. Each further question asks for twice as many from the start of the backlog, because a
@@ -62,9 +63,9 @@ class ReplyFeed:
         self._journal = journal
         self._routes = routes
         self._cursors: dict[str, Cursor] = {}
-        """By channelId."""
+        """Place in the replies of each address, by channelId."""
         self._known: dict[str, int] = {}
-        """The same, cut down to what was ever made."""
+        """`_claimed`, each number reduced to that of the last reply that was ever made (`look_up_seqs`)."""
         self._welcome_seq = 0
         """The last reply made for the client's address when it greeted."""
         self._is_welcomed = False
@@ -121,7 +122,7 @@ class ReplyFeed:
     # ---------------------------------------------------------------- the connection
 
     async def look_up_seqs(self) -> int:
-        """Return what `welcome` says: the last number assigned to the client's address, 0 for a bridge.
+        """Return the `seq` of the welcome: the last number assigned to the client's address, 0 for a bridge.
 
         A client may claim to have replies that were never made, if it has talked to a home that is gone. Such a claim is cut
         down to what there is, or it would hide the replies to come. Raises ActorError, StorageError.
@@ -224,6 +225,7 @@ class ReplyFeed:
             self._queue.push(frame)
 
     async def _last_seq(self, channel_id: str) -> int:
+        """Return the last number assigned at an address of this type, 0 if none. Raises ActorError, StorageError."""
         return await self._journal.ask(LastSeq, Address(self.channel.type, channel_id), timeout=JOURNAL_TIMEOUT)
 
     def _cursor(self, channel_id: str) -> Cursor:
@@ -234,5 +236,6 @@ class ReplyFeed:
         return cursor
 
     def _disconnect(self, reason: str) -> None:
+        """End the connection so that the client connects again and reads from the beginning of what it is owed."""
         _log.error("replies could not be read; the client is to connect again", client=str(self.channel), reason=reason)
         self._queue.close(SERVER_ERROR, "replies could not be read; connect again")

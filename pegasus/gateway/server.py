@@ -212,5 +212,6 @@ class Server:
                 await self._all_ended.wait()
 
     def _refusal(self) -> str:
+        """Return why the next connection is refused, "" if there is room. The client gets it as an error frame after its handshake."""
         limit = self._services.config.max_connections
         return "" if len(self._connections) < limit else f"{limit} clients are connected, which is the limit; try later"

@@ -27,13 +27,14 @@ LINGER = 2.0
 """Seconds that a client whose bytes are no WebSocket frames gets to read the reason, before the connection is cut."""
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
+"""Names and values of the handshake's header fields, as they came."""
 
 
 class SocketHandler(Protocol):
     """The receiver of what a client does. The client is not read while one of these methods runs."""
 
     def on_activity(self) -> None:
-        """Note that the client is alive: some frame came, be it only a pong."""
+        """Note that some frame came, if only a pong: the client is reachable."""
 
     async def on_open(self, headers: Headers) -> None:
         """Handle the end of the WebSocket handshake."""

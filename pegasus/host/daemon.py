@@ -48,7 +48,7 @@ class DaemonInfo:
 
     @property
     def ready_line(self) -> str:
-        """The line on stdout that tells a supervisor that everything listens."""
+        """The line on stdout by which a service manager knows that everything listens."""
         return f"pegasus ready ws={self.ws} http={self.http or '-'} pid={self.pid}"
 
 

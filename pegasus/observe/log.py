@@ -212,7 +212,7 @@ class _LogWriter:
 def _freeze(value: object) -> object:
     """Return text, a number or None as it is, and the repr of anything else.
 
-    An entry that waits must not change, nor keep anything alive. A value whose repr fails must not stop an actor.
+    A buffered entry must not change, nor keep references to objects. A value whose repr fails must not stop an actor.
     """
     if isinstance(value, str | int | float | None):
         return value

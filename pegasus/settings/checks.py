@@ -5,8 +5,8 @@ that nothing fails silently: `NOT_YET` lists these.
 
 Each check is a function that gets the settings and `report`, and calls that for each mistake. A check names one key as the place
 of the mistake, though it looks at several: the one that a person would change. Only the form of values is checked here, never
-the world: that a host resolves, a model exists or a folder can be read may change while the daemon runs, and is reported by
-whoever finds it out then.
+the world: whether a host resolves, a model exists or a folder can be read may change while the daemon runs, and is reported
+where it is used.
 """
 
 from __future__ import annotations

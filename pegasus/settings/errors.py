@@ -36,7 +36,7 @@ class SettingsProblem:
         place = f"{self.source}: {self.key}" if self.key else self.source
         line = f"{place}: found {self.found}; allowed: {self.allowed}"
         line = f"{line}. {self.hint}" if self.hint else line
-        # A key or value may hold any character; a terminal must not obey one, and a mistake must stay one line.
+        # A key or value may hold any character; control characters are escaped, so that a mistake stays one harmless line.
         return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 

@@ -57,7 +57,7 @@ class RouteSettings:
     """A rule that sends some calls to another model: the first in the file whose conditions all hold counts. NAME is any name."""
 
     # `filled`: a route without a model is a mistake, though the default is "". Its own default must exist, for `pegasus init` to show.
-    model: str = text("", 'which model then, as "<provider>/<model>"', filled=True)
+    model: str = text("", 'model of these calls, as "<provider>/<model>"', filled=True)
     role: str = choice("", 'only calls of this role; "" = any', "", *MODEL_ROLES)
     channel: str = text("", 'only work for this channel, as "slack" or "slack:<channelId>"; "" = any')
     media: str = choice("", '"image": only where an image is in the conversation', "", "image")
@@ -145,21 +145,21 @@ class AgentSettings:
     )
     max_replies: int = whole(200, "replies one message may get", least=1, most=1000)
     owners: tuple[str, ...] = texts(
-        'who the agent belongs to: "type", "type:channelId" or "type:userId"; they go first, and decide about its identity '
+        'owners of the agent: "type", "type:channelId" or "type:userId"; their messages go first, and they decide about its identity '
         "and its model",
         "cli",
     )
     when_busy: str = choice(
         "followup",
-        'a message that comes while one of the same chat is thought about: "followup": waits its turn; "steer": joins the '
-        'thought before its next model call; "interrupt": ends the call under way, which is made anew with it',
+        'a message that comes while another one of the same chat is handled: "followup": waits its turn; "steer": joins that '
+        'turn before its next model call; "interrupt": ends the present model call, which is repeated with it',
         "followup",
         "steer",
         "interrupt",
     )
-    steer_cap: int = whole(10, "messages that may join one thought; more wait their turn", least=1, most=1000)
+    steer_cap: int = whole(10, "messages that may join one turn; more wait for the next one", least=1, most=1000)
     burst_cap: int = whole(
-        1, "messages of one chat that have waited together and are taken up as one; 1 = each alone", least=1, most=1000
+        1, "waiting messages of one chat that are handled together as one; 1 = each alone", least=1, most=1000
     )
 
 
@@ -185,7 +185,15 @@ class TaskSettings:
 class WebSearchSettings:
     """Service behind the tool web_search."""
 
-    provider: str = choice("", '"" = nobody: the tool says so', "", "tavily", "brave", "duckduckgo", "searxng")
+    provider: str = choice(
+        "",
+        '"" = none: the tool then reports an error',
+        "",
+        "tavily",
+        "brave",
+        "duckduckgo",
+        "searxng",
+    )
     api_key: str = text(
         "", "for tavily and brave; usually ${VARIABLE}, so that the key is not in this file", secret=True
     )
@@ -235,7 +243,7 @@ class GatewaySettings:
 class HttpSettings:
     """The HTTP server."""
 
-    enabled: bool = flag(True, "the HTTP server is not in this version; the key means nothing yet")
+    enabled: bool = flag(True, "the HTTP server is not in this version; the key has no effect yet")
     host: str = text("127.0.0.1", "the address to listen on", filled=True)
     port: int = whole(7718, "0 = any free port", least=0, most=65535)
     allow_remote: bool = flag(False, "must be true where host is not this machine alone")
@@ -247,7 +255,7 @@ class ChannelSettings:
 
     # Every channel type has the same two keys for now; an adapter with settings of its own gets a class of its own.
     enabled: bool = flag(False, "whether this channel is open")
-    allow_from: tuple[str, ...] = texts("user ids that are heard; [] = everybody who has the token")
+    allow_from: tuple[str, ...] = texts("user ids whose messages are accepted; [] = everybody who has the token")
 
 
 def _terminal() -> ChannelSettings:
@@ -296,8 +304,8 @@ class LogSettings:
     """Logs: on stderr and in logs/pegasus.log."""
 
     # The words are those of `pegasus.observe`; --log-level is short for the first key.
-    level: str = choice("info", "the least that is logged", "debug", "info", "warning", "error")
-    format: str = choice("line", "how a log entry looks", "line", "json")
+    level: str = choice("info", "lowest level that is logged", "debug", "info", "warning", "error")
+    format: str = choice("line", "format of a log entry", "line", "json")
 
 
 @attrs.frozen(eq=False, repr=False)

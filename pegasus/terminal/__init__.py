@@ -10,7 +10,7 @@ a person's terminal is really opened.
 
 Read the files in this order; each uses only those before it:
 
-    neutral      text from strangers without anything that a terminal would obey
+    neutral      removal of control characters from text of strangers
     commands     meaning of keys and /commands, as pure functions
     status       text of the status line
     tty          modes of the terminal, stderr above the prompt

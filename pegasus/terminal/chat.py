@@ -61,7 +61,7 @@ async def _on_pipes(conversation: ConversationLike, max_frame_bytes: int) -> int
 
 
 async def _write_output(text: str, *, neutral: bool) -> None:
-    """Write to stdout; neutral: for a terminal, which would obey escape sequences."""
+    """Write to stdout; neutral: for a terminal, where escape sequences would take effect."""
     await write_all(sys.stdout.fileno(), neutralise(text) if neutral else text)
 
 

@@ -121,7 +121,7 @@ class ReplyLayout:
     def _print(self, width: int, what: RenderableType) -> str:
         """Return what rich prints for `what`, without control segments and trailing blanks.
 
-        The console is made anew for each text, because its width is that of the window now.
+        A console is made for each text, because its width is that of the window at this moment.
         """
         file = io.StringIO()
         console = Console(
