@@ -45,7 +45,11 @@ UNREACHABLE: Final = (
 )
 
 CURRENT: ContextVar[Incarnation | None] = ContextVar("actors.current", default=None)
-"""The run of an actor that the current task belongs to. Tasks that the actor starts inherit it."""
+"""The run of an actor that the current task belongs to.
+
+Tasks that the actor starts inherit it, so a supervisor that such a task opens stands below the actor. Only the actor's own
+task can make the actor wait, see `current_actor`.
+"""
 HANDLING: ContextVar[Exchange | None] = ContextVar("actors.handling", default=None)
 """The question that the current task works on. Questions that it asks inherit the deadline."""
 
@@ -105,6 +109,7 @@ class ActorCell:
     waits_for_room_in: ActorCell | None = attrs.field(init=False, default=None)
     """The actor in whose full mailbox the actor's own task wants to put a message."""
 
+    # The five counters cover all runs, and are never reset. See the equation at the top of this file.
     sent: int = attrs.field(init=False, default=0)
     handled: int = attrs.field(init=False, default=0)
     dropped: int = attrs.field(init=False, default=0)
@@ -112,6 +117,7 @@ class ActorCell:
     high_water: int = attrs.field(init=False, default=0)
     """Largest number of messages that have waited at the same time."""
     _gone: trio.Event = attrs.field(init=False, factory=trio.Event)
+    """Set when somebody has to learn that the actor neither runs nor will run again, and replaced when it is started."""
 
     def run_in_trio(self, action: Callable[[Exchange], None], exchange: Exchange) -> None:
         """Call `action(exchange)` in Trio's thread, from a finaliser.
@@ -129,6 +135,9 @@ class ActorCell:
 
     def offer(self, message: object) -> bool:
         """Put the message into the mailbox, or end it by the mailbox's policy or as a dead letter.
+
+        A question moves to this actor before it is put in, because a dead letter fails only a question that is here; if it
+        is not accepted, it goes back to where it was, with the run that was responsible for it.
 
         Return False if the sender has to wait for room; then nothing has changed. Raises MailboxFull, and ActorDied
         after the end of the whole tree, when nobody would see a dead letter.
@@ -160,6 +169,7 @@ class ActorCell:
         return True
 
     def _append(self, message: object) -> None:
+        """Put a message for which there is room into the mailbox, and count it."""
         self.sent += 1
         self.queue.append(message)
         self.high_water = max(self.high_water, len(self.queue))
@@ -250,7 +260,11 @@ class ActorCell:
         return message
 
     def _move_up(self) -> None:
-        """Put the message of the first sender that waits into the mailbox, and wake the sender."""
+        """Put the message of the first sender that waits into the mailbox, and wake the sender.
+
+        The receiver does this for the sender, in one step with taking a message. If the sender were only woken, another
+        task could take the free place before it runs, and the order of senders would be lost.
+        """
         task, message = self.senders.popleft()
         self._append(message)
         if (exchange := exchange_of(message)) is not None:
@@ -259,7 +273,11 @@ class ActorCell:
         reschedule(task)
 
     async def wait_for_message(self) -> None:
-        """Wait until the actor has a message, or has to stop. For one task at a time."""
+        """Wait until the actor has a message, or has to stop. For one task at a time.
+
+        Nothing is handed over with the wake-up: the receiver takes the message itself when it runs. So a cancel that
+        comes in between leaves the message in the mailbox.
+        """
         if self.receiver is not None:
             raise trio.BusyResourceError("another task of this actor is receiving already")
         self.receiver = current_task()
@@ -338,7 +356,7 @@ class ActorCell:
     # ------------------------------------------------------------ open and closed
 
     def expect(self, mailbox: Mailbox) -> None:
-        """Take messages from now on, because the actor is being started."""
+        """Take messages from now on, because the actor is being started. The mailbox is that of its present spec."""
         self.mailbox = mailbox
         self.open = self.expected = True
         if self._gone.is_set():

@@ -43,7 +43,11 @@ START_CANCELLED: Final = "its start was cancelled"
 
 
 class Children:
-    """Children of one supervisor, with their addresses and runs."""
+    """Children of one supervisor, with their addresses and runs.
+
+    The methods that await (`start`, `stop`, `stop_for_restart`) are called by whoever has the supervisor's turn (see
+    _loop.py). At most one of them is under way, except for starts in a pool. `kill` may be called at any moment.
+    """
 
     nursery: trio.Nursery
     """In which the children run. It is set before the first start."""
@@ -67,7 +71,7 @@ class Children:
         self._report = report
         """Called with each run that has ended, unless whoever waits for its start sees the end anyway."""
         self._awaited: list[Incarnation] = []
-        """Runs whose start or end is waited for."""
+        """Runs whose start or end is waited for. While there are any, the supervisor restarts nobody (see the module)."""
         self._down: dict[ActorCell, None] = {}
         """Children whose run has ended and who may be restarted."""
         self._aborted: dict[Incarnation, bool] = {}
@@ -94,7 +98,10 @@ class Children:
     # ------------------------------------------------------------ starts
 
     def spawn(self, name: str) -> Incarnation:
-        """Start a child, without waiting until it is up."""
+        """Start a child, without waiting until it is up.
+
+        Its task has not run when this returns. The address takes messages already; they wait for the first receive.
+        """
         cell = self.cells[name]
         self._down.pop(cell, None)
         child = self._table.entries[name].child
@@ -139,7 +146,11 @@ class Children:
         return state is State.STARTING or (state is State.UP and incarnation.done)
 
     def abort(self, incarnation: Incarnation, *, forget: bool) -> None:
-        """Cancel a start that nobody waits for any more. Its end will be reported."""
+        """Cancel a start that nobody waits for any more. Its end will be reported.
+
+        Nobody waits for the end: the caller has left, and the supervisor's task has other things to do. Until then the
+        child is in the table as stopping, and its name is taken.
+        """
         self._aborted[incarnation] = forget
         self._table.stopping(incarnation.child.name)
         incarnation.stop()
@@ -199,7 +210,11 @@ class Children:
                 self.mark_down(incarnation.child.name)
 
     async def stop_all(self) -> None:
-        """Stop all children in reverse start order, or in a pool together. None will run again."""
+        """Stop all children in reverse start order, or in a pool together. None will run again.
+
+        Last come the addresses of those that did not run, such as a child that waits for its restart, and of those that are
+        stuck: nobody may wait for them any longer.
+        """
         names = self._table.running()
         for group in [names] if self.parallel else [(name,) for name in names]:
             await self.stop(group, wait_until_dead=False)
@@ -224,6 +239,7 @@ class Children:
                 cell.incarnation.kill(reason)
 
     def _begin_stop(self, incarnation: Incarnation) -> None:
+        """Put a child on the first rung of the ladder. One that is on it already stays where it is."""
         name = incarnation.child.name
         if self._table.entries[name].state is not State.STOPPING:
             self._table.stopping(name)
@@ -235,6 +251,7 @@ class Children:
             incarnation.kill("shutdown=0")
 
     async def _wait_stopped(self, incarnation: Incarnation, *, wait_until_dead: bool) -> None:
+        """Wait for the end of a run. Siblings that are down are unreachable for it and all below it meanwhile."""
         self._awaited.append(incarnation)
         try:
             for cell in self._down:

@@ -26,6 +26,13 @@ import trio
 class ActorError(Exception):
     """Base class of the errors that the library raises.
 
+    ::
+
+        try:
+            total = await ref.ask(Total, timeout=1)
+        except ActorError as error:
+            log.warning(error.brief)
+
     `str(error)` reads like `Add to 'counter': its mailbox is full (64 messages) (t=12.500)`.
     """
 
@@ -55,11 +62,17 @@ class ActorDied(ActorError):
 
 
 class MailboxFull(ActorError):
-    """The mailbox has no room and its policy does not let the sender wait."""
+    """The mailbox has no room and its policy does not let the sender wait. The message was not sent.
+
+    Also the error of an asker whose question was dropped from a full mailbox later on.
+    """
 
 
 class AskTimeout(ActorError):
-    """The deadline of the ask has passed, its own or an inherited one. The callee may still do what was asked."""
+    """The deadline of the ask has passed, its own or an inherited one. The callee may still do what was asked.
+
+    It is skipped if the callee has not begun with it, and `reply.scope()` is cancelled if it has.
+    """
 
 
 class AskCycle(ActorError):
@@ -96,6 +109,10 @@ class GaveUp(ActorError):
 # ------------------------------------------------------------ exits
 
 
+# OTP's reasons are any term, with `normal` and `shutdown` as special ones. These four are enough to decide about a restart:
+# Normal and Stopped are normal ends, Crashed and Killed abnormal ones (see Restart.TRANSIENT).
+
+
 @attrs.frozen
 class Normal:
     """The actor returned by itself."""
@@ -103,7 +120,7 @@ class Normal:
 
 @attrs.frozen
 class Stopped:
-    """The actor was asked to stop and ended within its time."""
+    """The actor was asked to stop and ended within its time, by returning or with trio.EndOfChannel."""
 
 
 @attrs.frozen
@@ -190,7 +207,10 @@ def _iterate_leaves(error: BaseException) -> Iterator[BaseException]:
 
 @attrs.frozen(eq=False, kw_only=True)
 class _Event:
-    """Fields that all events share."""
+    """Fields that all events share.
+
+    Events are compared by identity: two crashes of one actor at one virtual time are two events.
+    """
 
     path: str
     """Path of the actor; "" for the root supervisor."""
@@ -210,6 +230,7 @@ class Exited(_Event):
     """A run of the actor has ended."""
 
     exit: Exit
+    """How it ended. Whether the actor runs again is the supervisor's decision: a Restarting follows if so."""
 
 
 @attrs.frozen(eq=False)
@@ -234,6 +255,7 @@ class Overflowed(_Event):
     """A full mailbox dropped or refused a message."""
 
     message: object
+    """The message that is lost: under DROP_OLDEST that is not the one that was just sent."""
 
 
 @attrs.frozen(eq=False)
@@ -266,8 +288,11 @@ class Events:
     def __init__(self, capacity: int) -> None:
         self.missed = 0
         self._queue: deque[Event] = deque(maxlen=capacity)
+        """Events that have not been read, oldest first. When it is full, the oldest makes room."""
         self._wakeup = trio.Event()
+        """Set by the next event or by `close`. Replaced by each wait."""
         self._closed = False
+        """Whether no more events are taken."""
 
     def __aiter__(self) -> Events:
         return self
@@ -299,6 +324,7 @@ class Events:
         self._wakeup.set()
 
     def _publish(self, event: Event) -> None:
+        """Append an event and wake the reader. Without effect after `close`."""
         if self._closed:
             return
         self.missed += len(self._queue) == self._queue.maxlen

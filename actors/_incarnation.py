@@ -129,6 +129,7 @@ class Incarnation:
     has_received: bool = attrs.field(init=False, default=False)
     """Whether it has ever asked for a message."""
     up: bool = attrs.field(init=False, default=False)
+    """Whether it has come up. Stays true when it has ended."""
     stopping: bool = attrs.field(init=False, default=False)
     """Whether it was asked to stop."""
     stop_deadline: float = attrs.field(init=False, default=math.inf)
@@ -141,9 +142,11 @@ class Incarnation:
     done: bool = attrs.field(init=False, default=False)
     """Whether it has ended."""
     exit: Exit | None = attrs.field(init=False, default=None)
+    """How it ended; None while it runs."""
     fatal: BaseException | None = attrs.field(init=False, default=None)
     """An error of this run that has to end the whole tree: KeyboardInterrupt or SystemExit."""
     _settled: trio.Event = attrs.field(init=False, factory=trio.Event)
+    """Set when it is up or has ended, and when the supervisor stops and nobody need wait for that any more."""
     _ended: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     @property
@@ -190,7 +193,11 @@ class Incarnation:
         return Crashed(error)
 
     def _finish(self, exit: Exit) -> None:
-        """End the run. There is no await in it, so that every step is seen together with all others."""
+        """End the run. There is no await in it, so that every step is seen together with all others.
+
+        The exit comes first, since an asker that is woken must find the actor ended. The supervisor's task is informed last,
+        so that what it does about the end follows after all of this.
+        """
         if not self.up and isinstance(exit, Normal):
             self.come_up()
         self.exit = self.cell.exit = exit
@@ -232,7 +239,10 @@ class Incarnation:
             self.cell.wake_receiver()
 
     def kill(self, reason: str) -> None:
-        """Cancel the actor, and everything below it at once. Of several reasons the first is kept."""
+        """Cancel the actor, and everything below it at once. Of several reasons the first is kept.
+
+        The task of a nested supervisor is shielded, so cancelling the scope is not enough; it is killed by itself.
+        """
         if self.done:
             return
         if self.kill_reason is None:
@@ -283,7 +293,10 @@ class Incarnation:
         self._settled.set()
 
     def begin_receiving(self) -> None:
-        """Note that the actor asks for messages, which also says that it is up."""
+        """Note that the actor asks for messages, which also says that it is up.
+
+        From now on `stop` ends its inbox and does not cancel it.
+        """
         if not self.has_received:
             self.has_received = True
             self.come_up()
@@ -333,6 +346,11 @@ class Inbox(Generic[M]):
         return self
 
     async def __anext__(self) -> M:
+        """Return the next message; end the iteration when the actor is to stop.
+
+        With messages in the mailbox the checkpoint comes before one is taken; otherwise the wait is the checkpoint. So a
+        cancel never takes a message with it, and an actor with a full mailbox still lets others run.
+        """
         incarnation = self._incarnation
         cell = incarnation.cell
         incarnation.current = NOTHING
@@ -426,6 +444,7 @@ def location_of(task: Task | None) -> str | None:
 
 
 def _await_frames(task: Task | None) -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames and lines of a task's awaits, and then those of the tasks in its nurseries, ordered by name."""
     if task is None:
         return
     yield from task.iter_await_frames()

@@ -47,11 +47,16 @@ from actors._table import RUNNING, ChildEntry, Decision, Replace, State, Table, 
 Work: TypeAlias = Callable[[], Awaitable[Incarnation | None]]
 """Body of a request. Returns the run that it has started, if it is a start."""
 Undo: TypeAlias = Callable[[Incarnation], Awaitable[None]]
+"""Takes back a start that has succeeded for a caller who has left."""
 STOPPING: Final = "the supervisor is stopping"
 
 
 class Request:
-    """Work that the supervisor's task is asked to do, and that a caller waits for."""
+    """Work that the supervisor's task is asked to do, and that a caller waits for.
+
+    Three things can become of it: it is done (`result` is a value), it is refused or fails (an error), or the supervisor
+    ends before it is carried out (None). `done` is set in each case, so no caller waits for ever.
+    """
 
     def __init__(self, work: Work, undo: Undo | None = None) -> None:
         self.scope = trio.CancelScope()
@@ -108,6 +113,7 @@ class SupervisorLoop:
         self.settled = trio.Event()
         """Set when all first children are up, or when it has ended before that."""
         self.finished = trio.Event()
+        """Set when all children have ended and nothing below runs any more."""
         self.ending = False
         """Whether it stops; nothing new begins any more."""
         self.failure: BaseException | None = None
@@ -119,7 +125,9 @@ class SupervisorLoop:
         self._busy = True
         """Whether something is being carried out: the first starts, an item, a restart, or a start in its caller's task."""
         self._wakeup = trio.Event()
+        """Set when there may be something to take up. Replaced by each wait."""
         self._work = trio.CancelScope()
+        """Around everything that the task does before it stops its children. `stop` cancels it."""
 
     # ------------------------------------------------------------ the task
 
@@ -280,7 +288,10 @@ class SupervisorLoop:
         self.stop()
 
     def stop(self) -> None:
-        """Stop all children in order, and end, whatever is going on."""
+        """Stop all children in order, and end, whatever is going on.
+
+        A start in its caller's task is not inside the scope that is cancelled. Its caller is woken, and gets ActorError.
+        """
         self.ending = True
         self._work.cancel(reason="the supervisor is asked to stop")
         self.children.end_waits_for_starts()
@@ -308,7 +319,12 @@ class SupervisorLoop:
         return self.children.cell_of(child.name)
 
     async def _start_at_once(self, child: Child[Never]) -> Incarnation:
-        """Start a new child in the caller's task, while the supervisor's task takes up nothing else."""
+        """Start a new child in the caller's task, while the supervisor's task takes up nothing else.
+
+        A caller that is cancelled already starts nothing. After that check there is no await before the turn is taken, so
+        nothing can have begun in between. When the start is over, the supervisor's task is woken only if there is something
+        for it to take up: an item that has come meanwhile, or a restart that may have fallen due.
+        """
         await trio.lowlevel.checkpoint_if_cancelled()
         self._busy = True
         try:

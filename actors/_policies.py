@@ -18,7 +18,10 @@ import attrs
 
 
 class Restart(Enum):
-    """When a child that ended by itself is started again."""
+    """When a child that ended by itself is started again. One that was stopped on request has not ended by itself.
+
+    `Child("worker", work, restart=Restart.TRANSIENT)` is restarted after a crash, and may return when its work is done.
+    """
 
     PERMANENT = "permanent"
     """Always."""
@@ -29,7 +32,11 @@ class Restart(Enum):
 
 
 class Strategy(Enum):
-    """Siblings that are restarted together with a child that ended."""
+    """Siblings that are restarted together with a child that ended.
+
+    `open_supervisor([database, cache, server], strategy=Strategy.REST_FOR_ONE)` restarts the cache and the server when the
+    database has crashed, and only the server when the server has.
+    """
 
     ONE_FOR_ONE = "one_for_one"
     """None: the children do not depend on each other."""
@@ -50,7 +57,7 @@ class AutoShutdown(Enum):
 
 
 class Overflow(Enum):
-    """Behaviour of a full mailbox."""
+    """Behaviour of a full mailbox. There is no mailbox without a limit: a slow actor would fill the memory unnoticed."""
 
     BLOCK = "block"
     """The sender waits for room. Senders get room in the order in which they came."""

@@ -7,6 +7,13 @@ works for longer than somebody waits.
 **Leaving.** However a wait for an answer ends, `ask` leaves the question behind it closed: answered, or left. The callee
 then skips it if it has not begun, and stops work inside `reply.scope()` if it has. `request` returns an Answer instead,
 which may be waited for several times; dropping it is how its holder leaves.
+
+**Order of an ask.** What can refuse it comes before anything is sent: a cancel, a deadline that is over, an actor that
+cannot be restarted while its supervisor waits for the asker, a cycle of waits. Then the wait is recorded (`waits_for`),
+and only then the message goes into the mailbox, so that a cycle which another task closes meanwhile finds the record.
+
+**Checkpoints.** `tell` and `request` are checkpoints before they send. After a checkpoint that is cancelled nothing was
+sent, and there is none after the message is in the mailbox. An ask always waits for its answer, which is the checkpoint.
 """
 
 from __future__ import annotations
@@ -82,7 +89,11 @@ class Ref(Generic[M]):
             await self._cell.wait_for_room(message)
 
     def tell_nowait(self, message: M) -> None:
-        """Send a message without waiting. Raises MailboxFull when there is no room. Otherwise as `tell`."""
+        """Send a message without waiting. Raises MailboxFull when there is no room. Otherwise as `tell`.
+
+        For code that is not async, in Trio's thread. Senders that already wait for room come first: a message only fits
+        if nobody waits, since a mailbox with room lets them move up at once.
+        """
         if not self._cell.offer(message):
             raise self._cell.full_error(message)
 
@@ -107,9 +118,8 @@ class Ref(Generic[M]):
             with until(exchange.deadline):
                 if not cell.offer(message):
                     await cell.wait_for_room(message)
-                del (
-                    message
-                )  # this frame must not keep the Reply alive, or nobody would notice that the callee dropped it
+                # This frame must not keep the Reply alive, or nobody would notice that the callee has dropped it.
+                del message
                 return cast("R", await exchange.wait())
             raise _timeout_error(exchange)
         finally:
@@ -137,7 +147,11 @@ class Ref(Generic[M]):
         return Answer(exchange)
 
     async def wait_stopped(self) -> Exit | None:
-        """Wait until the actor neither runs nor will run again. Return the end of its last run, None if it never ran."""
+        """Wait until the actor neither runs nor will run again. Return the end of its last run, None if it never ran.
+
+        An actor that waits for its restart is waited for. One that was never started has stopped in this sense, so this
+        returns at once, although a child of that name may be started later. Always a checkpoint.
+        """
         await self._cell.wait_gone()
         return self._cell.exit
 
@@ -190,11 +204,18 @@ class Down:
     """Result of `watch`: the actor's run has ended."""
 
     ref: Ref[Never]
+    """The address that was watched. A successor may run behind it already."""
     exit: Exit
+    """How the run ended."""
 
 
 async def watch(ref: Ref[M]) -> Down:
     """Wait until the actor's present run ends, however it ends and whatever comes after it.
+
+    ::
+
+        down = await watch(ref)
+        if isinstance(down.exit, Crashed): ...
 
     Returns at once if the actor is down. An actor that never ran counts as Killed("it never ran").
     """

@@ -74,7 +74,11 @@ class Party(Protocol):
 
 
 class Exchange:
-    """State of one question."""
+    """State of one question, from when it is made until nobody waits for it.
+
+    Asker and callee each have a handle of it (`Ref.ask` or Answer; Reply), and neither handle refers to the other, so
+    dropping one is noticed while the other is still held.
+    """
 
     __slots__ = (
         "_error",
@@ -108,8 +112,11 @@ class Exchange:
         self.left = False
         """Whether the asker does not wait any more."""
         self._value: object = None
+        """The answer, once the exchange is closed and not left, unless there is an error."""
         self._error: BaseException | None = None
+        """Error that the asker gets in the place of an answer."""
         self._scopes: list[trio.CancelScope] = []
+        """Scopes from `Reply.scope`, to be cancelled when the asker leaves."""
 
     # ------------------------------------------------------------ the way of the question
 
@@ -255,6 +262,8 @@ class Reply(Generic[R]):
         """Return a new cancel scope that is cancelled when the asker leaves, for work that is of use to it alone."""
         return self._exchange.open_scope()
 
+    # Called by Python when nothing references the Reply any more, at any point of the program and perhaps in another thread.
+    # So it only decides whether anything is to be done, and the rest happens in Trio's thread.
     def __del__(self) -> None:
         if self._exchange.open:
             self._exchange.target.run_in_trio(_fail_dropped, self._exchange)
@@ -280,7 +289,11 @@ def exchange_of(message: object) -> Exchange | None:
 
 
 def find_cycle(start: Party, target: Party) -> tuple[Party, ...] | None:
-    """Return the cycle of waits that there would be if `start` waited for `target`; None if there would be none."""
+    """Return the cycle of waits that there would be if `start` waited for `target`; None if there would be none.
+
+    An actor's own task waits for one thing at a time, so there is one path to follow, and its length is the number of
+    actors that wait for each other at the most.
+    """
     path = [start, target]
     while path[-1] is not start:
         following = _awaited_by(path[-1])
@@ -297,7 +310,10 @@ def _awaited_by(cell: Party) -> Party | None:
 
 
 def break_cycle_of_asker(exchange: Exchange) -> None:
-    """End the wait of the asker with AskCycle if the question has got to an actor that waits for the asker."""
+    """End the wait of the asker with AskCycle if the question has got to an actor that waits for the asker.
+
+    Called whenever a question is put into another mailbox. The actor that hands a question on does not wait itself.
+    """
     cycle = None if exchange.asker is None or not exchange.open else find_cycle(exchange.asker, exchange.target)
     if cycle is not None:
         exchange.refuse(paths_of(cycle))

@@ -102,6 +102,8 @@ class Child(Generic[M]):
 class Subtree:
     """Specification of a supervisor and its children. Base class of the public `supervisor`.
 
+    It is in this file, below the supervisors themselves, so that a Child can tell whether its `run` is a nested supervisor.
+
     Raises ValueError or TypeError, with the reason, if the parts do not go together.
     """
 

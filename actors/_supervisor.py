@@ -5,6 +5,14 @@ A supervisor's task runs in one of two places:
 * `open_supervisor` and `open_pool` run it in a nursery of their own, beside the block. The block is cancelled when the
   supervisor ends by itself, and the supervisor is stopped when the block is left, for whatever reason;
 * `supervisor(...)` is the function of an actor and runs it in the actor's own task.
+
+**Leaving the block.** A supervisor's task is shielded, so a cancel from outside reaches the block and not the children. The
+block ends first, unless the supervisor ends by itself; then the supervisor is stopped, and its end is waited for under a
+shield. So the code in the block can use its actors up to its last line, and no task of an actor outlives it. The wait has a limit: the
+shutdown times of the children (`shutdown_budget`), except for an actor that resists being cancelled.
+
+**Which error is raised.** When a supervisor gives up, the block is cancelled, so that two errors arrive: GaveUp and the
+block's own, which is mostly Cancelled or an ActorDied that follows from it. GaveUp is raised, with a note on the other.
 """
 
 from __future__ import annotations
@@ -31,7 +39,7 @@ M = TypeVar("M")
 
 
 class Supervisor:
-    """A running supervisor.
+    """A running supervisor, as the program sees it. Every method may be called from any task of the same Trio run.
 
     ::
 
@@ -75,11 +83,17 @@ class Supervisor:
         await self._loop.stop_child(name)
 
     async def restart_child(self, name: str) -> None:
-        """Start a child that is down. Raises ActorError if it is not down, ActorDied if it does not come up."""
+        """Start a child that is down. Raises ActorError if it is not down, ActorDied if it does not come up.
+
+        It keeps its address, its place in the start order, and the count of its runs. On cancel it is down.
+        """
         await self._loop.restart_child(name)
 
     async def delete_child(self, name: str) -> None:
-        """Forget the spec of a child that is down. Raises ActorError if it is not down."""
+        """Forget the spec of a child that is down. Raises ActorError if it is not down.
+
+        Its name is free then. Refs to it stay valid: a later child of that name has the same address.
+        """
         await self._loop.delete_child(name)
 
     def children(self) -> tuple[ActorInfo, ...]:
@@ -128,6 +142,7 @@ class Supervisor:
         await self._loop.finished.wait()
 
     def _is_called_from_below(self) -> bool:
+        """Return whether the current task belongs to an actor that this supervisor, or one below it, has to stop."""
         caller = CURRENT.get()
         if caller is None or caller.cell.system is not self._loop.system:
             return False
@@ -176,7 +191,7 @@ def open_pool(
 async def _host(
     spec: Subtree, name: str | None, random: Random | None, *, parallel: bool
 ) -> AsyncGenerator[Supervisor, None]:
-    """Run a supervisor's task beside the block."""
+    """Run a supervisor's task beside the block. See the module for the order in which the two end."""
     if name is not None and (not isinstance(name, str) or not name or "/" in name):
         raise ValueError(f'name is {name!r}; it must be a non-empty string without "/", or None')
     parent = CURRENT.get()
@@ -208,6 +223,10 @@ async def _host(
 def _make_loop(
     spec: Subtree, parent: Incarnation | None, name: str | None, random: Random | None, parallel: bool
 ) -> SupervisorLoop:
+    """Return a supervisor that has not begun: the root of a new tree, or one below the run of an actor.
+
+    parent: that run. The new supervisor is among its `nested` ones from now on, so that stopping the actor reaches it.
+    """
     if parent is None:
         system = ActorSystem(trio.lowlevel.current_trio_token(), random)
         return SupervisorLoop(system, "", name or "root", spec, random or system.random_for(""), 1, parallel=parallel)
@@ -266,6 +285,11 @@ class supervisor(Subtree):
         self._random = random
 
     async def __call__(self, inbox: Inbox[Never]) -> None:
+        """Run the supervisor in the task of the actor that it is.
+
+        The actor may have been asked to stop before its task ran. There was no supervisor yet to pass that on to, so it is
+        stopped here, before it starts anything.
+        """
         incarnation = inbox._incarnation
         cell = incarnation.cell
         random = self._random or cell.system.random_for(cell.path)

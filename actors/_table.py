@@ -113,6 +113,13 @@ class PendingRestart:
 class Table:
     """The children of one supervisor.
 
+    ::
+
+        table.add(child)
+        attempt = table.starting("counter")
+        table.up("counter", now)
+        decision = table.exited("counter", attempt, abnormal=True, now=now)
+
     Times are arguments, in seconds on any clock that does not go back.
     """
 
@@ -223,6 +230,10 @@ class Table:
         return entry is not None and entry.state is State.WAITING and not any(name in p.members for p in self.pending)
 
     def _after_end(self, entry: ChildEntry) -> Decision:
+        """Decide about a child that will not be restarted: only a significant one can end its supervisor.
+
+        A significant sibling that waits for its restart is not down, so it still counts.
+        """
         if not entry.child.significant:
             return Verdict.LET_GO
         others = any(e.child.significant and e.state is not State.DOWN for e in self.entries.values())
@@ -231,6 +242,7 @@ class Table:
         return Verdict.SHUT_DOWN
 
     def _restart(self, entry: ChildEntry, now: float, delay: float) -> Decision:
+        """Pay for a restart, and decide on it with those of the group that run now, or give up."""
         name = entry.child.name
         if not self._spend(now):
             return Verdict.GIVE_UP
@@ -249,6 +261,10 @@ class Table:
         return len(self._incidents) <= self._intensity.restarts
 
     def _next_delay(self, entry: ChildEntry, now: float) -> float:
+        """Return the delay of a restart, and count the failure that is its reason.
+
+        A start that failed was never up: `up_since` is infinite then, so it does not reset the count.
+        """
         backoff = entry.child.backoff
         if backoff is None:
             return 0.0

@@ -2,6 +2,9 @@
 
 The values are read from the outside, from the cells, runs and tables. No actor has to answer anything, so the picture is
 also right for an actor that is stuck.
+
+All values of one picture belong to the same moment, because nothing is awaited while it is made. Times are given as
+seconds from that moment, so that a reader in another process needs no clock of Trio's.
 """
 
 from __future__ import annotations
@@ -22,7 +25,12 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False)
 class ActorInfo:
-    """State of one actor or supervisor. Every field can be written as JSON."""
+    """State of one actor or supervisor. Every field can be written as JSON.
+
+    ::
+
+        stuck = [info.path for info in supervisor.children() if info.state == "stuck"]
+    """
 
     name: str
     path: str
@@ -32,6 +40,7 @@ class ActorInfo:
     attempt: int = 0
     """Number of the present or last run, from 1; 0 before the first."""
     restarts: int = 0
+    """Starts after the first, those included that somebody has asked for with `restart_child`."""
     due: float | None = None
     """Seconds until an actor that waits is restarted, or one that stops is cancelled."""
     depth: int = 0
@@ -43,7 +52,9 @@ class ActorInfo:
     sent: int = 0
     """Messages sent so far. Always sent = handled + depth + dropped + dead."""
     handled: int = 0
+    """Messages that were received, the one in hand included."""
     dropped: int = 0
+    """Messages that the policy of the mailbox has dropped."""
     dead: int = 0
     """Messages that became dead letters."""
     message: str | None = None
@@ -57,6 +68,7 @@ class ActorInfo:
     shutdown_budget: float | None = None
     """Longest that stopping it can take, in seconds; None if there is no limit."""
     children: tuple[ActorInfo, ...] = ()
+    """What stands below it, in start order."""
 
 
 def describe_supervisor(loop: SupervisorLoop) -> ActorInfo:
@@ -114,6 +126,7 @@ def _describe_child(loop: SupervisorLoop, entry: ChildEntry) -> ActorInfo:
 
 
 def _state_of(entry: ChildEntry, running: Incarnation | None) -> str:
+    """Return the state to show. The table's lags behind while an exit waits in the supervisor's queue."""
     if running is None and entry.state is State.UP:
         return State.DOWN.value  # its supervisor has not taken up its end yet
     return "stuck" if running is not None and running.stuck else entry.state.value

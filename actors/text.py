@@ -5,6 +5,12 @@ suits a file. The text is the same with rich and without. rich is optional, and 
 
 The layout of a tree adapts to the width: numbers line up in columns, columns that are 0 everywhere are left out, those of
 lower rank go first when there is no room, notes fold into lines of their own, and names and paths are cut at last.
+
+**One layout for both outputs.** A line is a tuple of spans, each a text with its style. Plain text joins the texts; rich is
+given the same spans. So what is tested as plain text is also what is shown in colour, and widths are computed only here.
+
+**Nothing that an actor does can break the terminal.** Names, paths and texts of errors come from the program. Line breaks
+in them become spaces, control characters are escaped, and widths are counted in columns, since some characters take two.
 """
 
 from __future__ import annotations
@@ -47,6 +53,7 @@ __all__ = ["EventLine", "TreeView", "print_events", "render"]
 Span: TypeAlias = tuple[str, str]
 """A piece of text and its style, in the words of rich."""
 Line: TypeAlias = tuple[Span, ...]
+"""Spans that stand side by side."""
 
 LATE = 1.0
 """Seconds with a message in hand after which the place where the actor waits is shown."""
@@ -70,6 +77,10 @@ _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069
 @attrs.frozen(eq=False)
 class TreeView:
     """A tree with a line for each actor: state, mailbox, counts, and the message in hand.
+
+    ::
+
+        print(TreeView(supervisor.tree()))
 
     The place where an actor waits is shown when it does not come back from there: when it is to stop, or has had its
     message for a second.
@@ -102,7 +113,14 @@ class EventLine:
 
 
 async def print_events(events: Events, file: TextIO | None = None) -> None:
-    """Print every event as it comes, until the tree has ended. The seconds count from now. Default file: stdout."""
+    """Print every event as it comes, until the tree has ended. The seconds count from now. Default file: stdout.
+
+    ::
+
+        nursery.start_soon(print_events, supervisor.events())
+
+    Each line is flushed. Printing blocks the whole run of Trio while the file does, so this is for terminals and tests.
+    """
     since = trio.current_time()
     async for event in events:
         print(render(EventLine(event, since), file), file=file, flush=True)
@@ -173,6 +191,7 @@ def _rich(lines: Iterable[Line]) -> Iterator[Text]:
 
 
 def _coloured(view: TreeView | EventLine, file: TextIO, columns: int | None) -> str | None:
+    """Return the text with rich's escape sequences; None if rich is not installed."""
     try:
         from rich.console import Console
     except ImportError:
@@ -184,6 +203,7 @@ def _coloured(view: TreeView | EventLine, file: TextIO, columns: int | None) -> 
 
 
 def _columns(file: TextIO) -> int | None:
+    """Return the width to keep to: $COLUMNS, else that of the terminal; None for a file that has none."""
     wanted = os.environ.get("COLUMNS", "")
     if wanted.isdecimal() and int(wanted) > 0:
         return int(wanted)
@@ -194,6 +214,7 @@ def _columns(file: TextIO) -> int | None:
 
 
 def _encodable(text: str, encoding: str) -> str:
+    """Return the text with ASCII in the place of what the encoding lacks, so that printing it never fails."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -249,6 +270,10 @@ class _Row:
 
 
 def _walk(info: ActorInfo, guide: str, rest: str) -> Iterator[_Row]:
+    """Yield the row of an actor and those of everything below it.
+
+    guide: lines before the actor's own name. rest: lines before whatever stands below it.
+    """
     yield _Row(guide, rest + ("│  " if info.children else "   "), info)
     for child in info.children:
         last = child is info.children[-1]
@@ -276,6 +301,7 @@ class _Column:
 
 
 def _mailbox(info: ActorInfo) -> Span:
+    """Return fill and capacity, yellow from three quarters on; "" for a supervisor, which has no mailbox."""
     if not info.capacity:
         return "", ""
     full = info.depth / info.capacity
@@ -292,6 +318,7 @@ def _count(field: str, style: str = "", *, zero: bool = False) -> Callable[[Acto
     return of
 
 
+# The state is never left out. Then those stay longest that show a problem: a full mailbox, restarts, lost messages.
 _COLUMNS = (
     _Column("STATE", 0, lambda info: (printable(info.state), _STATES.get(info.state, "")), left=True),
     _Column("MAILBOX", 1, _mailbox),
@@ -315,6 +342,7 @@ def _line(head: Line, name: int, columns: list[_Column], sizes: list[int], shown
 
 
 def _notes(row: _Row) -> Iterator[Span]:
+    """Yield what is to be said about an actor beside its numbers, the most constant first."""
     info = row.info
     if not row.guide and info.shutdown_budget is not None and info.state != "down":
         yield f"stops within {seconds(info.shutdown_budget)}", DIM
