@@ -1,0 +1,12 @@
+"""The services of a tree fit what other packages say about them."""
+
+from pegasus.main_agent import REPLY
+from pegasus.testing.scripted import ScriptedModel
+from pegasus.testing.world import open_world
+from pegasus.tools import MAIN_AGENT_TOOLS
+
+
+async def test_the_list_of_the_main_agents_tools_is_what_it_has(autojump_clock):
+    async with open_world(ScriptedModel([])) as world:
+        toolset = world.tree.services.agent.toolset
+    assert {REPLY.name, *toolset.tools} - toolset.aliases == set(MAIN_AGENT_TOOLS)
