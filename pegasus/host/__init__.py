@@ -3,6 +3,7 @@
 Everything that makes a good supervised process, without knowledge of what the daemon does.
 """
 
+from pegasus.host.collector import collector_paused
 from pegasus.host.daemon import DaemonInfo, announced, read_daemon
 from pegasus.host.descriptors import raise_descriptor_limit
 from pegasus.host.hardening import forbid_inspection
@@ -20,6 +21,7 @@ __all__ = [
     "Notifier",
     "Signals",
     "announced",
+    "collector_paused",
     "ensure_token",
     "fill_standard_streams",
     "forbid_inspection",

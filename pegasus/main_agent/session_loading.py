@@ -29,6 +29,7 @@ from pegasus.conversation import (
     repair_log,
 )
 from pegasus.formatting import truncate
+from pegasus.host import collector_paused
 from pegasus.main_agent.reply_tool import REPLY, queued_result, reply_key
 from pegasus.main_agent.services import BackgroundWork
 from pegasus.main_agent.session import Session, until_written
@@ -55,7 +56,9 @@ async def load_session(
 
     Raises StorageError if the file cannot be read. Cancelled: the file is as it was, or repaired.
     """
-    entries, bad_lines = _decode_lines(await journal.ask(ReadFile, path))
+    content = await journal.ask(ReadFile, path)
+    with collector_paused():
+        entries, bad_lines = _decode_lines(content)
     if bad_lines or not is_well_formed(entries):
         recorded = await _recorded_results(entries, journal, work, report_started)
         repaired = repair_log(entries, recorded, clock())
@@ -69,7 +72,8 @@ async def load_session(
         await until_written(lambda: journal.ask(ReplaceFile, path, content), path)
     pictures = Pictures()
     await pictures.load(journal, entries)
-    return Session(path, entries, journal, pictures)
+    with collector_paused():
+        return Session(path, entries, journal, pictures)
 
 
 def _decode_lines(content: bytes) -> tuple[list[Entry], list[BadLine]]:

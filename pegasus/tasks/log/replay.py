@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 
 from pegasus.events import Event, EventType
+from pegasus.host import collector_paused
 from pegasus.tasks.core.context import TaskContext, TaskState
 from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM
 from pegasus.tasks.core.views import Notification, notification_of
@@ -65,11 +66,12 @@ def replay(data: bytes, task_id: str) -> ReplayedTask:
     Example: `replay(path.read_bytes(), path.stem).task.context.messages`.
     """
     replayer = _Replayer(task_id)
-    for line in scan_lines(data):
-        if isinstance(line, Line):
-            replayer.take(line.value, line.number)
-        else:
-            replayer.take_damaged(str(line))
+    with collector_paused():
+        for line in scan_lines(data):
+            if isinstance(line, Line):
+                replayer.take(line.value, line.number)
+            else:
+                replayer.take_damaged(str(line))
     return replayer.result()
 
 
