@@ -3,8 +3,8 @@
 `main` runs a command line and returns its exit code. `commands` is the table of commands; each topic has a module, which
 declares its commands with `options.CommandGroup`. `control` asks the running daemon, or reads the files while none runs.
 
-A command holds no knowledge of its own: it gets an answer (a JSON object, the same that a program gets from the gateway) and
-makes lines of it for people. So everything a person can see here a program can get with `--json`.
+A command has no logic of its own beyond its options: it gets an answer (a JSON object, the same that a program gets from the
+gateway) and formats it for people. So a program gets everything that a person sees here, with `--json` or from the gateway.
 """
 
 from pegasus.cli.program import main

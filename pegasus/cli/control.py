@@ -5,9 +5,9 @@ answer includes what is not on disk yet. Without one they read the same files; a
 no daemon starts meanwhile. Both ways end in the same function of the room that owns the data (`files_view`, `task_view`), so
 that there is one form of each answer and one function that prints it.
 
-There is no third way. A daemon that runs but does not answer makes the command fail: its files may be older than what it
-knows, and a change behind its back would be overwritten. Between the look at daemon.json and the lock a daemon may start; then
-`own_home` raises HomeBusy, and the command works when it is repeated.
+A daemon that runs but does not answer makes the command fail: its files may be older than its state in memory, and a change of
+the files would be overwritten. Between the look at daemon.json and the lock a daemon may start; then `own_home` raises
+HomeBusy, and the command works when it is repeated.
 
 Everything that is printed for people has been written by strangers in part: a task's description, a web page that memory
 quotes. So `print_text` neutralises it as the chat does, and escape sequences in it have no effect. JSON in a pipe or file is

@@ -1,6 +1,6 @@
 """`pegasus init` and `pegasus config …`: a home with its settings, and checks of them.
 
-`init` writes only what is read by somebody: the folders, a settings file that is all comments, the token. `config check`
+`init` writes only files that are used: the folders, a settings file that is all comments, the token. `config check`
 runs the same checks as the start of the daemon, those of other packages among them, so that it cannot find less.
 
 `init` is optional: the daemon makes what it needs at its first start. It exists for people who want to see and change the

@@ -30,12 +30,12 @@ from pegasus.terminal import neutralise
 COMMANDS = CommandGroup()
 
 WATCH_SECONDS = 1.0
-"""Seconds between two pictures of --watch: a person sees a change soon, and the daemon does not notice the work."""
+"""Seconds between two pictures of --watch: changes are visible soon, and the load on the daemon is negligible."""
 ANSWER_SECONDS = 10.0
-"""Seconds the daemon may take to answer. Less than for other commands: a slow answer is itself the finding."""
+"""Seconds the daemon may take to answer. Less than for other commands: a daemon that takes longer is not healthy."""
 
 _CALLER = ChannelInfo("cli", "status")
-"""Address of the connection; nobody writes there, so that no replies are pushed to it."""
+"""Address of the connection; no messages are sent from it, so that no replies are pushed to it."""
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 """Escape sequences: cursor to the upper left corner, erase the rest of the line, erase the rest of the screen."""
 

@@ -1,11 +1,11 @@
 """`open_client`: connects to a gateway.
 
 Connecting has four steps: TCP (or TLS for wss), the WebSocket handshake, our hello, the gateway's welcome. Each has the same deadline,
-and each fails with one line that a person understands: nobody listens there, something listens that is no gateway, the gateway
+and each fails with one line that a person understands: no program listens there, one listens that is no gateway, the gateway
 refuses (wrong token), or it does not answer.
 
-The order of the ends matters, too. Leaving the block sends a close frame and waits CLOSE_TIME for the other side's; then the
-stream is closed without further ado. So a gateway that hangs costs a command two seconds.
+The order of closing matters, too. Leaving the block sends a close frame and waits CLOSE_TIME for the other side's; then the
+stream is closed without waiting. So a gateway that hangs delays a command by two seconds.
 """
 
 from __future__ import annotations

@@ -25,7 +25,10 @@ from typing import Final
 import attrs
 
 SHORTEST_TOKEN: Final = 16
-"""Characters of a token at least: a file that was cut short by a full disk must not become a token that can be guessed."""
+"""Characters of a token at least: a file that was cut short by a full disk must not become a token that can be guessed.
+
+`pegasus.settings` has the same limit for `gateway.token`; neither package imports the other.
+"""
 
 _PROFILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """Names of profiles. They become part of a folder's name, so that neither a slash nor a leading dot is allowed."""

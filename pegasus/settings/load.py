@@ -8,8 +8,8 @@ The sources in the order of their rank, a later one wins: defaults, the usual va
 `PEGASUS__…` variables, --set. Merging is by key and not by section, so that --set gateway.port=0 leaves the rest of [gateway] as
 the file has it. A list is one value and is replaced as a whole, because there would be no way to remove an item otherwise.
 
-An unknown key is a mistake and not ignored. A misspelt key that is ignored leaves the default in force, and nobody notices: for
-`allowed_hosts` or a budget that may be expensive.
+An unknown key is a mistake and not ignored. A misspelt key that is ignored leaves the default in force without any sign of it,
+which is expensive for a budget and dangerous for `allow_from`.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import trio
 
 from pegasus.client import Endpoint, FindEndpoint, open_conversation
 from pegasus.formatting import plural
+from pegasus.host import print_error
 from pegasus.terminal.interactive import ChatConfig, ConversationLike, InteractiveChat, MakeScreen
 from pegasus.terminal.line_chat import InputLines, LineChat, write_all
 from pegasus.terminal.neutral import neutralise
@@ -49,7 +50,7 @@ async def _on_screen(chat: InteractiveChat) -> int:
     """Chat at a screen; return the exit code. Text that was typed and could not be sent is never dropped without a word."""
     unsent = await chat.run()
     if unsent:
-        _print_error(f"{plural(unsent, 'message')} could not be sent")
+        _report(f"{plural(unsent, 'message')} could not be sent")
     return 1 if unsent else 0
 
 
@@ -57,7 +58,7 @@ async def _on_pipes(conversation: ConversationLike, max_frame_bytes: int) -> int
     """Chat by lines; return the exit code. Replies go to stdout as they are, unless it is a terminal."""
     write = partial(_write_output, neutral=sys.stdout.isatty())
     lines = InputLines(sys.stdin.fileno(), longest=max_frame_bytes)
-    return await LineChat(conversation, write, _print_error, max_frame_bytes=max_frame_bytes).run(lines)
+    return await LineChat(conversation, write, _report, max_frame_bytes=max_frame_bytes).run(lines)
 
 
 async def _write_output(text: str, *, neutral: bool) -> None:
@@ -76,6 +77,6 @@ def _import_screen(config: ChatConfig) -> MakeScreen:
     return make
 
 
-def _print_error(line: str) -> None:
-    """Print a line on stderr, which may be shown above the prompt at this moment (`tty.stderr_above`)."""
-    sys.stderr.write(f"pegasus: {line}\n")
+def _report(line: str) -> None:
+    """Print a line about a message that was not taken on stderr."""
+    print_error(f"pegasus: {line}")

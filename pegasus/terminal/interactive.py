@@ -51,7 +51,7 @@ class DaemonGone(Exception):
 
 @attrs.frozen
 class ChatConfig:
-    """Facts a chat needs about itself and its daemon.
+    """Values of a chat that its caller knows: address, files, and facts about the daemon.
 
     Example::
 

@@ -4,7 +4,7 @@ A message is sent when the turn of the one before has ended, so that a script re
 the agent stops thinking about it, with replies or in silence. A command that passes the queue has no such turn: it ends
 with its answer. `Turn` is the rule, without I/O; `LineChat` feeds it with events and keeps the deadlines.
 
-After a lost connection the end of a turn may have been missed, since nobody repeats a typing event. A turn that was
+After a lost connection the end of a turn may have been missed, since typing events are not repeated. A turn that was
 accepted and for which no more events come is then taken to be over after some seconds. Without a lost connection there is no such
 deadline: the agent may think for minutes, and the gateway sends the end of each turn.
 
@@ -81,7 +81,7 @@ class Turn:
 
     @property
     def in_doubt(self) -> bool:
-        """True while the message is accepted and nobody is known to think about it."""
+        """True while the message is accepted and no event shows that the agent works on it."""
         return self._accepted and not self._thinking and not self.over
 
     @property
