@@ -26,8 +26,10 @@ CommandAnswer: TypeAlias = Callable[[InboundMessage], Awaitable[str]]
 class ChatCommands:
     """The answers, over the services of the tree.
 
-    answers = ChatCommands(services).answers()
-    text = await answers["/usage"](message)
+    For example:
+
+        answers = ChatCommands(services).answers()
+        text = await answers["/usage"](message)
     """
 
     services: Services

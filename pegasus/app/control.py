@@ -36,8 +36,10 @@ ANSWER_TIMEOUT = 5.0
 class ControlPlane:
     """The methods `status`, `usage`, `tree` and `stop`, and the table of all methods.
 
-    control = ControlPlane(root=root, journal=journal, main_agent=main_agent, …)
-    answer = await control.methods()["status"](caller, {})
+    For example:
+
+        control = ControlPlane(root=root, journal=journal, main_agent=main_agent, …)
+        answer = await control.methods()["status"](caller, {})
     """
 
     root: Supervisor

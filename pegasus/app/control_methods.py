@@ -164,8 +164,10 @@ def _task_id(params: Params) -> str:
 class MemoryMethods:
     """Memory: `memory.list`, `memory.show`, `memory.log`, `memory.undo`, `memory.search`.
 
-    memory = MemoryMethods(services.memory)
-    await memory.log(caller, {"path": "facts/user.md", "limit": 10})
+    For example:
+
+        memory = MemoryMethods(services.memory)
+        await memory.log(caller, {"path": "facts/user.md", "limit": 10})
     """
 
     memory: Memory

@@ -75,8 +75,10 @@ _log = get_logger("services")
 class Services:
     """The services of a running tree.
 
-    services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
-    services.agent.model, services.tasks.limits, services.memory
+    For example:
+
+        services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
+        services.agent.model, services.tasks.limits, services.memory
     """
 
     environment: Environment

@@ -40,8 +40,10 @@ class PersonaError(Exception):
 class Persona:
     """The character of the agent.
 
-    persona = load_persona(Path("ada.json"))
-    persona.name  # "Ada"
+    For example:
+
+        persona = load_persona(Path("ada.json"))
+        persona.name  # "Ada"
     """
 
     name: str

@@ -70,7 +70,9 @@ class Splice(NamedTuple):
 class Change:
     """A change of one file, as a line of the log.
 
-    change = Change(7, now, "facts/user.md", "patch", Author("task", task="t-1"), hash_of(a), hash_of(b), difference(…))
+    For example:
+
+        change = Change(7, now, "facts/user.md", "patch", Author("task", task="t-1"), hash_of(a), hash_of(b), difference(…))
     """
 
     n: int

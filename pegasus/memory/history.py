@@ -57,8 +57,10 @@ def known_content(content: bytes, text: str) -> KnownContent:
 class History:
     """State that follows from the lines of the log.
 
-    history = read_history(data)
-    history.of("facts/user.md").text   # the content that the file must have
+    For example:
+
+        history = read_history(data)
+        history.of("facts/user.md").text   # the content that the file must have
     """
 
     def __init__(self) -> None:

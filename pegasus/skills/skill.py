@@ -70,8 +70,10 @@ _FOREIGN_TOOLS: Final[Mapping[str, str]] = {
 class Skill:
     """A skill that can be called.
 
-    skill, warnings = parse_skill(path.read_text(), path.parent)
-    text = expand(skill, "the arguments of the call")
+    For example:
+
+        skill, warnings = parse_skill(path.read_text(), path.parent)
+        text = expand(skill, "the arguments of the call")
     """
 
     name: str

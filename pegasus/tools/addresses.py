@@ -94,9 +94,11 @@ def why_not_public(address: Address) -> str | None:
 class AddressGuard:
     """Resolves hosts to addresses that may be connected to.
 
-    guard = AddressGuard(["*.home.example", "192.168.1.0/24"])
-    await guard.addresses("printer.home.example", 80)  # ("192.168.1.17",)
-    await guard.addresses("169.254.169.254", 80)  # raises ToolError
+    For example:
+
+        guard = AddressGuard(["*.home.example", "192.168.1.0/24"])
+        await guard.addresses("printer.home.example", 80)  # ("192.168.1.17",)
+        await guard.addresses("169.254.169.254", 80)  # raises ToolError
     """
 
     def __init__(self, allowed: Sequence[str] = (), resolve: Resolve | None = None) -> None:

@@ -74,10 +74,12 @@ def prctl(option: int, value: int) -> bool:
 class Guard:
     """The state of the guard: the command, the processes below it, and the daemon's wish to end them.
 
-    guard = Guard(report)
-    guard.start(order, stdin)
-    guard.watch()
-    guard.end(grace=1.0)   # returns when nothing of the command is left
+    For example:
+
+        guard = Guard(report)
+        guard.start(order, stdin)
+        guard.watch()
+        guard.end(grace=1.0)   # returns when nothing of the command is left
     """
 
     def __init__(self, report: int) -> None:

@@ -141,11 +141,13 @@ _RAW_DEFLATE: Final = -15
 class BodyReader:
     """Takes the raw parts of a body, decompresses them, and keeps at most `limit` bytes.
 
-    reader = BodyReader("gzip", limit=1 << 20)
-    wanted = all(reader.add(part) for part in parts)
-    if wanted:
-        reader.end()
-    reader.data, reader.complete, reader.note
+    For example:
+
+        reader = BodyReader("gzip", limit=1 << 20)
+        wanted = all(reader.add(part) for part in parts)
+        if wanted:
+            reader.end()
+        reader.data, reader.complete, reader.note
     """
 
     def __init__(self, encoding: str, limit: int) -> None:

@@ -417,9 +417,11 @@ def _explain_refusal(refusal: str) -> str:
 class HeadAndTail:
     """The beginning and the end of a stream of any length. Memory stays within about three times the limit.
 
-    output = HeadAndTail(1000)
-    output.add(b"...")
-    output.text()
+    For example:
+
+        output = HeadAndTail(1000)
+        output.add(b"...")
+        output.text()
     """
 
     def __init__(self, limit: int = DEFAULT_OUTPUT) -> None:

@@ -98,11 +98,13 @@ MERGE: Final = 200
 class Index:
     """An open database. Every method may raise sqlite3.Error; then the database is to be closed and made anew.
 
-    index = Index(":memory:")
-    index.begin()
-    index.add(index.mark("facts/user.md", stamp), "facts", passages_of_page(text))
-    index.commit()
-    hits = index.find("tea", 5)
+    For example:
+
+        index = Index(":memory:")
+        index.begin()
+        index.add(index.mark("facts/user.md", stamp), "facts", passages_of_page(text))
+        index.commit()
+        hits = index.find("tea", 5)
     """
 
     def __init__(self, path: str) -> None:

@@ -56,9 +56,11 @@ _OTHER_KINDS: Final = (
 class LocatedPath(NamedTuple):
     """A checked path: an allowed folder and the way from there. `locate` makes it; all access to files takes it.
 
-    located = locate(context, "notes/today.md")
-    with refusing(located.shown), folder_of(located) as folder:
-        os.unlink(located.name, dir_fd=folder)
+    For example:
+
+        located = locate(context, "notes/today.md")
+        with refusing(located.shown), folder_of(located) as folder:
+            os.unlink(located.name, dir_fd=folder)
     """
 
     root: str

@@ -74,8 +74,10 @@ class _Entry(NamedTuple):
 class _Walk:
     """A walk through a folder in the order of names, with the visits and the decisions given by the caller.
 
-    walk = _Walk(visit, lambda name: name != ".git")
-    yield from walk.through(folder, "", MAX_DEPTH)
+    For example:
+
+        walk = _Walk(visit, lambda name: name != ".git")
+        yield from walk.through(folder, "", MAX_DEPTH)
     """
 
     def __init__(self, visit: Callable[[_Entry], Steps[bool]], enters: Callable[[str], bool]) -> None:

@@ -143,8 +143,10 @@ _READ_ON: Final = "Read on with offset and limit."
 def file_tools() -> tuple[Tool, ...]:
     """Return all file tools. The folders that they may touch are in the context of each call.
 
-    tools = {tool.spec.name: tool for tool in file_tools()}
-    await tools["read_file"].run({"path": "notes.txt"}, context)
+    For example:
+
+        tools = {tool.spec.name: tool for tool in file_tools()}
+        await tools["read_file"].run({"path": "notes.txt"}, context)
     """
     return (
         _tool(_READ, Effect.PURE, reading.read, _READ_ON),
