@@ -23,9 +23,9 @@ from pegasus.testing.provider_checks import (
     Invalid,
     TurnBuilder,
     check_schema,
+    refuse_other_keys,
     require,
     require_image,
-    require_keys,
     require_text,
     require_tool_name,
 )
@@ -44,7 +44,7 @@ _MARKERS = 4
 
 def read_messages(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
     """Return turns, system prompt and tool names of a request. Raises Invalid."""
-    require_keys(raw, _KEYS, "body")
+    refuse_other_keys(raw, _KEYS, "body")
     require_text(raw.get("model"), "model")
     limit = raw.get("max_tokens")
     require(isinstance(limit, int) and limit >= 1, "max_tokens: Input should be greater than or equal to 1")
@@ -86,7 +86,7 @@ class _Reader:
         names: list[str] = []
         for index, tool in enumerate(value or ()):
             where = f"tools.{index}"
-            require_keys(tool, ("name", "description", "input_schema", "cache_control", "type"), where)
+            refuse_other_keys(tool, ("name", "description", "input_schema", "cache_control", "type"), where)
             self._mark(tool, where)
             check_schema(tool.get("input_schema"), f"{where}.input_schema")
             require(
@@ -103,7 +103,7 @@ class _Reader:
 
     def message(self, message: Any, where: str) -> None:
         """Read one message. A content that is a plain text stands for one text block."""
-        require_keys(message, ("role", "content"), where)
+        refuse_other_keys(message, ("role", "content"), where)
         role, content = message.get("role"), message.get("content")
         require(role in ("user", "assistant"), f"{where}.role: Input should be 'user' or 'assistant'")
         if isinstance(content, str):
@@ -161,22 +161,22 @@ class _Reader:
 
     def _text(self, block: Any, where: str) -> str:
         """Return the text of a text block. Raises Invalid if it is blank, which the service refuses too."""
-        require_keys(block, ("type", "text", "cache_control"), where)
+        refuse_other_keys(block, ("type", "text", "cache_control"), where)
         self._mark(block, where)
         return require_text(block.get("text"), f"{where}.text")
 
     def _image(self, block: Any, where: str) -> Image:
         """Return the picture of an image block; only base64 data, since Pegasus sends nothing else."""
-        require_keys(block, ("type", "source", "cache_control"), where)
+        refuse_other_keys(block, ("type", "source", "cache_control"), where)
         self._mark(block, where)
         source = block.get("source")
-        require_keys(source, ("type", "media_type", "data"), f"{where}.source")
+        refuse_other_keys(source, ("type", "media_type", "data"), f"{where}.source")
         require(source.get("type") == "base64", f"{where}.source.type: unexpected value")
         return require_image(source.get("media_type"), source.get("data"), f"{where}.source")
 
     def _result(self, block: Any, where: str) -> tuple[str, str, bool]:
         """Return a tool result as (call id, content, is_error)."""
-        require_keys(block, ("type", "tool_use_id", "content", "is_error", "cache_control"), where)
+        refuse_other_keys(block, ("type", "tool_use_id", "content", "is_error", "cache_control"), where)
         self._mark(block, where)
         call_id, failed = block.get("tool_use_id"), block.get("is_error", False)
         require(isinstance(call_id, str), f"{where}.tool_use_id: Field required")
@@ -185,7 +185,7 @@ class _Reader:
 
     def _use(self, block: Any, where: str) -> ToolCall:
         """Return the call of a tool_use block; its arguments are an object, not a text as in OpenAI's format."""
-        require_keys(block, ("type", "id", "name", "input", "cache_control"), where)
+        refuse_other_keys(block, ("type", "id", "name", "input", "cache_control"), where)
         self._mark(block, where)
         call_id = block.get("id")
         require(
@@ -208,10 +208,10 @@ def _thinking(block: Any, where: str) -> Json:
     It is returned unchanged: its signature covers every character.
     """
     if block["type"] == "redacted_thinking":
-        require_keys(block, ("type", "data"), where)
+        refuse_other_keys(block, ("type", "data"), where)
         require_text(block.get("data"), f"{where}.data")
     else:
-        require_keys(block, ("type", "thinking", "signature"), where)
+        refuse_other_keys(block, ("type", "thinking", "signature"), where)
         require(isinstance(block.get("thinking"), str), f"{where}.thinking: Field required")
         require_text(block.get("signature"), f"{where}.signature")
     result: Json = block

@@ -34,8 +34,8 @@ def require(condition: bool, message: str) -> None:
         raise Invalid(message)
 
 
-def require_keys(value: Any, keys: Collection[str], where: str) -> None:
-    """Check that a value is an object without other keys than these.
+def refuse_other_keys(value: Any, keys: Collection[str], where: str) -> None:
+    """Refuse a value that is no object or has other keys than these.
 
     Raises Invalid with the name of the first key that is not allowed.
     """

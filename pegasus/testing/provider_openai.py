@@ -20,9 +20,9 @@ from pegasus.testing.provider_checks import (
     Invalid,
     TurnBuilder,
     check_schema,
+    refuse_other_keys,
     require,
     require_image,
-    require_keys,
     require_text,
     require_tool_name,
 )
@@ -41,7 +41,7 @@ _DATA_URL = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/=]+)")
 
 def read_chat(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
     """Return turns, system prompt and tool names of a request. Raises Invalid."""
-    require_keys(raw, _KEYS, "body")
+    refuse_other_keys(raw, _KEYS, "body")
     require_text(raw.get("model"), "model")
     # The older and the newer name of the same limit; services know one or the other.
     limits = [raw[key] for key in ("max_tokens", "max_completion_tokens") if key in raw]
@@ -60,10 +60,10 @@ def _tools(value: Any, choice: Any) -> tuple[str, ...]:
     names: list[str] = []
     for index, tool in enumerate(value or ()):
         where = f"tools[{index}]"
-        require_keys(tool, ("type", "function"), where)
+        refuse_other_keys(tool, ("type", "function"), where)
         require(tool.get("type") == "function", f"{where}.type: unexpected value")
         function = tool.get("function")
-        require_keys(function, ("name", "description", "parameters", "strict"), f"{where}.function")
+        refuse_other_keys(function, ("name", "description", "parameters", "strict"), f"{where}.function")
         check_schema(function.get("parameters", {"type": "object"}), f"{where}.function.parameters")
         names.append(require_tool_name(function.get("name"), f"{where}.function.name"))
     require(len(names) == len(set(names)), "tools: names must be unique")
@@ -94,7 +94,7 @@ def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
         elif role == "tool":
             results.append(_result(message, where))
         elif role == "user":
-            require_keys(message, ("role", "content", "name"), where)
+            refuse_other_keys(message, ("role", "content", "name"), where)
             text, images = _user(message, where)
             conversation.user(results, text, where, images)
             results = []
@@ -124,8 +124,8 @@ def _user(message: Any, where: str) -> tuple[str, tuple[Image, ...]]:
 
 def _image(part: Any, where: str) -> Image:
     """Return the picture of an image part."""
-    require_keys(part, ("type", "image_url"), where)
-    require_keys(part["image_url"], ("url", "detail"), f"{where}.image_url")
+    refuse_other_keys(part, ("type", "image_url"), where)
+    refuse_other_keys(part["image_url"], ("url", "detail"), f"{where}.image_url")
     found = _DATA_URL.fullmatch(str(part["image_url"].get("url")))
     if found is None:
         raise Invalid(f"{where}.image_url.url: must be a data URL of an image")
@@ -146,7 +146,7 @@ def _result(message: Any, where: str) -> tuple[str, str, bool]:
 
     A tool that failed is therefore recognised by "Error" at the beginning, which Pegasus's client writes there.
     """
-    require_keys(message, ("role", "content", "tool_call_id"), where)
+    refuse_other_keys(message, ("role", "content", "tool_call_id"), where)
     call_id = message.get("tool_call_id")
     require(isinstance(call_id, str), f"{where}.tool_call_id: missing")
     content = _content(message, where)
@@ -155,7 +155,7 @@ def _result(message: Any, where: str) -> tuple[str, str, bool]:
 
 def _assistant(message: Any, where: str) -> AssistantTurn:
     """Return an assistant message. Its content may be null or empty only beside calls."""
-    require_keys(message, ("role", "content", "tool_calls", "refusal", "name"), where)
+    refuse_other_keys(message, ("role", "content", "tool_calls", "refusal", "name"), where)
     raw = message.get("tool_calls")
     require(
         "tool_calls" not in message or (isinstance(raw, list) and bool(raw)), f"{where}.tool_calls: must not be empty"
@@ -172,11 +172,11 @@ def _call(call: Any, where: str) -> ToolCall:
 
     `extra_content` is accepted unchecked: Google's service demands its own signatures back in that field.
     """
-    require_keys(call, ("id", "type", "function", "extra_content"), where)
+    refuse_other_keys(call, ("id", "type", "function", "extra_content"), where)
     call_id, function = call.get("id"), call.get("function")
     require(isinstance(call_id, str) and 0 < len(call_id) <= _LONGEST_ID, f"{where}.id: 1 to {_LONGEST_ID} characters")
     require(call.get("type") == "function", f"{where}.type: unexpected value")
-    require_keys(function, ("name", "arguments"), f"{where}.function")
+    refuse_other_keys(function, ("name", "arguments"), f"{where}.function")
     require(isinstance(function.get("arguments"), str), f"{where}.function.arguments: must be a string of JSON")
     try:
         arguments = json.loads(function["arguments"])
