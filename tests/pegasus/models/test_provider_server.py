@@ -162,7 +162,7 @@ def test_what_is_no_json_object_is_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("form", ["anthropic", "openai"])
-def test_a_glance_sees_the_last_turn(form: str) -> None:
+def test_the_last_turn_is_parsed_alone(form: str) -> None:
     for writer in (json.dumps, lambda raw: json.dumps(raw, separators=(",", ":"))):
         seen = parse_last_turn(PATHS[form], JSON, writer(good(form)).encode())
         assert seen.last.text == "[channel: cli | id: main]\nnext"

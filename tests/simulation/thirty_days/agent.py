@@ -15,7 +15,7 @@ from pegasus.models.base import AssistantTurn, ModelError, ModelResponse, ToolCa
 from tests.pegasus.conversation.test_projection import is_valid
 
 PRIVATE = "(nobody-may-see-this)"
-_LINE = re.compile(r"^\[channel: (.+?) \| id: (.+?)(?: \| thread: (.+?))?\]\n", re.MULTILINE)
+_LINE = re.compile(r"^\[channel: (.+?) \| id: (.+?)(?: \| thread: (.+?))?(?: \| user: .+?)?\]\n", re.MULTILINE)
 _NOTICE = re.compile(r"\[Task (\w+) (completed|failed|needs information|update)\]\n")
 _NUMBER = re.compile(r"#(\d+)")
 _STOPPED = "(Work on the message above was stopped"

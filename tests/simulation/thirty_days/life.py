@@ -235,7 +235,7 @@ class _Channel(FakeChannel):
     @property
     def last(self):
         """The last seq by channelId."""
-        return self._last
+        return self._delivered
 
     def _refuses(self, reply):
         found = re.match(r"#(\d+) ", reply.text)
