@@ -83,5 +83,5 @@ def _decide(home: Home, settings: Settings, *, n: int, accept: bool) -> int:
 
 
 def _base(home: Home, settings: Settings) -> Persona:
-    """Return the persona of the settings, before any accepted proposal."""
+    """Return the persona of the settings, before any accepted proposal. Raises PersonaError for a file with mistakes."""
     return load_persona(home.resolve(settings.agent.persona)) if settings.agent.persona else BUILT_IN

@@ -70,7 +70,10 @@ def run_check(home: Home, settings: Settings) -> int:
 
 
 def skills_of(home: Home) -> SkillCatalog:
-    """Return the skills of a home: the user's win over the built-in ones, and those of the workspace over all."""
+    """Return the skills of a home: the user's win over the built-in ones, and those of the workspace over all.
+
+    Files with mistakes are in `problems` of the result.
+    """
     return SkillCatalog(BUILT_IN, home.skills, home.workspace / "skills")
 
 

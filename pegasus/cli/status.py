@@ -92,7 +92,10 @@ async def _print(daemon: Endpoint, method: str, render: Callable[[Answer], str],
 
 
 async def _answer_text(client: Client, method: str, render: Callable[[Answer], str]) -> str:
-    """Return one answer as text."""
+    """Return one answer as text. Raises ClientError, also when the daemon takes longer than ANSWER_SECONDS.
+
+    render: a function of this file, or `json_line`.
+    """
     return render(await ask_client(client, method, {}, ANSWER_SECONDS))
 
 

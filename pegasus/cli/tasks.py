@@ -125,7 +125,10 @@ def list_text(answer: Answer) -> str:
 
 
 def show_text(task: Answer) -> str:
-    """Return one task in a few lines."""
+    """Return one task in a few lines, then its input, question, result and error as far as there are any.
+
+    Texts are printed in full: this is the command for the task that `list` has shortened.
+    """
     rows = {
         "Task": f"{task['taskId']} ({task['taskType']})",
         "About": _about(task),

@@ -5,11 +5,10 @@ Everything that makes a good supervised process, without knowledge of what the d
 
 from pegasus.host.collector import collector_paused
 from pegasus.host.daemon import DaemonInfo, announced, read_daemon
-from pegasus.host.descriptors import raise_descriptor_limit
-from pegasus.host.hardening import forbid_inspection
 from pegasus.host.home import Home, HomeError, ensure_token, read_token, resolve_home, write_private
 from pegasus.host.lock import HomeBusy, own_home
 from pegasus.host.notify import Notifier
+from pegasus.host.process import forbid_inspection, raise_descriptor_limit
 from pegasus.host.signals import Signals, handle_signals
 from pegasus.host.streams import fill_standard_streams, print_error, print_line, silence_stream
 

@@ -247,7 +247,10 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
 
 
 def _check_not_yet(settings: Settings, report: Report) -> None:
-    """Refuse settings for features that do not exist yet."""
+    """Refuse settings for features that do not exist yet.
+
+    A value is compared with the default by its text, which NOT_YET has for the error message anyway.
+    """
     for pattern, values, instead in NOT_YET:
         for key, value in _matching(settings, pattern.split("."), ""):
             refused = value in values or (ANY_VALUE in values and value)

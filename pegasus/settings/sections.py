@@ -185,6 +185,7 @@ class TaskSettings:
 class WebSearchSettings:
     """Service behind the tool web_search."""
 
+    # None by default: each service is another company that gets the queries, so that the owner chooses one.
     provider: str = choice(
         "",
         '"" = none: the tool then reports an error',
@@ -219,6 +220,7 @@ class ToolSettings:
 class SessionSettings:
     """Memory of a conversation."""
 
+    # The rest of the window is for the summary itself, for the next messages and for results of tools.
     compact_threshold: float = number(
         0.8, "part of the context window that may be full before older turns are summarised", least=0.1, most=1
     )
@@ -230,6 +232,8 @@ class SessionSettings:
 class GatewaySettings:
     """The WebSocket server."""
 
+    # The port is fixed by default, so that a program that was configured once finds the daemon after each start.
+    # Clients on the same machine read daemon.json instead.
     host: str = text("127.0.0.1", "the address to listen on", filled=True)
     port: int = whole(7717, "0 = any free port", least=0, most=65535)
     token: str = text("", '"" = made at first start, kept in the file "token" of the home directory', secret=True)
@@ -243,6 +247,7 @@ class GatewaySettings:
 class HttpSettings:
     """The HTTP server."""
 
+    # The values are checked although there is no server yet, so that a file written now stays valid later.
     enabled: bool = flag(True, "the HTTP server is not in this version; the key has no effect yet")
     host: str = text("127.0.0.1", "the address to listen on", filled=True)
     port: int = whole(7718, "0 = any free port", least=0, most=65535)

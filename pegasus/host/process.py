@@ -1,0 +1,59 @@
+"""Properties of the daemon's process that are set once at its start: its limit of file descriptors, and its protection.
+
+**File descriptors.** Every connection, file and subprocess of the daemon needs descriptors, and most systems start a process
+with a soft limit of 1,024 (macOS: 256), which a few hundred clients exhaust. The hard limit is much higher, and a process
+may raise its soft limit up to it. Very high limits are not taken, because some programs that the daemon starts close every
+possible descriptor one by one.
+
+**Protection against other processes of the same user.** The daemon holds secrets in its environment and its memory: API
+keys, the gateway's token, the messages of people. By default Linux lets every process of the same user read them through
+`/proc/<pid>/environ` and `/proc/<pid>/mem`, and lets it attach a debugger. Commands that the agent runs are such processes,
+and a model that was misled by a web page decides what they are. A process that is not "dumpable" (prctl(2), PR_SET_DUMPABLE)
+is closed to them: its files in `/proc` belong to root, ptrace(2) is refused, and a crash leaves no core file with secrets in
+it. Processes with the capability CAP_SYS_PTRACE, root's among them, may still look.
+
+The attribute is reset by execve(2), so that programs which the daemon starts are not affected.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+import sys
+from typing import Final
+
+WANTED_DESCRIPTORS: Final = 8192
+"""The soft limit that is asked for: the gateway's connections, and many times what everything else needs."""
+
+_PR_SET_DUMPABLE: Final = 4
+"""Number of the option in <linux/prctl.h>; Python has no name for it."""
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit to WANTED_DESCRIPTORS, or as far as the system allows. Return the limit that is in force.
+
+    Never lowers it, and never fails: where it cannot be raised, the present limit is returned. An unlimited one is returned
+    as WANTED_DESCRIPTORS, so that the gateway can derive from it how many connections it takes.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(WANTED_DESCRIPTORS, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return WANTED_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):  # macOS allows less than its hard limit says
+        return soft
+    return wanted
+
+
+def forbid_inspection() -> bool:
+    """Make this process non-dumpable; call it before secrets are read. Return False where the system cannot do that.
+
+    Never raises: on other systems than Linux nothing happens, since a daemon without this protection is better than none.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return bool(ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
