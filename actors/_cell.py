@@ -12,7 +12,7 @@ it, it is counted as dead instead. A sender that waits for room has not sent yet
 
 **Waits of a start or stop.** While a supervisor waits for a child to come up or to end, it restarts nobody. If that
 child then waits for a sibling that is down, neither goes on. Such a message is not kept for the sibling's next run but
-becomes a dead letter (`is_unreachable`, `fail_waiters`), so that the child is told and can finish.
+becomes a dead letter (`is_unreachable`, `fail_waiters`), so that the child gets an error and can finish.
 """
 
 from __future__ import annotations

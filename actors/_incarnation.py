@@ -211,7 +211,7 @@ class Incarnation:
         self.siblings.child_ended(self)
 
     def _release_messages(self, exit: Exit) -> None:
-        """Fail the open questions, and turn the message in hand into a dead letter unless the actor ended in peace."""
+        """Fail the open questions, and turn the message in hand into a dead letter unless the run ended normally."""
         error = exit.error if isinstance(exit, Crashed) else None
         message, self.current = self.current, NOTHING
         if message is not NOTHING and isinstance(exit, Crashed | Killed):

@@ -1,4 +1,9 @@
-"""Actors beside what they do, written by hand in bare Trio; how much memory they take; and other libraries of actors."""
+"""Benchmarks of `actors`.
+
+Most of them are ratios: a program made of actors, over the same work written by hand in bare Trio (the *floor*). A ratio is
+nearly the same on a fast and on a slow machine, so it can have a limit. Amounts (memory, seconds for many actors) and other
+libraries of actors follow. docs/performance.md has the limits with the figures measured last.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,8 @@ PAIRS = (
 
 
 def measure(place: Workplace) -> Iterator[Result]:
-    gc.freeze()  # what has been imported so far is nobody's garbage
+    """Run all benchmarks of actors. Objects that exist already are frozen, so collections of garbage skip them."""
+    gc.freeze()
     try:
         yield from actors_amounts.measure(place)  # first, so that the memory it takes has not been there already
         yield from actors_schedules.measure(place)

@@ -23,7 +23,7 @@ ACTORS = 10_000
 IDLE_LIMIT = 8.0
 """kB (1,000 bytes) of the process for an idle actor, its task and its mailbox."""
 SECONDS_LIMIT = 3.0
-"""Of CPU, for that many actors, up one after the other and down one after the other."""
+"""Seconds of CPU for starting so many actors one after the other, and stopping them one after the other."""
 FLAT = 1.0
 """Per cent by which the memory of the process may grow."""
 MESSAGES, RESTARTS = 1_000_000, 10_000
@@ -45,7 +45,10 @@ def _amount(name: str, measured: float, limit: float, unit: str, detail: dict[st
 
 
 async def _idle_bytes(count: int, traced: bool) -> float:
-    """What is there with them and not without, of the process's resident memory or (traced) of what Python allocates."""
+    """Return the bytes by which memory grows with each idle actor.
+
+    traced: of what Python allocates; otherwise of the process's resident memory.
+    """
     async with open_supervisor() as supervisor:
         await supervisor.start_child(Child("first", idle))
         gc.collect()
@@ -62,7 +65,7 @@ async def _idle_bytes(count: int, traced: bool) -> float:
 
 
 async def _messages(times: int) -> float:
-    """Three of four are told, one is asked. Per cent of the resident memory, from a tenth of the way on."""
+    """Send messages, one of four as an ask. Return the growth of resident memory after the first tenth, in per cent."""
     async with open_supervisor([Child("counter", counter)]) as supervisor:
         ref = supervisor.ref("counter")
         before = 0
@@ -76,6 +79,7 @@ async def _messages(times: int) -> float:
 
 
 async def _restarts(times: int) -> float:
+    """Crash and restart an actor. Return the growth of resident memory after the first tenth, in per cent."""
     async with open_supervisor([Child("counter", counter)], intensity=NEVER) as supervisor:
         await crash_often(supervisor.ref("counter"), times // 10)
         before = _resident()

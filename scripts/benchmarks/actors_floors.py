@@ -1,4 +1,4 @@
-"""The floors of actors: what they do, written by hand in bare Trio, without names, counts, supervision or dead letters."""
+"""Floors of the ratios: the same work in bare Trio, without names, counters, supervision or dead letters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import trio
 from benchmarks.actors_programs import DEADLINE, ONE, Add, Clock, Total, timed
 
 CAPACITY = 64
-"""As an actor's mailbox."""
+"""Messages in the channel, as many as in an actor's mailbox."""
 
 
 async def counter(receive: trio.MemoryReceiveChannel[Add | Total]) -> None:
@@ -22,17 +22,17 @@ async def counter(receive: trio.MemoryReceiveChannel[Add | Total]) -> None:
 
 
 def send(times: int, clock: Clock) -> float:
-    """`send` into a memory channel of 64, to a task that iterates over it; until that task has got the last."""
+    """Send into a memory channel of 64, to a task that iterates over it, until that task has received the last."""
     return trio.run(_with_counter, clock, _send, times)
 
 
 def ask(times: int, clock: Clock) -> float:
-    """A message with a fresh memory channel of one slot in it; `receive` from that."""
+    """Send a message with a fresh memory channel of one slot in it, and receive from that."""
     return trio.run(_with_counter, clock, _ask, times)
 
 
 def ask_with_deadline(times: int, clock: Clock) -> float:
-    """The same under `fail_after`; for information, the limit is about the floor without."""
+    """Do the same under `fail_after`. For information: the limit refers to the floor without a deadline."""
     return trio.run(_with_counter, clock, _ask_with_deadline, times)
 
 
@@ -72,7 +72,7 @@ async def _once(channel: trio.MemorySendChannel[Total]) -> int:
 
 
 def start(times: int, clock: Clock) -> float:
-    """`nursery.start` of a task that says it has started and waits on a channel, one that is there already."""
+    """Call `nursery.start` with a task that reports its start and then waits on a channel that exists already."""
     return trio.run(_start, times, clock)
 
 

@@ -1,4 +1,4 @@
-"""Other libraries of actors, doing the same in the same process; those that are not installed are skipped."""
+"""Other libraries of actors, with the same programs in the same process. Those that are not installed are skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.report import Result
 from benchmarks.workplace import Workplace
 
 PEERS = {"pykka": "pykka", "triotp": "triotp", "autogen-core": "autogen", "xoscar": "xoscar"}
-"""By the name that pip knows: the end of the name of the module here."""
+"""By the name of the package on PyPI: the end of the name of its module in this folder."""
 OURS = {
     "tell": (actors_programs.tell, 100),
     "ask": (actors_programs.ask, 100),
@@ -25,8 +25,8 @@ OURS = {
 
 
 def measure(place: Workplace) -> Iterator[Result]:
-    """Wall time: some of them use threads. No limits: they do not do the same, only the same for these programs."""
-    logging.disable()  # what they say about each message would be part of the measure
+    """Compare in wall time, since some libraries use threads. There are no limits: their guarantees differ."""
+    logging.disable()  # some log each message, which would be part of the measurement
     try:
         for name, end in PEERS.items():
             peer = _import(name, end)

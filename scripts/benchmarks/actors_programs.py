@@ -1,6 +1,6 @@
-"""Programs made of actors, timed from inside: what the floors and the other libraries are compared with.
+"""Programs made of actors, for comparison with the floors and with other libraries.
 
-Each function does the same thing `times` times in a Trio run of its own, and gives the seconds that took by `clock`,
+Each function repeats a step `times` times in a Trio run of its own, and returns the seconds that this took by `clock`,
 without what is set up before and torn down after.
 """
 
@@ -21,7 +21,7 @@ Clock: TypeAlias = Callable[[], float]
 Program: TypeAlias = Callable[[int, Clock], float]
 
 DEADLINE = 60.0
-"""Seconds; never reached."""
+"""Seconds. Long enough to be never reached."""
 NEVER = Intensity(10**9)
 
 
@@ -32,7 +32,7 @@ class Add:
 
 @attrs.frozen
 class Total:
-    """What an actor is asked; the floors send the very same with a channel in the place of the Reply."""
+    """Question for the counter. The floors send the same class with a channel in the place of the Reply."""
 
     reply: Reply[int]
     label: str
@@ -44,7 +44,7 @@ class Crash:
 
 
 class Boom(Exception):
-    """What an actor crashes with when it is told to."""
+    """Error of the counter when it receives Crash."""
 
 
 async def counter(inbox: Inbox[Add | Total | Crash]) -> None:
@@ -64,7 +64,7 @@ async def idle(inbox: Inbox[Add]) -> None:
 
 
 async def timed(clock: Clock, work: Callable[[*Ts], Awaitable[object]], *args: *Ts) -> float:
-    """Seconds. The garbage of others is collected before, and nobody's meanwhile."""
+    """Return the seconds that the work takes. Garbage is collected before it and not during it."""
     with quiet():
         began = clock()
         await work(*args)
@@ -106,7 +106,7 @@ async def _with_counter(clock: Clock, work: Callable[..., Awaitable[None]], *arg
 
 
 async def _tell(ref: Ref[Add | Total], times: int) -> None:
-    """The last answer says that all has been handled."""
+    """Tell, and ask once at the end, so that all messages have been handled."""
     for _ in range(times):
         await ref.tell(ONE)
     assert await ref.ask(Total, "last") == times
@@ -147,7 +147,7 @@ async def _start_all(supervisor: Supervisor, times: int) -> None:
 
 
 def start_tree(times: int, clock: Clock) -> float:
-    """Up at once, from a list."""
+    """Start all children with the supervisor, from its list."""
     return trio.run(_start_tree, times, clock)
 
 
@@ -159,7 +159,7 @@ async def _start_tree(times: int, clock: Clock) -> float:
 
 
 def up_and_down(times: int, clock: Clock) -> float:
-    """A tree of that many, from before it is opened until all of it has ended."""
+    """Open a tree of so many actors and close it. The time is that of the whole block."""
     return trio.run(_up_and_down, times, clock)
 
 
@@ -175,7 +175,7 @@ async def _up_and_down(times: int, clock: Clock) -> float:
 
 
 def restart(times: int, clock: Clock) -> float:
-    """Crash it, and ask its successor."""
+    """Crash an actor, and ask the run after the restart."""
     return trio.run(_with_shaky, clock, crash_often, times)
 
 

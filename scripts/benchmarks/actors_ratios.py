@@ -1,4 +1,8 @@
-"""Ratios of two programs that do the same: short rounds of both in alternation, in one process."""
+"""Ratios of two programs that do the same work.
+
+Short rounds of both alternate in one process, and the result is the median of the ratios of the rounds. Load by other
+programs then hits both alike, and a disturbed round does not move the median.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +17,23 @@ from benchmarks.report import Result, compared
 
 @attrs.frozen
 class Pair:
-    """One line of the table. times: how often in a round. limit: of the ratio; None: for information."""
+    """Line of the table."""
 
     name: str
     ours: Program
     floor: Program
     floor_name: str
     times: int
+    """Number of repetitions in one round."""
     limit: float | None = None
+    """Largest ratio that is allowed. None: for information only."""
 
 
 def compare(pairs: Sequence[Pair], rounds: int, clock: Clock = time.process_time) -> list[Result]:
-    """All pairs in each round, so that each sees the same moments; which of the two is first alternates.
+    """Measure all pairs in each round, so that load at some moment hits all of them. Which program is first alternates.
 
-    clock: CPU time, as long as all of it is this process's own work: what others do on the machine is not in it.
+    A round before the first is not counted: in it caches fill. clock: CPU time by default, which leaves out what other
+    processes do. Programs with threads of their own need wall time.
     """
     samples: list[tuple[list[float], list[float]]] = [([], []) for _ in pairs]
     for number in range(rounds + 1):

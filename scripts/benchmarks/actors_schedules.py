@@ -1,4 +1,4 @@
-"""How long it takes to simulate a program of three actors under many schedules."""
+"""Time for simulating a program of three actors under many schedules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.workplace import Workplace
 
 SCHEDULES = 10_000
 LIMIT = 15.0
-"""Seconds for that many."""
+"""Seconds of CPU for so many schedules."""
 
 
 @attrs.frozen
@@ -37,7 +37,7 @@ async def clerk(inbox: Inbox[Deposit], at: Ref[Deposit]) -> None:
 
 
 async def program() -> None:
-    """Two clerks and the account that they share; two customers at once."""
+    """Ask two clerks at once, who share one account."""
     async with open_supervisor([Child("account", account)]) as supervisor:
         at = supervisor.ref("account")
         clerks = [await supervisor.start_child(Child(name, clerk, at)) for name in ("left", "right")]
@@ -48,7 +48,7 @@ async def program() -> None:
 
 
 def measure(place: Workplace) -> Iterator[Result]:
-    """CPU seconds. A part of the schedules is run twice, as always, to see that both runs are the same."""
+    """Measure CPU seconds, including the repetitions by which `simulate` compares runs."""
     count = place.rounds(SCHEDULES, SCHEDULES // 10)
     simulate(program, seeds=range(10))
     began = time.process_time()

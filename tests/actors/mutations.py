@@ -589,10 +589,10 @@ def _run(folder: Path, tests: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/mutate", description=__doc__)
-    parser.add_argument("words", nargs="*", help="only mutations whose title holds one of them")
+    parser.add_argument("words", nargs="*", help="only mutations whose title contains such a word")
     words = parser.parse_args(arguments).words
-    chosen = [one for one in MUTATIONS if not words or any(word in one.title for word in words)]
-    if red := [tests for tests in sorted({one.tests for one in chosen}) if not passes(tests, None)]:
+    chosen = [mutation for mutation in MUTATIONS if not words or any(word in mutation.title for word in words)]
+    if red := [tests for tests in sorted({mutation.tests for mutation in chosen}) if not passes(tests, None)]:
         parser.exit(2, f"red without any mutation: {', '.join(red)}\n")
     survivors = 0
     for mutation in chosen:

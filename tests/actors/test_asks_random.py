@@ -316,9 +316,9 @@ class Talk:
             answer = await self._ref(step.target).request(self._make(number, inherited, step.script, request=True))
         except ActorError as error:
             return self._check(error, number, None, begun, inherited)
-        for one in step.meanwhile:
-            if not isinstance(one, Forward | Keep | Forget):
-                await self._step(me, by, one, nursery)
+        for action in step.meanwhile:
+            if not isinstance(action, Forward | Keep | Forget):
+                await self._step(me, by, action, nursery)
         begun = trio.current_time()
         deadline = min(inherited, math.inf if step.timeout is None else begun + step.timeout)
         circle = self.books.circle(me, number)

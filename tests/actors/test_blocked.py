@@ -14,22 +14,25 @@ from tests.actors.kit import Add, Crash, Total, Work, counter, settle, tree
 
 
 class Asker:
-    """Asks the counter `how`, and remembers what it heard; in its start, or when it is told to stop."""
+    """Actor that asks the counter in its start, or when it is asked to stop, and records the answers.
+
+    how: "ask", or "request" for a request that is waited for afterwards.
+    """
 
     def __init__(self, ref: Ref[Any], how: str = "ask") -> None:
         self.ref = ref
         self.how = how
-        self.heard: list[Any] = []
+        self.answers: list[Any] = []
 
     async def question(self) -> None:
         try:
             if self.how == "ask":
-                self.heard.append(await self.ref.ask(Total))
+                self.answers.append(await self.ref.ask(Total))
             else:
                 answer = await self.ref.request(Total)
-                self.heard.append(await answer.get())
+                self.answers.append(await answer.get())
         except ActorDied as error:
-            self.heard.append(error.why)
+            self.answers.append(error.why)
 
     async def in_start(self, inbox: Inbox[Any]) -> None:
         await self.question()
@@ -38,7 +41,7 @@ class Asker:
 
     async def shielded(self, inbox: Inbox[Any], wait: float = 0) -> None:
         inbox.started()
-        if not self.heard:
+        if not self.answers:
             with trio.CancelScope(shield=True):
                 await trio.sleep(wait)
                 await self.question()
@@ -52,7 +55,7 @@ async def test_a_child_that_starts_hears_at_once_that_its_sibling_is_down(how: s
         asker = Asker(supervisor.ref("counter"), how)
         supervisor.ref("counter").tell_nowait(Crash())
         await supervisor.start_child(Child("asker", asker.in_start))
-        assert asker.heard == [UNREACHABLE]
+        assert asker.answers == [UNREACHABLE]
         assert await supervisor.ref("counter").ask(Total) == 0
         check_tree(supervisor)
 
@@ -66,7 +69,7 @@ async def test_a_child_that_starts_hears_when_the_sibling_that_it_asks_goes_down
             await settle()
             ref.tell_nowait(Crash())
             await supervisor.start_child(Child("asker", asker.in_start))
-        assert asker.heard == [UNREACHABLE]
+        assert asker.answers == [UNREACHABLE]
         assert await ref.ask(Total) == 0
         check_tree(supervisor)
 
@@ -76,17 +79,17 @@ async def test_a_grandchild_that_starts_hears_it_too() -> None:
         asker = Asker(root.ref("counter"))
         root.ref("counter").tell_nowait(Crash())
         await root.start_child(Child("sub", supervisor([Child("idle", counter), Child("asker", asker.in_start)])))
-        assert asker.heard == [UNREACHABLE]
+        assert asker.answers == [UNREACHABLE]
 
 
 async def test_a_child_that_has_started_may_wait_for_a_restart_while_another_one_starts() -> None:
     """Only who is waited for holds the supervisor up."""
-    heard = []
+    answers = []
 
     async def asks(inbox: Inbox[Add], ref: Ref[Any]) -> None:
         async for _ in inbox:
             total = await ref.ask(Total)
-            heard.append(total)
+            answers.append(total)
 
     async def slow(inbox: Inbox[Any]) -> None:
         await trio.sleep(1)
@@ -102,15 +105,15 @@ async def test_a_child_that_has_started_may_wait_for_a_restart_while_another_one
             await settle()
             root.ref("sub/asks").tell_nowait(Add(1))
         await settle()
-        assert heard == [0]
+        assert answers == [0]
 
 
 async def test_a_task_beside_the_start_may_wait_for_a_restart() -> None:
-    heard = []
+    answers = []
 
     async def asks_beside(inbox: Inbox[Any], ref: Ref[Any]) -> None:
         async def ask() -> None:
-            heard.append(await ref.ask(Total))
+            answers.append(await ref.ask(Total))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
@@ -122,7 +125,7 @@ async def test_a_task_beside_the_start_may_wait_for_a_restart() -> None:
         supervisor.ref("counter").tell_nowait(Crash())
         await supervisor.start_child(Child("beside", asks_beside, supervisor.ref("counter")))
         await settle()
-        assert heard == [0]
+        assert answers == [0]
 
 
 @pytest.mark.parametrize("how", ["ask", "request"])
@@ -139,7 +142,7 @@ async def test_a_child_that_is_stopped_with_one_that_crashed_does_not_wait_for_i
             ref.tell_nowait(Crash())
             await root.start_child(Child("asker", asker.shielded, wait))
         await trio.sleep(3)
-        assert asker.heard == [UNREACHABLE]
+        assert asker.answers == [UNREACHABLE]
         assert await ref.ask(Total) == 0
         check_tree(root)
 
@@ -152,9 +155,9 @@ async def test_a_child_that_is_stopped_while_its_sibling_waits_for_its_restart_h
         await root.start_child(Child("asker", asker.shielded, 0.5))
         ref.tell_nowait(Crash())
         await trio.sleep(1)
-        assert asker.heard == []
+        assert asker.answers == []
         await root.stop_child("asker")
-        assert asker.heard == [UNREACHABLE]
+        assert asker.answers == [UNREACHABLE]
         check_tree(root)
 
 

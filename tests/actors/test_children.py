@@ -292,7 +292,7 @@ async def test_a_nested_supervisor_with_a_limit_is_cut_short() -> None:
 
 
 async def test_watch_tells_how_an_actor_ended() -> None:
-    async def one(root: Any, message: object) -> Any:
+    async def watched_exit(root: Any, message: object) -> Any:
         ref = await root.start_child(Child("a", counter, restart=Restart.TEMPORARY))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ref.tell, message)
@@ -301,7 +301,7 @@ async def test_watch_tells_how_an_actor_ended() -> None:
         return down.exit
 
     async with open_supervisor() as root:
-        crashed = await one(root, Crash("why"))
+        crashed = await watched_exit(root, Crash("why"))
         assert isinstance(crashed, Crashed)
         assert str(crashed.error) == "why"
 

@@ -159,20 +159,20 @@ async def world(hook: str, kind: str, restart: Restart, strategy: Strategy) -> A
         Child("c", Hooked().run),
     ]
     async with tree(*children, strategy=strategy, intensity=Intensity(5, 60)) as (root, events):
-        one = World(root, events, victim, hook)
-        yield one
-        one.check_that_it_is_consistent()
+        world = World(root, events, victim, hook)
+        yield world
+        world.check_that_it_is_consistent()
         before = trio.current_time()
         budget = root.shutdown_budget()
         await root.stop()
         assert trio.current_time() - before <= budget
-    one.check_that_it_is_consistent()
+    world.check_that_it_is_consistent()
     assert root.tree().state == "down"
     assert {info.state for info in root.children()} <= {"down"}
     assert {info.depth for info in root.children()} <= {0}
-    started = Counter(event.path for event in one.log if isinstance(event, Started))
-    assert started.total() <= sum(isinstance(event, Exited) for event in one.log)
-    await one.settle_asks()
+    started = Counter(event.path for event in world.log if isinstance(event, Started))
+    assert started.total() <= sum(isinstance(event, Exited) for event in world.log)
+    await world.settle_asks()
 
 
 @policies

@@ -28,7 +28,7 @@ def test_same_trace_as_otp(title: str, trace: list[str]) -> None:
         return
     player.run()
     failed = re.search(r"'(.)' did not start", str(player.error))
-    assert named.as_terms(player.told, f"{failed[1]},{player.error.__cause__}" if failed else None) == trace
+    assert named.as_terms(player.lines, f"{failed[1]},{player.error.__cause__}" if failed else None) == trace
 
 
 def test_every_recorded_scenario_is_played() -> None:

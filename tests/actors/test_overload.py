@@ -121,17 +121,17 @@ class Crowd:
             if n % 8 == 0:
                 await trio.sleep(0.002)
 
-    async def hear(self) -> Counter[str]:
+    async def collect_outcomes(self) -> Counter[str]:
         """What became of the questions; all is settled by now."""
-        heard: Counter[str] = Counter()
+        outcomes: Counter[str] = Counter()
         with trio.fail_after(0.001):
             for answer in self.answers:
                 try:
                     await answer.get()
-                    heard["answered"] += 1
+                    outcomes["answered"] += 1
                 except ActorError as error:
-                    heard[type(error).__name__] += 1
-        return heard
+                    outcomes[type(error).__name__] += 1
+        return outcomes
 
 
 def check_that_all_ended_once(supervisor: Supervisor, events: Events, desk: Desk, crowd: Crowd) -> None:
@@ -184,10 +184,10 @@ async def test_at_a_thousand_times_the_room_nothing_is_lost_or_out_of_order(over
     for sender in range(SENDERS):
         numbers = [note.n for note in desk.got if note.sender == sender]
         assert numbers == sorted(set(numbers))
-    heard = await crowd.hear()
-    assert heard.total() == len(crowd.answers)
-    assert heard["answered"] > 0
-    assert heard.keys() <= {"answered", "ActorDied", "MailboxFull"}
+    outcomes = await crowd.collect_outcomes()
+    assert outcomes.total() == len(crowd.answers)
+    assert outcomes["answered"] > 0
+    assert outcomes.keys() <= {"answered", "ActorDied", "MailboxFull"}
 
 
 # ------------------------------------------------------------ what never waits behind messages
@@ -261,20 +261,20 @@ async def test_a_whole_tree_stops_without_regard_to_what_is_queued(overflow: Ove
 
 
 @every_policy
-async def test_a_watch_hears_at_the_moment_of_the_end(overflow: Overflow) -> None:
-    heard = []
+async def test_a_watch_returns_at_the_moment_of_the_end(overflow: Overflow) -> None:
+    outcomes = []
 
-    async def hear() -> None:
+    async def record_end() -> None:
         down = await watch(ref)
-        heard.append((type(down.exit), trio.current_time()))
+        outcomes.append((type(down.exit), trio.current_time()))
 
     async with busy(overflow, first="crash") as (supervisor, events), trio.open_nursery() as nursery:
         ref: Ref[Any] = supervisor.ref("desk")
-        nursery.start_soon(hear)
+        nursery.start_soon(record_end)
         await trio.sleep(SECOND / 2 + 0.001)
         [exited] = happened(events, Exited)
         assert exited.time == pytest.approx(SECOND)
-        assert heard == [(Crashed, exited.time)]
+        assert outcomes == [(Crashed, exited.time)]
 
 
 @every_policy

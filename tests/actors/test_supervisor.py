@@ -735,7 +735,7 @@ async def test_messages_for_a_child_whose_restart_is_called_off_are_dead_letters
         await settle()
         assert states(root) == {"b": "down", "c": "down"}
         assert await root.ref("c").wait_stopped() is not None
-        [letter] = [one for one in happened(events, DeadLetter) if one.path == "c"]
+        [letter] = [event for event in happened(events, DeadLetter) if event.path == "c"]
         assert letter.why == "its restart was called off, as 'b' was stopped"
 
 

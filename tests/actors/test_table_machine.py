@@ -216,17 +216,19 @@ class Supervising(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.over and self.up_and_alive())
     @rule(data=st.data(), abnormal=MOSTLY, outcomes=OUTCOMES)
-    def a_process_ends_and_all_is_heard(self, data: st.DataObject, abnormal: bool, outcomes: list[bool]) -> None:
+    def a_process_ends_and_all_ends_are_taken_up(
+        self, data: st.DataObject, abnormal: bool, outcomes: list[bool]
+    ) -> None:
         self.a_process_ends(data, abnormal)
         while self.news and not self.over:
-            self.hear(outcomes)
+            self.take_up_exit(outcomes)
 
     @precondition(lambda self: not self.over and self.news)
     @rule(outcomes=OUTCOMES)
-    def the_supervisor_hears_of_an_end(self, outcomes: list[bool]) -> None:
-        self.hear(outcomes)
+    def the_supervisor_takes_up_an_end(self, outcomes: list[bool]) -> None:
+        self.take_up_exit(outcomes)
 
-    def hear(self, outcomes: list[bool]) -> None:
+    def take_up_exit(self, outcomes: list[bool]) -> None:
         item = self.news.pop(0)
         if isinstance(item, str):
             self.try_again(item, outcomes)

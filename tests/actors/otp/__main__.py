@@ -37,9 +37,9 @@ def main() -> int:
 
 def record(count: int, seed: int) -> None:
     scenarios = [invent(Random(f"{seed}/{number}")) for number in range(count)]
-    told = [dump(*pair) for pair in zip(scenarios, erlang.play(scenarios), strict=True)]
+    lines = [dump(*pair) for pair in zip(scenarios, erlang.play(scenarios), strict=True)]
     header = HEADER.format(release=erlang.release(), count=count, seed=seed)
-    GENERATED.write_text("\n".join([header.strip() + "\n", *told]))
+    GENERATED.write_text("\n".join([header.strip() + "\n", *lines]))
     print(f"{count} scenarios recorded in {GENERATED.name}")
 
 

@@ -23,8 +23,8 @@ def installed() -> bool:
 
 def release() -> str:
     """As "OTP 25"."""
-    said = _erl(".", "-eval", 'io:format("~s", [erlang:system_info(otp_release)]), halt().')
-    return f"OTP {said}"
+    output = _erl(".", "-eval", 'io:format("~s", [erlang:system_info(otp_release)]), halt().')
+    return f"OTP {output}"
 
 
 def play_raw(scenarios: Sequence[Scenario]) -> list[list[str]]:
@@ -32,8 +32,8 @@ def play_raw(scenarios: Sequence[Scenario]) -> list[list[str]]:
     terms = "".join(f"{_term(number, scenario)}.\n" for number, scenario in enumerate(scenarios))
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["erlc", "-o", folder, PROGRAM], check=True)
-        said = _erl(folder, "-s", "played", "main", given=terms)
-    return [_split(one[one.index(",") + 2 : -3]) for one in said.splitlines()]
+        output = _erl(folder, "-s", "played", "main", given=terms)
+    return [_split(term[term.index(",") + 2 : -3]) for term in output.splitlines()]
 
 
 def play(scenarios: Sequence[Scenario]) -> list[list[str]]:
@@ -96,7 +96,7 @@ def _split(terms: str) -> list[str]:
 
 
 def _lines(scenario: Scenario, raw: list[str]) -> list[str]:
-    told: list[str] = []
+    lines: list[str] = []
     events: list[str] = []
     results: list[str] = []
     batches: list[Batch | str] = [FIRST, *scenario.batches, LAST]
@@ -106,7 +106,7 @@ def _lines(scenario: Scenario, raw: list[str]) -> list[str]:
             case "children":
                 pairs = zip(words[::2], words[1::2], strict=True)
                 children = reversed([f"{name} {state}" for name, state in pairs])
-                told.append(line(batches.pop(0), events, results, children))
+                lines.append(line(batches.pop(0), events, results, children))
                 events, results = [], []
             case "result":
                 results += words
@@ -115,7 +115,7 @@ def _lines(scenario: Scenario, raw: list[str]) -> list[str]:
             case "stop_supervisor":
                 batches = [LAST]
             case "supervisor_exit":
-                told.append(line(batches.pop(0), events, (), None))
+                lines.append(line(batches.pop(0), events, (), None))
             case "started" | "start_failed" | "stopping":
                 events.append(f"{kind} {words[0]}")
-    return told
+    return lines

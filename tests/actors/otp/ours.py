@@ -49,12 +49,12 @@ class Player:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.events: list[str] = []
-        self.told: list[str] = []
+        self.lines: list[str] = []
         self.error: GaveUp | None = None
 
     def run(self) -> list[str]:
         trio.run(self.play, clock=trio.testing.MockClock(autojump_threshold=0))
-        return self.told
+        return self.lines
 
     async def play(self) -> None:
         mark, batch = 0, FIRST
@@ -67,7 +67,7 @@ class Player:
                 mark, batch = len(self.events), LAST
         except GaveUp as error:
             self.error = error
-        self.told.append(line(batch, self.events[mark:], (), None))
+        self.lines.append(line(batch, self.events[mark:], (), None))
 
     def open(self) -> Any:
         s = self.scenario
@@ -80,7 +80,7 @@ class Player:
 
     def tell(self, batch: Batch | str, mark: int, results: tuple[str, ...], supervisor: Supervisor) -> None:
         children = [f"{info.name} {STATES[info.state]}" for info in supervisor.children()]
-        self.told.append(line(batch, self.events[mark:], results, children))
+        self.lines.append(line(batch, self.events[mark:], results, children))
 
     # ------------------------------------------------------------ children
 

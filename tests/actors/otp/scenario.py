@@ -83,8 +83,8 @@ class Scenario:
 def line(batch: Batch | str, events: Iterable[str], results: Iterable[str], children: Iterable[str] | None) -> str:
     """children: None when the supervisor has ended; what was asked meanwhile got no answer then, or a late one."""
     steps = batch if isinstance(batch, str) else ", ".join(map(str, batch))
-    told = [*events, *(() if children is None else results)]
-    return f"{steps}: {', '.join(told)}; {OVER if children is None else ', '.join(children)}"
+    outcomes = [*events, *(() if children is None else results)]
+    return f"{steps}: {', '.join(outcomes)}; {OVER if children is None else ', '.join(children)}"
 
 
 # ------------------------------------------------------------ as text

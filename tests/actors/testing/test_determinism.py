@@ -160,10 +160,10 @@ def test_tasks_are_told_apart_whatever_their_names() -> None:
 def test_threads_take_turns() -> None:
     seen = []
 
-    def one() -> None:
+    def simulate_crowd() -> None:
         seen.append(lines_of(crowd, 3))
 
-    threads = [threading.Thread(target=one) for _ in range(3)]
+    threads = [threading.Thread(target=simulate_crowd) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:

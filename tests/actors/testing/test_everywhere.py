@@ -63,7 +63,7 @@ def test_plain_tasks_and_main_can_be_hit_too(at_every_checkpoint) -> None:
             await trio.sleep(5)
 
     def check(simulation: Simulation) -> None:
-        ends.append(" ".join(str(one) for one in simulation.perturbations))
+        ends.append(" ".join(str(perturbation) for perturbation in simulation.perturbations))
 
     kind = "crash" if at_every_checkpoint is crash_at_every_checkpoint else "cancel"
     at_every_checkpoint(main, hits=all_tasks, check=check)
