@@ -9,6 +9,14 @@ The Main Agent's session and the conversation of each task have this form:
     projection   the log as the alternating turns that every provider accepts
 
 Except for `keep_media` and `Pictures.load`, which read and write files through the journal, everything here is pure.
+
+The log is the truth, and the projection is made from it. A provider's own form of a conversation would not do as the log: it has no
+times, no authors, no place for notes, and it differs between providers, while a session outlives the choice of one.
+
+    entries = repair_log(entries, recorded, now).entries
+    projection = Projection(entries, pictures)
+    projection.append(Entry(now, "user", user_content("hello", channel)))
+    request = ModelRequest(prompt, tuple(projection.turns), tools)
 """
 
 from pegasus.conversation.entry import BadEntry, Entry, decode, encode, to_json

@@ -22,6 +22,7 @@ from pegasus.models import ToolCall
 from pegasus.wire import decode_object, encode_line
 
 Role = Literal["user", "assistant", "tool", "system"]
+"""Author of an entry. Notes of the program ("system") are shown to a provider as text of the user, in their place."""
 
 _ROLES: Final[frozenset[str]] = frozenset(get_args(Role))
 
@@ -64,7 +65,7 @@ class Entry:
 
 
 class BadEntry(ValueError):
-    """JSON that is no entry. The text says what is wrong with it."""
+    """JSON that is no entry. The text says what is wrong, for the log line about the damaged line."""
 
 
 def encode(entry: Entry) -> bytes:

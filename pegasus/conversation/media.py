@@ -42,13 +42,13 @@ from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
 _log = get_logger("session")
 
 FOLDER: Final = "media"
-"""Folder of the pictures, below data/."""
+"""Folder of the pictures, below data/. Entries name files in it, so it must not change."""
 MOST_SHOWN: Final = 20
-"""Pictures that a conversation shows at a time."""
+"""Pictures that a conversation shows at a time. With more, Anthropic refuses pictures above 2000 pixels."""
 MOST_BYTES: Final = 12 * 1024 * 1024
-"""Bytes of the pictures that a conversation shows at a time."""
+"""Bytes (before base64) of the pictures that a conversation shows at a time, far below the limit of a provider's request."""
 LONGEST_TEXT: Final = 20_000
-"""Characters of a text file that is read out."""
+"""Characters of a text file that is put into the message. A longer one is only named: half a file misleads the model."""
 LONGEST_TEXTS: Final = 40_000
 """Characters of all text files of one message that are read out."""
 LONGEST_NAME: Final = 120
@@ -66,7 +66,10 @@ _FILE: Final = re.compile(rf"{FOLDER}/[0-9a-f]{{64}}\.(?:{'|'.join(_MIMES)})")
 
 @attrs.frozen(eq=False)
 class KeptMedia:
-    """Outcome of `keep_media`."""
+    """Outcome of `keep_media`.
+
+    Example: `KeptMedia(("(attached picture: cat.png, …)",), ({"name": "cat.png", "mime": "image/png", …},))`.
+    """
 
     labels: tuple[str, ...] = ()
     """Text for the message, one label for each attachment, in its order. Not cleaned yet: `user_content` does that."""
@@ -75,7 +78,16 @@ class KeptMedia:
 
 
 class Pictures:
-    """The pictures of one conversation that are in memory, newest last, within MOST_SHOWN and MOST_BYTES."""
+    """The pictures of one conversation that are in memory, newest last, within MOST_SHOWN and MOST_BYTES.
+
+    They are kept in base64, as providers want them, so that a request does not encode megabytes each time. A single picture that
+    exceeds MOST_BYTES alone stays, since otherwise the newest picture could never be shown.
+
+    Example:
+        pictures = Pictures()
+        await pictures.load(journal, entries)
+        projection = Projection(entries, pictures)
+    """
 
     def __init__(self) -> None:
         self._images: dict[str, Image] = {}
@@ -96,6 +108,7 @@ class Pictures:
             self._drop(next(iter(self._images)))
 
     def _drop(self, file: str) -> None:
+        """Remove a picture from memory, if it is there. Its file stays on disk."""
         image = self._images.pop(file, None)
         self._bytes -= len(image.data) if image else 0
 
@@ -152,9 +165,11 @@ async def keep_media(
 ) -> KeptMedia:
     """Write the pictures of a message to disk and return its labels. On return the pictures are on disk.
 
-    pictures: where they are put for the model to see. Doing it again changes nothing, since a picture's name is its hash. Raises
-    StorageError if the disk refuses; some pictures may be on disk then. Whatever was attached never makes it fail. Cancelled: as
-    after a StorageError.
+    media: attachments as they came from the channel, their bytes in base64. pictures: receives the pictures for the model; None: they
+    are only stored. Calling it again changes nothing, since a picture's file name is its hash.
+
+    Raises StorageError if the disk refuses to write; some pictures may be on disk then. No attachment makes it fail, however damaged.
+    Cancelled: as after a StorageError.
     """
     if not media:
         return KeptMedia()

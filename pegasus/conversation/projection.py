@@ -9,8 +9,11 @@ A tool result is part of the user's turn, as providers want it. Results come fir
 written while the tools ran. A result whose call is not in the last assistant turn is left out: providers would refuse the request.
 
 Turns that were shown once are shown the same way again, byte for byte, so that a provider finds them in its cache. The one exception
-are pictures: when a conversation shows more than a request may hold, the older half of them is replaced by a line of text.
-Taking half of them makes that rare.
+are pictures: when a conversation shows more than a request may hold, the older half of them is replaced by a line of text. Replacing
+one at a time would change an old turn with every new picture, and each change makes the provider read everything behind it again.
+
+A projection holds no state beside the turns that could not be computed again from the entries. It is made anew when the session is
+loaded and after each compaction. The log must be repaired before (see `repair`); entries are never changed or removed.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from pegasus.messages import Json
 from pegasus.models import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn
 
 _OPENING: Final = "(The conversation before this point is not available.)"
+"""Text of the user turn that is put before a log which begins with the assistant's. Providers refuse such a conversation."""
 
 
 class Projection:
@@ -98,6 +102,7 @@ class Projection:
     # ------------------------------------------------------------------ pictures
 
     def _add_with_pictures(self, entry: Entry) -> None:
+        """Add a user entry that names pictures. One that is not in memory becomes a line of text behind the message."""
         images: list[Image] = []
         notes: list[str] = []
         for name, file, _ in refs_of(entry):
@@ -112,7 +117,11 @@ class Projection:
         self._bound_pictures()
 
     def _bound_pictures(self) -> None:
-        """Replace the older half of the pictures by text, if there are more than a request may hold."""
+        """Replace the older half of the pictures by text, if there are more than a request may hold.
+
+        Whole turns lose their pictures first, oldest turn first, until at most half of the bounds is used or one turn is left. If that
+        turn alone exceeds the bounds, it keeps as many of its newest pictures as a request may hold.
+        """
         shown = [turn.images for turn in map(self.turns.__getitem__, self._picture_turns) if isinstance(turn, UserTurn)]
         if not _exceed_bounds(shown, 1):
             return

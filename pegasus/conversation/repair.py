@@ -8,6 +8,9 @@ are dropped. A call without a result gets one: the true one, if its effect is re
 was created), else one that says it was cancelled. An id that comes again is made unique together with its result, since some
 providers count their ids from 0 in every answer.
 
+Repairing a repaired log changes nothing, so a crash before the outcome is written back does no harm: the next start does the same
+again. Dropped results are not lost for people, since the caller logs them; the model could not have used them.
+
 Everything here is pure. The caller finds out which effects are recorded, writes the outcome back, and logs the notes.
 """
 
@@ -33,9 +36,13 @@ CANCELLED = cancelled_result("process restarted")
 
 @attrs.frozen
 class OpenCall:
-    """A call without a result."""
+    """A call without a result.
+
+    Example: `OpenCall(ToolCall("c1", "reply", {…}), 17)`. Its effect is looked up under the key of item 17 and call c1.
+    """
 
     call: ToolCall
+    """The call as the model made it."""
     item: int | None
     """Inbox number of the message that it was made for, None if unknown."""
 
@@ -47,7 +54,7 @@ class RepairedLog:
     entries: tuple[Entry, ...]
     """The log, well-formed."""
     notes: tuple[str, ...]
-    """Everything that was mended, in words; empty if nothing was."""
+    """A sentence for each repair, for the log; empty if the log was well-formed."""
 
 
 @attrs.define(eq=False)
@@ -56,7 +63,9 @@ class _PairedCall:
 
     call: ToolCall
     item: int | None
+    """Inbox number of the newest message before the call."""
     result: Entry | None = None
+    """Its result; None while none was found, and then the call is open."""
 
 
 @attrs.define(eq=False)
@@ -64,7 +73,9 @@ class _PairedLog:
     """The entries that are not results, each with its calls."""
 
     heads: list[tuple[Entry, list[_PairedCall]]] = attrs.field(factory=list)
+    """Entries of every role but "tool", in the order of the log."""
     notes: list[str] = attrs.field(factory=list)
+    """A sentence for each result that was dropped."""
 
 
 def _pair(entries: Sequence[Entry]) -> _PairedLog:
@@ -163,6 +174,7 @@ def unique_ids(ids: Sequence[str], used: set[str]) -> list[str]:
 def _missing_result(
     paired_call: _PairedCall, recorded: Callable[[OpenCall], str | None], now: int, notes: list[str]
 ) -> Entry:
+    """Return a result for an open call, the true one if it is recorded, and add a note about it."""
     call = paired_call.call
     result = recorded(OpenCall(call, paired_call.item))
     if result is not None:

@@ -1,8 +1,22 @@
-"""The Main Agent: takes queue items in order, thinks about each with a model, and speaks only through the reply tool.
+"""The Main Agent: takes queue items in order, calls a model about each, and sends text to people only through the reply tool.
 
 The package holds the actor with its two lanes and its think loop, the session (log, repair at load, projection for providers,
 compaction, archives), the commands, and the tools that only the Main Agent has: `reply`, delegation to tasks, and skills. Other
 packages import from here only.
+
+The way of a message through the files, from the queue to the reply:
+
+    actor               takes the item from the journal; /stop and /status run beside it
+    think_loop          decides about each next step; reads from `progress` what was done before a restart
+    user_entries        the item as an entry of the session
+    session             the durable log; loaded and repaired by `session_loading`
+    compaction          makes the session shorter when it comes near the model's window
+    tool_calls          records the answer of the model, then carries out its calls
+    reply_tool          turns a reply call into a post for the outbox
+    apologies           ends an item that the model could not end
+
+Beside this way stand `delegation`, `skill_invocation` and `archives` (tools), `commands` (texts of /help and others), `publishing`
+(events for observers) and `task_notifications` (the actor that puts reports of tasks into the queue).
 """
 
 from pegasus.main_agent.actor import main_agent

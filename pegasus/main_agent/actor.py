@@ -1,17 +1,26 @@
-"""The actor of the Main Agent: takes queue items from the journal, and hears /stop while it thinks.
+"""The actor of the Main Agent: takes queue items from the journal and obeys /stop while a model call runs.
 
 Three tasks run side by side:
 
-* The main lane takes one item after the other and works on it until it is done. Order matters there: what is said about one item
-  is read by the thoughts about the next.
-* The control lane answers the commands that pass the queue (/stop, /status, …), also while a thought hangs. It answers one after the
-  other, so none of them may take long. A /stop whose work does not end in time is answered with what is still ending, and the
-  lane goes on.
-* The mailbox answers programs in the same process, each request in a task of its own.
+* The main lane takes one item after the other and works on it until it is done. The order matters, because the entries about one
+  item are part of the request to the model for the next one.
+* The control lane answers the commands that pass the queue (/stop, /status, …), also while a model call hangs. It answers one after
+  the other, so none of them may take long. A /stop whose work does not end in time is answered with a list of the work that is still
+  ending, and the lane continues.
+* The mailbox answers programs in the same process. A status is answered at once, a stop in a task of its own, because it waits.
 
-An item is handed out by the journal again and again until `Done` is sent. A crash of any of the three tasks ends the actor; its
-supervisor starts it again, it reads its session, and takes up the item that it was at. An item that has crashed the actor
-MAX_ATTEMPTS times is set aside with an apology, so that one bad message cannot stop the agent for ever.
+An item is handed out by the journal again until `Done` is sent. A crash of any of the three tasks ends the actor. Its supervisor
+starts it again, it reads its session, and it continues with the item that it was working on. An item that has crashed the actor
+MAX_ATTEMPTS times is set aside with an apology, so that one bad message cannot block the queue for ever.
+
+Only the main lane writes to the session. The control lane posts its answers directly to the outbox, and a /stop only cancels the
+scope around the work of the main lane, which then closes the item itself. So the session needs no lock, and its file cannot get two
+interleaved writes.
+
+The order of the durable steps is: the entries and replies of an item, then its `Done`. A crash between the two makes the journal hand
+out the item again. The main lane then reads from the session that nothing is left to do, and the control lane finds its answer under
+the idempotency key in the outbox. Neither sends a second reply. The counters of this file (items finished, uptime) are kept in memory
+only and start from zero after a crash, because nothing but the text of /status depends on them.
 """
 
 from __future__ import annotations
@@ -46,15 +55,18 @@ from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Post, 
 _log = get_logger("main_agent")
 
 COMMAND: Final = "command"
-"""End of the idempotency key of a command's answer."""
+"""Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""
 EXCERPT: Final = 60
-"""Characters of a message by which people recognise it."""
+"""Characters of a message that /stop and /status show, enough for people to recognise it."""
 MAX_ATTEMPTS: Final = 3
-"""How often an item may crash the Main Agent before it is set aside."""
+"""How often an item is worked on before it is set aside. More than once, because a crash may have had a passing cause."""
 STOP_PATIENCE: Final = 5.0
-"""Seconds that /stop waits for work to end before it answers. All commands that come meanwhile wait behind it."""
+"""Seconds that /stop waits for work to end before it answers.
+
+All commands that arrive meanwhile wait behind it. Most work ends within milliseconds; a tool that runs a process may take seconds.
+"""
 TASKS_PATIENCE: Final = 2.0
-"""Seconds that /status waits for the list of running tasks."""
+"""Seconds that /status waits for the list of running tasks. After that it answers as if there were none."""
 
 
 async def main_agent(
@@ -70,10 +82,15 @@ async def main_agent(
     """Run the Main Agent of one session.
 
     path: the session's file below data/. announce: actor that shows people when the agent thinks and what it is writing. publish:
-    makes a message known to observers once it is dealt with. answers: answers the commands that are not the agent's own.
+    makes a message known to observers when it is done. answers: functions that answer the commands that this actor does not answer
+    itself.
 
     Raises StorageError if the session cannot be read. Cancelled or stopped: the running model call ends at once, and its item is
-    taken up again at the next start.
+    handed out again at the next start.
+
+    Example:
+        spec = partial(main_agent, journal=journal, services=services, announce=gateway)
+        status = await main_agent_ref.ask(GetStatus)
     """
     session = await load_session(path, journal, services.clock, services.work, report_started=inbox.started)
     async with trio.open_nursery() as nursery:
@@ -93,39 +110,48 @@ async def main_agent(
 
 @attrs.define(eq=False)
 class _RunningTurn:
-    """The turn that the main lane is at."""
+    """The turn that the main lane is working on.
+
+    The main lane creates it, and `_stop` writes the `stop…` attributes before it cancels the scope. The main lane reads them only
+    after the scope has ended, so it never sees half of them.
+    """
 
     turn: AgentTurn
+    """Items of the turn. The think loop appends to it while the turn runs."""
     since: float
-    """Trio's clock when it began."""
+    """Trio's clock (seconds) when it began."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Cancelled by /stop."""
     ended: trio.Event = attrs.field(factory=trio.Event)
-    """Set when nothing of it runs any more."""
+    """Set when no part of it runs any more, also after an error."""
     stopped_by: str = ""
-    """Who said /stop."""
+    """Author of the /stop, as the session shows it; "" while there was none."""
     stop_facts: dict[str, Json] = attrs.field(factory=dict)
-    """Metadata of the note about the /stop that ends it: the item of that /stop, and what its answer will say."""
+    """Metadata for the note about the /stop: the item of the /stop, and the facts that its answer needs after a crash."""
     stopped_elsewhere: bool = False
-    """True if /stop was said on another chat."""
+    """True if the /stop came from another chat than the message."""
 
     @property
     def about(self) -> str:
-        """Beginning of the message that is worked on."""
+        """Beginning of the message that is being worked on, EXCERPT characters at most."""
         return truncate(self.turn.item.message.text, EXCERPT)
 
 
 @attrs.frozen
 class _StopOutcome:
-    """Outcome of a /stop within its patience."""
+    """Outcome of a /stop at its deadline."""
 
     ended: tuple[EndedWork, ...]
+    """Work that does not run any more: the thought first, then the tasks."""
     still_ending: tuple[str, ...]
     """Descriptions of the work that still runs."""
 
 
 class _MainAgent:
-    """The lanes, and what they share."""
+    """The two lanes and the state that they share.
+
+    Both run in one Trio thread, so an attribute changes only at an `await`. `_running` is written by the main lane alone.
+    """
 
     def __init__(
         self,
@@ -144,9 +170,12 @@ class _MainAgent:
         self._publish = publish
         self._answers = answers
         self._nursery = nursery
+        """Runs the tasks that wait for stopped work, which may outlast the answer to their /stop."""
         self._loop = ThinkLoop(session, services, journal, self._show)
         self._running: _RunningTurn | None = None
+        """Turn of the main lane; None while it waits for an item."""
         self._started = trio.current_time()
+        """Trio's clock (seconds) at the start, for the uptime in /status."""
         self._turns = 0
         """Queue items finished since the start."""
         self._stopped_before = stopped_thoughts(session.entries)
@@ -154,17 +183,19 @@ class _MainAgent:
         self._stops_pending = 0
         """Number of /stops whose work still runs."""
         self._stop_deadline = -math.inf
-        """Until when the control lane waits for them, all together. A second /stop that comes while the work of the first one still
-        runs does not get a patience of its own: otherwise anybody could keep the lane busy by repeating it."""
+        """Time on Trio's clock until which the control lane waits for all of them together. A second /stop that arrives while the
+        work of the first one still runs gets no time of its own. Otherwise anybody could block the lane by repeating the command."""
 
     # ------------------------------------------------------------------ main lane
 
     async def main_lane(self) -> None:
         """Take one item after the other and work on it, until cancelled.
 
-        The first item is the one that the session shows as unfinished, so that a restart goes on where it stood, whatever came in
-        meanwhile. After that the journal decides. A /stop cancels the scope around the work on an item and nothing else, so that
-        what must follow (closing the session, `Done`) is not interrupted by it.
+        The first item is the one that the session shows as unfinished, so that a restart continues with it even if messages of a
+        higher priority have arrived meanwhile. After that the journal decides. A /stop cancels the scope around the work on an item
+        and nothing else, so that the steps that must follow (closing the session, `Done`) are not interrupted by it.
+
+        `ended` is set in a `finally`, so a /stop that waits for it also returns when the actor crashes or is cancelled.
         """
         prefer = self._session.unfinished()
         while True:
@@ -189,6 +220,11 @@ class _MainAgent:
                 self._show_typing(item, active=False)
 
     async def _work_on(self, item: Item, turn: AgentTurn) -> None:
+        """Do all that an item needs: an apology after too many crashes, /new, or the think loop.
+
+        The attempts are checked only if the item still needs something. An item that was finished right before the last crash lacks
+        only its `Done`, and an apology would contradict the reply that its sender has already received.
+        """
         if item.attempt > MAX_ATTEMPTS and self._next_step(item) is not NextStep.NOTHING:
             await apologise(item, self._session, self._services.clock(), _set_aside(item))
         elif _begins_session(item):
@@ -199,8 +235,8 @@ class _MainAgent:
     async def _close_stopped(self, running: _RunningTurn) -> bool:
         """End the item that a /stop has cut short. Return False if it is to be worked on again.
 
-        A message that the /stop has overtaken before it was recorded is recorded now, or nothing in the session would tell that it
-        came and was stopped.
+        The /stop may have arrived before the message was recorded. The message is recorded now, because otherwise the session would
+        not show that it came and was stopped. Runs outside the cancelled scope, so a second /stop does not interrupt it.
         """
         item = running.turn.item
         if self._next_step(item) is NextStep.RECORD and not _begins_session(item):
@@ -215,12 +251,14 @@ class _MainAgent:
         )
 
     def _next_step(self, item: Item) -> NextStep:
+        """Return the step that an item needs next, as the session shows it."""
         return self._session.progress(item.n, item.message.id).next
 
     async def _begin_session(self, item: Item) -> None:
-        """Carry out /new: archive the session and say so.
+        """Carry out /new: archive the session and answer with the archive's name.
 
-        Taken up again after a crash, it finds a session that it has begun already and only answers. An empty session is not archived.
+        Called again after a crash, it finds in the first entry that this item has begun the session, and only answers. The answer has
+        an idempotency key, so it is sent once. An empty session is not archived.
         """
         now = self._services.clock()
         answer = "This is a fresh conversation."
@@ -237,7 +275,9 @@ class _MainAgent:
     async def control_lane(self) -> None:
         """Answer the commands that pass the queue, one after the other, until cancelled.
 
-        A command whose answer is in the outbox is not carried out again: a crash came between the answer and its Done.
+        A command whose answer is in the outbox is not carried out again: a crash came between the answer and its `Done`. A command
+        that crashes the actor before its answer is stored is carried out again, at most MAX_ATTEMPTS times. All commands can be
+        repeated: a /stop finds in the session which thought it has ended already (`_stopped_before`).
         """
         while True:
             item = await self._journal.ask(NextItem, "control")
@@ -248,16 +288,21 @@ class _MainAgent:
             self._publish_message(item)
 
     async def _is_answered(self, item: Item) -> bool:
+        """Return whether the answer to a command is in the outbox. While the disk cannot be read, tries again."""
         key = reply_key(item.n, COMMAND)
-        [posted] = await until_written(lambda: self._journal.ask(Posted, (key,)), "what was answered")
+        [posted] = await until_written(lambda: self._journal.ask(Posted, (key,)), "answer of a command")
         return posted is not None
 
     async def _post(self, post: Post) -> None:
-        """Post an answer without the session, whose writes belong to the main lane. Commands leave no trace in the session."""
+        """Post an answer without the session, which only the main lane writes. Commands are not recorded in the session."""
         await until_written(lambda: self._journal.ask(Commit, (), (post,)), "a command's answer")
 
     async def _answer(self, item: Item) -> str:
-        """Carry out a command and return its answer."""
+        """Carry out a command and return its answer.
+
+        The control lane waits for it, so everything here is bounded: /stop by its deadline, /status by TASKS_PATIENCE. The functions
+        that answer the other commands must not wait for a model or the network.
+        """
         message = item.message
         match command_of(message.text):
             case "/stop":
@@ -279,7 +324,7 @@ class _MainAgent:
             case command:
                 answer = self._answers.get(command or "")
                 if answer is None:
-                    return f"{command} means nothing here."
+                    return f"Unknown command: {command}. /help lists the commands."
                 try:
                     return await answer(message)
                 except StorageError as error:
@@ -290,6 +335,7 @@ class _MainAgent:
         return max(0, await self._journal.ask(Waiting) - 1)
 
     async def _running_tasks(self) -> tuple[str, ...]:
+        """Return descriptions of the running tasks; () if the task system does not answer in time."""
         work = self._services.work
         with trio.move_on_after(TASKS_PATIENCE):
             return await work.running() if work is not None else ()
@@ -298,7 +344,11 @@ class _MainAgent:
     # ------------------------------------------------------------------ stop and status
 
     async def answer_stop(self, message: Stop) -> None:
-        """Carry out a Stop of the mailbox: end everything, and answer when nothing of it runs any more."""
+        """Carry out a Stop of the mailbox: end everything, and answer when nothing of it runs any more.
+
+        It has no deadline, because it runs in a task of its own and delays nobody. A program that does not want to wait so long gives
+        its `ask` a timeout.
+        """
         outcome = await self._stop(message.by)
         message.reply.send(outcome.ended)
 
@@ -307,12 +357,13 @@ class _MainAgent:
     ) -> _StopOutcome:
         """End the running thought and the tasks of this channel (None: all tasks).
 
-        item: number of the item that says so. If a crash came before its answer, the answer names what it had ended by then, and no
-        other thought is ended. deadline: on Trio's clock; work that still runs then goes on ending in the background, and the
-        outcome says so. A thought that came to its end by itself was not ended by this.
+        by: author of the /stop, for the session. item: number of the /stop's queue item; None for a Stop of the mailbox. If a crash
+        came before its answer, the answer names the thought that it had ended by then, and no other thought is ended. deadline: time
+        on Trio's clock. Work that still runs then continues to end in the background, and the outcome lists it. A thought that
+        finished by itself before the cancel reached it is not listed.
 
-        Thought and tasks are ended at the same time, each waited for in a task of its own in the agent's nursery, because this
-        function may return before they are through.
+        Thought and tasks are ended at the same time. Each is waited for in a task of its own in the agent's nursery, because this
+        function may return before they have ended. Cancelled: the work still ends, since those tasks go on.
         """
         ended: list[EndedWork] = []
         running = self._running
@@ -340,7 +391,7 @@ class _MainAgent:
         if running is not None:
             thought = EndedWork("thought", running.about, trio.current_time() - running.since)
             running.stopped_by = by
-            if item is not None:
+            if item is not None:  # the note about the stop must let a restart answer this command
                 running.stop_facts.update(stop=item, what=thought.what, seconds=thought.seconds)
             running.stopped_elsewhere = (
                 channel is not None and channel.address != running.turn.item.message.channel.address
@@ -358,7 +409,7 @@ class _MainAgent:
         return _StopOutcome(tuple(sorted(ended, key=lambda work: work.kind == "task")), tuple(unfinished.values()))
 
     def status(self) -> AgentStatus:
-        """Return the status of the agent."""
+        """Return the status of the agent at this moment. Never waits, so it also answers while a model call hangs."""
         running = self._running
         return AgentStatus(
             model=self._services.model.name,
@@ -368,24 +419,31 @@ class _MainAgent:
             thinking_for=trio.current_time() - running.since if running else 0.0,
         )
 
-    # ------------------------------------------------------------------ making known
+    # ------------------------------------------------------------------ observers and typing signs
 
     def _publish_message(self, item: Item) -> None:
-        if self._publish is not None and not is_notice(item):  # what a task says is on the bus already
+        """Send a finished message to the observers. Notices are left out: the task system has emitted an event for each."""
+        if self._publish is not None and not is_notice(item):
             self._publish(item.message)
 
     def _show_typing(self, item: Item, *, active: bool) -> None:
+        """Show or end the typing sign of an item's chat.
+
+        The sign carries the number of the last reply to that chat, because the end of typing is to be signalled after that reply.
+        """
         channel = item.message.channel
         seqs = (reply.seq for reply in self._session.replies if reply.channel.address == channel.address)
         self._show(Typing(channel, active, max(seqs, default=0)))
 
     def _show(self, sign: Typing | Progress) -> None:
+        """Send a sign that is never stored. It is dropped while the receiver does not run or its mailbox is full."""
         if self._announce is not None:
-            with suppress(ActorError):  # nothing shows it right now; it is never stored
+            with suppress(ActorError):
                 self._announce.tell_nowait(sign)
 
 
 def _begins_session(item: Item) -> bool:
+    """Return whether an item is a /new that a person wrote. The text of a notice is no command, whatever it says."""
     return command_of(item.message.text) == "/new" and not is_notice(item)
 
 
@@ -393,7 +451,7 @@ def _set_aside(item: Item) -> str:
     """Log that an item is set aside, and return the apology for its sender."""
     _log.error("set a message aside: it failed too often", item=item.n, attempts=item.attempt - 1)
     return (
-        f"Sorry, something in me failed {MAX_ATTEMPTS} times over your message, so I have set it aside. "
+        f"Sorry, an internal error occurred: work on your message failed {MAX_ATTEMPTS} times, so I have set it aside. "
         "It is kept, and the details are in my log."
     )
 

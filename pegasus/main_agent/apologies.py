@@ -3,8 +3,12 @@
 Each leaves a note in the session with `"ends": true`, which is how a restart knows that the item needs nothing more. The note and the
 text for the sender are written in one durable step, so that an item never ends in silence because of a crash in between.
 
-The texts are honest and short: they name the reason in the words of whoever failed (the provider, the tool), and say what the sender
-can do about it if there is anything. They are not written by a model, because the model is what has just failed.
+The texts are short. They give the reason in the words of the provider or the tool that failed, and say what the sender can do about
+it, if there is anything. They are not written by a model, because the model is what has just failed.
+
+Each ending is a single `Session.commit`. Cancelled while the disk refuses to write, it leaves nothing behind, and the next attempt at
+the item makes it again. After the commit a restart sees from the note that the item has ended. The idempotency key of the post
+("apology", "stopped") is a second guard, so that a sender never gets the same apology twice.
 """
 
 from __future__ import annotations
@@ -30,10 +34,12 @@ STOPPED_ELSEWHERE: Final = (
 )
 """Text for the sender of a message whose thought was ended from another chat."""
 MODEL_DECLINED: Final = "Sorry, the model that thinks for me declined to answer this."
+"""Text for the sender of a message that the provider's safety filter refused. Asking again would be refused again."""
 ERROR_LENGTH: Final = 200
 """Characters of a tool's error that the sender of a message is shown."""
 
 _NOTE_PREFIX: Final = "(I told the user: "
+"""Beginning of a note's content. It stands in session files, so `repeat_apology` depends on it after an update as well."""
 _HINTS: Final[Mapping[str, str]] = {
     "auth": "The key for the model is missing or wrong; whoever runs me can set it.",
     "request": "Sending the same again will not help; /new begins a fresh conversation.",
@@ -73,12 +79,14 @@ async def close_stopped_item(
 ) -> bool:
     """Make the session well-formed after a /stop, and note the end of the item. Return whether the item has ended.
 
-    Calls without a result get one that says they were cancelled. by: who said /stop. facts: metadata of the note, for a /stop that a
-    crash cuts off from its answer. from_elsewhere: it was said on another chat. Then the sender, who waits for an answer, is told;
-    and a notice, which that person has nothing to do with, does not end but is worked on again.
+    Calls without a result get one that says they were cancelled. by: author of the /stop. facts: metadata of the note, from which a
+    /stop whose answer was lost in a crash is answered later. from_elsewhere: the /stop came from another chat. The sender, who waits
+    for an answer, then gets STOPPED_ELSEWHERE. A notice does not end in that case but is worked on again, because the person who
+    wrote /stop meant another chat, and the result of a task would be lost.
     """
     ends = not (from_elsewhere and is_notice(item))
     answered: set[str] = set()
+    # Backwards, so that the results of a call are seen before the call itself.
     closing: list[Entry] = []
     for entry in reversed(session.of_item(item.n)):
         if entry.role == "tool":

@@ -1,11 +1,19 @@
-"""Archives: sessions that were put aside, to be read again with `session_archive_read` and with `pegasus sessions`.
+"""Archives: earlier sessions, which `session_archive_read` and `pegasus sessions` read.
 
-Archives are read from the folder directly, not through the journal. Nobody writes to an archive any more, and one may be large, so
-reading it must not hold up what is written meanwhile. Only regular files with an archive's name, in the session's own folder, are ever
-opened: the name comes from a model or from a command line, and neither may reach another file.
+/new and compaction turn the current session into an archive. It is never changed after that, except that a person may delete it.
 
-An archive is read in pages, since a tool's result has a bounded size. A page ends after so many lines, or so many characters; a line
-that is longer than a page is given in parts.
+Archives are read from the folder directly, not through the journal. An archive may be large, and the journal does one request after
+the other, so reading through it would delay every message that is written meanwhile. Because archives do not change, reading them
+without the journal cannot show half of a write.
+
+Only regular files with an archive's name, in the session's own folder, are opened. The name comes from a model or from a command line,
+and neither may reach another file. The name is matched as a whole (it has no `/`), links are refused by the kernel (`O_NOFOLLOW`), and
+a FIFO with such a name does not block the reader (`O_NONBLOCK`).
+
+An archive is read in pages, since the result of a tool has a bounded size. A page ends after a number of lines or of characters,
+whichever comes first. A line that is longer than a page is returned in parts. A page names the place where the next one begins, so
+reading needs no state between two calls, and a restart in between does no harm. The file is read from its beginning for each page:
+simple, and fast enough for the few pages that a model reads.
 """
 
 from __future__ import annotations
@@ -31,13 +39,13 @@ from pegasus.wire import decode_json, encode_json
 CURRENT: Final = "current.jsonl"
 """File of the session that is not archived."""
 PAGE_LINES: Final = 50
-"""Lines of a page, if no other number is wanted."""
+"""Lines of a page if the caller names no number. A page of usual lines is then well within a tool's result."""
 MOST_LINES: Final = 500
-"""Lines of a page at most."""
+"""Largest number of lines that the model may ask for. The bound on characters ends nearly every page before."""
 LONGEST: Final = 16 << 20
-"""Bytes of a line that is read. A longer one is no session line of ours."""
+"""Bytes of a line that is decoded. The program writes no longer ones, and decoding one would need a multiple of that in memory."""
 RESULT_OVERHEAD: Final = 300
-"""Characters of a tool's result that are not the text of the page."""
+"""Characters of a tool's result beside the text of the page: the keys, the file name and the place of the next page."""
 
 _NAME: Final = re.compile(
     r"\d{4}-\d{2}-\d{2}-\d{6}(?:-\d{1,9})?\.jsonl|\d{8}T\d{6}\.jsonl|\d{4}-\d{2}-\d{2}T\d{4}(?:\d{2})?\.jsonl"
@@ -51,9 +59,13 @@ def is_archive(name: str) -> bool:
 
 
 class ArchivePage(NamedTuple):
-    """Part of an archive."""
+    """Part of an archive.
+
+    Example: `ArchivePage("7. [2026-02-25 14:30] user: hello", 7, (8, 0))` holds line 7, and line 8 begins the next page.
+    """
 
     text: str
+    """Lines as people and models read them, joined by newlines."""
     offset: int
     """Number of its first line, counted from 1."""
     next: tuple[int, int] | None
@@ -61,20 +73,28 @@ class ArchivePage(NamedTuple):
 
 
 class SessionArchives(Protocol):
-    """The archives of one session."""
+    """The archives of one session. Tests replace it by one in memory."""
 
     async def names(self) -> tuple[str, ...]:
         """Return their names, oldest first."""
 
     async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
-        """Return at most `lines` lines from line `offset` on, without its first `skip` characters, and at most `limit` characters.
+        """Return a page of an archive.
 
-        Raises OSError; FileNotFoundError if there is no such archive.
+        name: file name, for which `is_archive` is true. offset: number of the first line, counted from 1. skip: characters of that
+        line to leave out. lines: lines of the page at most. limit: characters of the page at most, as JSON.
+
+        The text is empty if the archive ends before `offset`. Raises OSError; FileNotFoundError if there is no such archive.
         """
 
 
 class FolderArchives:
-    """The archives in a folder (`<home>/data/main`)."""
+    """The archives in a folder (`<home>/data/main`).
+
+    Example:
+        archives = FolderArchives(home / "data" / "main")
+        page = await archives.read((await archives.names())[-1], 1, 0, 50, 20_000)
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = os.fspath(folder)
@@ -86,7 +106,7 @@ class FolderArchives:
     async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
         """Return a page, as `SessionArchives.read` does. Cancelled: the reading thread ends by itself."""
 
-        def read() -> ArchivePage:
+        def read() -> ArchivePage:  # in a thread, which closes the file itself even if nobody waits for it any more
             with open_archive(self._folder, name) as file:
                 return page_of(file, offset, skip, lines, limit)
 
@@ -112,7 +132,11 @@ def _age_key(name: str) -> tuple[str, int]:
 
 @contextmanager
 def open_archive(folder: str, name: str) -> Iterator[BinaryIO]:
-    """Open a regular file in this folder; a link or a FIFO is refused. Blocks. Raises OSError."""
+    """Open a regular file in this folder for reading, and close it at the end of the block.
+
+    name: must have passed `is_archive`, since a name with `/` would leave the folder. Blocks. Raises OSError; FileNotFoundError for
+    anything but a regular file, so that the caller answers as if it were not there.
+    """
     fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -207,6 +231,7 @@ def archive_tool(archives: SessionArchives) -> Tool:
     """Return session_archive_read over these archives. Its result is `{file, offset, text, next?}`."""
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
+        # The arguments have been checked against the schema above, so their types are certain here.
         given: Any = arguments
         name = str(given["file"])
         if name == CURRENT:

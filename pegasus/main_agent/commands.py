@@ -1,10 +1,12 @@
-"""Commands: what is answered without asking a model.
+"""Commands: the texts that are answered without asking a model.
 
 The actor carries out /stop, /new, /status and /help itself, with the texts made here. Other commands are answered by functions that
-the composition root hands in; `persona_answer` is one of them.
+the composition root hands in; `persona_answer` is one of them. So a command works also while the model, its provider or the network
+is down, which is when people need /stop and /status most.
 
-The functions here make text of facts and decide nothing, except who may see /persona. The texts are plain, without markup, since
-every kind of channel shows them, and list one fact a line, since people read them on a phone.
+The functions here format facts and decide nothing, except who may see /persona. They are pure, apart from `persona_answer`, so the
+actor collects all facts first and calls them last. The texts are plain, without markup, since every kind of channel shows them, and
+have one fact per line, since people read them on a phone.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from pegasus.messages import ChannelInfo
 from pegasus.storage import StorageError
 
 PERSONA: Final = "/persona"
+"""Command that shows the persona and decides about proposals to change it."""
 
 _HELP: Final = {
     "/stop": "end what I am working on right now, and say what was ended",
@@ -39,10 +42,11 @@ _HELP: Final = {
     PERSONA: "who I am, and what I propose to change about that (for my owner to accept or reject)",
     "/help": "this list",
 }
+"""By command, its line in /help, in the order of the list. Commands that nobody answers in this installation are left out."""
 _OWN: Final = frozenset({"/stop", "/new", "/status", "/help"})
 """Commands that the actor answers itself."""
 _LISTED_TASKS: Final = 3
-"""Running tasks that /status names."""
+"""Running tasks that /status names. Of the others only the number is shown."""
 _PERSONA_USAGE: Final = f"{PERSONA}, {PERSONA} accept N, or {PERSONA} reject N, where N is the number of a proposal."
 _OWNER_ONLY: Final = "Only my owner can see and decide what becomes of me."
 
@@ -72,7 +76,11 @@ def stop_text(ended: Sequence[EndedWork], waiting: int, still_ending: Sequence[s
 
 
 def status_text(status: AgentStatus, tasks: Sequence[str], waiting: int, uptime: float) -> str:
-    """Return the answer to /status. tasks: descriptions of the running tasks. waiting: messages in the queue. uptime: seconds."""
+    """Return the answer to /status.
+
+    status: state of the actor. tasks: descriptions of the running tasks, short ones. waiting: messages in the queue, without those
+    that are being worked on. uptime: seconds since the actor was started, which is less than the process's after a crash.
+    """
     if status.thinking_about:
         activity = f"thinking about “{status.thinking_about}” for {format_duration(status.thinking_for)}"
     elif tasks:
@@ -102,7 +110,12 @@ async def persona_answer(
 ) -> str:
     """Return the answer to /persona: who the agent is, what it proposes to become, or what the owner's decision has changed.
 
-    persona: who the running agent is. owners: setting `agent.owners`; nobody else is answered. text: the command as written.
+    persona: the persona that the running agent was started with, which may differ from the accepted one until the next start.
+    owners: setting `agent.owners`; anybody else gets a refusal. text: the command as it was written. channel: place and writer of
+    the command, recorded with a decision.
+
+    Storage errors and refused decisions become text for the owner, so this never raises. Cancelled during a decision: it is recorded
+    or not, and /persona shows which.
     """
     if not is_owner(channel, owners):
         return _OWNER_ONLY
@@ -110,6 +123,7 @@ async def persona_answer(
         match text.split()[1:]:
             case [] | ["list"]:
                 return format_persona(persona_view(await evolution.read_state(), persona), PERSONA)
+            # The length is bounded because int() of thousands of digits raises an error of its own.
             case ["accept" | "reject" as verb, number] if number.isdecimal() and len(number) < 10:
                 user = f" ({channel.user_id})" if channel.user_id else ""
                 by = f"{channel.type}:{channel.channel_id}{user}"

@@ -6,8 +6,16 @@ by itself, as a notification (see `task_notifications`).
 Each call carries a key made of queue item and call, and the task system derives the task's id from it. A crash may therefore lead to
 the same call twice, of the Main Agent or of the task system, and still there is one task.
 
-The task system may be down when it is asked: it begins a moment after the daemon, and it is started again after a crash. Every
-function here waits for it a bounded time (`wait_until_running`).
+The task system may be down when it is asked: it is started a moment after the daemon, and again after a crash. Every function here
+waits for it for a bounded time (`wait_until_running`). A tool call then ends with an error that the model reads, and /stop and /status
+answer as if no task were running, because in that state none is.
+
+A cancel (by /stop or at the end of the process) may come while a task is being submitted. The task may have been begun then, without a
+result of the call in the session. `TaskDelegation.result_of` closes this gap at the next start: it asks the task system for the key,
+and the call gets its true result instead of "cancelled".
+
+The effects of the tools tell the caller of `run_tool` what it may repeat. Spawning is idempotent thanks to the key. Resuming happens
+once: the key is stored with the message that resumed the task, which lets a restart find out whether it happened.
 """
 
 from __future__ import annotations
@@ -42,10 +50,13 @@ from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.wire import encode_json, to_wire
 
 SPAWN: Final = "spawn_subagent"
+"""Tool that begins a task. This name and the ones below stand in session files."""
 SPAWN_ALIAS: Final = "spawn_task"
 """Another name of SPAWN, without its parameter `type`. It is accepted, and not shown to the model."""
 RESUME: Final = "resume_task"
+"""Tool that gives a task more information."""
 USE_SKILL: Final = "use_skill"
+"""Tool that follows a skill (see `skill_invocation`). Its name is here because a forked skill becomes a task as well."""
 DEFAULT_TYPE: Final = "general"
 """Type of a task that names none."""
 SUBMIT_ATTEMPTS: Final = 3
@@ -60,7 +71,8 @@ _RESTING: Final = frozenset({TaskState.IDLE, TaskState.SUSPENDED, TaskState.COMP
 def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tuple[Tool, ...]:
     """Return spawn_subagent, its alias spawn_task, task_status and resume_task.
 
-    agent: actor of the task system. types: name and description of each type of task.
+    agent: actor of the task system. types: name and description of each type of task. Every failure becomes a ToolError, whose text
+    the model reads as the result of its call.
     """
     return (_spawn_tool(agent, tuple(types)), _spawn_alias_tool(agent), _status_tool(agent), _resume_tool(agent))
 
@@ -106,6 +118,7 @@ def _spawn_alias_tool(agent: Ref[AgentMessage]) -> Tool:
 
 
 async def _spawn(agent: Ref[AgentMessage], arguments: Metadata, task_type: str, context: ToolContext) -> Json:
+    """Begin a task and return the result of the call, which names the task's id. Raises ToolError."""
     description = str(arguments["description"])
     task_id = await submit_task(agent, context, str(arguments["input"]), task_type, description)
     return _spawned(task_id, task_type, description)
@@ -125,8 +138,12 @@ async def submit_task(
     The task system makes the id of `context.key`, so the same key gives the same task: a call that is repeated after a crash does
     not begin a second one. Without a key a crash is reported, because nobody could say whether the task was begun.
 
-    text: the whole work. description: a few words about it, for people. model: other than the type's, "" for that. tools: patterns
-    of the tools that it may use, None for those of its type. Raises ToolError.
+    context: key of the call, and the channel to which the task's notifications are addressed. text: the whole work. task_type: name of
+    a type. description: a few words about it, for people. model: name of a model, "" for that of the type. tools: patterns of the
+    tools that it may use, None for those of its type.
+
+    Raises ToolError if the task is refused, if it cannot be stored, or if the task system crashes SUBMIT_ATTEMPTS times. Cancelled:
+    the task may have been begun; calling again with the same key returns its id.
     """
     metadata: dict[str, Json] = {"channel": to_wire(context.origin)} if context.origin is not None else {}
     request = (text, "main-agent", task_type, description, metadata, context.key or None, None, model, tools)
@@ -152,6 +169,7 @@ def skill_task_result(task_id: str, skill: str) -> dict[str, Json]:
 
 
 def _spawned(task_id: str, task_type: str, description: str) -> dict[str, Json]:
+    """Return the result of a call that has begun a task, the same for the call itself and for its repair after a crash."""
     return {"taskId": task_id, "status": "spawned", "type": task_type, "description": description}
 
 
@@ -171,6 +189,7 @@ def _status_tool(agent: Ref[AgentMessage]) -> Tool:
             raise ToolError(str(error)) from error
         if task is None:
             raise ToolError(f"there is no task {task_id!r}; task_list shows the tasks of a day")
+        # The metadata is for the program (channel, origin). The model has no use for it.
         return {key: value for key, value in to_wire(task).items() if key != "metadata"}
 
     return Tool(spec, run, "task", Effect.PURE)
@@ -210,8 +229,12 @@ def _text_parameter(description: str) -> Metadata:
 class TaskDelegation:
     """The tasks behind the delegating tools, as a `BackgroundWork` for the actor of the Main Agent.
 
-    The tasks are not the Main Agent's children. They live below the task system and outlive a crash of the Main Agent, which then
-    asks here what became of the calls that it does not remember.
+    The tasks are not children of the Main Agent's actor. They run below the task system and survive a crash of the Main Agent, which
+    then asks here for the results of the calls that its session does not have.
+
+    Example:
+        work = TaskDelegation(task_agent)
+        ended = await work.stop("the user (telegram)", channel)
     """
 
     def __init__(self, agent: Ref[AgentMessage], wanted: trio.Event | None = None) -> None:
@@ -221,9 +244,10 @@ class TaskDelegation:
         """Starts the task system when it is set, for one that is only started when something needs it."""
 
     async def stop(self, by: str, channel: ChannelInfo | None) -> tuple[EndedWork, ...]:
-        """Cancel the tasks of a channel (None: all); return what was ended, once nothing of it runs.
+        """Cancel the tasks of a channel (None: all); return them when none of them runs any more.
 
-        A task system that is about to start is waited for, since it would resume the tasks that are to be ended.
+        by: author of the /stop, for the history of each task. A task system that is about to start is waited for, since it would
+        resume the tasks that are to be ended. Cancelled: the task system goes on ending the tasks.
         """
         await self._is_running()
         try:
@@ -269,12 +293,14 @@ class TaskDelegation:
         return None if task is None else encode_json(_begun_result(open_call, task))
 
     async def _is_running(self) -> bool:
+        """Start the task system if that is needed, and return whether it runs within the time that `wait_until_running` allows."""
         if self._wanted is not None:
             self._wanted.set()
         return await wait_until_running(self._agent)
 
 
 def _begun_result(open_call: OpenCall, task: TaskView) -> dict[str, Json]:
+    """Return the result that a call which has begun this task would have had without the crash."""
     if open_call.call.name == USE_SKILL:
         return skill_task_result(task.task_id, str(open_call.call.arguments.get("skill")).removeprefix("/"))
     return _spawned(task.task_id, task.task_type, task.description)

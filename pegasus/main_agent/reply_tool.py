@@ -1,14 +1,17 @@
-"""The reply tool: the only way the agent is heard.
+"""The reply tool: the only way in which the agent can send text to people.
 
-A call becomes a post for the outbox, the post becomes a stored reply or is refused, and the model is told which of the two. The
-result says "queued": the reply is kept for delivery. It does not say "delivered", since nobody knows that yet.
+A call becomes a post for the outbox. The journal stores the post as a reply or refuses it, and the result of the call says which of
+the two happened. The result says "queued": the reply is kept for delivery. It does not say "delivered", since that is not known yet.
 
 Each post has an idempotency key, made of the queue item and the call. A crash between the call and its result may lead to the same
 post twice; the journal then answers with the reply that it has stored already.
 
 Where a reply goes is decided by the journal, which knows all channels: a known channelId of the given type; the only known type with
 that channelId; the type of the message being answered, if the id is its own; or a new id, if a bridge for the given type is present.
-Anything else is refused with a list of the known channels, and nobody gets anything.
+Anything else is refused with a list of the known channels, and nothing is sent. A wrong guess would send private text to strangers,
+while a refusal costs one more thought.
+
+Everything here is pure. `tool_calls` gives the posts to the journal together with the thought, in one durable step.
 """
 
 from __future__ import annotations
@@ -44,10 +47,13 @@ REPLY: Final = ToolSpec(
 
 @attrs.frozen
 class InvalidReply:
-    """A reply call that cannot be posted."""
+    """A reply call that cannot be posted.
+
+    Example: `InvalidReply("text is empty")`.
+    """
 
     problem: str
-    """Words for the model."""
+    """Reason, in words that help the model to call again correctly."""
 
 
 def reply_key(item: int | None, call_id: str) -> str:
@@ -117,7 +123,10 @@ def queued_result(message: OutboundMessage) -> str:
 
 
 def reply_result(result: PostResult | InvalidReply) -> tuple[str, bool]:
-    """Return the content of the tool result, and whether the call failed."""
+    """Return the content of the tool result, and whether the call failed.
+
+    The content of a failure begins with "Error: " and says that no text was sent, so that the model does not assume that it was.
+    """
     if isinstance(result, OutboundMessage):
         return queued_result(result), False
     if isinstance(result, InvalidReply):

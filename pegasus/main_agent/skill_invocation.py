@@ -5,7 +5,14 @@ name the tools that are allowed and the model that thinks. A *forked* skill beco
 
 Which skills are in force is read from the session, never remembered: the user entry has the name of a skill that a person has called,
 and the result of `use_skill` tells which one the model has called. So a crash in the middle of an item lifts no limit. If a skill was
-deleted meanwhile, nothing but `reply` is allowed any more, since nobody can say what it would have allowed.
+deleted meanwhile, nothing but `reply` is allowed any more, since its limits are not known.
+
+The limits protect people from a skill that does more than it says, so they are applied when a call is carried out, not when the tools
+are shown to the model. The list of tools stays the same in every request for the sake of the provider's cache, and a model may also
+call a tool that it was not shown.
+
+A person calls a skill with a message, and the skill's text stands in the session behind that message. It is cleaned like any text
+from outside: a skill is a file that may have come from a stranger, and it must not imitate the metadata line of another person.
 """
 
 from __future__ import annotations
@@ -36,6 +43,7 @@ SKILL_NOTE: Final = "skill"
 SHOWN_ARGUMENTS: Final = 200
 """Characters of the arguments in the line that says what was called. The whole of them stands in the skill's text."""
 
+# The name is bounded in length, so a long message that begins with a slash is no call. DOTALL: arguments may have several lines.
 _CALL: Final = re.compile(r"/([a-z0-9][a-z0-9_-]{0,63})(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
 _SPEC: Final = ToolSpec(
     USE_SKILL,
@@ -65,10 +73,15 @@ def parse_skill_call(text: str) -> tuple[str, str] | None:
 
 @attrs.frozen
 class SkillInvocation:
-    """A skill that a person has called."""
+    """A skill that a person has called.
+
+    Example: the message `/review PR 12` gives `SkillInvocation(review, "PR 12", "/review PR 12 …")`.
+    """
 
     skill: Skill
+    """The skill as its file was when the message was taken up."""
     arguments: str
+    """Text behind the name, "" if there is none."""
     text: str
     """Text of the message as it stands in the session: the call, and behind it what an inline skill says."""
     problem: str = ""
@@ -149,7 +162,12 @@ def _is_body(result: Entry) -> bool:
 
 @attrs.frozen(eq=False)
 class SkillInvoker:
-    """Carries out skills for people and for the model."""
+    """Carries out skills for people and for the model.
+
+    Example:
+        skills = SkillInvoker(catalog, task_agent, models.check)
+        invocation = await skills.resolve("/review PR 12")
+    """
 
     skills: SkillCatalog
     """All skills there are."""
@@ -182,8 +200,9 @@ class SkillInvoker:
     async def start(self, invocation: SkillInvocation, item: Item, session: Session, now: int) -> None:
         """Begin the task of a forked skill, tell the person, and end the item, whose user entry must be there.
 
-        A skill that has a problem ends its item with that. now: wall clock, ms. Taken up again after a crash, it makes no second task
-        and no second answer: the task has the key of the item, and answer and note are one durable step.
+        A skill that has a problem ends its item with an answer that names it. now: wall clock, ms. Called again after a crash, it
+        makes no second task and no second answer: the task has the key of the item, and answer and note are one durable step.
+        Cancelled: the task may run already; the /stop that cancels the item also ends the tasks of its chat.
         """
         context = ToolContext(key=reply_key(item.n, SKILL_NOTE), origin=item.message.channel)
         metadata: dict[str, Json] = {"type": SKILL_NOTE, "ends": True}
@@ -259,6 +278,7 @@ class SkillInvoker:
         return escape_imitations(sanitize_for_prompt(text))
 
     async def _read_file(self, skill: Skill, path: str) -> Json:
+        """Return a file beside a skill, as `{file, content}`. The catalog refuses paths that leave the folder. Raises ToolError."""
         try:
             content = await self.skills.read(skill, path)
         except ValueError as error:
@@ -267,4 +287,5 @@ class SkillInvoker:
 
 
 def _call_line(name: str, arguments: str) -> str:
+    """Return the line that shows which skill was called, with the beginning of its arguments."""
     return f"/{name} {truncate(arguments, SHOWN_ARGUMENTS)}".rstrip()

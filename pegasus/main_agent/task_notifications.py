@@ -24,6 +24,7 @@ from pegasus.wire import WireError, encode_json, from_wire
 
 _log = get_logger("courier")
 
+# The channel must be known without a bridge, and the terminal's main channel always is.
 DEFAULT_CHANNEL: Final = ChannelInfo("cli", "main")
 """Channel of a task that nobody on a channel has asked for."""
 NOTIFICATION_BATCH: Final = 64

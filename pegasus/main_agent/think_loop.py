@@ -1,8 +1,9 @@
-"""The think loop: thinks about a queue item until nothing about it is left to think.
+"""The think loop: calls the model about a queue item until no further call is due.
 
 A thought is one model call and the tool calls in its answer. Outward calls that succeed (a reply, a spawned task) lead to no further
-thought. Information does, and so does every failure, since the model must know. The number of thoughts is limited; whoever got no
-reply by then is told.
+thought. Results with information do, and so does every failure, since the model must be able to react. The number of thoughts is
+limited (`max_thoughts`), because a model may repeat a failing call for ever, and each repetition costs money. A sender who got no
+reply by then gets an apology.
 
 Everything that a restart needs is in the session. `ThinkLoop.run` reads from it what has been done for the item, and goes on there:
 a message that is recorded is not recorded again, a thought that is on disk is not thought again, a reply that was posted is not
@@ -17,6 +18,9 @@ Messages of the same chat that come in meanwhile may be taken along. `agent.when
 
 The newest message of a turn is the one being worked on. The ones before it count as done, since it stands behind them in the session
 (see `progress`); the thoughts and replies that an item may have are counted from it on. All of them get their `Done` at the end.
+
+A request holds the whole session as turns, behind a prompt and tools that stay the same. That lets the provider reuse its cache of
+everything but the newest entries, and it makes a request a pure function of the session, so a restart sends the same one again.
 """
 
 from __future__ import annotations
@@ -93,9 +97,14 @@ class ThinkLoop:
         """Shows a draft of a reply that is being written; never waits, never fails."""
 
     async def run(self, turn: AgentTurn) -> None:
-        """Do all that the item of a turn still needs. Items that are taken along are added to the turn.
+        """Do everything that the item of a turn still needs. Items that join it are added to the turn.
 
-        Cancelled: what was said and done stays, and `close_stopped_item` makes the session well-formed.
+        The order of the steps: an item that has ended needs at most its apology again; a call of a skill is resolved before the
+        message is recorded, since the skill's text becomes part of the entry; only a message that is recorded now, in this run, takes
+        others along, so that a restart does not join messages to a turn that is half done.
+
+        Errors of the model end the item with an apology. Cancelled: finished entries and effects stay, and `close_stopped_item` makes
+        the session well-formed.
         """
         item, session, clock = turn.item, self._session, self._services.clock
         progress = session.progress(item.n, item.message.id)
@@ -180,7 +189,10 @@ class ThinkLoop:
                     raise
 
     def _request(self, item: Item) -> ModelRequest:
-        """Return the request: the whole session as turns, behind a prompt and tools that never change."""
+        """Return the request: the whole session as turns, behind a prompt and tools that never change.
+
+        Its label counts the usage for the channel and the number of this item.
+        """
         draft = _DraftWriter(item, self._show_draft) if self._config.direct else None
         return ModelRequest(
             self._toolset.system_prompt,
@@ -220,6 +232,10 @@ class ThinkLoop:
         return response
 
     async def _cancel_on_newer(self, turn: AgentTurn, scope: trio.CancelScope) -> None:
+        """Wait for the next message of this chat, and cancel the scope of the model call if it may join the turn.
+
+        A message that may not join ends the waiting: those behind it must not overtake it.
+        """
         newer = await self._find_newer(turn, wait=True)
         if newer is not None and _may_join(newer, turn):
             scope.cancel()
@@ -248,7 +264,11 @@ class ThinkLoop:
         return len(turn.items) > before
 
     async def _find_newer(self, turn: AgentTurn, *, wait: bool) -> Item | None:
-        """Return the next item of this chat that waits. wait: wait until there is one."""
+        """Return the next waiting item of this chat; None if there is none, or if the disk cannot be read.
+
+        wait: do not return before there is one. Cancelled while waiting: nothing has been taken from the queue, since `Newer` only
+        looks at it.
+        """
         try:
             return await self._journal.ask(Newer, turn.item.message.channel.address, turn.item.n, wait)
         except StorageError as error:  # it cannot be read now, so it is taken in its turn

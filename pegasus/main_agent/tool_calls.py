@@ -45,9 +45,9 @@ class CallsOutcome:
     """Outcome of the calls of one thought."""
 
     thinks_again: bool
-    """True if another thought is due."""
+    """True if another thought is due: a call returned information or failed, or the answer was not whole."""
     replies: int
-    """Replies that were posted."""
+    """Replies that were posted, the direct one included."""
 
 
 async def carry_out_calls(
@@ -63,7 +63,8 @@ async def carry_out_calls(
     services: tools and limits. thoughts: how many the item has had, this one included. replies: how many were posted for it before.
     Whether another thought is due is decided by `progress.leads_to_thought`, by the same rules that a restart applies.
 
-    Cancelled: what was carried out stays; `close_stopped_item` then closes the other calls.
+    While the disk refuses to write, waits. Cancelled: calls that were carried out keep their results; `close_stopped_item` then closes
+    the others. A tool under way is cancelled, and its call counts as not carried out, though its effect may be half done.
     """
     config, toolset, clock = services.config, services.toolset, services.clock
     calls = session.with_unique_ids(response.calls[:MOST_CALLS])

@@ -14,7 +14,7 @@ ANSWERS = {
     "/stop": ("Stopped:", "Nothing was running"),
     "/new": "This is a fresh",
 }
-FAILED = "Sorry, something in me failed 3 times"
+FAILED = "Sorry, an internal error occurred: work on your message failed 3 times"
 NOT_THOUGHT = "The model did not answer: "
 
 

@@ -69,9 +69,11 @@ class OpenTask:
     """A task that has not come to its end."""
 
     task_id: str
+    """Id of the task, which `task_status` takes."""
     description: str
+    """Description that the task was begun with, or the beginning of its input."""
     address: Address | None = None
-    """Conversation that the work was asked for in."""
+    """Conversation in which the work was asked for; None if unknown."""
     kind: str = ""
     """Type of the task; "" if only the session knows of it."""
     state: str = ""
@@ -85,7 +87,9 @@ class OpenItems:
     """Everything that is carried over, oldest first."""
 
     questions: tuple[OpenQuestion, ...] = ()
+    """Questions in both directions: of the agent, and to it."""
     tasks: tuple[OpenTask, ...] = ()
+    """Tasks whose end was not reported."""
     left_out: int = 0
     """Number of older tasks that are open as well and found no room."""
 
@@ -99,7 +103,10 @@ class OpenTaskSource(Protocol):
 
 @attrs.frozen(eq=False)
 class OpenTaskFinder:
-    """Asks the task system for open tasks."""
+    """Asks the task system for open tasks.
+
+    Example: `tasks = await OpenTaskFinder(task_agent).open_tasks()`. It has no timeout of its own; the compactor bounds the call.
+    """
 
     agent: Ref[AgentMessage]
     """The actor of the task system."""

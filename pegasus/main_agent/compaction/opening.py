@@ -3,6 +3,11 @@
 The line is a system entry. Its content is what the model reads; its metadata is what the next compaction reads: the archive's name,
 the summary without the sections that code added, and the open items. People's own words stand in both, so all text is cleaned like
 a message: nothing in it may pass for a metadata line or for a task's notification.
+
+The open items stand behind the summary, and the summary that the next compaction reads does not contain them. Otherwise the model
+would copy them into its next summary, and tasks that are long done would stay there. Every compaction writes these sections anew.
+
+The functions are pure. The session is changed by `Compactor`, which passes them to `Session.restart`.
 """
 
 from __future__ import annotations
@@ -23,9 +28,13 @@ _NOTHING_SUMMARISED = "(Nothing was summarised; long texts were shortened.)"
 
 @attrs.frozen
 class SessionSummary:
-    """Text that takes the place of the older part of a session."""
+    """Text that takes the place of the older part of a session.
+
+    Example: `SessionSummary("## Now …", by_code=False)`.
+    """
 
     text: str
+    """The summary itself; "" if nothing was summarised."""
     by_code: bool
     """True if code has made it, because no model could or would."""
     timed_out: bool = False
@@ -66,6 +75,7 @@ def one_line(text: str) -> str:
 
 
 def _item_sections(items: OpenItems) -> list[str]:
+    """Return the sections about open tasks and open questions, in this order; a section without items is left out."""
     tasks = [_task_line(task) for task in items.tasks]
     if items.left_out:
         tasks.insert(0, f"({plural(items.left_out, 'older task')}: see task_list)")
@@ -83,6 +93,10 @@ def _section(title: str, lines: Sequence[str]) -> str:
 
 
 def _task_line(task: OpenTask) -> str:
+    """Return an open task as one line.
+
+    The facts stand in brackets if the task system gave them. If only the session knows the task, they follow a comma.
+    """
     asked = f"asked for on {task.address}" if task.address is not None and task.address.type else ""
     facts = ", ".join(filter(None, (task.kind, task.state, asked)))
     if task.kind:

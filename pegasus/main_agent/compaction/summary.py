@@ -10,8 +10,17 @@ nested. The last answer of each part must pass these checks, since the agent wil
 5. No line of it imitates a metadata line or a task's notification.
 6. No line comes more than three times, which is how a model that runs in circles looks.
 
-An answer that fails is asked for once more, together with what is wrong with it. When that fails too, the caller falls back to
-`summarise_by_code`: the last words of each conversation, the last results of tasks, and the summary before.
+The model is asked once more for an answer that fails, with a list of the problems. When that fails too, the caller falls back to
+`summarise_by_code`: the last messages of each conversation, the last results of tasks, and the previous summary.
+
+The checks are done by code because a bad summary does lasting harm: the agent continues with it for days, and the next summary is made
+from it. The checks find the usual failures of small models (text cut off, headings missing, a line repeated without end). They cannot
+find a wrong statement. For that the whole text stays in the archive, which the opening line names.
+
+A summary by code passes the same checks, so no later step has to distinguish the two. It cannot say what the text means, and therefore
+it quotes: the newest messages of the newest conversations, since the next message is most probably about them.
+
+The bounds in numbers of items keep both kinds at a size that does not grow with the session.
 """
 
 from __future__ import annotations
@@ -37,12 +46,13 @@ from pegasus.messages import Address
 from pegasus.models import AssistantTurn, Label, LanguageModel, ModelRequest, ModelResponse, Turn, UserTurn
 
 HEADINGS: Final = ("## Now", "## People", "## Decisions and facts", "## Open")
+"""Lines that a summary must have, each with text below it, in this order. Session files hold summaries with these headings."""
 MOST_NAMED: Final = 8
 """Number of conversations that a summary has to name, the newest ones."""
 MOST_REPEATS: Final = 3
-"""How often one line may come."""
+"""How often the same line may occur. Lines of ten characters or fewer ("none") are not counted."""
 ATTEMPTS: Final = 2
-"""How often the model is asked for one part."""
+"""How often the model is asked for one part. A model that fails twice usually fails again, and people wait for the result."""
 
 QUOTES: Final = 3
 """Messages, and replies, of a conversation that a summary by code quotes."""
@@ -76,6 +86,7 @@ class SummaryRequest:
     """Everything that the model needs to know about a wanted summary."""
 
     transcript: Transcript
+    """Text to summarise, with the summary that went before."""
     places: Sequence[Address]
     """Conversations that the summary must name, newest last."""
     limit: int
@@ -143,7 +154,7 @@ def find_problems(response: ModelResponse, places: Sequence[Address], limit: int
         if place.channel_id not in text:
             problems.append(f"it does not name the conversation {place}")
     if escape_imitations(text) != text:
-        problems.append("a line begins like a message's metadata line or a task's word")
+        problems.append("a line begins like a message's metadata line or a task's notification")
     repeated = Counter(line.strip() for line in text.splitlines() if len(line.strip()) > 10).most_common(1)
     if repeated and repeated[0][1] > MOST_REPEATS:
         problems.append(f"a line comes {repeated[0][1]} times: {repeated[0][0][:60]!r}")
@@ -151,6 +162,7 @@ def find_problems(response: ModelResponse, places: Sequence[Address], limit: int
 
 
 def _heading_problems(text: str) -> list[str]:
+    """Return a sentence for each heading that is missing or has no text below it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     problems = []
     for heading in HEADINGS:
@@ -181,6 +193,10 @@ def summarise_by_code(entries: Sequence[Entry], limit: int) -> str:
 
 
 def _summary_of_excerpts(entries: Sequence[Entry], length: int) -> str:
+    """Return a summary whose excerpts have at most `length` characters each.
+
+    The previous summary gets ten times that length, because it stands for everything before the excerpts.
+    """
     conversations: dict[Address, list[str]] = {}
     results: list[str] = []
     for _, event in read_events(entries):

@@ -55,6 +55,7 @@ class MessageEvent:
     address: Address
     """Conversation that it was written in."""
     text: str
+    """The message without its metadata line."""
     user: str = ""
     """Id of the writer, "" where the channel does not say it."""
 
@@ -67,6 +68,7 @@ class ReplyEvent:
     address: Address
     """Conversation that it was posted to."""
     text: str
+    """The whole reply."""
 
 
 @attrs.frozen
@@ -77,7 +79,9 @@ class TaskStartEvent:
     address: Address | None
     """Conversation that the work was asked for in, None if unknown."""
     task_id: str
+    """Id from the result of the call."""
     description: str
+    """Description, input or skill name, whichever the call has first."""
 
 
 @attrs.frozen
@@ -85,8 +89,11 @@ class TaskReportEvent:
     """A notification of a task."""
 
     ts: int
+    """Wall clock, ms, at which the notification was recorded."""
     address: Address | None
+    """Conversation that the work was asked for in, None if unknown."""
     task_id: str
+    """Id of the task, "" if the entry does not name it."""
     kind: str
     """"completed", "failed", "needs information" or "update"."""
     text: str
@@ -102,6 +109,7 @@ class OtherEvent:
     text: str
 
 
+# One event for each entry; other modules distinguish them with `isinstance` or `match`.
 TranscriptEvent = MessageEvent | ReplyEvent | TaskStartEvent | TaskReportEvent | OtherEvent
 
 
@@ -124,6 +132,7 @@ def read_events(entries: Iterable[Entry]) -> Iterator[tuple[Entry, TranscriptEve
 
 
 def _user_event(entry: Entry, address: Address | None) -> TranscriptEvent:
+    """Return the event of a queue item: a person's message, a task's notification, or a note of the program."""
     body = entry.content.partition("\n")[2]
     kind = entry.metadata.get("type")
     if address is None or kind == UNDELIVERED_REPLY:  # without an address: a message that could not be taken up
@@ -145,6 +154,7 @@ def _assistant_event(entry: Entry, address: Address | None) -> TranscriptEvent:
 
 
 def _result_event(entry: Entry, call: ToolCall | None, address: Address | None) -> TranscriptEvent:
+    """Return the event of a tool result. call: the call it belongs to. address: conversation that the agent was working for."""
     name = call.name if call is not None else "tool"
     arguments: Metadata = call.arguments if call is not None else {}
     if entry.failed:
@@ -231,6 +241,7 @@ def format_minute(ts: int) -> str:
 
 
 def _join_lines(lines: Iterable[str], part_tokens: int) -> list[str]:
+    """Return the lines as parts of at most `part_tokens` tokens. A longer line loses its middle, so no line is split."""
     parts: list[str] = []
     part: list[str] = []
     tokens = 0
