@@ -1,6 +1,16 @@
 """Events and the bus that publishes them: messages, webhooks, schedules, every step of a task, start and stop.
 
-Observers subscribe to the bus; see docs/events.md. The composition root starts `event_bus` as an actor.
+The bus lets one part of the program see what another does, without either importing the other. Observers subscribe to it
+(docs/events.md). The composition root starts `event_bus` as an actor and gives its address to whoever emits.
+
+    event     the event, its types, and the maker of events
+    messages  requests to the bus, and the delivery to a subscriber
+    bus       the actor: subscriptions, order, backlogs
+
+Example:
+    await bus.ask(Subscribe, inbox.ref, frozenset({EventType.TASK_COMPLETED}))
+    await bus.tell(Emit(events.create(EventType.HEARTBEAT, "cron")))
+    delivered = await inbox.receive()  # Deliver(event)
 """
 
 from pegasus.events.bus import event_bus

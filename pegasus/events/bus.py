@@ -7,6 +7,12 @@ their task, so subscribers only ever see events that are already on disk (`pegas
 A subscriber whose mailbox is full has a backlog, and a Trio task that forwards it: a subscriber that is slow, full or down delays
 nobody else. The backlog of an *essential* subscriber is not bounded, since it may lose nothing; of others the oldest
 events are dropped beyond `BACKLOG`.
+
+Why the oldest: an observer shows the present state, and the newest event is the one that matters for that. Why no bound for
+essential subscribers: the task agent creates tasks from events, so a dropped event would be work that is never done.
+
+A crash of the bus loses subscriptions and backlogs. No state of a task depends on that: its events are in its log before they
+are emitted, and the agent reads them from there.
 """
 
 from __future__ import annotations
@@ -23,9 +29,9 @@ from pegasus.events.messages import BusMessage, BusStatus, Deliver, Emit, GetBus
 from pegasus.observe import get_logger
 
 BACKLOG: Final = 1000
-"""Events that wait for a subscriber that is not essential."""
+"""Largest number of events that wait for a subscriber that is not essential."""
 PUBLISHED_TOGETHER: Final = 1024
-"""Messages that are taken at a time."""
+"""Messages that are taken at a time. More would delay the most urgent of them, fewer would sort less."""
 RETRY_FIRST: Final = 0.05
 """Seconds until a subscriber that refused an event is tried again; doubled each time."""
 RETRY_LIMIT: Final = 5.0
@@ -35,7 +41,12 @@ _log = get_logger("bus")
 
 
 async def event_bus(inbox: Inbox[BusMessage]) -> None:
-    """Run the bus. Stopped, cancelled or crashed: backlogs and subscriptions are gone."""
+    """Run the bus. Stopped, cancelled or crashed: backlogs and subscriptions are gone.
+
+    Takes everything that waits in the mailbox (at most PUBLISHED_TOGETHER further messages) before it publishes, since priorities
+    have an effect only among events that are looked at together. When the mailbox is closed, tasks that forward backlogs are
+    cancelled: a subscriber that is slow must not hold up the stop of the process.
+    """
     async with trio.open_nursery() as nursery:
         bus = _Bus(nursery)
         async for message in inbox:
@@ -52,14 +63,22 @@ class _Bus:
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
+        """Runs one forwarding task for each subscription."""
         self._waiting: list[Event] = []
+        """Events that were taken and not published yet, in order of emission."""
         self._emitted = 0
+        """Events since the start."""
         self._dropped = 0
         """Events that former subscribers were too slow for."""
         self._subscriptions: dict[Ref[Deliver], _Subscription] = {}
+        """Subscriptions in order of arrival; deliveries of one event are made in this order."""
 
     def take(self, message: BusMessage) -> None:
-        """Take a message. Whoever subscribes receives what is emitted behind that, so what waits is published first."""
+        """Take a message.
+
+        A new subscriber receives only events that were emitted after its request. Waiting events are therefore published before any
+        request is handled.
+        """
         if isinstance(message, Emit):
             self._emitted += 1
             self._waiting.append(message.event)
@@ -110,15 +129,20 @@ class _Subscription:
 
     def __init__(self, request: Subscribe) -> None:
         self.types = request.types
+        """Types to deliver; None = all."""
         self.is_essential = request.essential
+        """Whether the backlog is kept whole however long it becomes."""
         self.dropped = 0
-        """Events that it was too slow for."""
+        """Events that were dropped because the subscriber was too slow."""
         self.scope = trio.CancelScope()
         """Scope of `run`."""
         self._subscriber = request.subscriber
         self._backlog: deque[Event] = deque()
+        """Events that its mailbox had no room for, oldest first."""
         self._is_forwarding = False
+        """Whether an event was taken out of the backlog and is not delivered yet. New events must queue behind it."""
         self._added = trio.Event()
+        """Set when the backlog has received an event."""
 
     @property
     def pending(self) -> int:
@@ -151,6 +175,7 @@ class _Subscription:
                 self._is_forwarding = False
 
     async def _forward(self, delivery: Deliver) -> None:
+        """Deliver one event, however long the subscriber is full or down. Pauses grow from RETRY_FIRST to RETRY_LIMIT."""
         pause = RETRY_FIRST
         while True:
             try:

@@ -2,6 +2,13 @@
 
 An event is a value and never changes. `parent_id` names the event that caused it, so a chain can be followed from a result back to
 the message that asked for it.
+
+One class serves all types, with a JSON object as its payload. The bus and its observers then need no knowledge of the parts that
+emit. A part that interprets payloads, as the task system does, parses them into classes of its own at its border.
+
+Event types are numbers, because the number is also the usual priority: what ends or changes a task is seen before the results of
+its tools when both wait in the bus. The gaps between the numbers leave room for further types. The numbers are part of the
+contract with observers (docs/events.md); a log of a task has the names instead.
 """
 
 from __future__ import annotations
@@ -46,7 +53,10 @@ class EventType(IntEnum):
 
 @attrs.frozen(eq=False)
 class Event:
-    """Something that happened."""
+    """Something that happened. Events are compared by identity, not by content.
+
+    Example: `Event("00000000000000a1", EventType.HEARTBEAT, 1_772_020_800_000, "cron")`.
+    """
 
     id: str
     """16 hexadecimal characters; of an event that was read from a log, the number of its line."""
@@ -71,7 +81,14 @@ class Event:
 
 
 class EventMaker:
-    """Makes events. Example: `EventMaker(clock, Random()).create(EventType.HEARTBEAT, "cron")`."""
+    """Maker of events. It owns the clock and the source of ids, so that a simulation can repeat a run exactly.
+
+    Example:
+        events = EventMaker(clock, Random())
+        received = events.create(EventType.MESSAGE_RECEIVED, "cli:main", {"text": "hello"})
+        created = events.derive(received, EventType.TASK_CREATED, task_id="t1")
+        created.parent_id == received.id
+    """
 
     def __init__(self, clock: Callable[[], int], random: Random) -> None:
         """Prepare. clock: wall clock, ms. random: source of the ids."""
@@ -92,7 +109,11 @@ class EventMaker:
         priority: int | None = None,
         cause: Event | None = None,
     ) -> Event:
-        """Return an event of now. cause: the event that has led to it, if there is one."""
+        """Return an event with a new id and the present time.
+
+        payload: a JSON object; it is not copied, so the caller must not change it afterwards. priority: None = the number of
+        the type. cause: the event that has led to this one, if there is one; source and task are not taken over from it.
+        """
         parent_id = cause.id if cause is not None else None
         return Event(self.new_id(), type, self._clock(), source, task_id, payload or {}, priority, parent_id)
 

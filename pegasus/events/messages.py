@@ -1,4 +1,9 @@
-"""Messages of the event bus."""
+"""Messages of the event bus.
+
+`Emit` has no reply, because an emitter must never depend on its observers. The other requests have one, so that a subscriber knows
+from which moment on it receives events. `Deliver` is the only message that the bus sends; a subscriber has it among the messages
+of its own mailbox.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +19,14 @@ from pegasus.events.event import Event, EventType
 class Emit:
     """Publish an event. Sent with `tell`, not `ask`: nobody waits for subscribers.
 
-    An event of a task must be on disk when it is emitted.
+    An event of a task must be on disk when it is emitted. Events that the bus has taken and not delivered are
+    lost for its observers if it crashes.
+
+    Example: `await bus.tell(Emit(events.create(EventType.SYSTEM_STARTED, "agent")))`.
     """
 
     event: Event
+    """Event to publish."""
 
 
 @attrs.frozen(eq=False)
@@ -25,6 +34,7 @@ class Deliver:
     """To a subscriber: an event was published."""
 
     event: Event
+    """Published event, the same object for every subscriber."""
 
 
 @attrs.frozen(eq=False)
@@ -37,7 +47,9 @@ class Subscribe:
     """
 
     reply: Reply[None]
+    """Answered when the subscription is in force. A new subscriber does not receive events that were emitted before."""
     subscriber: Ref[Deliver]
+    """Mailbox for the deliveries. A subscription is identified by it."""
     types: frozenset[EventType] | None = None
     """Types to deliver; None = all."""
     essential: bool = False
@@ -46,15 +58,17 @@ class Subscribe:
 
 @attrs.frozen(eq=False)
 class Unsubscribe:
-    """Deliver nothing more to a subscriber. It is no error if there is no subscription."""
+    """Deliver nothing more to a subscriber. A subscription that does not exist is no error."""
 
     reply: Reply[None]
+    """Answered at once. Deliveries that are in the subscriber's mailbox stay there; its backlog in the bus is dropped."""
     subscriber: Ref[Deliver]
+    """Mailbox that was given to `Subscribe`."""
 
 
 @attrs.frozen
 class BusStatus:
-    """Figures of the bus."""
+    """Figures of the bus. `dropped` above 0 means that an observer misses events."""
 
     pending: int
     """Events that wait in the backlogs of subscribers."""
@@ -74,3 +88,4 @@ class GetBusStatus:
 
 
 BusMessage: TypeAlias = Emit | Subscribe | Unsubscribe | GetBusStatus
+"""Everything that the bus accepts."""

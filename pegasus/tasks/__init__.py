@@ -5,6 +5,25 @@ neither the Main Agent nor channels, so it can be used alone (`tests/pegasus/tas
 
 The composition root starts `task_persister` and `task_agent` as actors and gives the agent `TaskDeps`. Everybody else
 sends messages to the agent (`Submit`, `Wait`, `Cancel`, …) and receives `Notify` messages about the tasks it submitted.
+
+Three rules hold everywhere in the package:
+
+* An event of a task is on disk before it moves the task, is published or is reported. So a crash never takes back what others
+  have seen of a task.
+* There is one writer for a task at a time: its actor while there is one, the agent otherwise.
+* The task after a replay of its log equals the task in memory, since both are made by the same pure code in `core`.
+
+The sub-packages import downward only:
+
+    agent  accepts work, gives out slots, notifies, recovers after a restart
+    run    the actor of one task and its stages
+    log    the files: writing, reading, replaying
+    core   the task as a value: context, events, state machine
+
+Example:
+    task_id = await agent.ask(Submit, "find papers about otters", source="cli:main")
+    view = await agent.ask(Wait, task_id)
+    print(view.result or view.error)
 """
 
 from pegasus.tasks.agent.agent import task_agent

@@ -1,5 +1,8 @@
 """The task as a pure value: what it knows, the events that change it, and the state machine. No I/O, clock or randomness.
 
+Time and ids come in with the events. So every rule about tasks can be tested by a list of events, and a log can be replayed at any
+later time with the same outcome. Nothing in this folder imports another folder of the package.
+
 context     state, context and the values in them
 events      the payload of each event
 changes     the change that each event makes to a context

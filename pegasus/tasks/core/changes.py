@@ -3,6 +3,16 @@
 `apply_event` is the only place where contexts change. It takes a frozen context and returns another one; an event that does not
 fit raises PayloadError, and the old context is still what it was. Which events are allowed in which state is decided
 before, by `fsm.TRANSITIONS`.
+
+The two checks are separate because they need different things. The table needs the state and the type of the event only, and can be
+shown whole in the documentation. The functions below need the payload and the context: a result must belong to an open step, an
+answer must follow a plan that answers.
+
+Late results. A stage that was running when a task was suspended may end afterwards. Its events are accepted in SUSPENDED; they
+set `suspended_state` to the state in which the task would be now without the suspension, so that a resume goes on there.
+
+Notifications are counted here too. `notified` grows with each event that notifies the submitter, in a replay exactly as it did
+before, so the number of a notification that is sent again is the number that it had.
 """
 
 from __future__ import annotations
@@ -44,7 +54,10 @@ NOT_FINISHED: Final = '{"cancelled":true,"reason":"the task was ended before thi
 def apply_event(context: TaskContext, event: Event, state: TaskState) -> TaskContext:
     """Return the context after the event.
 
-    state: the state before the event. Raises PayloadError if the event does not fit the context.
+    context: the context before the event; it is not changed. state: the state before the event, which decides whether the result of
+    a stage moves the task or only the state that a resume returns to. Raises PayloadError if the event does not fit the context.
+
+    Example: `apply_event(TaskContext("t1"), created, TaskState.IDLE).input_text`.
     """
     data = parse_payload(event)
     match data:
@@ -100,7 +113,11 @@ def _settle(context: TaskContext, data: TaskEventData, state: TaskState) -> Task
 
 
 def _created(context: TaskContext, event: Event, data: TaskCreated) -> TaskContext:
-    """Take over the input, as the first message of the conversation."""
+    """Take over the input, as the first message of the conversation.
+
+    The event is applied twice in the life of a task: by `TaskFSM.from_event`, which fills the context, and by the transition out of
+    IDLE, which must not add the input again.
+    """
     if context.messages:
         return context  # a task knows its input when it is made; the event itself only moves it out of IDLE
     return TaskContext(
@@ -192,7 +209,7 @@ def _complete_step(
     messages: tuple[Entry, ...],
     state: TaskState,
 ) -> TaskContext:
-    """Mark a step as completed, and note what came of it."""
+    """Mark a step as completed and append its result. Raises nothing: the callers have found the step among the open ones."""
     steps = tuple(attrs.evolve(step, completed=True) if other is step else other for other in plan.steps)
     after = attrs.evolve(
         context,
@@ -206,7 +223,10 @@ def _complete_step(
 
 
 def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskState) -> TaskContext:
-    """Let a task go on: a suspended one with its plan, a finished one from the beginning with all it knows."""
+    """Let a task go on: a suspended one with its plan, a finished one from the beginning with all it knows.
+
+    The next state is not decided here but in `fsm._after_resume`, which needs `suspended_state` as it was before this change.
+    """
     messages = parse_messages(data.new_messages)
     if state is not TaskState.SUSPENDED:
         context = _restart(context, event, data.new_input)
@@ -214,7 +234,10 @@ def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskS
 
 
 def _go_on(context: TaskContext, messages: tuple[Entry, ...]) -> TaskContext:
-    """Clear what the task waited for, and add what it is told. Rounds are counted from here."""
+    """Clear the reason for waiting and append the new messages.
+
+    The count of model calls starts again at 0: the limit on them is for one piece of work, and a resume is a new one.
+    """
     return attrs.evolve(
         context,
         suspended_state=None,
@@ -226,7 +249,11 @@ def _go_on(context: TaskContext, messages: tuple[Entry, ...]) -> TaskContext:
 
 
 def _restart(context: TaskContext, event: Event, new_input: str) -> TaskContext:
-    """Let a finished task begin again with all it knows: messages and actions stay, the rest is for the new input."""
+    """Let a finished task begin again with all it knows: messages and actions stay, the rest is for the new input.
+
+    Calls that never got a result are given one first. A task that a restart failed in the middle of its plan has such calls, and
+    the next request to the model would be refused because of them.
+    """
     missing = [
         Entry(event.timestamp, "tool", NOT_FINISHED, call_id=made.call.id, metadata={"error": True})
         for made in open_calls(context.messages)

@@ -2,6 +2,14 @@
 
 A context changes by events alone (`pegasus.tasks.core.changes`), in a running task and in a replay of its log alike. The two
 are therefore equal by construction, which is what recovery after a crash rests on.
+
+Frozen values have a second use: a stage that runs can read the context that it began with while requests come in, and a view that
+was handed out never changes behind its reader.
+
+The two sequences that grow with the length of a task, `messages` and `actions_done`, are `AppendOnly`. Each event adds to them, and
+copying a tuple every time would make the cost of a task quadratic in its length. All other fields have a bounded size or are replaced.
+
+The field names are part of the wire format of `Snapshot`; an added field needs a default.
 """
 
 from __future__ import annotations
@@ -35,7 +43,10 @@ class TaskState(StrEnum):
 
 @attrs.frozen
 class PlannedCall:
-    """A tool call that the model asked for, as it is kept in `Reasoning` and in `PlanStep`."""
+    """A tool call that the model asked for, as it is kept in `Reasoning` and in `PlanStep`.
+
+    Example: `PlannedCall("call_1", "read_file", {"path": "notes.md"})`.
+    """
 
     id: str
     """Unique within the task: the result of the call is matched to its step by it."""
@@ -49,7 +60,7 @@ class PlannedCall:
 
 @attrs.frozen
 class Reasoning:
-    """The outcome of one model call."""
+    """The outcome of one model call: text, and the calls that become the steps of the plan."""
 
     response: str
     """Text of the answer; may be empty if there are tool calls."""
@@ -79,7 +90,10 @@ class PlanStep:
 
 @attrs.frozen
 class TaskPlan:
-    """The steps that one model call leads to."""
+    """The steps that one model call leads to.
+
+    A plan is replaced as a whole by the next model call. Completed steps stay in it, so that a replay knows how far the task is.
+    """
 
     goal: str
     """Input of the task."""
@@ -130,10 +144,12 @@ class PostReflection:
 
 
 def _actions(items: Iterable[ActionResult]) -> AppendOnly[ActionResult]:
+    """Convert `TaskContext.actions_done`; a sequence that is AppendOnly already is shared and not copied."""
     return items if isinstance(items, AppendOnly) else AppendOnly(items)
 
 
 def _entries(items: Iterable[Entry]) -> AppendOnly[Entry]:
+    """Convert `TaskContext.messages`; a sequence that is AppendOnly already is shared and not copied."""
     return items if isinstance(items, AppendOnly) else AppendOnly(items)
 
 

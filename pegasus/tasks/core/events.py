@@ -6,6 +6,12 @@ the same JSON as a replay does, so both refuse and accept the same events.
 
 All keys of a type are always written. Missing keys read as their defaults, so that logs of earlier versions, which had
 fewer keys, can be replayed. Unknown keys are ignored, so that logs of newer versions can be read as far as they are understood.
+
+Each line holds only the messages that its event adds, never the whole conversation. A log therefore grows in proportion to the work,
+and the conversation of a task is the concatenation of its `newMessages`.
+
+Adding a key: give it a default here, and update docs/task-persistence.md. Adding an event type: add a class here, rows in
+`fsm.TRANSITIONS`, and a case in `changes.apply_event`.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from pegasus.tasks.core.context import PlanStep, Reasoning, TaskContext, TaskPla
 from pegasus.wire import DEEPEST, WireError, camel, from_wire, to_wire
 
 Payload: TypeAlias = dict[str, Json]
+"""Payload of an event as a JSON object, keys in camelCase."""
 NewMessages: TypeAlias = tuple[Metadata, ...]
 """Messages that an event adds to the conversation, as JSON objects: only what was added since the line before."""
 
@@ -49,30 +56,34 @@ class TaskCreated:
 
 @attrs.frozen
 class ReasonDone:
-    """REASON_DONE. new_messages: the memory index if it was given, then the assistant's turn if it calls tools."""
+    """REASON_DONE: a model call ended with an answer or with tool calls."""
 
     reasoning: Reasoning
+    """Text and calls of the model."""
     plan: TaskPlan
+    """Steps to carry out; at least one, else the event is refused."""
     new_messages: NewMessages = ()
+    """The memory index if it was given, then the assistant's turn if it calls tools. A direct answer follows in STEP_COMPLETED."""
 
 
 @attrs.frozen
 class ToolCallDone:
-    """TOOL_CALL_COMPLETED and TOOL_CALL_FAILED. new_messages: the tool message, whose toolCallId names the step."""
+    """TOOL_CALL_COMPLETED and TOOL_CALL_FAILED: a call has its result. A failed call completes its step too; the model decides."""
 
     tool_name: str = ""
     """Tool that was called."""
     duration_ms: float = 0
-    """Time that the call took; a number without a fraction as we write it."""
+    """Time that the call took, ms; written without a fraction, read with one too."""
     new_messages: NewMessages = ()
-    """The tool message."""
+    """The tool message. Its toolCallId names the step that it completes."""
 
 
 @attrs.frozen
 class StepCompleted:
-    """STEP_COMPLETED. new_messages: the assistant's turn, which is the response of the task."""
+    """STEP_COMPLETED: the step that answers was carried out."""
 
     new_messages: NewMessages = ()
+    """The assistant's turn, which is the response of the task."""
 
 
 @attrs.frozen
@@ -95,22 +106,30 @@ class TaskNotified:
 
 @attrs.frozen
 class TaskSuspended:
-    """TASK_SUSPENDED. suspended_state, reasoning and plan are for readers of the log; a replay knows them already."""
+    """TASK_SUSPENDED: a task was suspended on request. A question of the model is NEED_MORE_INFO instead."""
 
     suspended_state: str = ""
+    """State before the suspension. For readers of the log; a replay takes it from the task."""
     suspend_reason: str = ""
+    """Reason, for people."""
     reasoning: Reasoning | None = None
+    """Last thought, for readers of the log; a replay knows it already."""
     plan: TaskPlan | None = None
+    """Plan with the steps completed so far, for readers of the log."""
     new_messages: NewMessages = ()
+    """Always empty as written today; logs of earlier versions may have messages."""
 
 
 @attrs.frozen
 class TaskResumed:
-    """TASK_RESUMED. new_input: what the task is told, "" = go on as before. previous_state: where it was."""
+    """TASK_RESUMED: a suspended, completed or interrupted task goes on."""
 
     new_input: str = ""
+    """New text for the task; "" = go on as before. It becomes the input of a task that was finished."""
     previous_state: str = ""
+    """State before the resume, for readers of the log."""
     new_messages: NewMessages = ()
+    """The new text as a user message, with the key of the `Resume` in its metadata; empty without a text."""
 
 
 @attrs.frozen
@@ -118,6 +137,7 @@ class MessageForTask:
     """MESSAGE_RECEIVED with a task id. The agent records TASK_RESUMED instead; only old logs have this line."""
 
     text: str = ""
+    """Text of the message, the answer to the question of a suspended task."""
 
 
 @attrs.frozen
@@ -132,11 +152,14 @@ class ReflectionDone:
 
 @attrs.frozen
 class TaskCompleted:
-    """TASK_COMPLETED. final_result: {taskId, input, response, iterations}."""
+    """TASK_COMPLETED: the result is recorded. From this line on the task cannot fail any more."""
 
     final_result: Metadata = attrs.field(factory=dict)
+    """{taskId, input, response, iterations}, as the submitter receives it."""
     iterations: int = 0
+    """Model calls since the start or the last resume."""
     new_messages: NewMessages = ()
+    """Always empty as written today; the answer is in STEP_COMPLETED."""
 
 
 @attrs.frozen
@@ -161,6 +184,7 @@ TaskEventData: TypeAlias = (
     | TaskCompleted
     | TaskFailed
 )
+"""Payload of any event that changes a task."""
 
 _RECORDED_DATA: Final[Mapping[EventType, type[TaskEventData]]] = {
     EventType.TASK_CREATED: TaskCreated,
@@ -176,6 +200,7 @@ _RECORDED_DATA: Final[Mapping[EventType, type[TaskEventData]]] = {
     EventType.TASK_COMPLETED: TaskCompleted,
     EventType.TASK_FAILED: TaskFailed,
 }
+# Types that are read but never written are only in this table.
 _ALL_DATA: Final = {**_RECORDED_DATA, EventType.MESSAGE_RECEIVED: MessageForTask}
 
 RECORDED_KEYS: Final[Mapping[EventType, tuple[str, ...]]] = MappingProxyType(
@@ -187,7 +212,10 @@ END_EVENTS: Final = frozenset({EventType.TASK_COMPLETED, EventType.TASK_FAILED})
 
 
 def to_payload(data: TaskEventData) -> Payload:
-    """Return the payload as JSON that can be written and read back, with every key of its class."""
+    """Return the payload as JSON that can be written and read back, with every key of its class.
+
+    `to_wire` leaves out fields that have their default; they are added again here, so that a reader of a log sees every key.
+    """
     wire = to_wire(data)
     keys = {camel(field.name): getattr(data, field.name) for field in attrs.fields(type(data))}
     return {key: json_safe(wire.get(key, default)) for key, default in keys.items()}
@@ -213,7 +241,7 @@ def parse_messages(messages: NewMessages) -> tuple[Entry, ...]:
 
 
 def messages_json(entries: Sequence[Entry]) -> NewMessages:
-    """Return entries of a conversation as messages of a payload."""
+    """Return entries of a conversation as messages of a payload, in the same order. The inverse of `parse_messages`."""
     return tuple(to_json(entry) for entry in entries)
 
 
@@ -277,3 +305,4 @@ def json_safe(value: object, levels: int = DEEPEST) -> Json:
 
 
 _TOO_DEEP: Final = "(nested too deep)"
+"""Replacement of a list or an object that is nested deeper than the readers of lines accept."""

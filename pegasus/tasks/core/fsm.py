@@ -3,6 +3,17 @@
 Rules of the file. The transitions that are allowed are in TRANSITIONS and nowhere else. The change that an event makes is in
 `changes` and nowhere else. An event that is refused changes nothing. Therefore the same events give the same task, whether they
 happen now or are read from a log, and a task that was killed at any moment can be rebuilt from its log.
+
+Why a table and not methods for each state: a test compares the table with the one in the documentation, and further tests
+try every pair of state and event. Whether an event is allowed can be asked without trying it (`can_transition`).
+
+The normal path of a task: IDLE is left when the task gets a slot. REASONING and ACTING alternate, one model call and the steps that it
+asks for. A plan without tool calls answers, and its step leads to COMPLETED. COMPLETED has two phases: the answer is given, and
+after TASK_COMPLETED its result is recorded. Only in between can a stop still turn it into FAILED.
+
+    IDLE ─► REASONING ◄─► ACTING ─► COMPLETED ─(resume)─► REASONING
+                │            │
+                └─► SUSPENDED ◄┘        any of these but a recorded COMPLETED ─► FAILED
 """
 
 from __future__ import annotations
@@ -27,11 +38,14 @@ DEFAULT_PRIORITY: Final = 100
 
 
 class InvalidTransition(Exception):
-    """The event is not allowed now; the task is as it was."""
+    """The event is not allowed now; the task is as it was. The text names the task, the event and the state."""
 
 
 def _after_resume(saved: TaskState | None, context: TaskContext, event: Event) -> TaskState:
-    """Return the state that was saved; but an answer that was about to be given is reconsidered if something new comes in."""
+    """Return the state that was saved, or REASONING if a pending answer must be reconsidered because of a new message.
+
+    saved: None for a task whose log lost the line of its suspension; the model then decides again.
+    """
     answers = context.plan is not None and not context.plan.has_calls
     if saved is None or (event.payload.get("newMessages") and answers):
         return REASONING
@@ -39,6 +53,7 @@ def _after_resume(saved: TaskState | None, context: TaskContext, event: Event) -
 
 
 def _after_step(saved: TaskState | None, context: TaskContext, event: Event) -> TaskState:
+    """Return the state after a step of the plan, with the signature of `NextState`."""
     return state_after_step(context)
 
 
@@ -98,17 +113,25 @@ class Transition:
 
 @attrs.frozen
 class Snapshot:
-    """A whole task as a value that can go over the wire."""
+    """A whole task as a value that can go over the wire.
+
+    Example: `TaskFSM.restore(from_wire(to_wire(task.snapshot()), Snapshot))`.
+    """
 
     task_id: str
+    """Id of the task."""
     state: TaskState
+    """State after the last accepted event."""
     context: TaskContext
+    """Everything the task knows."""
     history: tuple[Transition, ...] = ()
+    """Accepted events, oldest first."""
     created_at: int = 0
     """Wall clock, ms."""
     updated_at: int = 0
     """Wall clock of the last accepted event, ms."""
     priority: int = DEFAULT_PRIORITY
+    """Rank among tasks that wait for a slot; smaller goes first."""
 
 
 class TaskFSM:
@@ -122,12 +145,17 @@ class TaskFSM:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.task_id = snapshot.task_id
+        """Id of the task."""
         self.state = snapshot.state
+        """State after the last accepted event."""
         self.context = snapshot.context
         """Everything the task knows, after the last accepted event."""
         self.created_at = snapshot.created_at
+        """Wall clock of TASK_CREATED, ms."""
         self.updated_at = snapshot.updated_at
+        """Wall clock of the last accepted event, ms."""
         self.priority = snapshot.priority
+        """Rank among tasks that wait for a slot; smaller goes first."""
         self._history = list(snapshot.history)
 
     @classmethod
@@ -172,7 +200,11 @@ class TaskFSM:
         return self._refusal(type) is None
 
     def transition(self, event: Event) -> TaskState:
-        """Apply an event and return the new state. Raises InvalidTransition, with nothing changed."""
+        """Apply an event and return the new state. Raises InvalidTransition, with nothing changed.
+
+        The caller has recorded the event: a transition is never undone. The saved state is read before the event is applied,
+        because a resume clears it.
+        """
         refusal = self._refusal(event.type)
         if refusal is not None:
             raise InvalidTransition(f"task {self.task_id}: {refusal}")
@@ -190,7 +222,7 @@ class TaskFSM:
         return self.state
 
     def assume(self, state: TaskState) -> None:
-        """Set the state without an event: for a log that lost the line which caused it."""
+        """Set the state without an event: for a log that lost the line which caused it. Only a replay does this."""
         self.state = state
 
     def _refusal(self, type: EventType) -> str | None:

@@ -3,6 +3,12 @@
 A single task may narrow its type (`with_overrides`): another model, fewer tools. The overrides are part of the task's metadata
 and so of its log, which is why a task still has them when it is resumed after a restart. Events from outside may not set
 them (`without_overrides`): otherwise a webhook could choose an expensive model or widen what it is shown.
+
+A type is checked when it is read, not when it is used. A bad file costs its own type only: the others are loaded, and the problem
+is reported with the name of the file. Names of tools are not checked, since a tool of an MCP server may appear later.
+
+The list of tools is applied twice, when the model is shown its tools and when it calls one. The second check matters: a model may
+call a tool that it knows from elsewhere.
 """
 
 from __future__ import annotations
@@ -23,15 +29,18 @@ from pegasus.wire import kind
 BUILT_IN_TYPES: Final = Path(__file__).parents[1] / "subagents"
 """Folder of the types that Pegasus brings along."""
 FILE: Final = "SUBAGENT.md"
+"""Name of the file that defines a type; the name of its folder is the default name of the type."""
 DEFAULT_TYPE: Final = "general"
 """Type of a task that names none; it is listed first."""
 TYPE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+"""Names that a type may have."""
 LARGEST: Final = 256 << 10
-"""Bytes that a SUBAGENT.md may have."""
+"""Bytes that a SUBAGENT.md may have. It is part of every request to a model, so a larger one is a mistake."""
 OVERRIDES: Final = "overrides"
-"""Key of a task's metadata."""
+"""Key of a task's metadata under which its overrides are kept: {"model": text, "tools": [names]}, each of them optional."""
 
 _KEYS = ("name", "description", "tools", "model")
+"""Keys of the front matter; others are reported and ignored."""
 
 
 @attrs.frozen
@@ -74,10 +83,14 @@ def _is_named(patterns: tuple[str, ...] | None, tool: str) -> bool:
 
 
 class TaskTypes:
-    """The types by name."""
+    """The types by name, in order of their first registration.
+
+    Example: `TaskTypes((general, explore)).get("explore")`.
+    """
 
     def __init__(self, types: Iterable[TaskType] = ()) -> None:
         self._types: dict[str, TaskType] = {}
+        """Types by name; a replaced type keeps its place."""
         self.register_many(types)
 
     def register_many(self, types: Iterable[TaskType]) -> None:
@@ -93,6 +106,7 @@ class TaskTypes:
         return tuple(self._types)
 
     def __iter__(self) -> Iterator[TaskType]:
+        """Iterate over all types, the built-in first."""
         return iter(self._types.values())
 
     def described(self) -> Mapping[str, str]:
@@ -191,7 +205,11 @@ def without_overrides(metadata: Metadata) -> Metadata:
 
 
 def apply_overrides(task_type: TaskType, metadata: Metadata) -> TaskType:
-    """Return the type as this task has it. Tools can only become fewer; a list that cannot be read allows none."""
+    """Return the type as this task has it. Tools can only become fewer; a list that cannot be read allows none.
+
+    metadata: from the log of the task, so it may have been written by another version or edited by hand. Unreadable limits are
+    treated as the strictest ones, because the submitter wanted a limit. An unreadable model is ignored.
+    """
     found: Any = metadata.get(OVERRIDES)
     if found is None:
         return task_type

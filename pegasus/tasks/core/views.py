@@ -2,6 +2,9 @@
 
 Both are made of the task and its events alone. So a task that is only on disk has the same view as one in memory, and a
 notification that is sent again after a crash is equal to the first one, number included: the listener can recognise it.
+
+A view is small and does not hold the conversation. Lists of tasks are therefore cheap, and a finished task can be remembered by its
+view after its context was dropped. Whoever needs the conversation asks for the context (`GetContext`), which comes from the log.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from pegasus.tasks.core.fsm import TaskFSM
 _NOTIFYING: Final = frozenset(
     {EventType.TASK_NOTIFY, EventType.NEED_MORE_INFO, EventType.TASK_FAILED, EventType.TASK_COMPLETED}
 )
+"""Types of the events that make a notification: exactly those at which `changes` counts up `TaskContext.notified`."""
 
 
 class TaskError(Exception):
@@ -27,10 +31,15 @@ class TaskError(Exception):
 
 @attrs.frozen
 class TaskView:
-    """A task as others may see it."""
+    """A task as others may see it.
+
+    Example: `(await agent.ask(Wait, task_id)).result`.
+    """
 
     task_id: str
+    """Id of the task."""
     state: TaskState
+    """State after the last event that the agent knows of."""
     description: str
     """A few words of the submitter, may be empty."""
     input_text: str
@@ -64,9 +73,13 @@ class TaskView:
 
 @attrs.frozen
 class Notification:
-    """A message about a task for its submitter."""
+    """A message about a task for its submitter.
+
+    Example: `Notification("t1", 1, "completed", "Half past two.", {}, {"taskId": "t1", "response": "Half past two."})`.
+    """
 
     task_id: str
+    """Id of the task."""
     n: int
     """Number of the notification: 1, 2, 3 … per task, in the order of the log. (task_id, n) identifies it across crashes."""
     type: str

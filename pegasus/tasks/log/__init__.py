@@ -1,6 +1,8 @@
 """The logs of tasks: their format, the one actor that writes them, and replaying them.
 
-`index.jsonl` and `pending.json` are derived from the logs and can be rebuilt from them. See docs/task-persistence.md.
+The log of a task is the only truth about it. `index.jsonl` and `pending.json` exist so that no start and no question has to read
+all logs: they are derived from the logs. A lost or damaged pending.json is rebuilt at the start from the logs of the last days
+(`persister.REBUILD_DAYS`). See docs/task-persistence.md.
 
     format     lines of a log, index.jsonl, pending.json; pure
     persister  the actor that writes, and `record`, by which others have it write

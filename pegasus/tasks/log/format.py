@@ -2,6 +2,16 @@
 
 Pure: bytes to values and back. Reading never raises because of damaged content; problems are reported in words, since one bad
 byte must not hide the tasks around it.
+
+    tasks/index.jsonl              {"taskId": …, "date": …}, a line for each task, appended only
+    tasks/pending.json             [{"taskId": …, "ts": …}, …], replaced as a whole
+    tasks/YYYY-MM-DD/<id>.jsonl    {"ts": …, "event": …, "taskId": …, "data": {…}}, a line for each event
+
+Logs are in a folder for each day, so that no folder becomes huge. The date is that of the creation in UTC;
+a task that is resumed weeks later is still in the folder of its first day.
+
+A task id becomes part of a path. It is therefore checked wherever a path is made of it (`task_path`), also for ids that come from
+files: a damaged index must not lead to a file outside of the folder.
 """
 
 from __future__ import annotations
@@ -29,9 +39,11 @@ PENDING: Final = f"{FOLDER}/pending.json"
 OLD_EVENTS: Final = frozenset({"ACT_DONE", "REFLECT_DONE"})
 """Events of earlier versions. They are passed over: other lines say the same."""
 
+# Types by their names in a log. Names and not numbers are written, so that a person can read a log.
 _BY_NAME: Final[Mapping[str, EventType]] = MappingProxyType({kind.name: kind for kind in RECORDED_KEYS})
 _TASK_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+# For a pending list that is no JSON any more: a pattern finds ids where a parser gives up.
 _ID_IN_DAMAGED_LIST: Final = re.compile(rb'"taskId"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
 
 
@@ -68,7 +80,11 @@ def task_path(task_id: str, date: str) -> str:
 
 
 def task_line(event: Event) -> bytes:
-    """Return the line of a recorded event, newline included. Values that JSON does not have are replaced, never refused."""
+    """Return the line of a recorded event, newline included. Values that JSON does not have are replaced, never refused.
+
+    Keys of the payload that do not belong to the type are left out. The same event always gives the same bytes, by which the
+    persister recognises a line that an earlier attempt has written. Raises KeyError for a type that is not recorded.
+    """
     data = {key: event.payload[key] for key in RECORDED_KEYS[event.type] if key in event.payload}
     line: dict[str, Json] = {"ts": event.timestamp, "event": event.type.name, "taskId": event.task_id, "data": data}
     try:
@@ -101,6 +117,7 @@ class IndexEntry:
     """A line of the index."""
 
     task_id: str
+    """Id of the task."""
     date: str
     """UTC date of the task's creation, YYYY-MM-DD."""
 
@@ -151,6 +168,7 @@ class PendingTask:
     """A task that is unfinished, or whose end its submitter may not know."""
 
     task_id: str
+    """Id of the task."""
     ts: float = 0
     """Wall clock of when it became pending, ms."""
 
@@ -198,5 +216,6 @@ def read_pending(data: bytes) -> PendingList:
 
 
 def _recognisable(data: bytes) -> tuple[PendingTask, ...]:
+    """Return the tasks whose ids can be found in damaged content, each once, with an unknown time (0)."""
     ids = dict.fromkeys(found.decode() for found in _ID_IN_DAMAGED_LIST.findall(data))
     return tuple(PendingTask(task_id) for task_id in ids)

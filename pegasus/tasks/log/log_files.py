@@ -6,6 +6,12 @@ the task became pending is the best guess. A log that this run did not begin is 
 * A torn end is moved to `<log>.torn-<ms>`: the next line would be glued to it and be lost with it.
 * If the persister was restarted, lines that the log has already are left out: the run before may have written them without
   being able to answer, and whoever asked has asked again.
+
+A log that this run has begun, or has appended to, needs neither: its last Commit was either written whole or not at all. Its path is
+remembered, which makes the usual write one Commit without any read.
+
+A torn end is kept in a file and not deleted. It is evidence of a crash or of a failing disk, and may hold text that somebody
+misses. The rest of the log is intact up to its last newline, since lines are only ever appended.
 """
 
 from __future__ import annotations
@@ -54,7 +60,11 @@ class OpenedLog:
 
 
 class LogFiles:
-    """Reads the files of the task system through the journal. Each method raises StorageError as the journal does."""
+    """Reads the files of the task system through the journal. Each method raises StorageError as the journal does.
+
+    Only the persister uses it, and handles one request at a time; so no two calls run at once. Cancelled: a repair may
+    have been done in part, and the next opening of the log completes it.
+    """
 
     def __init__(self, journal: Ref[JournalMessage], clock: Callable[[], int], *, is_restart: bool) -> None:
         """Prepare. clock: wall clock, ms. is_restart: a persister of this process has written before."""
@@ -62,6 +72,7 @@ class LogFiles:
         self._clock = clock
         self._is_restart = is_restart
         self._paths: dict[str, str] = {}
+        """Paths of logs that this run writes to, by task id, the oldest first; at most KNOWN_LOGS."""
 
     # ------------------------------------------------------------------ the two lists
 
@@ -155,10 +166,14 @@ class LogFiles:
         self._paths.pop(task_id, None)
 
     async def _read(self, path: str) -> bytes:
+        """Return the content of a file, b"" if there is none."""
         return await self._journal.ask(ReadFile, path)
 
     async def _repair(self, path: str, content: bytes) -> bytes:
-        """Move a torn end out of the file, and return what is left of the content."""
+        """Move a torn end out of the file, and return what is left of the content.
+
+        The end is copied before the file is cut: a crash in between leaves it in both places, never in none.
+        """
         end = content.rfind(b"\n") + 1
         if end == len(content):
             return content

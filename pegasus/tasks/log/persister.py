@@ -52,12 +52,16 @@ HANDLED_TOGETHER: Final = 64
 
 _log = get_logger("persister")
 _BEGINS: Final = (EventType.TASK_CREATED, EventType.TASK_RESUMED)
+"""Events by which a task becomes pending."""
 
 
 async def record(persister: Ref[PersisterMessage], events: Sequence[Event]) -> None:
     """Return when these events are on disk. Asks again, with growing pauses, for as long as the disk refuses.
 
-    Cancelled: the events may be written or not.
+    There is no limit on the attempts: a task whose events cannot be stored must wait, since going on without them would show
+    others a state that a crash takes back. Each refusal is logged. Raises nothing. Cancelled: the events may be written or not.
+
+    Example: `await record(persister, (created,))`.
     """
     pause = RETRY_FIRST
     while True:
@@ -103,7 +107,9 @@ class _Written:
     """Lines of one Commit, and the logs that they belong to."""
 
     appends: tuple[tuple[str, bytes], ...]
+    """(path below data/, bytes), the index first; () if every line was there already."""
     paths: dict[str, str]
+    """Path of the log of each task, to be remembered once the Commit has succeeded."""
 
 
 class _Store:
@@ -116,6 +122,7 @@ class _Store:
         self._clock = clock
         self._files = LogFiles(journal, clock, is_restart=is_restart)
         self._pending: dict[str, PendingTask] = {}
+        """Pending tasks by id, oldest first: the list as it should be on disk."""
         self._listed: frozenset[str] = frozenset()
         """Tasks in pending.json as it is on disk."""
 
@@ -191,7 +198,10 @@ class _Store:
     # ------------------------------------------------------------------ writing
 
     async def write(self, requests: Sequence[RecordEvents]) -> None:
-        """Write these requests, together if the disk takes them, else each alone. Each is answered."""
+        """Write these requests, together if the disk takes them, else each alone. Each is answered.
+
+        Cancelled: the requests that were not answered may be written or not.
+        """
         try:
             await self._commit([event for request in requests for event in request.events])
         except StorageError as error:
@@ -205,7 +215,11 @@ class _Store:
             request.reply.send(None)
 
     async def _commit(self, events: Sequence[Event]) -> None:
-        """Write these events as one durable step. Raises StorageError; then none of them was written."""
+        """Write these events as one durable step. Raises StorageError; then none of them was written.
+
+        A task that becomes pending stays on the list in memory even if the write is refused: its submitter asks again, and a task
+        too many on the list does no harm.
+        """
         events = [event for event in events if _is_writable(event)]
         if not events:
             return

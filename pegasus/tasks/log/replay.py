@@ -3,6 +3,12 @@
 A replay never raises, whatever the bytes are. Damaged lines, lines of newer versions and events that the machine refuses are
 reported and left out. A log that lost a line is continued as well as possible: the state that the next event presupposes
 is assumed, because a task that can still be finished or failed is worth more than one that is refused.
+
+States are assumed only behind a line that could not be read. In an undamaged log an event that the machine refuses was refused
+when it happened, too, and the replay must do the same.
+
+The garbage collector is paused meanwhile. A replay creates many objects and no cycles, and collections would go through all of
+them again and again.
 """
 
 from __future__ import annotations
@@ -63,6 +69,8 @@ class ReplayedTask:
 def replay(data: bytes, task_id: str) -> ReplayedTask:
     """Return the task of a log as it was when the last good line was written.
 
+    data: the whole content of the file; b"" gives a ReplayedTask without a task. Lines of another task are reported and left out.
+
     Example: `replay(path.read_bytes(), path.stem).task.context.messages`.
     """
     replayer = _Replayer(task_id)
@@ -81,7 +89,9 @@ class _Replayer:
     def __init__(self, task_id: str) -> None:
         self._task_id = task_id
         self._task: TaskFSM | None = None
+        """The task so far; None before its first good line."""
         self._damaged = False
+        """Whether a line was lost, so that the state may be behind the next event."""
         self._notifications: list[Notification] = []
         self._unanswered: list[str] = []
         self._problems: list[str] = []
@@ -119,6 +129,7 @@ class _Replayer:
         )
 
     def _report(self, problem: str) -> None:
+        """Add a problem, unless there are MAX_PROBLEMS already."""
         if len(self._problems) < MAX_PROBLEMS:
             self._problems.append(problem)
 

@@ -1,4 +1,10 @@
-"""Reading the logs of tasks: through the persister while the daemon runs (`TaskLogs`), or from the data folder without it."""
+"""Reading the logs of tasks: through the persister while the daemon runs (`TaskLogs`), or from the data folder without it.
+
+While the daemon runs, only the persister may read: it alone knows that everything requested before is written. Without a daemon the
+files do not change, and a command such as `pegasus tasks` reads them directly (`read_task`, `read_tasks_of_day`).
+
+`TaskArchive` is the interface that the agent and the tasks use, so that tests can keep logs in memory.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +27,7 @@ _log = get_logger("tasks")
 
 
 class TaskArchive(Protocol):
-    """The logs as the agent and its tasks use them. Reading may raise StorageError or ActorError."""
+    """The logs as the agent and its tasks use them. Reading may raise StorageError or ActorError; writing raises nothing."""
 
     async def record(self, events: Sequence[Event]) -> None:
         """Return when these events are on disk, however long that takes."""
@@ -46,7 +52,10 @@ class TaskArchive(Protocol):
 
 
 class TaskLogs:
-    """The TaskArchive of the daemon. Damage of a log is logged, and what can be read is returned."""
+    """The TaskArchive of the daemon. Damage of a log is logged, and what can be read is returned.
+
+    Example: `found = await TaskLogs(persister).replay(task_id)`.
+    """
 
     def __init__(self, persister: Ref[PersisterMessage]) -> None:
         self._persister = persister
@@ -133,4 +142,5 @@ def _find_log(data: Path, task_id: str) -> Path | None:
 
 
 def _read_file(path: Path) -> bytes:
+    """Return the content of a file, b"" if there is none. Raises OSError."""
     return path.read_bytes() if path.is_file() else b""
