@@ -12,7 +12,7 @@ An error that nobody expected is a defect. Its traceback goes to the daemon's lo
 
 Errors are turned into text here and nowhere else, so that a command simply raises: SettingsError and HomeError have messages
 that stand alone, and click's usage errors get the hint to the help. The exit codes 75 (EX_TEMPFAIL) and 78 (EX_CONFIG) are those
-of sysexits.h. A service manager can tell by them whether a restart may help; docs/operations.md has a unit that does.
+of sysexits.h. A service manager can tell by them whether a restart may help; docs/user/operations.md has a unit that does.
 """
 
 from __future__ import annotations

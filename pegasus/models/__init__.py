@@ -11,7 +11,7 @@
     tokens.py           sizes of prompts: estimate, exact counts
     stand_in.py         fixed rules that answer where there is no model
 
-To add a provider, see the top of `service.py` and `docs/models.md`.
+To add a provider, see the top of `service.py` and `docs/user/models.md`.
 
 No SDK is imported before its provider is used. `pegasus.models` imports no room above storage and settings.
 """

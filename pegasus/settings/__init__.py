@@ -3,7 +3,7 @@
 `sections` lists every key with its default and limits, by means of `keys`. `sources` reads the places that settings come
 from, `load` checks and merges them, `checks` looks at several keys together, `render` writes TOML. All mistakes are found
 at once, and each names its source, its key path, the value that was found and the values that are allowed.
-docs/settings.md is the page for people.
+docs/user/settings.md is the page for people.
 
 A `Settings` object is immutable. A reload makes a new one (`reload_settings`), and whoever uses settings replaces the whole
 object, so that no reader ever sees one key of the new file beside another one of the old. What a package needs it is given as

@@ -12,7 +12,7 @@ Each such field has a default, and a `Key` in its metadata with attrs validators
 check of a value is in two steps: a cattrs converter brings it into the field's type, without guessing (`"1"` is no number,
 `true` is no 1), then the validators look at the limits. They are not the field's own validators, because a default may say
 "nothing" where a person must not (`models.routes.NAME.model`). Error messages, the file of `pegasus init`, `config show`
-and the test of docs/settings.md read the same metadata, so that they cannot contradict the check.
+and the test of docs/user/settings.md read the same metadata, so that they cannot contradict the check.
 
 Values are never converted from one type to another. Guessing types has known results in YAML (`no` is false, `1.10` is 1.1);
 a person who wrote `port = "7717"` gets an error that says what to write instead. Text from outside a file, where there are no

@@ -308,7 +308,7 @@ def rounded(info):
 
 
 def test_the_picture_in_the_docs_is_what_one_sees():
-    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "user" / "operations.md").read_text()
     box = {"state": "up", "capacity": 64}
     agent = {"message": "Next", "messageAge": 12.0, "waitingAt": "pegasus/models/anthropic.py:214 in Anthropic.stream"}
     sms = {"state": "waiting", "due": 3.8, "depth": 1, "highWater": 3, "handled": 40, "dead": 1, "restarts": 2}

@@ -368,10 +368,10 @@ async def test_people_see_where_something_was_proposed(evolution):
     )
 
 
-# ------------------------------------------------------------------ docs/identity.md
+# ------------------------------------------------------------------ docs/user/identity.md
 
 
-PAGE = (Path(__file__).parents[3] / "docs" / "identity.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "user" / "identity.md").read_text("utf-8")
 
 
 def block(kind):

@@ -19,7 +19,7 @@ from pegasus.models.stop_reasons import WORDS
 from pegasus.models.usage_ledger import parse_record
 from pegasus.settings import PROVIDER_TYPES, ModelSettings, SettingsSource, load_settings
 
-PAGE = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "user" / "models.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -12,7 +12,7 @@ from pegasus.settings.keys import Section, key_of, keys_of
 from pegasus.settings.load import leaves
 from pegasus.settings.render import _not_yet, as_toml, commented_file, effective
 
-PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+PAGE = Path(__file__).parents[3] / "docs" / "user" / "settings.md"
 
 
 def uncommented() -> str:
@@ -82,7 +82,7 @@ def test_values_that_are_no_defaults_say_where_they_come_from(load):
     assert shown.endswith('pegasus.toml\nformat = "line"')
 
 
-# ------------------------------------------------------------------ docs/settings.md
+# ------------------------------------------------------------------ docs/user/settings.md
 
 
 def _sections() -> list[tuple[str, type, object]]:

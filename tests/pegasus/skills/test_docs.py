@@ -1,4 +1,4 @@
-"""docs/skills.md says what is so."""
+"""docs/user/skills.md says what is so."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from pegasus.skills import BUILT_IN, SkillCatalog, expand, parse_skill
 from pegasus.skills.skill import _KEYS
 
-TEXT = (Path(__file__).parents[3] / "docs" / "skills.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "user" / "skills.md").read_text("utf-8")
 
 
 def test_every_key_is_in_the_table_and_no_other():
