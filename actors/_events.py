@@ -347,7 +347,7 @@ class EventHub:
 
     @property
     def has_streams(self) -> bool:
-        """Whether `subscribe` was ever called, so that somebody may see an event."""
+        """True if `subscribe` was ever called, so that an event may be read."""
         return bool(self._streams)
 
     def subscribe(self, stream: Events) -> Events:

@@ -74,7 +74,7 @@ class Runner:
 
     @property
     def somebody_waits_for_idleness(self) -> bool:
-        """Whether some task is in trio.testing.wait_all_tasks_blocked, which Trio wakes before any time passes."""
+        """True if some task is in trio.testing.wait_all_tasks_blocked, which Trio wakes before any time passes."""
         return bool(self._runner.waiting_for_idle)
 
     def is_system(self, task: Task) -> bool:
