@@ -68,7 +68,7 @@ class Script:
             case "unknown":
                 return ToolCall(call_id, "no_such_tool", {"text": step.text})
             case "nowhere":
-                return ToolCall(call_id, "reply", {"text": step.text, "channelId": "nowhere"})
+                return ToolCall(call_id, "reply", {"text": step.text, "channelId": "nowhere", "channelType": "nobody"})
         known = step.to.address in self.life.known
         to = step.to if known else plan.channel
         return ToolCall(call_id, "reply", {"text": step.text, "channelId": to.channel_id, "channelType": to.type})
@@ -102,17 +102,17 @@ class Client:
     seen: the replies by channelId, in order.
     """
 
-    def __init__(self, kind, life):
-        self.kind = kind
+    def __init__(self, type, life):
+        self.type = type
         self.life = life
-        self.space = "main" if kind == "cli" else None
-        self.every = life.story.acks[kind]
-        self.forgetful = life.story.forgetful[kind]
-        self.seen = {place.channel_id: [] for place in PLACES if place.type == kind}
+        self.space = "main" if type == "cli" else None
+        self.every = life.story.acks[type]
+        self.forgetful = life.story.forgetful[type]
+        self.seen = {place.channel_id: [] for place in PLACES if place.type == type}
 
     async def run(self, inbox, journal):
         acked = {}
-        await journal.tell(Connected(self.kind, self.space))
+        await journal.tell(Connected(self.type, self.space))
         try:
             await self._catch_up(journal, acked)
             async for message in inbox:
@@ -125,11 +125,11 @@ class Client:
                         await self._catch_up(journal, acked)
         finally:
             with suppress(ActorError):
-                journal.tell_nowait(Disconnected(self.kind, self.space))
+                journal.tell_nowait(Disconnected(self.type, self.space))
 
     async def _catch_up(self, journal, acked):
         after = () if self.forgetful else tuple((space, len(seen)) for space, seen in self.seen.items())
-        for reply in await journal.ask(Unacknowledged, self.kind, self.space, after):
+        for reply in await journal.ask(Unacknowledged, self.type, self.space, after):
             seen = self.seen[reply.channel.channel_id]
             if reply.seq <= acked.get(reply.channel.channel_id, 0):
                 self.life.wrong.append(f"{reply} was acknowledged and is handed out again")

@@ -62,7 +62,7 @@ def forget_what_was_done(monkeypatch):
 
 
 def forget_what_was_accepted(monkeypatch):
-    monkeypatch.setitem(inbox._REPLAY, "message", lambda log, record, span: None)
+    monkeypatch.setattr(inbox.InboxLog, "_replay_message", lambda log, record, span: None)
 
 
 @pytest.mark.parametrize("sabotage", [forget_what_was_done, forget_what_was_accepted])

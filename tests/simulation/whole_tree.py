@@ -98,7 +98,7 @@ class Life(Worlds):
             if not await self._is_idle(world):
                 return False
             for place in PLACES:
-                client = next(client for client in self.clients if client.kind == place.type)
+                client = next(client for client in self.clients if client.type == place.type)
                 if await world.journal.ask(LastSeq, place.address) != len(client.seen[place.channel_id]):
                     return False
         except ActorError:
