@@ -107,6 +107,7 @@ def decode(value: object) -> Entry:
 
 
 def _whole(ts: float) -> int:
+    """Return a time as whole ms. Other programs wrote fractions. Raises BadEntry for NaN and infinity."""
     try:
         return int(ts)
     except (ValueError, OverflowError) as error:  # NaN, Infinity
@@ -114,6 +115,7 @@ def _whole(ts: float) -> int:
 
 
 def _decode_call(value: Any) -> ToolCall:
+    """Return a call of a parsed line. Arguments that cannot be read become {}, since the call has happened. Raises BadEntry."""
     if not isinstance(value, Mapping):
         raise BadEntry("a tool call must be an object")
     call_id, name, arguments = value.get("id"), value.get("name"), value.get("arguments", {})

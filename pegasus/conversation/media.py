@@ -54,12 +54,14 @@ LONGEST_TEXTS: Final = 40_000
 LONGEST_NAME: Final = 120
 """Characters of a file name or MIME type that are shown."""
 
+# MIME types of text that do not begin with "text/".
 _TEXT_TYPES: Final = frozenset(
     f"application/{kind}"
     for kind in ("json", "xml", "yaml", "x-yaml", "toml", "javascript", "x-sh", "x-python", "sql", "csv", "x-ndjson")
 )
 _TEXT_SUFFIXES: Final = (".txt", ".md", ".csv", ".log")
 """File names that are text where the MIME type says nothing."""
+# By extension of a stored picture. Entries name only such files, so an edited session cannot make the agent read another file.
 _MIMES: Final = {"png": "image/png", "jpg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
 _FILE: Final = re.compile(rf"{FOLDER}/[0-9a-f]{{64}}\.(?:{'|'.join(_MIMES)})")
 
@@ -188,6 +190,7 @@ class _Examined:
     """Attachments of one message after a look into them."""
 
     labels: list[str] = attrs.field(factory=list)
+    """Labels so far, in the order of the attachments."""
     images: list[tuple[Image, str, bytes]] = attrs.field(factory=list)
     """Pictures, each with its file and its bytes."""
     text_room: int = LONGEST_TEXTS
@@ -241,7 +244,11 @@ def _picture_problem(mime: str, encoded: str, data: bytes, examined: _Examined) 
 
 
 def _read_text(mime: str, name: str, data: bytes) -> str | None:
-    """Return the text of a file that is text, else None."""
+    """Return the text of a file that is text, else None.
+
+    The type that the channel claims decides. Where it claims none, the suffix does. The bytes must be UTF-8, or UTF-16 with its byte
+    order mark, and have no null character, which marks a binary file with a wrong name.
+    """
     is_text = mime.startswith("text/") or mime in _TEXT_TYPES or mime.endswith(("+json", "+xml"))
     if not is_text and mime in ("", "application/octet-stream"):
         is_text = PurePosixPath(name).suffix.lower() in _TEXT_SUFFIXES

@@ -26,6 +26,7 @@ from pegasus.storage import escape_field
 _STRIPPED: Final = frozenset({"Cc", "Cf", "Zl", "Zp"})
 """Unicode categories that are removed: controls, format characters, line and paragraph separators."""
 _KEPT: Final = frozenset("\n\t\r")
+"""Control characters that text needs."""
 _BLANK: Final = r"\s\u115f\u1160\u2800\u3164\uffa0"
 """Characters that show as a blank, whatever Unicode calls them."""
 _UNSEEN: Final = r"\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"

@@ -174,7 +174,7 @@ def page_of(file: Iterable[bytes], offset: int, skip: int, lines: int, limit: in
     return ArchivePage("\n".join(parts), offset, None)
 
 
-def _fit(text: str, room: int) -> str:
+def _fit(text: str, room: int) -> str:  # JSON may need six characters for one, so the length is found by trying
     """Return as much of the beginning as fits; at least one character, so that reading comes to an end."""
     text = text[: max(1, room)]
     while len(text) > 1 and len(encode_json(text)) > room:

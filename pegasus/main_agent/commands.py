@@ -63,8 +63,8 @@ def help_text(answered: Collection[str], skills: str = "") -> str:
 def stop_text(ended: Sequence[EndedWork], waiting: int, still_ending: Sequence[str] = ()) -> str:
     """Return the answer to /stop.
 
-    ended: work that does not run any more. waiting: messages that are still in the queue. still_ending: descriptions of the work
-    that was told to end and still runs.
+    ended: work that does not run any more. waiting: messages that are still in the queue; /stop does not remove them, because they
+    were accepted and their senders wait. still_ending: descriptions of the work that was cancelled and still runs.
     """
     lines = [f"- {work.kind}: {work.what} (ran {format_duration(work.seconds)})" for work in ended]
     lines.insert(0, "Stopped:" if ended or still_ending else "Nothing was running.")

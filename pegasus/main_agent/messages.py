@@ -18,7 +18,10 @@ from actors import Reply
 
 @attrs.frozen
 class EndedWork:
-    """Work that /stop has ended, or is ending."""
+    """Work that /stop has ended, or is ending.
+
+    Example: `EndedWork("task", "fetch the report", 12.5)`.
+    """
 
     kind: str
     """"thought" or "task"."""

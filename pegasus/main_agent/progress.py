@@ -38,7 +38,10 @@ class NextStep(Enum):
 
 @attrs.frozen
 class ItemProgress:
-    """Progress of the work on an item."""
+    """Progress of the work on an item.
+
+    Example: `ItemProgress(NextStep.THINK, thoughts=2, replies=1)` for an item whose last tool result is not answered yet.
+    """
 
     next: NextStep
     thoughts: int = 0

@@ -1,6 +1,8 @@
 """Publishing: messages of people go over the event bus too, for observers such as logs and extensions. Nothing waits for it.
 
-The event is marked as handled by the Main Agent, so the task system makes no task of it.
+The event is marked as handled by the Main Agent, so the task system makes no task of it. It is emitted when the message is done, after
+its `Done` was sent to the journal. So an observer may see a message twice after a crash at that moment, or not at all: the bus is for
+observation, and the journal alone holds the truth about messages.
 """
 
 from __future__ import annotations

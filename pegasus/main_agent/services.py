@@ -42,9 +42,13 @@ class BackgroundWork(Protocol):
 
 @attrs.frozen(eq=False)
 class AgentToolset:
-    """Prompt, tools and skills of the Main Agent, the same at every call."""
+    """Prompt, tools and skills of the Main Agent, the same at every call.
+
+    Example: `AgentToolset("You are …", {"task_status": status_tool}).specs` is `(REPLY, status_tool.spec)`.
+    """
 
     system_prompt: str
+    """Text before the conversation, with the persona."""
     tools: Mapping[str, Tool]
     """Tools beside `reply`, by name."""
     aliases: frozenset[str] = frozenset()
@@ -86,7 +90,10 @@ class AgentConfig:
 
 @attrs.frozen(eq=False)
 class AgentServices:
-    """Everything that the Main Agent is given when it starts."""
+    """Everything that the Main Agent is given when it starts.
+
+    Example: `AgentServices(model=client, toolset=AgentToolset(prompt, tools), clock=wall_clock)`. The rest is optional.
+    """
 
     model: LanguageModel
     """Model that thinks."""

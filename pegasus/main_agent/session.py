@@ -97,10 +97,12 @@ class Session:
         self._begin(entries)
 
     def _begin(self, entries: Sequence[Entry]) -> None:
+        """Make the state in memory from these entries, which are on disk: at load, and after the session was archived."""
         self.entries: list[Entry] = []
         """All entries, oldest first."""
         self.projection = Projection((), self.pictures)
         """The entries as turns for a provider."""
+        # All call ids of the session. `with_unique_ids` adds those of each new answer.
         self._used_ids = {call.id for entry in entries for call in entry.calls}
         self._starts: dict[int, int] = {}
         """Index of the user entry of each item."""
@@ -196,6 +198,7 @@ class Session:
         return await until_written(write, self.path)
 
     def _remember(self, entries: Sequence[Entry]) -> None:
+        """Add entries to the state in memory. It never fails and never waits, so memory and file cannot differ after a write."""
         for entry in entries:
             self.projection.append(entry)
             if entry.item is not None:

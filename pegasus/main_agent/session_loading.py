@@ -56,8 +56,8 @@ async def load_session(
     """Return the session in `path` below data/, well-formed again. A missing file is an empty session.
 
     clock: returns the wall clock, ms. work: knows whether the work of an open call was begun; None: there is no such work.
-    report_started: called right before it is asked, because the answer may have to wait for an actor that is only started after
-    this one.
+    report_started: called right before `work` is asked. Its answer may have to wait for an actor that the supervisor starts only
+    after this one has reported that it is started; without the call both would wait for each other.
 
     Raises StorageError if the file cannot be read. Cancelled: the file is as it was, or repaired.
     """
@@ -82,7 +82,10 @@ async def load_session(
 
 
 def _decode_lines(content: bytes) -> tuple[list[Entry], list[BadLine]]:
-    """Return the entries of a file, and the lines that hold none as they stand there; both in the order of the file."""
+    """Return the entries of a file, and the lines that hold none as they stand there; both in the order of the file.
+
+    A line may be bad in two ways: it is no JSON (cut off by a crash, or damaged), or it is JSON that is no entry.
+    """
     lines = read_lines(content)
     entries: list[Entry] = []
     bad_lines = list(lines.bad)

@@ -183,7 +183,11 @@ class SkillInvoker:
     # ------------------------------------------------------------------ by people
 
     async def resolve(self, text: str) -> SkillInvocation | None:
-        """Return the skill that a message calls; None for an ordinary message, also if it calls what people may not call."""
+        """Return the skill that a message calls.
+
+        None for an ordinary message, also if it names an unknown skill or one that people may not call: then the model reads the
+        message as text. The skills are read again before, so that a skill which was just installed can be called at once.
+        """
         call = parse_skill_call(text)
         if call is None:
             return None
@@ -219,7 +223,7 @@ class SkillInvoker:
         await session.commit((note,), (reply_to_sender(item, text, SKILL_NOTE),))
 
     async def help(self) -> str:
-        """Return a line for each skill that people may call; "" if there is none."""
+        """Return a line for each skill that people may call; "" if there is none. Reads the folders of skills again before."""
         await self.skills.refresh()
         return format_help(self.skills.all())
 

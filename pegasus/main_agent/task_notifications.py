@@ -1,7 +1,7 @@
 """Task notifications: what tasks report becomes queue items of the Main Agent, as durable as messages, and each only once.
 
-The task system tells the actor here about a notification (`Notify`) and waits for the answer, which is sent when the item is
-accepted, that is, on disk. If anything crashes before that, the task system tells it again. The item's id is made of the task and the
+The task system sends the actor here a notification (`Notify`) and waits for the answer, which is sent when the item is accepted, that
+is, on disk. If anything crashes before that, the task system sends it again. The item's id is made of the task and the
 number of the notification, so the inbox recognises it. The id begins with a control character, which no id from outside may have,
 so nobody can take its place.
 """
@@ -34,7 +34,7 @@ RETRY: Final = 5.0
 
 
 async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
-    """Run the actor. Cancelled: what was not answered is told again, and the inbox knows it by its id.
+    """Run the actor. Cancelled: notifications that were not answered are sent again, and the inbox recognises them by their ids.
 
     Notifications that wait together are offered together, so that the journal writes them with one fdatasync. If the inbox refuses one
     of them, because it is full or the disk is, that one is offered again every RETRY seconds, and others may overtake it meanwhile.
@@ -55,6 +55,7 @@ async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessag
 
 
 async def _is_accepted(answer: Answer[Accepted | Overloaded]) -> bool:
+    """Return whether the inbox holds the item now. A refusal is logged with its reason."""
     try:
         result = await answer.get()
     except StorageError as error:
@@ -78,6 +79,7 @@ def notification_item(notification: Notification) -> InboundMessage:
 
 
 def _origin(notification: Notification) -> ChannelInfo:
+    """Return the channel in a task's metadata; DEFAULT_CHANNEL if there is none that can be read."""
     try:
         return from_wire(notification.metadata.get("channel"), ChannelInfo)
     except WireError:

@@ -310,7 +310,9 @@ class _DraftWriter:
         self._channel = item.message.channel
         self._show = show
         self._text = ""
+        """Text so far."""
         self._shown_at = -DRAFT_EVERY
+        """Trio's clock when the last draft was shown; at first so early that the first piece is shown at once."""
 
     def __call__(self, piece: str | None) -> None:
         """Add a piece of the text. None: the text so far is void, since the model is asked again."""

@@ -37,12 +37,16 @@ MOST_CALLS: Final = 64
 """Calls of one answer that are carried out. A model that runs in circles may make thousands in a single answer; each would take
 place in the session for ever, and its result in every later request."""
 
+# Text for the model. The limit (`AgentConfig.max_replies`) protects people from a model that sends the same reply again and again.
 _TOO_MANY_REPLIES: Final = "this message has had as many replies as it may have; do not reply to it any more"
 
 
 @attrs.frozen
 class CallsOutcome:
-    """Outcome of the calls of one thought."""
+    """Outcome of the calls of one thought.
+
+    Example: `CallsOutcome(thinks_again=False, replies=1)` after an answer with a single reply that was posted.
+    """
 
     thinks_again: bool
     """True if another thought is due: a call returned information or failed, or the answer was not whole."""
@@ -67,6 +71,7 @@ async def carry_out_calls(
     the others. A tool under way is cancelled, and its call counts as not carried out, though its effect may be half done.
     """
     config, toolset, clock = services.config, services.toolset, services.clock
+    # Some providers count their ids from 0 in every answer, and the keys of posts and tasks are made of them.
     calls = session.with_unique_ids(response.calls[:MOST_CALLS])
     spoken = direct_reply(response.text, item, thoughts) if config.direct and not response.calls else None
     parsed = _parse_replies(item, calls, config.max_replies - replies)
@@ -76,6 +81,7 @@ async def carry_out_calls(
     posted = dict(zip((post.key for post in posts), results, strict=True))
     thinks_again, count = bool(notes), 0 if spoken is None else 1
     for call in calls:
+        # Asked anew for each call, because the one before may have brought a skill into force.
         refusal = None
         if toolset.skills is not None:
             refusal = toolset.skills.active_skills(session.of_item(item.n)).refusal(call)

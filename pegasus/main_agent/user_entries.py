@@ -7,6 +7,11 @@ work was asked for on, or that the reply was for, and a heading that people cann
     [channel: slack | id: #general | thread: 1712.0042]
     [Task 1d3af0ebec7cb0d8 completed]
     {"taskId":"1d3af0ebec7cb0d8","input":"…","response":"…","iterations":3}
+
+The text of a task is cleaned like that of a person, because a task reads pages and files of strangers.
+
+The entry's metadata holds the number of the item. That is what marks it as the beginning of the work on the item when a restart reads
+the session (see `progress`). Everything here is pure: attachments have been stored and skills resolved before.
 """
 
 from __future__ import annotations
@@ -24,7 +29,9 @@ if TYPE_CHECKING:
 TASK_NOTIFY: Final = "task_notify"
 """`metadata.type` of a task's notification, in the queue and in the session."""
 NO_MEDIA: Final = KeptMedia()
+"""Outcome for a message without attachments."""
 
+# By kind of notification, the word in its heading. `compaction.transcript` reads these words.
 _HEADINGS: Final = {"completed": "completed", "failed": "failed", "needs_info": "needs information"}
 
 
@@ -63,6 +70,7 @@ def user_entry(
 
 
 def _notice_content(message: InboundMessage) -> str:
+    """Return metadata line, heading and text of a notice. An unknown kind of notification becomes an "update"."""
     metadata = message.metadata
     if metadata.get("type") == UNDELIVERED_REPLY:
         heading = f"[Reply {metadata.get('seq')} could not be delivered]"
@@ -73,6 +81,7 @@ def _notice_content(message: InboundMessage) -> str:
 
 
 def _notice_metadata(message: InboundMessage) -> dict[str, Json]:
+    """Return the metadata by which later readers of the session recognise a notice and its task."""
     if message.metadata.get("type") == UNDELIVERED_REPLY:
         return {"type": UNDELIVERED_REPLY, "seq": message.metadata.get("seq")}
     return {"type": TASK_NOTIFY, "taskId": message.metadata.get("taskId")}

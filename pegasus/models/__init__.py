@@ -13,7 +13,17 @@
 
 To add a provider, see the top of `service.py` and `docs/user/models.md`.
 
-No SDK is imported before its provider is used. `pegasus.models` imports no room above storage and settings.
+A call by a task or the Main Agent looks like this. It either returns or raises ModelError, whose text can be shown to people:
+
+    model = service.client("default")
+    response = await model.generate(ModelRequest("You are …", (UserTurn(text="hello"),), label=Label("default")))
+    response.text, response.calls, response.usage
+
+Cancelling a call closes its connection; the provider may count the tokens all the same. A call keeps no state on disk except its usage
+record, so a crash loses the answer, and the caller asks again with the same request.
+
+No SDK is imported before its provider is used: importing one takes long, and a fresh installation may use none.
+`pegasus.models` imports no room above storage and settings.
 """
 
 from pegasus.models.base import (

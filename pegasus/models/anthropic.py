@@ -70,10 +70,13 @@ from pegasus.models.wire_format import (
 )
 
 BASE_URL: Final = "https://api.anthropic.com"
+"""Address of Anthropic's own service."""
 PROVIDER_TYPE: Final = "anthropic"
+"""Value of `thinking_of` for blocks of this API. Blocks of another provider are not sent back."""
 THINKING: Final = ("thinking", "redacted_thinking")
 """Types of thinking blocks."""
 _EPHEMERAL: Final[Json] = {"type": "ephemeral"}
+"""Cache marker of the usual lifetime, five minutes, which each use renews."""
 
 
 def anthropic_client(api_key: str, base_url: str) -> SdkClient:
@@ -92,11 +95,21 @@ class AnthropicWire:
     """`WireFormat` of the Messages API.
 
     It learns three things from refusals: to leave out thinking (a conversation may hold blocks of another account, whose
-    signatures are invalid here), to leave out pictures, and to ask for shorter answers.
+    signatures are invalid here), to leave out pictures, and to ask for shorter answers. The lessons are kept in memory only; after a
+    restart, each of them costs one refusal again.
+
+    Example:
+        wire = AnthropicWire("claude-sonnet-5-5")
+        assembler = wire.assembler(request, print)
+        for event in events_of(post(wire.path, wire.body(request))):
+            assembler.feed(event)
+        response = assembler.response()
     """
 
     path = "/v1/messages"
+    """Path of a call, below the base URL."""
     count_path = "/v1/messages/count_tokens"
+    """Path of the exact count of a request's tokens."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -105,10 +118,15 @@ class AnthropicWire:
         self._longest_answer = UNLIMITED
         """Upper limit of `max_tokens`, learned from a refusal."""
         self._pictures = RefusedPictures()
+        """Pictures that the server does not accept; they are described in words instead."""
         self._messages = MessageCache(self._translate)
+        """Messages of the turns that were sent before. Cleared whenever a lesson changes how turns are translated."""
 
     def body(self, request: ModelRequest) -> bytes:
-        """Return the request as JSON, with the cache markers."""
+        """Return the request as JSON, with the cache markers.
+
+        The marker of the conversation is put on a copy of the last message, because the cached one must not have it in the next call.
+        """
         messages = self._messages.of(request.turns)
         messages[-1] = _with_cache_marker(messages[-1])
         head: dict[str, Json] = {
@@ -287,8 +305,11 @@ class MessageAssembler:
 
     def __init__(self, names: Mapping[str, str], ids: CallIds, on_text: Callable[[str], None] = ignore_text) -> None:
         self._names = names
+        """The tools' own names by their names on the wire."""
         self._ids = ids
+        """Makes the ids of calls unique within the conversation."""
         self._on_text = on_text
+        """Receives each piece of text as it arrives."""
         self._blocks: dict[int, dict[str, Any]] = {}
         """Content blocks by their index. Each has the API's fields, "pieces", and "streaming" once its text is streamed."""
         self._usage: dict[str, Any] = {}
@@ -296,7 +317,9 @@ class MessageAssembler:
         self._stop = ""
         """The API's `stop_reason`."""
         self._stop_details: object = None
+        """The API's reason for a refusal, for the text that stands for the answer."""
         self.complete = False
+        """True once the end of the answer has arrived. A stream that ends before was cut off."""
 
     def feed(self, event: Any) -> object:
         """Take one event. Return the error object if the event is an error, else None."""

@@ -25,15 +25,22 @@ if TYPE_CHECKING:
 READ_ON: Final = "2026-11-22"
 """Day on which the prices were looked up."""
 _MILLION: Final = 1_000_000
+"""Number of tokens that a price is for."""
 _AS_INPUT: Final = -1.0
+"""Price of cached input of a provider that does not charge it apart."""
 
 
 @attrs.frozen
 class TokenPrice:
-    """Price of a model in dollars per million tokens."""
+    """Price of a model in dollars per million tokens.
+
+    Example: `TokenPrice(3, 15, 0.3, 3.75).cost(Usage(1_000, 200))` is 0.006.
+    """
 
     input: float
+    """Tokens of the prompt that the cache has no part in."""
     output: float
+    """Tokens of the answer, thinking included."""
     cache_read: float = _AS_INPUT
     """Input that came from the provider's cache; -1: as other input."""
     cache_write: float = _AS_INPUT
@@ -41,8 +48,9 @@ class TokenPrice:
     long_above: int = 0
     """Tokens of the prompt above which the whole call costs more; 0: never."""
     long_input: float = 1.0
+    """Factor of all input prices for such a call."""
     long_output: float = 1.0
-    """Factors for such calls."""
+    """Factor of the output price for such a call."""
 
     def cost(self, usage: Usage) -> float:
         """Return the dollars for one call.
@@ -67,6 +75,7 @@ class TokenPrice:
 
 
 FREE: Final = TokenPrice(0.0, 0.0)
+"""Price of models on one's own machine."""
 
 
 def _claude(input: float, output: float, cache_read: float) -> TokenPrice:

@@ -27,11 +27,13 @@ from urllib.parse import urlsplit
 
 from pegasus.models.base import ModelError
 
+# The next three are regular expressions for text that must not reach a chat: keys, markup, control characters.
 # Keys appear in refusals ("Incorrect API key provided: sk-…"), also keys that are not in these settings.
 _KEY_LIKE: Final = r"\b(?:sk|xai|gsk|AIza|key)[-_][A-Za-z0-9_\-*.…]{6,}|(?i:bearer)\s+\S{6,}"
 _TAG: Final = r"(?is)<(script|style)\b.*?</\1>|<[^>]*>"
 _UNPRINTABLE: Final = r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+"
 _LONGEST_LINE: Final = 240
+"""Characters of a provider's message that are shown. Some servers send a whole page or the whole request back."""
 _SHORTEST_SECRET: Final = 8
 """Characters. A shorter secret ("none", "test") is not masked: it would cut ordinary words out of messages."""
 _LONGEST_SEARCH: Final = 4000
@@ -76,7 +78,10 @@ def status_error(model: str, status: int, body: object, secrets: tuple[str, ...]
 
 
 def _classify(status: int, provider: str) -> tuple[str, str, str]:
-    """Return kind, problem and advice for a status."""
+    """Return kind, problem and advice for a status.
+
+    The kind is for code (retries, compaction, the fallback), problem and advice are for people. provider: its name in the settings.
+    """
     if status in (401, 403):
         return "auth", "the provider refused the key", f"check api_key of [providers.{provider}]"
     if status == 404:
@@ -116,7 +121,7 @@ def unreachable_error(model: str, provider_type: str, url: str, cause: BaseExcep
 
 
 def network_error(model: str, cause: BaseException, secrets: tuple[str, ...] = ()) -> ModelError:
-    """Return the error for a connection that broke."""
+    """Return the error for a connection that broke after it had been made. secrets: strings to mask."""
     root = _root_cause(cause)
     reason = one_line(str(root), secrets) or type(root).__name__
     return ModelError(f"{model}: the connection to the provider failed: {reason}", kind="network")

@@ -17,6 +17,9 @@ one begins.
 The SDK does not retry here, although it could. Only this file knows the deadline, can repeat an answer that broke off after its status
 line said 200, and counts both kinds of failures together.
 
+Five attempts with pauses of 0.5, 1, 2 and 4 seconds are enough for a short failure or a short limit of the rate. During longer
+failures the fallback models answer, which are asked when this call has failed.
+
 A connection is used again only if its response was read to the end. That is why a stream is read on after the answer is complete,
 for a few seconds, and why a response that was left early is closed in a shielded scope: closing must also work while the
 call is being cancelled.
@@ -54,7 +57,7 @@ from pegasus.observe import get_logger
 _log = get_logger("models")
 
 ATTEMPTS: Final = 5
-"""Attempts of one call."""
+"""Attempts of one call. Requests that are repeated because the wire format has learned something are not counted."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 """Seconds before the second attempt, doubled for each further one up to the longest."""
 _DRAIN: Final = 3.0
@@ -91,6 +94,12 @@ class HttpModel:
 
     provider_type: as in the settings, for error messages. timeout: seconds for one call with all retries; the first import of the
     SDK does not count. rng: randomness of the pauses.
+
+    Example:
+        sdk = anthropic_client(api_key, "")
+        wire = AnthropicWire("claude-sonnet-5-5")
+        model = HttpModel("anthropic/claude-sonnet-5-5", "anthropic", wire, sdk, timeout=120, rng=Random())
+        response = await model.generate(request)
     """
 
     def __init__(
@@ -109,7 +118,11 @@ class HttpModel:
         return self._name
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
-        """Return the model's answer. Raises ModelError. On cancellation the connection is closed."""
+        """Return the model's answer.
+
+        Raises ModelError: of kind "timeout" when the deadline passes, otherwise the error of the last attempt. Cancelled: the
+        connection is closed, also if the provider is still sending.
+        """
         client = await self._sdk.get()  # before the deadline begins: an import is not the provider's fault
         failures: list[ModelError] = []
         with trio.move_on_after(self._timeout):

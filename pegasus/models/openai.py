@@ -91,6 +91,8 @@ def is_own_service(provider_type: str, base_url: str) -> bool:
 class ChatWire:
     """`WireFormat` of Chat Completions, for one model of one server.
 
+    Example: `ChatWire("qwen3:8b", "ollama").body(request)` is the JSON body for a POST to `<base URL>/chat/completions`.
+
     provider_type: "openai", "gemini" or "ollama". is_own: the service itself, not a server that only speaks its format.
 
     It learns from refusals: the name of the length limit, whether usage can be asked for, whether tools need
@@ -98,6 +100,7 @@ class ChatWire:
     """
 
     path = "/chat/completions"
+    """Path of a call, below the base URL. This format has no way to count tokens exactly."""
 
     def __init__(self, model: str, provider_type: str = "openai", *, is_own: bool = False) -> None:
         self._model = model
@@ -110,7 +113,9 @@ class ChatWire:
         self._longest_answer = UNLIMITED
         """Upper limit of `max_tokens`, learned from a refusal."""
         self._pictures = RefusedPictures()
+        """Pictures that the server does not accept; they are described in words instead."""
         self._messages = MessageCache(self._translate)
+        """Messages of the turns that were sent before. Cleared when pictures are learned to be left out."""
         self._asks_for_usage = True
         """False for servers that refuse `stream_options`. Their calls are counted by an estimate."""
         self._needs_no_reasoning = False
@@ -263,8 +268,11 @@ class _StreamedCall:
 
     def __init__(self) -> None:
         self.id = ""
+        """The server's id, "" if it gives none."""
         self.name = ""
+        """Name of the tool on the wire. It comes whole, in the first piece that has one."""
         self.pieces: list[str] = []
+        """Pieces of the arguments as JSON text."""
         self.value: Any = None
         """Arguments that came as a JSON value instead of text."""
         self.extra: Json = None
@@ -291,11 +299,13 @@ class ChatAssembler:
         self._call_by_index: dict[int, _StreamedCall] = {}
         """The call that a piece with this index belongs to: the last one that began with it."""
         self._usage: Any = None
+        """The server's own usage object, the last one that came; None for servers that send none."""
         self._stop = ""
         """The server's `finish_reason`."""
         self._is_refusal = False
         """True if the text came as a refusal. Then `finish_reason` is an ordinary "stop"."""
         self.complete = False
+        """True once a finish_reason or `[DONE]` has arrived. A stream that ends before was cut off."""
 
     def feed(self, event: Any) -> object:
         """Take one chunk. Return the error object if the chunk is an error, else None."""

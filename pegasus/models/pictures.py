@@ -24,12 +24,14 @@ from pegasus.models.base import Image, ModelRequest, Turn, UserTurn
 from pegasus.models.errors import provider_message
 
 MOST_BASE64: Final = 5 * 1024 * 1024
-"""Characters of base64 of one picture."""
+"""Characters of base64 of one picture: the limit of Anthropic, the lowest of all providers."""
 MOST_PIXELS: Final = 8000
 """Width and height of one picture."""
 MOST_PICTURES: Final = 20
 """Pictures of one request."""
 
+# Anthropic's rule: width times height by 750, and larger pictures are scaled down to about 1600 tokens. It is used for
+# all providers: an estimate is enough for compaction and budgets. The usual number is for pictures whose size is not found.
 _PIXELS_PER_TOKEN, _MOST_TOKENS, _USUAL_TOKENS = 750, 1600, 1200
 _HEAD: Final = 256 * 1024
 """Characters of base64 in which the size is looked for. A JPEG may have it later, behind its metadata."""
@@ -43,6 +45,7 @@ _MAGIC: Final = (
     ("image/webp", b"RIFF"),
 )
 EXTENSIONS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+"""By MIME type that models accept, the extension of its files."""
 
 
 def kind_of(head: bytes) -> str | None:

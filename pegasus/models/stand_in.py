@@ -39,6 +39,7 @@ from pegasus.models.base import (
 )
 from pegasus.models.stand_in_tasks import PlannedCall, find_job, is_task, next_step, parse_notification, spawn_call
 
+# Part of the first reply in each conversation, because people must not take the rules below for a language model.
 INTRODUCTION: Final = (
     "I am only a stand-in: a few fixed rules, not a language model. To give me a real one, set ANTHROPIC_API_KEY or "
     "OPENAI_API_KEY, or name a model in pegasus.toml ([models] default; a local Ollama, for example, is "
@@ -55,10 +56,15 @@ _ABILITIES: Final = (
 
 @attrs.frozen
 class MessageSource:
-    """Channel that a message came from, its fields as they stand in the metadata line."""
+    """Channel that a message came from, its fields as they stand in the metadata line.
+
+    Example: `MessageSource("web", "c1", None).reply("hello")` is `("reply", {"text": "hello", "channelId": "c1", …})`.
+    """
 
     type: str
+    """Type of the channel, such as "web"; still escaped."""
     channel_id: str
+    """Id of the channel within its type; still escaped."""
     thread: str | None
     """Message that the reply belongs to, if the channel has threads."""
 
@@ -77,10 +83,17 @@ class Decision:
     thought: str
     """Text beside the calls. It is the whole answer where no tool is offered."""
     calls: tuple[PlannedCall, ...] = ()
+    """Calls in the order in which they are to be carried out. Without calls the work on the message ends."""
 
 
 class StandIn:
-    """`LanguageModel` without a model. It never raises and does not wait."""
+    """`LanguageModel` without a model. It never raises and does not wait, and its usage is always zero.
+
+    It follows the same contract as a model, because everything that tests and newcomers see with it must hold with a model too: calls
+    have ids that are unique in the conversation, text is streamed to `on_text`, and only tools that the request offers are called.
+
+    Example: `response = await StandIn().generate(request)`.
+    """
 
     def __init__(self, name: str = "offline/stand-in") -> None:
         self._name = name
@@ -91,7 +104,11 @@ class StandIn:
         return self._name
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
-        """Return the answer by the rules. Calls of tools that the request does not offer become text."""
+        """Return the answer by the rules.
+
+        Calls of tools that the request does not offer become text: with direct speech, for example, there is no `reply`, and the text
+        is the answer. Takes one checkpoint, so that a cancel reaches also an agent that talks to itself without end.
+        """
         await trio.lowlevel.checkpoint()
         decision = decide(request)
         offered = {tool.name for tool in request.tools} if request.tool_choice != "none" else set()
@@ -126,7 +143,9 @@ def decide(request: ModelRequest) -> Decision:
     """Return the answer to the end of the conversation.
 
     The conversation may end in five ways: in a task, with the results of own calls, with a message from a channel, with the
-    notification of a task, or with something that only a model can answer (a summary for compaction, say).
+    notification of a task, or with something that only a model can answer (a summary for compaction, say). They are checked in an
+    order that a text cannot influence: first who asks (a task has other tools), then whether a metadata line is there, which nobody
+    but the program can write.
     """
     last = request.turns[-1]
     if not isinstance(last, UserTurn):

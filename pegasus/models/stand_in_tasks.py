@@ -8,6 +8,12 @@ report is the task's result, which comes back to the Main Agent as a notificatio
     → spawn_subagent {"input": "run: uname -a"}
     → in the task: shell_exec {"command": "uname -a"} → "Linux …"
     → notification "[Task ab completed] …" → reply "Linux …"
+
+The same conversation gives the same calls, so tests can predict them, and a task that a crash has interrupted goes on as before: the
+next step is computed from the conversation alone. A job takes one tool call. More would need a plan, which takes a model.
+
+The patterns accept little. A message that is taken for a job by mistake would run a command that nobody wanted; a job that is not
+recognised costs only an answer that says so.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from pegasus.messages import Metadata
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolResult, UserTurn
 
 RESULT_LENGTH: Final = 1500
-"""Characters of a tool's output in a report."""
+"""Characters of a tool's output in a report. It fits into one message of the usual channels."""
 
 PlannedCall: TypeAlias = tuple[str, Metadata]
 """Tool and arguments of a call."""
@@ -31,12 +37,17 @@ PlannedCall: TypeAlias = tuple[str, Metadata]
 
 @attrs.frozen
 class StandInJob:
-    """A job and the one tool call that it takes."""
+    """A job and the one tool call that it takes.
+
+    Example: `find_job("please run uname -a")` is `StandInJob("run: uname -a", "shell_exec", {"command": "uname -a"})`.
+    """
 
     line: str
     """Verb and object. `find_job` understands this line as well as the message that it came from."""
     tool: str
+    """Tool of a subagent that does the job."""
     arguments: Metadata
+    """Arguments of its call, always a single one."""
 
 
 _QUOTED: Final = "`[^`\\n]+`"
@@ -192,6 +203,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "grep_files": _describe_matches,
     "http_get": _describe_page,
 }
+"""By tool, the function that describes its result. The result of any other tool is shown as JSON."""
 
 
 def _shorten(text: str) -> str:

@@ -8,6 +8,9 @@ The text is made from the JSON, not from the sums: `pegasus status` is another p
      "chat": {SUM}, "counting": "counted by the provider"}
 
 with SUM as in `UsageSum.report`. "chat" is only there for the answer in a chat.
+
+All sums are those in memory, so a report reads no file and includes calls that are not written yet. Days and months are those of UTC.
+Until the files have been read after a start, the sums contain only the calls since that start.
 """
 
 from __future__ import annotations
@@ -25,11 +28,15 @@ if TYPE_CHECKING:
     from pegasus.models.usage_tracker import UsageTracker
 
 MOST: Final = 10
-"""Models, chats, tasks and messages that a report names, of each."""
+"""Models, chats, tasks and messages that a report names, of each. The answer in a chat must fit on a phone."""
 
 
 def usage_report(tracker: UsageTracker, channel: ChannelInfo | None = None) -> dict[str, Json]:
-    """Return everything that is known about usage as JSON. channel: adds the sum of this chat, and its budgets."""
+    """Return everything that is known about usage as JSON.
+
+    channel: adds the sum of this chat for today, and the budget for one chat a day if it is set; None for the report to a program.
+    Never waits and never raises.
+    """
     day = day_of(tracker.clock())
     ledger, month = tracker.ledger, day[:7]
     models = {model: total for (when, model), total in ledger.models.items() if when == month}

@@ -14,7 +14,10 @@ Three files share the work: `usage_ledger.py` has the records and their sums, `b
 this file everything that happens: calls, waiting, reading and writing. `usage_report.py` shows the result.
 
 What a crash leaves behind: the records of the last second are lost, everything before is in the file. A torn last line is
-ignored when the file is read.
+ignored when the file is read. The reservations are kept in memory only: they belong to calls that the crash has ended.
+
+Only this month and the last are read, because the budgets by day and month look back no further and the report shows no more. The
+last month is read for tasks that began before this one: their budget has no calendar.
 """
 
 from __future__ import annotations
@@ -63,6 +66,8 @@ class _OpenCall:
 class UsageTracker:
     """Middleware that counts calls and enforces budgets. Calls of the stand-in are neither counted nor refused.
 
+    It lives outside the actor that writes the files, so a crash of that actor loses no record.
+
     clock: wall clock, ms since the epoch. rng: makes the ids of records unique among processes.
 
         tracker = UsageTracker(clock, Random(), settings.budget, PriceList(settings.prices, settings.providers))
@@ -72,6 +77,7 @@ class UsageTracker:
 
     def __init__(self, clock: Callable[[], int], rng: Random, budget: BudgetSettings, prices: PriceList) -> None:
         self.clock = clock
+        """Returns the wall clock, ms since the epoch. Its UTC day is the day of the budgets."""
         self.ledger = UsageLedger()
         """Sums of all calls so far; before `loaded`, only of those since the start."""
         self.loaded = trio.Event()
@@ -83,7 +89,9 @@ class UsageTracker:
         self.unsaved: list[UsageRecord] = []
         """Records that are not written yet, oldest first."""
         self._budget = budget
+        """Limits in force; `configure` replaces them."""
         self._prices = prices
+        """Prices in force. Records keep the cost that was computed with the prices at their time."""
         self._open: set[_OpenCall] = set()
         """Calls under way, with their reservations."""
         self._call_ended = trio.Event()
@@ -122,6 +130,8 @@ class UsageTracker:
 
     async def _admit(self, call: ModelCall) -> _OpenCall:
         """Return when the call may begin. Raises ModelError of kind "budget" if a budget forbids it.
+
+        Cancelled while waiting: nothing is reserved.
 
         There are two checks. Without the reservations, a refusal is final: other calls can only use more. With them, it may pass:
         the other calls usually need less than they reserved, so this one waits until any call has ended and then checks again.
@@ -293,13 +303,13 @@ def _unique(records: Iterable[UsageRecord]) -> Iterator[UsageRecord]:
 FOLDER: Final = "usage"
 """Folder below data/."""
 GATHERING: Final = 1.0
-"""Seconds that a record waits for others to be written with it."""
+"""Seconds that a record waits for others to be written with it. A crash loses at most the records of this time."""
 RETRY: Final = 10.0
 """Seconds until a write that the disk refused is tried again."""
 BATCH: Final = 500
-"""Records of one write."""
+"""Records of one write, about 150 KB, so that the journal is not occupied for long."""
 SLICE: Final = 100
-"""Lines that are parsed at a time."""
+"""Lines that are parsed without a checkpoint, about a millisecond's work."""
 GRACE: Final = 2.0
 """Seconds for the last write when the keeper is stopped."""
 

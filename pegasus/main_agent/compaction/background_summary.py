@@ -24,6 +24,7 @@ class _SummaryJob:
     """A summary that is wanted, under way, or ready."""
 
     plan: CompactionPlan
+    """Cut that the summary is made for."""
     item: int | None
     """Queue item that the summary is made for."""
     last_covered: Entry
@@ -31,7 +32,9 @@ class _SummaryJob:
     summary: SessionSummary | None = None
     """Result; None until it is ready, and for ever if the job was ended."""
     done: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the job is over, with or without a summary."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Cancelled when the summary is not wanted any more."""
 
     def plan_for(self, entries: Sequence[Entry], running: Collection[int]) -> CompactionPlan | None:
         """Return the plan with the same cut for the session as it is now; None if the job does not fit it any more."""
@@ -44,13 +47,20 @@ class _SummaryJob:
 
 @attrs.define(eq=False)
 class BackgroundSummary:
-    """Writes one summary at a time, in the task that runs `run`."""
+    """Writes one summary at a time, in the task that runs `run`.
+
+    Example:
+        background.begin(session.entries, [item.n], item.n)
+        ...
+        made = await background.take(session.entries, [item.n])
+    """
 
     plan: Callable[[Sequence[Entry], Collection[int]], CompactionPlan]
     """Plans the compaction of a session in which these queue items are being worked on."""
     summarise: Callable[[CompactionPlan, int | None], Awaitable[SessionSummary]]
     """Writes the summary of a plan for a queue item. It must end within a bounded time."""
     _job: _SummaryJob | None = None
+    """The only job; one that is over stays here until it is taken or dropped."""
     _wakeup: trio.Event | None = None
     """Set when a job is wanted; None while `run` does not run."""
 

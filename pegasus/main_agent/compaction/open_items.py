@@ -53,7 +53,10 @@ _QUESTION: Final = re.compile(r"[？؟]|\?(?=[\s\"'”’)\]»*_]|$)")
 
 @attrs.frozen
 class OpenQuestion:
-    """A question that was not answered so far."""
+    """A question that was not answered so far.
+
+    Example: `OpenQuestion(now, Address("web", "c1"), "Shall I book it?", ours=True)`.
+    """
 
     ts: int
     """When it was asked; wall clock, ms."""
@@ -66,7 +69,10 @@ class OpenQuestion:
 
 @attrs.frozen
 class OpenTask:
-    """A task that has not come to its end."""
+    """A task that has not come to its end.
+
+    Example: `OpenTask("1d3a…", "book the flight", Address("web", "c1"), "general", "running")`.
+    """
 
     task_id: str
     """Id of the task, which `task_status` takes."""
@@ -124,6 +130,7 @@ class OpenTaskFinder:
 
 
 def _open_task(view: TaskView) -> OpenTask:
+    """Return a task of the task system as an open item."""
     channel = view.metadata.get("channel")
     address = (
         Address(str(channel.get("type", "")), str(channel.get("channelId", ""))) if isinstance(channel, dict) else None
