@@ -1,5 +1,8 @@
 """The agent of the task system: it accepts work, gives tasks their slots, answers questions about them and notifies submitters.
 
+The agent is one actor. Its parts are plain objects that share an `AgentState` and run in the agent's nursery, so none of them needs
+a lock except where it waits between reading and changing a task.
+
 agent         routes messages, creates tasks
 state         the tasks in memory
 scheduler     slots: starting, suspending and resuming tasks

@@ -5,6 +5,14 @@ for others, and the requests that wait for its end. Requests that wait for the d
 so that nobody waits for somebody else's.
 
 A crash of the agent ends its tasks with it; its next run treats them as a start of the process does.
+
+The order at the start matters. The subscription to the bus comes first, so that no event from outside is missed from then on. Requests
+that the mailbox has kept over a crash are taken out next, because reports of the ended tasks among them must be dropped before
+new tasks send reports under the same ids. Recovery comes before the first request is handled: a `Submit` with the key of an
+unfinished task must find that task and not create it again.
+
+At the stop, running stages may finish, and then everything that still waits is cancelled. A request that was
+not answered by then fails for whoever asked; what it has recorded is taken up at the next start.
 """
 
 from __future__ import annotations
@@ -59,8 +67,14 @@ _T = TypeVar("_T")
 async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, archive: TaskArchive, listener: Ref[Notify]) -> None:
     """Run the task system.
 
-    listener: receives the notifications of all tasks. Stopped: stages that run may finish for a while (`Cancellation.drain`);
-    whatever is left is taken up at the next start.
+    deps: everything that tasks work with. archive: the logs. listener: receives the notifications of all tasks, and is asked
+    again until it has taken each one. The agent is up when recovery has registered the pending tasks; their events may be
+    recorded later.
+
+    Stopped: stages that run may finish for a while (`Cancellation.drain`); whatever is left is taken up at the next start.
+    Cancelled or crashed: all tasks end at once, with everything they have started, and stay pending.
+
+    Example: `Child("agent", task_agent, deps, TaskLogs(persister), listener)`.
     """
     async with open_pool(name="tasks") as pool, trio.open_nursery() as nursery:
         notifier = TaskNotifier(archive, listener)
@@ -100,8 +114,10 @@ class _Agent:
         self._state = state
         self._scheduler = scheduler
         self._nursery = nursery
+        """Runs the work that requests cause, so that the loop of the agent never waits for a disk or a task."""
         self._queries = Queries(state)
         self.cancellation = Cancellation(state, scheduler, nursery)
+        """Carries out cancel requests, and the drain at the stop."""
 
     def is_over(self, task_id: str) -> bool:
         """Return whether a task is over; one that is not in memory is."""
@@ -139,6 +155,11 @@ class _Agent:
                 start(reply, partial(self._scheduler.resume, task_id, text, key))
 
     def _answer_with(self, reply: Reply[_T], work: Callable[[], Awaitable[_T]]) -> None:
+        """Run the work of a request in a Trio task of its own, and answer with its result or its error.
+
+        Only expected errors become answers. Any other is a defect and crashes the agent, whose next run recovers all tasks.
+        """
+
         async def answer() -> None:
             try:
                 result = await work()
@@ -152,7 +173,12 @@ class _Agent:
     # ------------------------------------------------------------------ creating tasks
 
     async def _submit(self, request: Submit) -> str:
-        """Create a task and return its id when TASK_CREATED is on disk. Raises TaskError."""
+        """Create a task and return its id when TASK_CREATED is on disk. Raises TaskError.
+
+        A key gives a fixed task id, so a task that exists already is found by its id: in memory, or in the logs. Memory is looked at
+        again after the logs were read, since another request with the same key may have created the task in between. From that
+        look until the task is registered nothing is awaited.
+        """
         if not request.text.strip():
             raise TaskError("input is empty: say what is to be done")
         metadata = with_overrides(request.metadata, request.model, request.tools)
@@ -161,7 +187,7 @@ class _Agent:
         if await self._exists(request, task_id):
             return task_id
         if request.reply.abandoned:  # e.g. by /stop, which would not find a task that is created behind it
-            raise TaskError("nobody waits for this task any more")
+            raise TaskError("the request was abandoned before the task was created")
         payload = {"text": request.text, "handledBy": "agent"}
         received = self._state.deps.events.create(EventType.MESSAGE_RECEIVED, request.source, payload)
         data = TaskCreated(request.description, request.text, request.source, metadata, request.task_type)
@@ -197,9 +223,10 @@ class _Agent:
     async def _create(
         self, cause: Event, data: TaskCreated, task_id: str, priority: int | None, *, announce: bool = False
     ) -> None:
-        """Create a task and let it wait for a slot. Returns when it is on disk.
+        """Create a task and let it wait for a slot. Returns when it is on disk. Raises TaskError if too many tasks wait.
 
-        announce: publish `cause` first. The task is in memory before anything is awaited, so a /stop finds it.
+        cause: event that led to the task. priority: smaller goes first, None = the usual. announce: publish `cause` first. The task
+        is in memory before anything is awaited, so a /stop finds it. One that was stopped meanwhile gets no slot.
         """
         registry, limits = self._state.registry, self._state.deps.limits
         if registry.waiting >= limits.max_queued + max(0, limits.max_active - registry.active):

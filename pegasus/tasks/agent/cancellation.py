@@ -4,6 +4,13 @@
 started. The order of the steps in `cancel` keeps a task from slipping through: it is marked as ending before anything is
 awaited, so it gets no slot from now on; if its actor is just being started, that is awaited; then the actor ends its stage.
 That the task has failed is recorded afterwards, by its actor if there is one, else by the agent.
+
+The answer does not wait for the disk. A disk that refuses would otherwise keep a person from stopping a task that does harm. If the
+process dies before the failure is recorded, the task is still pending, and recovery treats it as an interrupted one.
+
+A stage ends only when everything that it has started has ended: Trio leaves a nursery when its last task is done, and tools end
+their processes before they return. So a cancel may take as long as the slowest tool needs to end; there is no time limit,
+since an answer that comes too early would be false.
 """
 
 from __future__ import annotations
@@ -22,11 +29,14 @@ from pegasus.tasks.core.views import TaskError
 from pegasus.tasks.run.messages import CancelStage, FinishStage
 
 DRAIN: Final = 5.0
-"""Seconds that running stages have to finish when the process stops."""
+"""Seconds that running stages have to finish when the process stops. Those that need longer are cancelled."""
 
 
 class Cancellation:
-    """Carries out `Cancel`, `CancelAll` and the stop of the process."""
+    """Carries out `Cancel`, `CancelAll` and the stop of the process.
+
+    Example: `stopped = await cancellation.cancel(task_id, "the owner")`.
+    """
 
     def __init__(self, state: AgentState, scheduler: TaskScheduler, nursery: trio.Nursery) -> None:
         self._state = state
@@ -34,7 +44,11 @@ class Cancellation:
         self._nursery = nursery
 
     async def cancel(self, task_id: str, by: str) -> StoppedTask:
-        """End a task. Returns when nothing of it runs; that it was stopped is recorded behind that. Raises TaskError."""
+        """End a task. Returns when nothing of it runs; that it was stopped is recorded behind that.
+
+        by: name for the error of the task. Raises TaskError if the task is not running, or is being cancelled already. For a task
+        that is over and still reflects, the reflection is ended and the task stays completed.
+        """
         entry = self._state.registry.get_or_none(task_id)
         if entry is None or entry.is_ending or (entry.is_over and entry.ref is None):
             raise TaskError(f"task {task_id!r} is not running")

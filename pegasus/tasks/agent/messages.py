@@ -1,4 +1,10 @@
-"""Messages of the task system: requests to the agent, and the notifications that its listener receives."""
+"""Messages of the task system: requests to the agent, and the notifications that its listener receives.
+
+A request is answered when its effect is certain: creating and resuming when the event is on disk, cancelling when nothing runs.
+Requests fail with TaskError for reasons of the task, with StorageError if a log cannot be read, and with ActorError if the agent is
+down or crashes before it has answered. After an ActorError the effect is unknown; `Submit.key` and `Resume.key` are the means
+to ask again safely.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,10 @@ from pegasus.tasks.run.messages import TaskReport
 
 
 def task_id_of(key: str) -> str:
-    """Return the id of the task that is submitted with this key."""
+    """Return the id of the task that is submitted with this key: 16 hexadecimal characters, always the same for the same key.
+
+    Example: `await agent.ask(GetTask, task_id_of("main/17/call_1"))` finds a task whose Submit may or may not have arrived.
+    """
     return blake2b(key.encode(), digest_size=8).hexdigest()
 
 
@@ -30,6 +39,7 @@ class Submit:
     """
 
     reply: Reply[str]
+    """Receives the task id. A request that was abandoned before the task is created creates none."""
     text: str
     """The work to do."""
     source: str = "user"
@@ -55,10 +65,14 @@ class Resume:
     """Continue a suspended or completed task, or one that a restart interrupted. Answered when TASK_RESUMED is on disk.
 
     Fails with TaskError if there is no such task, or it is at work.
+
+    Example: `await agent.ask(Resume, task_id, "The blue one.")` answers the question of a suspended task.
     """
 
     reply: Reply[None]
+    """Answered when TASK_RESUMED is on disk; the task may still have to wait for a slot."""
     task_id: str
+    """Id of the task."""
     input: str
     """Text that the task is told; may be empty for a suspended task, which then goes on as before."""
     key: str = ""
@@ -67,11 +81,17 @@ class Resume:
 
 @attrs.frozen
 class Suspend:
-    """Suspend a task at work, after the stage that is running. The results of the stage are kept."""
+    """Suspend a task at work, after the stage that is running. The results of the stage are kept.
+
+    Fails with TaskError if the task holds no slot. Example: `await agent.ask(Suspend, task_id, "until tomorrow")`.
+    """
 
     reply: Reply[None]
+    """Answered when the request was given to the task, not when the task is suspended."""
     task_id: str
+    """Id of the task."""
     reason: str
+    """Reason that its view and its log show."""
 
 
 @attrs.frozen
@@ -79,20 +99,26 @@ class StoppedTask:
     """A task that a Cancel ended."""
 
     task_id: str
+    """Id of the task."""
     what: str
     """Its description, or its input."""
     doing: str
     """The activity that was ended, e.g. "thinking" or a tool; "waiting" for a task without a slot."""
     seconds: float
-    """Time since it got its slot."""
+    """Time since it got its slot; 0 for a task without one."""
 
 
 @attrs.frozen
 class Cancel:
-    """End a task for certain: answered when nothing of it runs any more (model call, tool, processes)."""
+    """End a task for certain: answered when nothing of it runs any more (model call, tool, processes).
+
+    Example: `(await agent.ask(Cancel, task_id, "the owner")).doing`.
+    """
 
     reply: Reply[StoppedTask]
+    """Fails with TaskError if the task is not running."""
     task_id: str
+    """Id of the task."""
     by: str
     """Name for the error of the task: "stopped by <by>"."""
 
@@ -102,7 +128,9 @@ class CancelAll:
     """End all tasks of a channel, or all tasks. Answered when nothing of them runs any more."""
 
     reply: Reply[tuple[StoppedTask, ...]]
+    """Receives the tasks that were ended, by id; () if none was running, which is no error."""
     by: str
+    """Name for the error of the tasks, as in `Cancel`."""
     channel: tuple[str, str] | None = None
     """(type, channelId) in the metadata of the tasks; None = all tasks."""
 
@@ -112,7 +140,9 @@ class Wait:
     """Wait for the outcome of a task: answered when it is completed or failed. Fails with TaskError if there is no such task."""
 
     reply: Reply[TaskView]
+    """Receives the task. A suspended task may keep it waiting for days, so an asker should have a deadline."""
     task_id: str
+    """Id of the task."""
 
 
 @attrs.frozen
@@ -120,7 +150,9 @@ class GetTask:
     """Return a task, from memory or from the logs; None if there is none."""
 
     reply: Reply[TaskView | None]
+    """Receives the task as the agent knows it."""
     task_id: str
+    """Id of the task."""
 
 
 @attrs.frozen
@@ -128,7 +160,9 @@ class GetContext:
     """Return everything that a task knows, from its log; None if there is no such task."""
 
     reply: Reply[TaskContext | None]
+    """Receives the context after the last recorded event. It may be large: it holds the whole conversation."""
     task_id: str
+    """Id of the task."""
 
 
 @attrs.frozen
@@ -136,6 +170,7 @@ class ListTasks:
     """Return the tasks in memory (waiting, at work, suspended, lately finished), or all tasks of a day."""
 
     reply: Reply[tuple[TaskView, ...]]
+    """Receives the tasks; those of a day are in the order of the index. A task whose log cannot be read is left out."""
     date: str | None = None
     """UTC date, YYYY-MM-DD; None = the tasks in memory."""
 
@@ -148,11 +183,14 @@ class Notify:
     """
 
     reply: Reply[None]
+    """To be answered when the notification is stored or handled. A failure, or no answer after a crash, means "send it again"."""
     notification: Notification
+    """Notification; the listener recognises a repeated one by its task id and number."""
 
 
 AgentMessage: TypeAlias = (
     Submit | Resume | Suspend | Cancel | CancelAll | Wait | GetTask | GetContext | ListTasks | Deliver
 )
+"""Everything that others may send to the agent; `Deliver` comes from the bus."""
 AgentInput: TypeAlias = AgentMessage | TaskReport
 """Everything in the agent's mailbox: requests, events from outside, reports of the actors of tasks."""

@@ -2,6 +2,12 @@
 
 Notifications that wait together are sent together, so that a listener which stores them needs one durable step for many. Those of
 one task are sent one behind the other: if the first is refused, the second must not overtake it.
+
+Nothing is stored here. Every notification follows from an event in a log, so after a crash recovery adds all notifications of each
+pending task again, with the same numbers. That is why a task leaves the pending list only when the listener has taken its last one.
+
+A refused notification is tried again after a fixed pause and without a limit. The listener is an actor of the same process, and
+is expected to take notifications again once it runs and can store them.
 """
 
 from __future__ import annotations
@@ -32,17 +38,22 @@ class _Waiting:
     """A notification that waits."""
 
     notification: Notification
+    """The notification."""
     is_last: bool
     """The task is over with it: it leaves the pending list when the listener has taken it."""
 
 
 class TaskNotifier:
-    """The queue of notifications. It is not bounded: its items are few and small, and none may be lost."""
+    """The queue of notifications. It is not bounded: its items are few and small, and none may be lost.
+
+    Example: `notifier.add(notification, is_last=view.is_over)`; `run` sends it.
+    """
 
     def __init__(self, archive: TaskArchive, listener: Ref[Notify]) -> None:
         self._archive = archive
         self._listener = listener
         self._queue: deque[_Waiting] = deque()
+        """Notifications in order of arrival, which is the order of the log for each task."""
         self._added = trio.Event()
 
     def add(self, notification: Notification, *, is_last: bool) -> None:
@@ -51,7 +62,7 @@ class TaskNotifier:
         self._added.set()
 
     async def run(self, is_over: Callable[[str], bool]) -> None:
-        """Send notifications for ever. Cancelled: those that were not taken are sent again after the next start.
+        """Send notifications until it is cancelled. Cancelled: those that were not taken are sent again after the next start.
 
         is_over: whether a task is over still; one that was resumed since then stays on the pending list.
         """

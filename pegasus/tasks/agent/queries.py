@@ -14,7 +14,10 @@ from pegasus.tasks.core.views import TaskError, TaskView, task_view
 
 
 class Queries:
-    """Answers questions. Each method raises StorageError or ActorError if the logs cannot be read."""
+    """Answers questions. Each method raises StorageError or ActorError if the logs cannot be read.
+
+    Example: `view = await Queries(state).view("00112233aabbccdd")`.
+    """
 
     def __init__(self, state: AgentState) -> None:
         self._state = state
@@ -47,7 +50,10 @@ class Queries:
         return fsm.context if fsm is not None else None
 
     async def wait(self, reply: Reply[TaskView], task_id: str) -> None:
-        """Answer when the task is over."""
+        """Answer when the task is over.
+
+        The reply is kept in the entry of the task, so no Trio task waits. A crash of the agent fails it for the asker.
+        """
         try:
             entry = await self._state.find(task_id)
         except (TaskError, StorageError, ActorError) as error:

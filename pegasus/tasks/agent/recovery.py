@@ -7,6 +7,12 @@ them was not begun.
 
 `Recovery` carries the plans out. Logs are read and events recorded many at a time, and a disk that refuses does not keep the agent
 from starting: the events wait, while tasks can be listed and cancelled.
+
+The treatment of a call that may have been running depends on its effect. Reading a file again does no harm, so the call is run again.
+Sending a message again may do harm, and so may not sending it; only the model can decide, so the call gets a result which says
+that its outcome is unknown. A `notify` call is settled by the log itself: its event comes before its result.
+
+A task whose log cannot be read now is left alone and stays pending. Failing it would turn a passing fault of the disk into lost work.
 """
 
 from __future__ import annotations
@@ -37,7 +43,7 @@ from pegasus.tools import Effect
 UNKNOWN: Final = "this call was under way when the process stopped; it may or may not have happened"
 """Result of a call that must not be run again unasked. The model decides what to do about it."""
 RECOVERED_TOGETHER: Final = 250
-"""Tasks that are held in memory, whole, before their events are recorded."""
+"""Tasks whose logs are read, and whose events are recorded, as one batch. It bounds memory: a task is held whole until then."""
 
 _log = get_logger("agent")
 
@@ -50,6 +56,7 @@ class NotifyAgain:
     """Send this notification; a listener that knows its number takes no notice."""
 
     notification: Notification
+    """Notification as it was made from its event in the log."""
     last: bool = False
     """The task is over with it and leaves the pending list."""
 
@@ -59,7 +66,9 @@ class RecordEvent:
     """Record this event and apply it."""
 
     type: EventType
+    """Type of the event."""
     payload: Payload
+    """Its payload, complete."""
 
 
 @attrs.frozen
@@ -77,9 +86,11 @@ class DropTask:
     """Take the task off the pending list without a notification: it was never accepted, or its log is gone."""
 
     reason: str
+    """Text for the log of the daemon."""
 
 
 RecoveryAction: TypeAlias = NotifyAgain | RecordEvent | Continue | DropTask
+"""One step of a recovery plan."""
 
 
 def plan_recovery(
@@ -97,7 +108,7 @@ def plan_recovery(
     notifications = [NotifyAgain(notification) for notification in found.notifications]
     if found.is_over:
         if not notifications:
-            return (DropTask("its log is damaged: it ends without anything to tell"),)
+            return (DropTask("its log is damaged: it is over and has no notification"),)
         return (*notifications[:-1], NotifyAgain(notifications[-1].notification, last=True))
     if task.state is TaskState.COMPLETED:  # the answer was given, only the line that says so is missing
         return (*notifications, RecordEvent(EventType.TASK_COMPLETED, task_completed(task.context)))
@@ -130,7 +141,11 @@ def _go_on(
 def _settled(
     call: PlannedCall, task_id: str, found: ReplayedTask, effect_of: Callable[[str], Effect | None], now: int
 ) -> RecordEvent | None:
-    """Return the event that ends a call which must not be run again; None for a call that may."""
+    """Return the event that ends a call which must not be run again; None for a call that may.
+
+    A `notify` call counts as made if its message is among those without a result. `ask_user` is only in a plan if its question was
+    missing, which gives an error without any effect.
+    """
     if call.error is not None or call.name == ASK_USER.name:
         return None  # running it again gives the same error
     if call.name == NOTIFY.name:
@@ -158,14 +173,20 @@ class _Recovering:
     """A task whose plan is being carried out."""
 
     entry: TaskEntry
+    """Its entry in the registry, locked while events are recorded."""
     fsm: TaskFSM
+    """The task as its log tells."""
     actions: tuple[RecoveryAction, ...]
+    """The plan."""
     events: tuple[Event, ...]
     """Events of the plan."""
 
 
 class Recovery:
-    """Carries out the plans of the tasks that the last run left pending."""
+    """Carries out the plans of the tasks that the last run left pending.
+
+    Example: `await Recovery(state, scheduler, nursery).run()`, once, before the agent handles requests.
+    """
 
     def __init__(self, state: AgentState, scheduler: TaskScheduler, nursery: trio.Nursery) -> None:
         self._state = state
@@ -173,7 +194,11 @@ class Recovery:
         self._nursery = nursery
 
     async def run(self) -> None:
-        """Read the logs and register all pending tasks. Their events are recorded behind that."""
+        """Read the logs and register all pending tasks. Their events are recorded behind that.
+
+        Returns when every pending task is in the registry and locked. Raises StorageError or ActorError if the pending list or the
+        index cannot be read; the agent then crashes and is started again. Cancelled: what was not recorded is planned anew next time.
+        """
         pending = await self._state.archive.pending()
         for begin in range(0, len(pending), RECOVERED_TOGETHER):
             task_ids = [entry.task_id for entry in pending[begin : begin + RECOVERED_TOGETHER]]
@@ -184,7 +209,7 @@ class Recovery:
     async def _take_up(self, task_id: str, found: ReplayedTask | StorageError) -> _Recovering | None:
         """Plan the recovery of a task and register it. None if nothing is to be done: no log, or one that cannot be read now."""
         if isinstance(found, StorageError):  # it stays pending, and the next start tries again
-            _log.error("a pending task cannot be read", task=task_id, error=str(found))
+            _log.error("the log of a pending task cannot be read", task=task_id, error=str(found))
             return None
         deps = self._state.deps
         actions = plan_recovery(found, deps.limits.recovery, deps.doer.effect_of, deps.clock())
@@ -207,7 +232,10 @@ class Recovery:
     async def _carry_out(
         self, tasks: Sequence[_Recovering], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Record the events of these tasks as one step, then notify, and let unfinished tasks wait for their slots."""
+        """Send the old notifications, record the events of these tasks as one step, and let unfinished tasks wait for their slots.
+
+        The locks are taken before `started`, so the event of a cancel or a resume that comes meanwhile is recorded behind these.
+        """
         async with AsyncExitStack() as locks:
             for task in tasks:
                 await locks.enter_async_context(task.entry.lock)

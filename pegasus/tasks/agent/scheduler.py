@@ -7,6 +7,14 @@ recorded and not reported.
 
 At most `tasks.max_active` tasks hold a slot. Suspended and finished tasks hold none, so a question that nobody answers for a week
 blocks no other task; a reflection holds none either, since the result of its task is out already.
+
+A resume goes to the actor of the task if there is one, which is usually so only while a completed task reflects. Otherwise the
+agent records it. In both cases `is_resuming` is set before anything is awaited: a second resume is refused, and a task that looks
+finished is not treated as finished while its TASK_RESUMED is on the way to the disk.
+
+An actor may crash after it has recorded an event and before it has reported it. So the log is replayed before a crashed task is
+failed: if its result is in the log, the task is completed and its submitter receives the result. Actors are not restarted by
+their pool: the log decides what becomes of the task.
 """
 
 from __future__ import annotations
@@ -32,7 +40,7 @@ from pegasus.tasks.run.messages import ResumeTask, StateChanged, SuspendAfterSta
 from pegasus.tasks.run.task import task_actor
 
 SHUTDOWN: Final = 5.0
-"""Seconds that the actor of a task has to end when it is told to stop."""
+"""Seconds that the actor of a task has to end after a stop request; then it is killed."""
 MAILBOX: Final = Mailbox(64)
 """Mailbox of a task: it receives requests of people only."""
 
@@ -40,14 +48,20 @@ _log = get_logger("agent")
 
 
 class TaskScheduler:
-    """Gives slots to tasks and runs their actors, children of `pool`."""
+    """Gives slots to tasks and runs their actors, children of `pool`.
+
+    Example: `await scheduler.enqueue(entry, created)`; the task runs as soon as a slot is free.
+    """
 
     def __init__(self, state: AgentState, pool: Supervisor, nursery: trio.Nursery, agent: Ref[AgentInput]) -> None:
         self._state = state
         self._pool = pool
         self._nursery = nursery
+        """Runs one watching task for each actor."""
         self._agent = agent
+        """Mailbox of the agent, for the reports of the actors and of their ends."""
         self._tool_slots = trio.Semaphore(state.deps.limits.max_tools)
+        """Shared by the actors of all tasks; held for single tool calls."""
 
     # ------------------------------------------------------------------ slots
 
@@ -96,7 +110,10 @@ class TaskScheduler:
         self._nursery.start_soon(self._watch, fsm.task_id, entry.ref)
 
     def _type_of(self, fsm: TaskFSM) -> TaskType:
-        """Return the type of a task with its overrides; one whose type was removed gets the default."""
+        """Return the type of a task with its overrides; one whose type was removed gets the default.
+
+        Raises TaskError if the default type is missing too, which only a broken installation can cause.
+        """
         types, context = self._state.deps.types, fsm.context
         task_type = types.get(context.task_type) or types.get(DEFAULT_TYPE)
         if task_type is None:
@@ -154,10 +171,14 @@ class TaskScheduler:
             event = self._state.make_event(entry, EventType.TASK_FAILED, to_payload(TaskFailed(error)))
             await self._state.record(entry, event)
         except (TaskError, StorageError, ActorError) as problem:
-            _log.error("a task cannot be failed", task=entry.task_id, error=str(problem))
+            _log.error("the failure of a task was not recorded", task=entry.task_id, error=str(problem))
 
     async def fail(self, entry: TaskEntry, error: str) -> None:
-        """Fail a task that has no actor, or whose actor is ending; unless it is over by then."""
+        """Fail a task that has no actor, or whose actor is ending; unless it is over by then.
+
+        error: reason for people. Returns when the failure is on disk and the slot is free. Raises nothing: a log that cannot be
+        read is reported in the log of the daemon.
+        """
         if entry.ref is not None:
             await entry.ended.wait()
         async with entry.lock:
@@ -174,7 +195,7 @@ class TaskScheduler:
     # ------------------------------------------------------------------ suspend, resume
 
     async def suspend(self, task_id: str, reason: str) -> None:
-        """Suspend a task at work after its stage. Raises TaskError."""
+        """Suspend a task at work after its stage. Returns when its actor has the request. Raises TaskError, ActorError."""
         entry = self._state.registry.get_or_none(task_id)
         if entry is None or entry.ref is None or not entry.holds_slot:
             raise TaskError(f"task {task_id!r} is not at work")

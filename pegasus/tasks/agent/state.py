@@ -8,6 +8,9 @@ from the logs, so memory does not grow with what was done.
 
 While a task has an actor, its actor records its events; otherwise the agent does, under the lock of the entry. Either way there is
 one writer for a task at a time, and the order in its log is the order in which it took the events.
+
+An entry is never replaced, and is removed only when its task is over, has no actor and is not among the last REMEMBERED. So parts
+of the agent may keep an entry across an `await`; they must look at its fields again afterwards.
 """
 
 from __future__ import annotations
@@ -32,19 +35,23 @@ from pegasus.tasks.run.messages import TaskMessage
 from pegasus.tasks.run.task import apply_recorded
 
 REMEMBERED: Final = 200
-"""Finished tasks whose views are kept in memory."""
+"""Finished tasks whose views are kept in memory: enough for a list of what happened lately, and a bound on memory."""
 
 
 class TaskNotFound(KeyError):
-    """There is no task of this id in memory."""
+    """There is no task of this id in memory. Raised for ids that the agent itself has registered, so it indicates a defect."""
 
     def __str__(self) -> str:
+        """Return a sentence; a KeyError would show the id alone."""
         return f"there is no task {self.args[0]!r} in memory"
 
 
 @attrs.define(eq=False, repr=False)
 class TaskEntry:
-    """A task in memory."""
+    """A task in memory.
+
+    Example: `TaskEntry(task_view(fsm), fsm)` for a task that waits for its first slot.
+    """
 
     view: TaskView
     """The task as others see it, after the last event that the agent knows of."""
@@ -87,18 +94,29 @@ class TaskEntry:
 
 
 class TaskRegistry:
-    """Tasks by id, in order of registration; the queue of those that want a slot; the last that are over."""
+    """Tasks by id, in order of registration; the queue of those that want a slot; the last that are over.
+
+    Example:
+        registry = TaskRegistry()
+        registry.enqueue(registry.register(TaskEntry(task_view(fsm), fsm)))
+        registry.dequeue()  # the most urgent entry
+    """
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
+        """Prepare. remembered: finished tasks to keep."""
         self._tasks: dict[str, TaskEntry] = {}
         self._queue: deque[TaskEntry] = deque()
+        """Tasks that want a slot, in order of arrival. It is searched for the most urgent one, which is cheap at its length."""
         self._finished: deque[str] = deque()
+        """Ids of tasks that are over, oldest first; an id is there twice if its task was resumed and has finished again."""
         self._remembered = remembered
 
     def __iter__(self) -> Iterator[TaskEntry]:
+        """Iterate over a copy: tasks may be registered and removed meanwhile."""
         return iter(tuple(self._tasks.values()))
 
     def __contains__(self, task_id: object) -> bool:
+        """Return whether a task of this id is in memory."""
         return task_id in self._tasks
 
     def register(self, entry: TaskEntry) -> TaskEntry:
@@ -154,13 +172,20 @@ class TaskRegistry:
 
 
 class AgentState:
-    """The tasks in memory and the objects that all parts of the agent work with."""
+    """The tasks in memory and the objects that all parts of the agent work with.
+
+    Example: `entry = await state.find(task_id)`.
+    """
 
     def __init__(self, deps: TaskDeps, archive: TaskArchive, notifier: TaskNotifier) -> None:
         self.deps = deps
+        """Models, tools, bus, clock and limits."""
         self.archive = archive
+        """Logs of all tasks."""
         self.notifier = notifier
+        """Queue of notifications for submitters."""
         self.registry = TaskRegistry()
+        """Tasks in memory."""
 
     async def find(self, task_id: str) -> TaskEntry:
         """Return a task that is in memory or on disk. Raises TaskError if there is none, StorageError."""
@@ -175,7 +200,7 @@ class AgentState:
         return self.registry.register(entry)
 
     def make_event(self, entry: TaskEntry, type: EventType, payload: Payload, cause: Event | None = None) -> Event:
-        """Return an event of a task."""
+        """Return an event of a task with the agent as its source. It is neither recorded nor applied."""
         return self.deps.events.create(type, "agent", payload, task_id=entry.task_id, cause=cause)
 
     async def record(self, entry: TaskEntry, event: Event) -> None:

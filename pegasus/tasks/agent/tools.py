@@ -1,4 +1,8 @@
-"""Access to the task system for others: the tools `task_list` and `task_replay`, and waiting until the agent runs."""
+"""Access to the task system for others: the tools `task_list` and `task_replay`, and waiting until the agent runs.
+
+Both tools only read (`Effect.PURE`), so they may run side by side with others and again after a crash. A
+failure of the agent or of the disk becomes a ToolError, which the model reads as the result of its call.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ RUNNING_WITHIN: Final = 10.0
 """Seconds that the task system may take to start before a call for it fails."""
 
 _STATUS = {TaskState.COMPLETED: "completed", TaskState.FAILED: "failed"}
+"""Status for the model of tasks that are over; all other states are "in_progress"."""
 
 
 async def wait_until_running(agent: Ref[AgentMessage]) -> bool:
@@ -40,6 +45,7 @@ def task_tools(agent: Ref[AgentMessage]) -> tuple[Tool, ...]:
 
 
 def _task_list(agent: Ref[AgentMessage]) -> Tool:
+    """Return the tool that lists tasks as JSON objects."""
     spec = ToolSpec(
         "task_list",
         "List tasks: those that are not finished or finished lately, or all of a day.",
@@ -60,6 +66,7 @@ def _task_list(agent: Ref[AgentMessage]) -> Tool:
 
 
 def _summary(task: TaskView) -> dict[str, Json]:
+    """Return the item of a task in the result of task_list."""
     return {
         "taskId": task.task_id,
         "description": task.description,
@@ -71,6 +78,7 @@ def _summary(task: TaskView) -> dict[str, Json]:
 
 
 def _task_replay(agent: Ref[AgentMessage]) -> Tool:
+    """Return the tool that gives the conversation of a task, oldest message first."""
     spec = ToolSpec(
         "task_replay",
         "Read the whole conversation of a task: what it was told, did, found and answered.",
@@ -91,6 +99,7 @@ def _task_replay(agent: Ref[AgentMessage]) -> Tool:
 
 
 def _message(entry: Entry) -> dict[str, Json]:
+    """Return a message for the result of task_replay. Metadata and ids of calls are left out: a model has no use for them."""
     message: dict[str, Json] = {"role": entry.role, "content": entry.content}
     if entry.calls:
         message["toolCalls"] = [{"name": call.name, "arguments": call.arguments} for call in entry.calls]

@@ -273,5 +273,5 @@ def _is_writable(event: Event) -> bool:
     """Return whether the event is a line of a log. Another one is a defect of the caller; it is logged and passed over."""
     if event.type in RECORDED_KEYS and event.task_id is not None and is_task_id(event.task_id):
         return True
-    _log.error("an event that belongs in no task's log", type=event.type.name, task=event.task_id)
+    _log.error("an event is not a line of any task log, ignored", type=event.type.name, task=event.task_id)
     return False

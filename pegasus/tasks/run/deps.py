@@ -19,7 +19,7 @@ from pegasus.tools import ToolContext
 
 @attrs.frozen
 class TaskLimits:
-    """Limits of the task system; the settings of the same names are in docs/agent.md."""
+    """Limits of the task system; docs/agent.md describes the settings. Example: `TaskLimits(max_active=2, timeout=60)`."""
 
     max_active: int = 5
     """Tasks that hold a slot at the same time."""
@@ -61,8 +61,11 @@ class TaskDeps:
     types: TaskTypes
     """Types of task."""
     thinker: Thinker
+    """Makes the model calls."""
     doer: Doer
+    """Makes the tool calls."""
     reflector: Reflector
+    """Makes the reflections; unused without memory."""
     toolbox: Toolbox
     """All tools, and the one way to run them."""
     model_for: Callable[[str], LanguageModel]

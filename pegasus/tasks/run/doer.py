@@ -3,6 +3,9 @@
 Calls that change something run one after another, in the order of the model, because the model wrote them in that order for a
 reason. Neighbouring calls that only look (`Effect.PURE`) run side by side. Recovery relies on the same rule (`next_steps`): the
 calls that may have been running when the process died are exactly those that it returns for the plan in the log.
+
+An unknown tool, a forbidden one and invalid arguments are results like any other. The model reads the reason and the names that it may
+use, and usually corrects itself in its next call; failing the task would lose what it has done so far.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ class CallResult:
     """Message that a `notify` call has for the submitter."""
 
 
+# Result of an `ask_user` call without a question. One with a question never reaches the doer: it suspends the task.
 _NO_QUESTION: Final = "question is required: one clear question, as a text"
 
 
@@ -61,7 +65,13 @@ def allowed_tools(toolbox: Toolbox, task_type: TaskType) -> tuple[ToolSpec, ...]
 
 
 def next_steps(steps: Sequence[PlanStep], effect_of: Callable[[str], Effect | None]) -> tuple[PlanStep, ...]:
-    """Return the steps to carry out now: the first open one and, if it only looks, its neighbours that only look too."""
+    """Return the steps to carry out now: the first open one and, if it only looks, its neighbours that only look too.
+
+    steps: the whole plan, completed steps included. effect_of: effect of a tool by its name, None if it is unknown; such a call
+    runs alone.
+
+    Example: of the calls `read_file, grep, write_file, grep`, the first two are returned, then the third, then the last.
+    """
     group: list[PlanStep] = []
     for step in steps:
         if step.completed:
@@ -76,7 +86,10 @@ def next_steps(steps: Sequence[PlanStep], effect_of: Callable[[str], Effect | No
 
 
 class Doer:
-    """Carries out calls. It has no state of its own: one instance serves all tasks."""
+    """Carries out calls. It has no state of its own: one instance serves all tasks.
+
+    Example: `done = await Doer(toolbox, clock).do(PlannedCall("c1", "read_file", {"path": "a"}), task_type, context)`.
+    """
 
     def __init__(self, toolbox: Toolbox, clock: Callable[[], int]) -> None:
         """Prepare. clock: wall clock, ms."""
@@ -135,4 +148,5 @@ def _forbidden(task_type: TaskType) -> str:
 
 
 def _failed(why: str) -> ToolOutcome:
+    """Return the outcome of a call that was not run."""
     return ToolOutcome(f"Error: {why}", failed=True)

@@ -1,4 +1,8 @@
-"""Messages between the agent and the actor of a task."""
+"""Messages between the agent and the actor of a task.
+
+The agent sends requests of people; the actor sends reports. Events of a task do not pass through these messages: the
+actor applies them itself once they are recorded, and a report only updates the view that the agent has of the task.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ class CancelStage:
     """
 
     reply: Reply[str]
+    """Receives the activity. Fails with ActorError if the actor has ended before; the agent then records the failure."""
     error: str
     """Error of the failed task, e.g. "stopped by the owner"."""
 
@@ -30,6 +35,7 @@ class SuspendAfterStage:
     """Let the running stage finish, record what it did, then suspend the task."""
 
     reason: str
+    """Reason for the log and the view of the task."""
 
 
 @attrs.frozen(eq=False)
@@ -47,13 +53,17 @@ class ResumeTask:
     """
 
     reply: Reply[None]
+    """Fails with TaskError if the task cannot be resumed now."""
     text: str
+    """New input of the task."""
     key: str
+    """Key of the `Resume`, "" if it has none."""
     cause: Event | None
     """Event from outside that asks for this, if there is one."""
 
 
 TaskMessage: TypeAlias = CancelStage | SuspendAfterStage | FinishStage | ResumeTask
+"""Everything that the actor of a task accepts."""
 
 
 @attrs.frozen(eq=False)
@@ -61,6 +71,7 @@ class StateChanged:
     """To the agent: the task as it is now, after events were recorded or a stage began or ended."""
 
     task: TaskView
+    """The task after the events, with its activity."""
     notifications: tuple[Notification, ...] = ()
     """Notifications that the submitter is owed for the recorded events."""
 
@@ -70,8 +81,10 @@ class TaskActorEnded:
     """To the agent: the actor of a task has ended."""
 
     task_id: str
+    """Id of the task."""
     crashed: str
     """Reason, "" if it ended by itself."""
 
 
 TaskReport: TypeAlias = StateChanged | TaskActorEnded
+"""Everything that the agent receives about the actors of tasks."""

@@ -2,6 +2,9 @@
 
 It runs after the result was recorded and notified, so it can neither delay nor change it. Trivial tasks are skipped, since most
 of them teach nothing and a reflection costs model calls.
+
+A reflection is not repeated after a crash. Its memory tools may have written some of what it found, and a second one would write
+the same facts twice; a missing one costs nothing that the user was promised.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ ROUNDS: Final = 5
 SHARE: Final = 0.6
 """Part of the context window that the task's conversation may fill; the oldest of it is left out first."""
 CHARS_PER_TOKEN: Final = 4
+"""Rough length of a token. SHARE leaves enough room for texts with shorter ones."""
 TRIVIAL: Final = 200
 """Characters: one step or none with a shorter result teaches nothing."""
 
@@ -51,9 +55,13 @@ def should_reflect(context: TaskContext) -> bool:
 
 @attrs.frozen
 class Reflector:
-    """Runs reflections. It has no state of its own: one instance serves all tasks."""
+    """Runs reflections. It has no state of its own: one instance serves all tasks.
+
+    Example: `found = await Reflector(persona, 200_000).reflect(context, memory, tools, ask, run)`.
+    """
 
     persona: Persona
+    """Identity for the system prompt."""
     window: int
     """Context window of the model, tokens."""
 
@@ -68,7 +76,7 @@ class Reflector:
         """Make up to ROUNDS model calls and return the outcome. Raises ModelError.
 
         memory: the facts in full and the summaries of episodes. ask: makes one model call. run: makes one call of
-        a memory tool.
+        a memory tool. Cancelled: what the tools have written so far stays in memory.
         """
         system = task_prompt(self.persona, _BODY)
         turns: list[Turn] = [UserTurn(text=f"{memory}\n\n{self._story(context)}")]
@@ -101,9 +109,11 @@ class Reflector:
 
 
 def _as_text(entry: Entry) -> str:
+    """Return a message as text: role, content, and its calls with at most 500 characters of their arguments."""
     calls = "".join(f"\n(called {call.name} with {dict(call.arguments)!r:.500})" for call in entry.calls)
     return f"[{entry.role}] {entry.content}{calls}"
 
 
 def _turn(response: ModelResponse) -> AssistantTurn:
+    """Return a response as a turn of the next request."""
     return AssistantTurn(response.text, response.calls, response.thinking, response.thinking_of)

@@ -3,6 +3,13 @@
 A stage reads the task and does the work; it never changes the task. It returns the events that came of it as drafts, and the
 actor of the task records and applies them. A stage that is cancelled therefore leaves nothing half done behind: its events were
 not recorded, so for the task and for its log it has not happened.
+
+All events of a stage are recorded together, in one durable step. For a group of calls that run side by side this means that no
+result is recorded before the last call has ended; after a crash recovery has to treat the whole group as calls that may have been
+running.
+
+Slots for tool calls are taken here and not in the doer, so that the time in which a call waits for a slot is not counted as its
+duration, and a call is announced to observers when it begins.
 """
 
 from __future__ import annotations
@@ -50,7 +57,9 @@ class EventDraft:
     """An event that a stage wants to have recorded."""
 
     type: EventType
+    """Type of the event."""
     payload: Payload
+    """Its payload, complete."""
     follows: bool = False
     """The draft before it is its cause; otherwise the last recorded event of the task."""
     priority: int | None = None
@@ -65,12 +74,17 @@ class Stages:
         self._type = task_type
         self._deps = deps
         self._tool_slots = tool_slots
+        """Slots for tool calls of all tasks together."""
         self._env: dict[str, str] = {}
+        """Environment that the tool calls of this task share; it lives as long as the actor of the task."""
 
     # ------------------------------------------------------------------ thinking
 
     async def reason(self) -> list[EventDraft]:
-        """Make one model call. Returns the thought and, if it calls no tool, the answer that it is."""
+        """Make one model call. Returns the thought and, if it calls no tool, the answer that it is.
+
+        Raises ModelError, and ValueError for a model that is not configured. Cancelled: the request is given up; nothing is recorded.
+        """
         thought = await self._think(self._fsm.context)
         if thought.question:
             payload = to_payload(NeedMoreInfo(thought.reasoning, thought.question))
@@ -111,7 +125,11 @@ class Stages:
         return tuple(step.call for step in steps if step.call is not None)
 
     async def act(self, calls: Sequence[PlannedCall]) -> list[EventDraft]:
-        """Make these calls side by side. Returns their results in the order of the calls."""
+        """Make these calls side by side. Returns their results in the order of the calls.
+
+        calls: as `next_calls` has returned them. Raises nothing for a call that fails: its error is its result. Cancelled:
+        returns when every call has ended with all that it has started; the results are not recorded.
+        """
         results: dict[str, CallResult] = {}
 
         async def make(call: PlannedCall) -> None:
@@ -186,7 +204,7 @@ def _result_drafts(done: CallResult) -> list[EventDraft]:
 
 
 async def _read_or_nothing(read: Callable[[], Awaitable[str]]) -> str:
-    """Return what memory says; "" where it cannot be read, since that must not fail a task."""
+    """Return the text that `read` gives; "" if memory cannot be read, since that must not fail a task."""
     try:
         return await read()
     except (MemoryRefused, OSError, StorageError, ActorError) as error:

@@ -12,6 +12,12 @@ took them, and a replay of the log gives the same task. Requests of the agent (c
 the loop and, where they cannot wait, cancel the running stage.
 
 A crash between 3 and 4 loses nothing: the agent replays the log of a task whose actor has crashed.
+
+The time limit covers the stages of a task together and not each alone, because a person who waits for the result cares about the sum.
+Reflections have no time limit of their own here; nobody waits for them, and the number of their model calls is bounded.
+
+An error in a stage fails this task only. A defect in a tool or in a provider's client is thus reported to the submitter as the
+error of the task, and does not restart the agent with all other tasks.
 """
 
 from __future__ import annotations
@@ -62,6 +68,8 @@ async def task_actor(
 ) -> None:
     """Run one task until it is over, or suspended. Cancelled: the running stage ends, with everything it has started.
 
+    Events of a stage that was cancelled are not recorded, so the task is in its log as it was before the stage.
+
     fsm: the task; from now on this actor alone changes it. tool_slots: slots for tool calls of all tasks together; one is held
     for a single call. agent: receives the reports. start: the event that starts the task and is on disk already, which is the
     cause of what follows.
@@ -86,7 +94,8 @@ async def publish_change(deps: TaskDeps, cause: Event, before: TaskState, after:
 async def apply_recorded(deps: TaskDeps, fsm: TaskFSM, event: Event) -> Notification | None:
     """Apply an event that is on disk to its task, publish it, and return the notification that it makes.
 
-    An event that the task refuses is logged and changes nothing; a replay of the log refuses it too.
+    An event that the task refuses is logged and changes nothing; a replay of the log refuses it too. Cancelled: the task may be
+    changed without the event being published. Its log has the event, and observers are not promised to see every one.
     """
     before = fsm.state
     try:
@@ -126,23 +135,32 @@ class _TaskRun:
         self._deps = deps
         self._archive = archive
         self._agent = agent
+        """Receives the reports."""
         self._stages = Stages(fsm, task_type, deps, tool_slots)
         self._cause = start
         """Last recorded event of the task, the cause of the next."""
         self._seconds_left = deps.limits.timeout
+        """Time that the stages may still take, since the start or the last resume."""
         self._activity = ""
+        """Activity of the running stage, "" if none runs."""
         self._is_reflected = False
+        """Whether the reflection was begun, skipped or ended; each completion has at most one."""
         self._scope: trio.CancelScope | None = None
         """Scope of the stage that runs; None while none does."""
         self._requested = trio.Event()
         """Set when a request has come in; for a task that has nothing to do."""
         self._cancel_error: str | None = None
+        """Error for TASK_FAILED, once a cancel was requested."""
         self._suspend_reason: str | None = None
+        """Reason for TASK_SUSPENDED, once a suspension was requested."""
         self._resume: ResumeTask | None = None
+        """Resume that is not recorded yet."""
         self._cancel_replies: list[tuple[Reply[str], str]] = []
         """Requests to answer when the running stage has ended, with the activity that it ends."""
         self._finish_replies: list[Reply[None]] = []
+        """Requests to answer when nothing of the task runs and everything is on disk."""
         self._is_finishing = False
+        """Whether no new stage may begin, because the process stops."""
 
     # ------------------------------------------------------------------ requests
 
@@ -292,7 +310,7 @@ class _TaskRun:
                 drafts = await stage.work()
         except ModelError as error:
             if is_reflection:
-                _log.warning("no reflection", task=self._fsm.task_id, error=str(error))
+                _log.warning("the reflection was skipped", task=self._fsm.task_id, error=str(error))
             else:
                 drafts = [_failure(str(error))]
         except Exception as error:

@@ -3,6 +3,14 @@
 The prompt of a type is the same text in every call, so that providers can cache it; anything that changes (the index of memory, the
 results of tools) is part of the conversation. Two tools belong to every task whatever its type, `notify` and `ask_user`: they are
 messages to the submitter, not actions.
+
+A thinker does not run anything and does not change the task. It returns a `Thought`; the stage makes events of it. A call that is
+cancelled or fails therefore leaves the task exactly as it was, and can simply be made again.
+
+A question takes precedence over everything else in a response: other calls that came with it are not made. The model chose them
+without knowing the answer, and makes them again afterwards if they are still wanted.
+
+Ids of calls are made unique within the task, since a provider may use the same ids in several responses.
 """
 
 from __future__ import annotations
@@ -21,6 +29,7 @@ from pegasus.tasks.core.context import PlannedCall, Reasoning, TaskContext
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.run.call_origin import label_of
 
+# The descriptions are read by models; a change of their words may change the behaviour of tasks.
 ASK_USER: Final = ToolSpec(
     "ask_user",
     "Ask whoever gave you this task one question that you cannot go on without. The task waits for the answer, which may take long.",
@@ -60,13 +69,17 @@ class Thought:
 
 
 class Thinker:
-    """Makes the model calls of tasks. One instance serves all tasks at once; it only remembers the prompts of types."""
+    """Makes the model calls of tasks. One instance serves all tasks at once; it only remembers the prompts of types.
+
+    Example: `thought = await Thinker(persona, clock).think(task.context, model, task_type, tools)`.
+    """
 
     def __init__(self, persona: Persona, clock: Callable[[], int]) -> None:
         """Prepare. clock: wall clock, ms."""
         self._persona = persona
         self._clock = clock
         self._prompts: dict[str, str] = {}
+        """System prompts by the body of the type; there are as many as there are types."""
 
     async def think(
         self,
@@ -78,7 +91,8 @@ class Thinker:
     ) -> Thought:
         """Make exactly one model call and return its outcome. Raises ModelError.
 
-        memory_index: a user message to put behind the conversation so far, "" = none.
+        context: the task; its messages are the conversation. tools: as the model is shown them, without OWN_TOOLS. memory_index: a
+        user message to put behind the conversation so far, "" = none. Cancelled: the request is given up.
         """
         index = (Entry(self._clock(), "user", memory_index, metadata={"type": MEMORY_INDEX}),) if memory_index else ()
         turns = _turns_of((*context.messages, *index), self._clock())
@@ -126,7 +140,7 @@ def _with_own_ids(context: TaskContext, calls: Sequence[ToolCall]) -> tuple[Tool
 
 
 def _metadata(response: ModelResponse) -> dict[str, Json]:
-    """Return the metadata of the assistant's turn. Thinking blocks are kept, because their provider wants them back."""
+    """Return the metadata of the assistant's turn. Thinking blocks are kept: their provider requires them in later requests."""
     if not response.thinking:
         return {}
     return {"thinking": list(response.thinking), "thinkingOf": response.thinking_of}
