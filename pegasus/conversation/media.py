@@ -233,7 +233,10 @@ def _examine_file(file: Media, examined: _Examined) -> str:
 
 
 def _picture_problem(mime: str, encoded: str, data: bytes, examined: _Examined) -> str | None:
-    """Return why the model cannot see this picture, None if it can."""
+    """Return why the model cannot see this picture, None if it can.
+
+    A picture is checked by itself first, then together with those of the same message: the bounds are those of one request.
+    """
     if problem := picture_problem(mime, encoded):
         return problem
     if len(examined.images) >= MOST_PICTURES:

@@ -135,7 +135,10 @@ class Projection:
                 self._hide_pictures(self._picture_turns[0], kept)
 
     def _hide_pictures(self, index: int, kept: int) -> None:
-        """Put text in place of a turn's pictures, except for the last `kept` of them."""
+        """Put text in place of a turn's pictures, except for the last `kept` of them.
+
+        The pictures stay on disk, and `Pictures` may still hold them; only the turns change. A hidden picture is not shown again.
+        """
         turn = self.turns[index]
         if isinstance(turn, UserTurn):
             first = len(turn.images) - kept

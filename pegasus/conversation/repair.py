@@ -49,7 +49,10 @@ class OpenCall:
 
 @attrs.frozen
 class RepairedLog:
-    """Outcome of a repair."""
+    """Outcome of a repair.
+
+    Example: `repair_log(entries, lambda call: None, now).notes` is `()` for a log that is well-formed.
+    """
 
     entries: tuple[Entry, ...]
     """The log, well-formed."""

@@ -17,6 +17,9 @@ The way of a message through the files, from the queue to the reply:
 
 Beside this way stand `delegation`, `skill_invocation` and `archives` (tools), `commands` (texts of /help and others), `publishing`
 (events for observers) and `task_notifications` (the actor that puts reports of tasks into the queue).
+
+The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
+made anew from them, and is, at each start of the actor.
 """
 
 from pegasus.main_agent.actor import main_agent

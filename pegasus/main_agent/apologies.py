@@ -104,7 +104,11 @@ async def close_stopped_item(
 
 
 async def give_up(item: Item, session: Session, now: int, thoughts: int, *, replied: bool) -> None:
-    """End an item that has had all the thoughts it may have. A sender who got no reply is told so, with the last error."""
+    """End an item that has had all the thoughts it may have.
+
+    A sender who got no reply gets an apology with the last error of a tool. A sender who got a reply gets nothing more: the note in
+    the session is for the model, which sees in later requests why it stopped.
+    """
     _log.warning("too many thoughts about one message", item=item.n, thoughts=thoughts)
     if replied:
         note = f"({thoughts} thoughts about one message: stopped here.)"

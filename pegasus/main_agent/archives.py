@@ -183,7 +183,11 @@ def _fit(text: str, room: int) -> str:  # JSON may need six characters for one, 
 
 
 def line_text(number: int, raw: bytes) -> str:
-    """Return one line of a session file as people and models read it. A damaged line is shown with what is wrong with it."""
+    """Return one line of a session file as people and models read it.
+
+    number: of the line, counted from 1. raw: the line, with or without its newline. A damaged line is shown with the error and its
+    beginning, since a person may still find in it what was looked for. Never raises.
+    """
     if len(raw) > LONGEST:
         return f"{number}. (a line of {len(raw):,} bytes, which is no session line)"
     try:

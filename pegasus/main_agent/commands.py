@@ -52,7 +52,11 @@ _OWNER_ONLY: Final = "Only my owner can see and decide what becomes of me."
 
 
 def help_text(answered: Collection[str], skills: str = "") -> str:
-    """Return the answer to /help. answered: commands that others answer. skills: a line for each skill that can be called."""
+    """Return the answer to /help.
+
+    answered: commands that functions of the composition root answer; the others of the list are left out. skills: a line for each
+    skill that can be called, "" for none.
+    """
     lines = [f"{command} — {text}" for command, text in _HELP.items() if command in _OWN or command in answered]
     lines.append("Anything else you write is a message to me.")
     if skills:

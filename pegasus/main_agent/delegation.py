@@ -78,6 +78,7 @@ def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tupl
 
 
 def _spawn_tool(agent: Ref[AgentMessage], types: Sequence[str]) -> Tool:
+    """Return spawn_subagent. The names of the types are part of its schema, so that a model does not invent one."""
     whole_task = "The whole task, with everything the subagent must know: it sees nothing of this conversation"
     spec = ToolSpec(
         SPAWN,
@@ -104,6 +105,7 @@ def _spawn_tool(agent: Ref[AgentMessage], types: Sequence[str]) -> Tool:
 
 
 def _spawn_alias_tool(agent: Ref[AgentMessage]) -> Tool:
+    """Return spawn_task. Models that know it from other programs, or from an old session, call it although it is not shown."""
     properties = {"description": _text_parameter("What it is about"), "input": _text_parameter("The whole task")}
     spec = ToolSpec(
         SPAWN_ALIAS,
@@ -174,6 +176,7 @@ def _spawned(task_id: str, task_type: str, description: str) -> dict[str, Json]:
 
 
 def _status_tool(agent: Ref[AgentMessage]) -> Tool:
+    """Return task_status. It changes nothing, so it may be repeated at any time."""
     spec = ToolSpec(
         "task_status",
         "The state of one task: what it does now, or how it ended.",
@@ -196,6 +199,7 @@ def _status_tool(agent: Ref[AgentMessage]) -> Tool:
 
 
 def _resume_tool(agent: Ref[AgentMessage]) -> Tool:
+    """Return resume_task. The key of the call is stored with the message to the task, for `TaskDelegation.result_of`."""
     spec = ToolSpec(
         RESUME,
         "Continue a task with more information: one that asked for it, one that is suspended, or a finished one that is to go on.",
@@ -219,6 +223,7 @@ def _resume_tool(agent: Ref[AgentMessage]) -> Tool:
 
 
 def _resumed(task_id: str) -> dict[str, Json]:
+    """Return the result of a call that has resumed a task, the same for the call itself and for its repair after a crash."""
     return {"taskId": task_id, "status": "resumed"}
 
 
@@ -259,7 +264,10 @@ class TaskDelegation:
         return tuple(EndedWork("task", task.what, task.seconds) for task in stopped)
 
     async def running(self) -> tuple[str, ...]:
-        """Return a short description of each task that is being worked on; () while the task system does not run."""
+        """Return a short description of each task that is being worked on; () while the task system does not run.
+
+        It does not wait for the task system to start, unlike the other methods: it only serves /status.
+        """
         if not self._agent.alive:
             return ()
         try:
@@ -275,7 +283,8 @@ class TaskDelegation:
     async def result_of(self, open_call: OpenCall, key: str) -> str | None:
         """Return the true result (JSON) of a call that a crash interrupted; None if no task was begun or resumed by it.
 
-        A task that was begun is found by the key. One that was resumed has the key in the message that resumed it.
+        A task that was begun is found by the key. One that was resumed has the key in the message that resumed it. None also if the
+        task system cannot be asked: the call then counts as cancelled, and if the model repeats it, a second task may be begun.
         """
         call = open_call.call
         if call.name not in (SPAWN, SPAWN_ALIAS, RESUME, USE_SKILL) or not await self._is_running():
@@ -299,6 +308,7 @@ class TaskDelegation:
         return await wait_until_running(self._agent)
 
 
+# The open call tells which tool has begun the task, and each tool has its own form of result.
 def _begun_result(open_call: OpenCall, task: TaskView) -> dict[str, Json]:
     """Return the result that a call which has begun this task would have had without the crash."""
     if open_call.call.name == USE_SKILL:

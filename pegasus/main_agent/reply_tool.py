@@ -62,7 +62,10 @@ def reply_key(item: int | None, call_id: str) -> str:
 
 
 def parse_reply(call: ToolCall, item: Item) -> Post | InvalidReply:
-    """Return the post that a reply call wants. A call that misses something posts nothing at all."""
+    """Return the post for a reply call, or the reason why there is none: arguments that are missing, wrong or empty.
+
+    item: the message being worked on. Its channel decides between channels of the same id; its id becomes `inReplyTo`.
+    """
     problem = call.error or check_arguments(REPLY.parameters, call.arguments)
     if problem is not None:
         return InvalidReply(problem)

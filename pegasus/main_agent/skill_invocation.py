@@ -100,7 +100,12 @@ class SkillInvocation:
 
 @attrs.frozen
 class ActiveSkills:
-    """The inline skills that are in force for a queue item."""
+    """The inline skills that are in force for a queue item.
+
+    Several skills may be in force. A call must be allowed by every one of them, so a second skill can only narrow the limits.
+
+    Example: `invoker.active_skills(session.of_item(item.n)).refusal(call)` is None for a call that is allowed.
+    """
 
     skills: tuple[Skill, ...] = ()
     """In the order in which they came into force."""
@@ -131,6 +136,7 @@ class ActiveSkills:
 
 
 _NO_SKILLS: Final = ActiveSkills()
+"""The usual case: no skill, and so no limit beyond those of the Main Agent."""
 
 
 def active_skills(entries: Iterable[Entry], get: Callable[[str], Skill | None]) -> ActiveSkills:

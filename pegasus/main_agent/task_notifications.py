@@ -30,7 +30,7 @@ DEFAULT_CHANNEL: Final = ChannelInfo("cli", "main")
 NOTIFICATION_BATCH: Final = 64
 """Notifications that are offered to the inbox together, so that they are written together."""
 RETRY: Final = 5.0
-"""Seconds until an item that the inbox has no room for, or that the disk refuses, is offered again."""
+"""Seconds until an item is offered again that the inbox had no room for or that the disk refused. Nobody waits for it at a screen."""
 
 
 async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:

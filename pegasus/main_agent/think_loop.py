@@ -131,7 +131,11 @@ class ThinkLoop:
     async def record(self, item: Item, invocation: SkillInvocation | None = None) -> None:
         """Write an item into the session for the first time; in a fresh session the index of memory stands before it.
 
-        invocation: the skill that the message calls. Cancelled: it is recorded, or nothing has happened.
+        Attachments are stored first, so that the entry never names a file that is not on disk. A crash between the two leaves files
+        that no entry names, and the item is recorded anew.
+
+        invocation: the skill that the message calls. While the disk refuses to write, waits. Cancelled: it is recorded, or nothing has
+        happened.
         """
         services, session, message = self._services, self._session, item.message
         entries: list[Entry] = []
@@ -303,7 +307,8 @@ def _is_same_task(item: Item, turn: AgentTurn) -> bool:
 class _DraftWriter:
     """Shows the text of an answer while it is being written (direct speech). Each draft is the whole text so far.
 
-    The word that means silence is not shown, nor its beginning.
+    The word that means silence is not shown, nor its beginning. The last pieces of a text may stay unshown, if they come within
+    DRAFT_EVERY of the draft before; the reply itself follows at once. Drafts are never stored.
     """
 
     def __init__(self, item: Item, show: Callable[[Progress], None]) -> None:

@@ -80,7 +80,10 @@ _EPHEMERAL: Final[Json] = {"type": "ephemeral"}
 
 
 def anthropic_client(api_key: str, base_url: str) -> SdkClient:
-    """Return the HTTP client. Servers other than Anthropic's own get the key in both headers that are in use."""
+    """Return the HTTP client. Servers other than Anthropic's own get the key in both headers that are in use.
+
+    api_key: "" for a server that needs none. base_url: "" for Anthropic's own service. The SDK is imported at the first call only.
+    """
     options: dict[str, object] = {
         "api_key": api_key or "none",
         "base_url": base_url or BASE_URL,
@@ -148,6 +151,9 @@ class AnthropicWire:
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
         """Learn from a refusal; return True if the call is worth another try at once.
+
+        status: HTTP status of the refusal. body: its parsed JSON, or its text. request: the request that was refused. Each lesson is
+        learned at most once, so the caller may repeat without counting.
 
         A refused signature is not repaired but left out for good: without its thinking the conversation still makes sense, and a
         single foreign block would otherwise make every further call fail.
@@ -428,7 +434,11 @@ class MessageAssembler:
         return ToolCall(call_id, self._names.get(name, join_surrogates(name)), arguments, error)
 
     def _total_usage(self) -> Usage:
-        """Return the usage. The API counts cached input apart from other input; here `prompt_tokens` is all of it."""
+        """Return the usage of the answer.
+
+        The API counts input that was read from the cache or written to it apart from other input. `prompt_tokens` is the sum of the
+        three, as in the other formats, so that sizes and budgets mean the same for every provider.
+        """
         count = self._usage.get
         read, written = count("cache_read_input_tokens", 0), count("cache_creation_input_tokens", 0)
         return Usage(count("input_tokens", 0) + read + written, count("output_tokens", 0), read, written)

@@ -128,7 +128,10 @@ def network_error(model: str, cause: BaseException, secrets: tuple[str, ...] = (
 
 
 def cut_error(model: str) -> ModelError:
-    """Return the error for a stream that ended before the answer was complete."""
+    """Return the error for a stream that ended before the answer was complete.
+
+    The part that arrived is not used: a tool call whose arguments are cut off could do something else than the model wanted.
+    """
     return ModelError(f"{model}: the provider's answer broke off in the middle", kind="network")
 
 

@@ -154,7 +154,11 @@ class HttpModel:
         raise AssertionError("the last attempt returns or raises")
 
     def _backoff(self, attempt: int) -> float:
-        """Return seconds: exponential, with up to a quarter taken off at random, so that clients do not retry in step."""
+        """Return the seconds before the next attempt.
+
+        attempt: number of the one that failed, from 0. Up to a quarter is taken off at random, so that many clients which failed at
+        the same time do not all try again at the same time.
+        """
         pause: float = min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE)
         return pause * (1 - 0.25 * self._rng.random())
 

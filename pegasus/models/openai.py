@@ -78,7 +78,10 @@ _UNSIGNED: Final[Json] = {"google": {"thought_signature": "skip_thought_signatur
 
 
 def openai_client(provider_type: str, api_key: str, base_url: str) -> SdkClient:
-    """Return the HTTP client. A server without a key gets the word "none" as its key, because the SDK wants one."""
+    """Return the HTTP client. A server without a key gets the word "none" as its key, because the SDK wants one.
+
+    provider_type: a key of BASE_URLS. base_url: "" for the service's own address. The SDK is imported at the first call only.
+    """
     options = {"api_key": api_key or "none", "base_url": base_url or BASE_URLS[provider_type]}
     return SdkClient("openai", lambda: load_client("openai", "AsyncOpenAI", options, (api_key,)))
 
@@ -264,7 +267,10 @@ def _call(call: ToolCall, extra: Json) -> Json:
 
 
 class _StreamedCall:
-    """A tool call while its pieces arrive."""
+    """A tool call while its pieces arrive.
+
+    The pieces of parallel calls may alternate, so each call collects its own. `ChatAssembler._find_call` assigns them.
+    """
 
     def __init__(self) -> None:
         self.id = ""
@@ -346,7 +352,10 @@ class ChatAssembler:
             self.complete = True
 
     def _take_text(self, content: Any) -> None:
-        """Take text, or a list of parts that have text."""
+        """Take text, or a list of parts that have text.
+
+        Some servers send parts. Those without text (references, thinking) are left out.
+        """
         if isinstance(content, str) and content:
             self._pieces.append(content)
             self._on_text(content)

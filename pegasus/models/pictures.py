@@ -160,6 +160,7 @@ _ABOUT_ALL_PICTURES: Final = (
 """Refusals of every picture, by a model that cannot see: OpenAI, Ollama, llama.cpp, vLLM, DeepSeek, OpenRouter. Other refusals are
 about the pictures of this request only."""
 _STATUSES: Final = frozenset({400, 404, 415, 422, 500, 501})
+"""Statuses with which servers refuse pictures. Local servers answer with 500, OpenRouter with 404."""
 
 
 class RefusedPictures:

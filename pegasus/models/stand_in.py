@@ -48,6 +48,7 @@ INTRODUCTION: Final = (
 _INTRODUCTION_ZH: Final = (
     "我只是一个替身：几条固定的规则，不是语言模型。请设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，然后重新启动 Pegasus。"
 )
+# Shown with the introduction, and where no rule matches a message. It must name only what `_RULES` and `stand_in_tasks` can do.
 _ABILITIES: Final = (
     'I can greet you, tell the time, pass on messages ("tell main that dinner is ready"), and give small jobs to background '
     'tasks: "list files", "read notes.txt", "run uname -a", "search for TODO", "fetch https://example.org".'
@@ -127,7 +128,10 @@ class StandIn:
 
 
 def _checksum(request: ModelRequest) -> str:
-    """Return a mark of this point of the conversation, which makes the ids of calls unique and reproducible."""
+    """Return a mark of this point of the conversation, which makes the ids of calls unique and reproducible.
+
+    It consists of the number of turns and a checksum of the last three. Random ids would make two runs of a test differ.
+    """
     checksum = 0
     for turn in request.turns[-3:]:
         parts = (turn.text, *(call.id for call in turn.calls)) if isinstance(turn, AssistantTurn) else (turn.text,)
@@ -163,7 +167,10 @@ def decide(request: ModelRequest) -> Decision:
 
 
 def _delegate(request: ModelRequest, source: MessageSource, text: str) -> Decision | None:
-    """Return the decision for a job or for the notification of a task; None for any other message."""
+    """Return the decision for a job or for the notification of a task; None for any other message.
+
+    A job is recognised only if the request offers `spawn_subagent`. Its sender gets a note at once, since the result takes a while.
+    """
     notification = parse_notification(text)
     if notification == "":
         return Decision("The person who stopped that task knows it.")
@@ -177,7 +184,10 @@ def _delegate(request: ModelRequest, source: MessageSource, text: str) -> Decisi
 
 
 def _answer(source: MessageSource, text: str) -> Decision:
-    """Return the decision of the first rule that matches a message, or the admission that there is none."""
+    """Return the decision of the first rule that matches a message.
+
+    Punctuation and case make no difference for acknowledgements. Without a matching rule the reply lists the abilities.
+    """
     words = " ".join(re.sub(r"[^\w\s]|_", " ", text).lower().split())
     if words in _ACKNOWLEDGEMENTS:
         return Decision("An acknowledgement; it needs no answer.")
@@ -260,7 +270,11 @@ _ACKNOWLEDGEMENTS: Final = frozenset(("", *_PHRASES, *_SINGLE_WORDS.split()))
 
 
 def _continue(request: ModelRequest, results: tuple[ToolResult, ...]) -> Decision:
-    """Return the decision after the results of the stand-in's own calls."""
+    """Return the decision after the results of the stand-in's own calls.
+
+    Two results lead to a call: the time is reported, and a reply that failed is tried again. Everything else is done with its result.
+    The source is the newest message in the conversation; results without their call, or without a source, are ignored.
+    """
     source = next((found for found, _ in _messages_backward(request)), None)
     before = request.turns[-2]
     call_by_id = {call.id: call for call in before.calls} if isinstance(before, AssistantTurn) else {}

@@ -58,13 +58,19 @@ def usage_report(tracker: UsageTracker, channel: ChannelInfo | None = None) -> d
 
 
 def _most_expensive(name: str, sums: Mapping[str, UsageSum]) -> list[Json]:
-    """Return the largest sums, by cost and then by tokens. name: key of the sums' own key."""
+    """Return the largest sums, by cost and then by tokens, MOST of them. name: key of the sums' own key.
+
+    Tokens decide between models without a price, whose cost is 0.
+    """
     ranked = sorted(sums.items(), key=lambda item: (-item[1].cost, -item[1].tokens))
     return [{name: key, **total.report()} for key, total in ranked[:MOST]]
 
 
 def _latest(name: str, sums: Mapping[Any, UsageSum]) -> list[Json]:
-    """Return the most recently used sums, newest first. name: key of the sums' own key."""
+    """Return the most recently used sums, newest first. name: key of the sums' own key.
+
+    The ledger keeps its sums in the order of their last use, so the last ones are the newest.
+    """
     return [{name: key, **sums[key].report()} for key in list(sums)[: -MOST - 1 : -1]]
 
 

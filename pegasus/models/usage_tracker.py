@@ -54,9 +54,10 @@ _log = get_logger("usage")
 
 @attrs.frozen(eq=False)
 class _OpenCall:
-    """A call under way."""
+    """A call under way. It is kept until it ends, because its reservation counts towards the budgets."""
 
     call: ModelCall
+    """The call, with its label and its target."""
     ts: int
     """When it began: wall clock, ms."""
     reserved: Amount
@@ -150,7 +151,10 @@ class UsageTracker:
             await self._call_ended.wait()
 
     def _at_most(self, call: ModelCall) -> Amount:
-        """Return the most that a call can use: an upper estimate of its prompt, and an answer of full length."""
+        """Return the most that a call can use: an upper estimate of its prompt, and an answer of full length.
+
+        A call without a price reserves tokens only. Budgets in dollars cannot bound it.
+        """
         prompt, completion = call.target.counter.at_most(call.request), call.request.max_tokens
         price = self._prices.find(call.target.name)
         return Amount(price.at_most(prompt, completion) if price else 0.0, prompt + completion)
@@ -305,13 +309,13 @@ FOLDER: Final = "usage"
 GATHERING: Final = 1.0
 """Seconds that a record waits for others to be written with it. A crash loses at most the records of this time."""
 RETRY: Final = 10.0
-"""Seconds until a write that the disk refused is tried again."""
+"""Seconds until a write that the disk refused is tried again. Meanwhile records gather, up to MOST_UNSAVED."""
 BATCH: Final = 500
 """Records of one write, about 150 KB, so that the journal is not occupied for long."""
 SLICE: Final = 100
 """Lines that are parsed without a checkpoint, about a millisecond's work."""
 GRACE: Final = 2.0
-"""Seconds for the last write when the keeper is stopped."""
+"""Seconds for the last write when the keeper is stopped. A disk that hangs must not keep the process from ending."""
 
 
 async def usage_keeper(inbox: Inbox[object], tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:

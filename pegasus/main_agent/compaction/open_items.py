@@ -180,7 +180,12 @@ def find_open_items(entries: Iterable[Entry], kept: Collection[Entry] = ()) -> O
 
 
 def bound_items(items: OpenItems, now: int, window: int) -> OpenItems:
-    """Return the newest items, shortened. now: wall clock, ms. window: tokens of the model's window."""
+    """Return the newest items, shortened.
+
+    now: wall clock, ms; questions that are older than KEPT_FOR are dropped. window: tokens of the model's window. In a window below
+    ROOMY number and length shrink in proportion, but at least three items of each kind stay. Tasks have no age limit, since the task
+    system still has them.
+    """
     share = min(1.0, window / ROOMY)
     most, length = max(3, int(MOST_ITEMS * share)), max(120, int(TEXT_LENGTH * share))
     recent = [question for question in items.questions if now - question.ts < KEPT_FOR]

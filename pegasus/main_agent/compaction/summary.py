@@ -78,12 +78,15 @@ Begin no line with "[channel:" or "[Task". Plain text, no preamble."""
 
 
 class NoSummary(Exception):
-    """The model gave no summary that passes the checks. The text says what was wrong with the last one."""
+    """The model gave no summary that passes the checks. The text names the problems of the last one, for the log."""
 
 
 @attrs.frozen(eq=False)
 class SummaryRequest:
-    """Everything that the model needs to know about a wanted summary."""
+    """Everything that the model needs to know about a wanted summary.
+
+    Example: `SummaryRequest(write_transcript(entries, 20_000), places, limit=4_000)`.
+    """
 
     transcript: Transcript
     """Text to summarise, with the summary that went before."""
@@ -111,6 +114,11 @@ async def summarise_by_model(model: LanguageModel, request: SummaryRequest) -> s
 
 
 async def _summarise_part(model: LanguageModel, prompt: str, request: SummaryRequest, places: Sequence[Address]) -> str:
+    """Return a summary that passes the checks, asked for with this prompt. Raises NoSummary after ATTEMPTS answers, and ModelError.
+
+    The second request shows the model its own answer and the problems. An empty answer is not shown, because providers refuse a turn
+    without text; the problems are then added to the prompt.
+    """
     turns: tuple[Turn, ...] = (UserTurn(text=prompt),)
     problems: list[str] = []
     for _ in range(ATTEMPTS):

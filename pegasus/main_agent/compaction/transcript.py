@@ -40,6 +40,7 @@ MOST_PARTS: Final = 8
 DELEGATING: Final = frozenset({"spawn_subagent", "spawn_task", "resume_task", "use_skill"})
 """Tools that give work to a task. Their result has its id."""
 
+# The headings that `user_entries` writes. Their form must stay readable here, because session files hold them.
 _TASK_HEADING: Final = re.compile(r"\[Task \S+ (completed|failed|needs information|update)\]")
 
 
@@ -48,7 +49,10 @@ _TASK_HEADING: Final = re.compile(r"\[Task \S+ (completed|failed|needs informati
 
 @attrs.frozen
 class MessageEvent:
-    """A person's message."""
+    """A person's message.
+
+    Example: `MessageEvent(ts, Address("slack", "#general"), "Is the report done?", "zhangsan")`.
+    """
 
     ts: int
     """Wall clock, ms."""
@@ -148,6 +152,7 @@ def _user_event(entry: Entry, address: Address | None) -> TranscriptEvent:
 
 
 def _assistant_event(entry: Entry, address: Address | None) -> TranscriptEvent:
+    """Return the event of a thought; with direct speech its text may be a reply."""
     if entry.metadata.get("spoken") is True and address is not None:  # direct speech: the text was the reply
         return ReplyEvent(entry.ts, address, entry.content)
     return OtherEvent(entry.ts, "thought", entry.content)
@@ -180,6 +185,7 @@ def _reply_address(entry: Entry, arguments: Metadata, address: Address | None) -
 
 
 def _result_object(entry: Entry) -> dict[str, Json]:
+    """Return the result of a tool as a JSON object; {} if it is another value or no JSON."""
     try:
         return decode_object(entry.content)
     except ValueError:
@@ -191,7 +197,10 @@ def _result_object(entry: Entry) -> dict[str, Json]:
 
 @attrs.frozen
 class Transcript:
-    """Input of the model that summarises."""
+    """Input of the model that summarises.
+
+    Example: `write_transcript(entries, 20_000).parts` for a short session is one text, with a line for each event.
+    """
 
     previous: str
     """Summary that an earlier compaction left, "" if there is none."""
@@ -259,7 +268,11 @@ def _join_lines(lines: Iterable[str], part_tokens: int) -> list[str]:
 
 
 def _event_line(event: TranscriptEvent, share: float) -> str:
-    """Return an event as one line. share: part of the usual length that texts may have."""
+    """Return an event as one line of the transcript, which may have line breaks of its own.
+
+    share: part of the usual length that texts may have, 1.0 or less. Each line begins with its time, so that the summarising model can
+    say what came first. Thoughts and tool results stand in brackets, to set them off from what people could read.
+    """
     match event:
         case MessageEvent():
             writer = f"{event.user} on {event.address}" if event.user else str(event.address)
