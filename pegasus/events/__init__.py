@@ -1,7 +1,7 @@
 """Events and the bus that publishes them: messages, webhooks, schedules, every step of a task, start and stop.
 
 The bus lets one part of the program see what another does, without either importing the other. Observers subscribe to it
-(docs/events.md). The composition root starts `event_bus` as an actor and gives its address to whoever emits.
+(docs/events.md). The composition root starts `event_bus` as an actor and gives its address to all emitters.
 
     event     the event, its types, and the maker of events
     messages  requests to the bus, and the delivery to a subscriber

@@ -17,7 +17,7 @@ from pegasus.events.event import Event, EventType
 
 @attrs.frozen(eq=False)
 class Emit:
-    """Publish an event. Sent with `tell`, not `ask`: nobody waits for subscribers.
+    """Publish an event. Sent with `tell`, not `ask`: an emitter never waits for subscribers.
 
     An event of a task must be on disk when it is emitted. Events that the bus has taken and not delivered are
     lost for its observers if it crashes.

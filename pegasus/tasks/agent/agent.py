@@ -2,7 +2,7 @@
 
 Tasks are actors in a pool below the agent, so they show in the tree of actors and stop side by side. The agent keeps a view of each
 for others, and the requests that wait for its end. Requests that wait for the disk or for a task run in tasks of their own,
-so that nobody waits for somebody else's.
+so that no request delays another one.
 
 A crash of the agent ends its tasks with it; its next run treats them as a start of the process does.
 
@@ -12,7 +12,7 @@ new tasks send reports under the same ids. Recovery comes before the first reque
 unfinished task must find that task and not create it again.
 
 At the stop, running stages may finish, and then everything that still waits is cancelled. A request that was
-not answered by then fails for whoever asked; what it has recorded is taken up at the next start.
+not answered by then fails for its sender; what it has recorded is taken up at the next start.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class _Agent:
     async def _submit(self, request: Submit) -> str:
         """Create a task and return its id when TASK_CREATED is on disk. Raises TaskError.
 
-        A key gives a fixed task id, so a task that exists already is found by its id: in memory, or in the logs. Memory is looked at
+        A key gives a fixed task id, so a task that exists already is found by its id: in memory, or in the logs. Memory is checked
         again after the logs were read, since another request with the same key may have created the task in between. From that
         look until the task is registered nothing is awaited.
         """
@@ -199,15 +199,15 @@ class _Agent:
         return task_id
 
     async def _exists(self, request: Submit, task_id: str) -> bool:
-        """Return whether a finished run has created the task of this key; one that is in memory is looked at later."""
+        """Return whether a finished run has created the task of this key; a task in memory is checked later."""
         if not request.key or task_id in self._state.registry:
             return False
         return await self._state.archive.load(task_id) is not None
 
     def _check_type(self, request: Submit, metadata: Metadata) -> None:
-        """Raise TaskError for a type that there is not, and for an override of the model that names none.
+        """Raise TaskError for an unknown type, and for an override that names an unknown model.
 
-        A task with a bad model would fail at its first thought; whoever submits it can still choose another one now.
+        A task with a bad model would fail at its first thought; the submitter can still choose another model now.
         """
         deps = self._state.deps
         task_type = deps.types.get(request.task_type)
@@ -248,7 +248,7 @@ class _Agent:
             await self._scheduler.enqueue(entry, created)
 
     async def _take_event(self, event: Event) -> None:
-        """Resume the task that an event from outside is for, or create one. There is nobody to answer: problems are logged."""
+        """Resume the task that an event from outside is for, or create one. Events have no reply, so problems are logged."""
         text = event.payload.get("text")
         try:
             if event.task_id is not None:

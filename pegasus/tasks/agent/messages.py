@@ -74,7 +74,7 @@ class Resume:
     task_id: str
     """Id of the task."""
     input: str
-    """Text that the task is told; may be empty for a suspended task, which then goes on as before."""
+    """Text for the task; may be empty for a suspended task, which then goes on as before."""
     key: str = ""
     """Stands with the input in the task's messages, so that the caller can see later whether this resume has happened."""
 

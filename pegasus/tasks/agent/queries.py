@@ -25,7 +25,7 @@ class Queries:
     async def view(self, task_id: str) -> TaskView | None:
         """Return a task, None if there is none.
 
-        Memory is looked at again after the log: the task may have been created meanwhile, and the caller would submit it again.
+        Memory is checked again after the log: the task may have been created meanwhile, and the caller would submit it again.
         """
         entry = self._state.registry.get_or_none(task_id)
         if entry is None:

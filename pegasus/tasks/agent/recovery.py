@@ -53,7 +53,7 @@ _log = get_logger("agent")
 
 @attrs.frozen
 class NotifyAgain:
-    """Send this notification; a listener that knows its number takes no notice."""
+    """Send this notification; a listener that has its number already ignores it."""
 
     notification: Notification
     """Notification as it was made from its event in the log."""
@@ -175,7 +175,7 @@ class _Recovering:
     entry: TaskEntry
     """Its entry in the registry, locked while events are recorded."""
     fsm: TaskFSM
-    """The task as its log tells."""
+    """The task as replayed from its log."""
     actions: tuple[RecoveryAction, ...]
     """The plan."""
     events: tuple[Event, ...]

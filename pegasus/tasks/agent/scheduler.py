@@ -139,7 +139,7 @@ class TaskScheduler:
             entry.holds_slot, entry.since = True, trio.current_time()
 
     async def actor_ended(self, report: TaskActorEnded) -> None:
-        """Note that a task has no actor any more; fail a task whose actor has crashed.
+        """Record in the entry that the actor has ended, and fail the task if the actor crashed.
 
         Waits for the disk, so it must not run in the loop of the agent.
         """
@@ -202,7 +202,7 @@ class TaskScheduler:
         await entry.ref.tell(SuspendAfterStage(reason))
 
     async def resume(self, task_id: str, text: str, key: str = "", cause: Event | None = None) -> None:
-        """Resume a task. Returns when TASK_RESUMED is on disk, since the caller will tell somebody that it is so.
+        """Resume a task. Returns when TASK_RESUMED is on disk, since the caller then confirms it to a person.
 
         cause: the event from outside that asks for it, if there is one. Raises TaskError, StorageError.
         """
@@ -221,7 +221,7 @@ class TaskScheduler:
         entry.is_resuming = False
 
     async def _resume_by_actor(self, entry: TaskEntry, text: str, key: str, cause: Event | None) -> bool:
-        """Let the actor of a task record the resume; False if there is none, or it ends just now."""
+        """Let the actor of a task record the resume; False if there is none, or if it ends before it answers."""
         if entry.ref is None:
             return False
         try:

@@ -162,7 +162,7 @@ class TaskRegistry:
             self._queue.remove(entry)
 
     def finished(self, entry: TaskEntry) -> None:
-        """Note that a task is over, and forget the oldest of those that are."""
+        """Add a task to those that are over, and remove the oldest of them from memory."""
         self._finished.append(entry.task_id)
         while len(self._finished) > self._remembered:
             task_id = self._finished.popleft()

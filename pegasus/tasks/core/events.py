@@ -40,7 +40,7 @@ class PayloadError(ValueError):
 
 @attrs.frozen
 class TaskCreated:
-    """TASK_CREATED: a task was accepted. It is on disk before its submitter is told the id."""
+    """TASK_CREATED: a task was accepted. It is on disk before its submitter receives the id."""
 
     description: str = ""
     """A few words for people."""

@@ -90,7 +90,7 @@ TRANSITIONS: Final[Mapping[tuple[TaskState, EventType], TaskState | NextState]] 
         (COMPLETED, _E.REFLECTION_COMPLETE): COMPLETED,
     }
 )
-"""Every transition that there is: (state, event type) → next state, or the function that finds it."""
+"""All transitions: (state, event type) → next state, or the function that finds it."""
 
 
 @attrs.frozen
@@ -115,7 +115,7 @@ class Transition:
 class Snapshot:
     """A whole task as a value that can go over the wire.
 
-    Example: `TaskFSM.restore(from_wire(to_wire(task.snapshot()), Snapshot))`.
+    Example: `text = encode_json(to_wire(task.snapshot()))`, then `TaskFSM.restore(from_wire(decode_json(text), Snapshot))`.
     """
 
     task_id: str

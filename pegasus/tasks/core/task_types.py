@@ -53,7 +53,7 @@ class TaskType:
     name: str
     """1 to 64 of a-z, 0-9 and "-"."""
     description: str
-    """One sentence for whoever delegates."""
+    """One sentence by which the delegating model chooses a type."""
     tools: tuple[str, ...] | None
     """Names or patterns ("github__*") of the tools that a task may use; None = all."""
     model: str
@@ -110,7 +110,7 @@ class TaskTypes:
         return iter(self._types.values())
 
     def described(self) -> Mapping[str, str]:
-        """Return name and description of each type, for the prompt of whoever delegates."""
+        """Return name and description of each type, for the prompt of the delegating model."""
         return {task_type.name: task_type.description for task_type in self._types.values()}
 
 

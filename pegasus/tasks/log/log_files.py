@@ -5,7 +5,7 @@ the task became pending is the best guess. A log that this run did not begin is 
 
 * A torn end is moved to `<log>.torn-<ms>`: the next line would be glued to it and be lost with it.
 * If the persister was restarted, lines that the log has already are left out: the run before may have written them without
-  being able to answer, and whoever asked has asked again.
+  being able to answer, and the sender has repeated its request.
 
 A log that this run has begun, or has appended to, needs neither: its last Commit was either written whole or not at all. Its path is
 remembered, which makes the usual write one Commit without any read.
@@ -64,6 +64,8 @@ class LogFiles:
 
     Only the persister uses it, and handles one request at a time; so no two calls run at once. Cancelled: a repair may
     have been done in part, and the next opening of the log completes it.
+
+    Example: `opened = await files.open(event, pending)`, then a Commit, then `files.remember(task_id, opened.path)`.
     """
 
     def __init__(self, journal: Ref[JournalMessage], clock: Callable[[], int], *, is_restart: bool) -> None:
@@ -97,7 +99,7 @@ class LogFiles:
             return b""
 
     async def index(self) -> list[IndexEntry]:
-        """Return every task that there is, oldest first."""
+        """Return all tasks, oldest first."""
         entries, problems = read_index(await self._read(INDEX))
         if problems:
             _log.warning("the index of tasks has bad lines", lines=len(problems), first=problems[0])
@@ -156,7 +158,7 @@ class LogFiles:
         return OpenedLog(path, "" if known else date, written)
 
     def remember(self, task_id: str, path: str) -> None:
-        """Note that the log is written to by this run; it needs no repair and no index line any more."""
+        """Remember the path of a log that this run writes to; it needs no repair and no index line any more."""
         self._paths[task_id] = path
         while len(self._paths) > KNOWN_LOGS:
             del self._paths[next(iter(self._paths))]

@@ -3,7 +3,7 @@
 Requests to write that wait together become one durable Commit of the journal: an index line for each new task, then a line
 for each event. Before that, tasks that begin or are resumed are put into pending.json. The order makes every crash harmless:
 
-* pending.json names a task before its log has a line, so no log is left that nobody looks after at the next start. A pending
+* pending.json names a task before its log has a line, so the next start finds every unfinished log. A pending
   task without a log was never promised to anybody, and recovery drops it.
 * The index line is on disk no later than the first line of the log: both are in one Commit, the index first.
 * A task leaves pending.json some time after its submitter has taken its end. A crash before that notifies it again, under the
@@ -170,7 +170,7 @@ class _Store:
         await self.write(requests)
 
     async def _answer(self, message: Forget | GetPending | ReadLogs | ListLogs) -> None:
-        """Answer a question, or take note of a task that is to be forgotten."""
+        """Answer a request to read, or take a task off the pending list."""
         match message:
             case Forget(task_id):
                 self._forget(task_id)

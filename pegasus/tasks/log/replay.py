@@ -45,10 +45,10 @@ _PRESUPPOSED: Final[Mapping[EventType, TaskState]] = {
 
 @attrs.frozen
 class ReplayedTask:
-    """The outcome of a replay."""
+    """The outcome of a replay. Example: `replay(data, "t1").is_over`."""
 
     task: TaskFSM | None
-    """The task after the last good line; None if the log tells of none."""
+    """The task after the last good line; None if no line of the log belongs to it."""
     notifications: tuple[Notification, ...]
     """Every notification that the submitter is owed, n = 1, 2, …."""
     unanswered: tuple[str, ...]

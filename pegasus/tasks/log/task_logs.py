@@ -33,10 +33,10 @@ class TaskArchive(Protocol):
         """Return when these events are on disk, however long that takes."""
 
     async def load(self, task_id: str) -> TaskFSM | None:
-        """Return the task as its log tells; None if there is none."""
+        """Return the task replayed from its log; None if there is none."""
 
     async def replay(self, task_id: str) -> ReplayedTask:
-        """Return everything that the log of a task tells; without a task if there is no log."""
+        """Return the replay of a task's log; without a task if there is no log."""
 
     async def replays(self, task_ids: Sequence[str]) -> Sequence[ReplayedTask | StorageError]:
         """Return the same for several tasks, read together; the error of each log that cannot be read."""
@@ -65,11 +65,11 @@ class TaskLogs:
         await record(self._persister, events)
 
     async def load(self, task_id: str) -> TaskFSM | None:
-        """Return the task as its log tells; None if there is none."""
+        """Return the task replayed from its log; None if there is none."""
         return (await self.replay(task_id)).task
 
     async def replay(self, task_id: str) -> ReplayedTask:
-        """Return everything that the log of a task tells. Raises StorageError."""
+        """Return the replay of a task's log. Raises StorageError."""
         [found] = await self.replays((task_id,))
         if isinstance(found, StorageError):
             raise found

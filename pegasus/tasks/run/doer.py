@@ -27,7 +27,7 @@ from pegasus.wire import encode_json
 
 
 class Toolbox(Protocol):
-    """All the tools there are, and the one way to run them."""
+    """All tools, and the one way to run them."""
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of this name, None if there is none."""
@@ -41,7 +41,7 @@ class Toolbox(Protocol):
 
 @attrs.frozen
 class CallResult:
-    """The outcome of a tool call."""
+    """The outcome of a tool call, as `Doer.do` returns it."""
 
     call: PlannedCall
     """The call."""

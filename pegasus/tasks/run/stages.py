@@ -54,7 +54,10 @@ _log = get_logger("task")
 
 @attrs.frozen
 class EventDraft:
-    """An event that a stage wants to have recorded."""
+    """An event that a stage returns to be recorded; its id, time and cause are added then.
+
+    Example: `EventDraft(EventType.TASK_FAILED, to_payload(TaskFailed("stopped by the owner")))`.
+    """
 
     type: EventType
     """Type of the event."""
@@ -67,7 +70,10 @@ class EventDraft:
 
 
 class Stages:
-    """The stages of one task. They read its state machine and never move it. Raise ModelError, and whatever a defect raises."""
+    """The stages of one task. They read its state machine and never move it. Raise ModelError, and whatever a defect raises.
+
+    Example: `drafts = await Stages(fsm, task_type, deps, tool_slots).reason()`.
+    """
 
     def __init__(self, fsm: TaskFSM, task_type: TaskType, deps: TaskDeps, tool_slots: trio.Semaphore) -> None:
         self._fsm = fsm
@@ -168,7 +174,7 @@ class Stages:
     # ------------------------------------------------------------------ reflecting
 
     async def reflect(self) -> list[EventDraft]:
-        """Reflect on the completed task. Returns what came of it, for the log only."""
+        """Reflect on the completed task. Returns its outcome as an event for the log only."""
         deps = self._deps
         if deps.memory is None:
             return []

@@ -8,7 +8,7 @@ The loop of the actor (`_TaskRun.run`) is the whole life of a task:
 4. Apply them to the state machine, publish them on the bus, report the new state to the agent.
 
 While a task has an actor, this loop is the only one that records events of it. So the order in the log is the order in which the task
-took them, and a replay of the log gives the same task. Requests of the agent (cancel, suspend, resume, finish) only leave a note for
+took them, and a replay of the log gives the same task. Requests of the agent (cancel, suspend, resume, finish) are only stored for
 the loop and, where they cannot wait, cancel the running stage.
 
 A crash between 3 and 4 loses nothing: the agent replays the log of a task whose actor has crashed.
@@ -119,7 +119,7 @@ class _Stage:
 
 
 class _TaskRun:
-    """The loop of a task, and the notes that requests leave for it."""
+    """The loop of a task, and the requests that wait for it."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class _TaskRun:
     # ------------------------------------------------------------------ requests
 
     def handle(self, message: TaskMessage) -> None:
-        """Take note of a request. Never waits."""
+        """Store a request for the loop, and cancel the running stage if the request requires it. Never waits."""
         match message:
             case CancelStage(reply, error):
                 self._cancel_error = error
@@ -217,7 +217,7 @@ class _TaskRun:
         actor.cancel()
 
     def _requested_events(self) -> list[EventDraft]:
-        """Return the events that a request asks for, [] if there is none or the task is beyond it."""
+        """Return the events that a request asks for, [] if there is none or it comes too late."""
         state = self._fsm.state
         if self._cancel_error is not None:
             self._is_reflected = True  # a reflection that was cancelled does not start again
@@ -327,7 +327,7 @@ class _TaskRun:
         return self._without_unwanted(drafts)
 
     def _without_unwanted(self, drafts: list[EventDraft]) -> list[EventDraft]:
-        """Drop what a request makes pointless: the thought of a cancelled task, the answer of one that is to be suspended.
+        """Drop events that a request has made useless: the thought of a cancelled task, the answer of one that is to be suspended.
 
         Results of tools are kept in any case, since the calls were made.
         """
