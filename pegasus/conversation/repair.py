@@ -1,7 +1,7 @@
 """Repair of a loaded log: every tool call gets exactly one result, right behind the entry that made it.
 
 A crash may come between a call and its result; a damaged line may take either of them away. Providers refuse a conversation in
-which that is not in order, so it is mended once, at load, and written back.
+which that is not in order, so it is repaired once, at load, and written back.
 
 The rules: a result belongs to the latest call before it that has its id. Results without a call, and second results of one call,
 are dropped. A call without a result gets one: the true one, if its effect is recorded elsewhere (a reply in the outbox, a task that

@@ -363,7 +363,8 @@ class _MainAgent:
         finished by itself before the cancel reached it is not listed.
 
         Thought and tasks are ended at the same time. Each is waited for in a task of its own in the agent's nursery, because this
-        function may return before they have ended. Cancelled: the work still ends, since those tasks go on.
+        function may return before they have ended. Cancelled, which happens only when the actor ends: what was
+        cancelled stays cancelled.
         """
         ended: list[EndedWork] = []
         running = self._running

@@ -10,9 +10,9 @@ The task system may be down when it is asked: it is started a moment after the d
 waits for it for a bounded time (`wait_until_running`). A tool call then ends with an error that the model reads, and /stop and /status
 answer as if no task were running, because in that state none is.
 
-A cancel (by /stop or at the end of the process) may come while a task is being submitted. The task may have been begun then, without a
-result of the call in the session. `TaskDelegation.result_of` closes this gap at the next start: it asks the task system for the key,
-and the call gets its true result instead of "cancelled".
+The process may end while a task is being submitted. The task may have been begun then, without a result of the call in the session.
+`TaskDelegation.result_of` closes this gap at the next start: it asks the task system for the key, and the call gets its true result
+instead of "cancelled". A /stop at the same moment leaves no such gap: it cancels the call and the tasks of the chat as well.
 
 The effects of the tools tell the caller of `run_tool` what it may repeat. Spawning is idempotent thanks to the key. Resuming happens
 once: the key is stored with the message that resumed the task, which lets a restart find out whether it happened.
@@ -60,7 +60,7 @@ USE_SKILL: Final = "use_skill"
 DEFAULT_TYPE: Final = "general"
 """Type of a task that names none."""
 SUBMIT_ATTEMPTS: Final = 3
-"""How often a task is submitted to a task system that crashes over it, before the model is told."""
+"""How often a task is submitted to a task system that crashes over it, before the call fails."""
 DESCRIPTION_LENGTH: Final = 60
 """Characters of a task's description in /status."""
 
@@ -308,7 +308,7 @@ class TaskDelegation:
         return await wait_until_running(self._agent)
 
 
-# The open call tells which tool has begun the task, and each tool has its own form of result.
+# Each tool has its own form of result, so the name of the open call's tool decides.
 def _begun_result(open_call: OpenCall, task: TaskView) -> dict[str, Json]:
     """Return the result that a call which has begun this task would have had without the crash."""
     if open_call.call.name == USE_SKILL:

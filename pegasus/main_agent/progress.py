@@ -97,7 +97,7 @@ def stopped_thoughts(entries: Sequence[Entry]) -> dict[int, EndedWork]:
 
 
 def belongs_to(metadata: Metadata, message_id: str | None) -> bool:
-    """Return whether an entry is about this message, as far as its metadata tells.
+    """Return whether an entry is about this message, as far as its metadata shows.
 
     Another message under the same item number means that the inbox was lost and has begun to count from 1 again.
     """

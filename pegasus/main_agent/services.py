@@ -24,7 +24,7 @@ from pegasus.models import LanguageModel, ToolSpec
 from pegasus.tools import Tool
 
 CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
-"""By command ("/usage"), what answers it. An answer may raise StorageError, which the sender is told."""
+"""By command ("/usage"), the function that answers it. It may raise StorageError, whose text is then the answer."""
 
 
 class BackgroundWork(Protocol):
@@ -34,7 +34,7 @@ class BackgroundWork(Protocol):
         """End what was begun on this channel (None: everything); return what was ended, once nothing of it runs. Never raises."""
 
     async def running(self) -> tuple[str, ...]:
-        """Return a short description of each task that is being worked on. Never raises; () if nobody can say."""
+        """Return a short description of each task that is being worked on. Never raises; () if they are not known."""
 
     async def result_of(self, open_call: OpenCall, key: str) -> str | None:
         """Return the true result (JSON) of a call that a crash interrupted; None if it had not taken effect."""

@@ -1,8 +1,8 @@
 """The session: the Main Agent's one conversation, an append-only log on disk and the same in memory.
 
 What is in memory is what the file will hold. Every write returns only when its lines are on disk, so the model never builds on
-something that a power failure takes away, and nobody hears a reply whose thought is lost. While the disk refuses (full, read-only),
-writing waits and tries again: nothing is dropped, and the agent goes on where it stood when there is room.
+something that a power failure takes away, and no reply is sent whose thought is lost. While the disk refuses (full, read-only),
+writing waits and tries again: nothing is dropped, and the agent continues at the same place when there is room.
 
 Two kinds of writes differ in what a cancel leaves behind, which matters because /stop may come while the disk refuses:
 

@@ -8,8 +8,8 @@ system. Everything else is marked as cancelled.
 Repairing is idempotent. A crash during it leaves a file that the next start repairs again, with the same outcome. A session that
 is well-formed, which is the usual case, is not written at all.
 
-The order of the writes is: the copy of the damaged lines first, then the repaired session in place of the old one (an atomic rename in
-the journal). A crash between them leaves one copy too many, and nothing is lost. The disk may refuse to write while the agent starts.
+The order of the writes is: the copy of the damaged lines first, then the repaired session in place of the old one (in one atomic step
+of the journal). A crash between them leaves one copy too many, and nothing is lost. The disk may refuse to write at that time.
 Loading then waits and tries again, because an agent that thinks about a session which it cannot write would lose its thoughts.
 
 Pictures that the newest entries name are read as well, since the first request to the model shows them. The garbage collector pauses

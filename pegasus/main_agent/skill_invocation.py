@@ -4,7 +4,7 @@ A skill is a text of instructions. An *inline* skill is put into the session and
 name the tools that are allowed and the model that thinks. A *forked* skill becomes a task, and the limits are the task's.
 
 Which skills are in force is read from the session, never remembered: the user entry has the name of a skill that a person has called,
-and the result of `use_skill` tells which one the model has called. So a crash in the middle of an item lifts no limit. If a skill was
+and the result of `use_skill` shows which one the model has called. So a crash in the middle of an item lifts no limit. If a skill was
 deleted meanwhile, nothing but `reply` is allowed any more, since its limits are not known.
 
 The limits protect people from a skill that does more than it says, so they are applied when a call is carried out, not when the tools

@@ -5,7 +5,7 @@ thought. Results with information do, and so does every failure, since the model
 limited (`max_thoughts`), because a model may repeat a failing call for ever, and each repetition costs money. A sender who got no
 reply by then gets an apology.
 
-Everything that a restart needs is in the session. `ThinkLoop.run` reads from it what has been done for the item, and goes on there:
+Everything that a restart needs is in the session. `ThinkLoop.run` reads from it what has been done for the item, and continues there:
 a message that is recorded is not recorded again, a thought that is on disk is not thought again, a reply that was posted is not
 posted again.
 
@@ -57,7 +57,10 @@ NOTICES_TOGETHER: Final = 64
 
 @attrs.define(eq=False)
 class AgentTurn:
-    """A queue item that is worked on, and the earlier ones of the same chat that it goes on with."""
+    """A queue item that is being worked on, and the earlier ones of the same chat that it was joined with.
+
+    Example: `AgentTurn([item])`; `ThinkLoop.run` appends the items that join it.
+    """
 
     items: list[Item]
     """All of them, in the order in which they stand in the session. Each needs a `Done`."""
@@ -249,7 +252,7 @@ class ThinkLoop:
     async def _take_along(self, turn: AgentTurn, limit: int, may_join: Callable[[Item, AgentTurn], bool]) -> bool:
         """Add the next items of this chat that may join, until the turn has `limit` items. Return whether any was added.
 
-        may_join: says whether an item goes on with the turn. The first one that does not ends the search, since those behind it
+        may_join: returns whether an item may join the turn. The first one that does not ends the search, since those behind it
         must not overtake it.
 
         An item joins the turn only when it is recorded. If a cancel or a crash comes before that, the journal hands it out again
@@ -281,7 +284,7 @@ class ThinkLoop:
 
 
 def _may_join(item: Item, turn: AgentTurn) -> bool:
-    """Return whether an item goes on with a turn: the same person in the same thread, or a notice for it.
+    """Return whether an item may join a turn: the same person in the same thread, or a notice for it.
 
     Commands and skills keep their place in the queue, since each begins something of its own.
     """

@@ -321,7 +321,7 @@ GRACE: Final = 2.0
 async def usage_keeper(inbox: Inbox[object], tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
     """Actor that reads and writes the files of a tracker. Messages to it are ignored.
 
-    When it is stopped, it writes what is left. After a crash its successor goes on where it stopped: the state is the tracker's.
+    When it is stopped, it writes what is left. After a crash its successor continues there: the tracker holds the state.
     """
     inbox.started()
     async with trio.open_nursery() as nursery:
@@ -349,7 +349,7 @@ async def keep_usage(tracker: UsageTracker, journal: Ref[JournalMessage]) -> Non
 
 
 async def _load(tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
-    """Load this month and the one before. A file that cannot be read is logged and not counted: the agent goes on."""
+    """Load this month and the one before. A file that cannot be read is logged and not counted, so that the agent still works."""
     records: list[UsageRecord] = []
     for path in _files(tracker.clock()):
         records += await _parse_file(await _read(path, journal))

@@ -1,4 +1,4 @@
-"""A summary that is written while turns go on, so that nobody waits for it when the session must be compacted.
+"""A summary that is written while the agent works, so that nobody waits for it when the session must be compacted.
 
 A summary takes a model call of many seconds. It is therefore begun a little before it is needed, and describes the session up to
 some entry. It stays usable as long as that entry stands at the same place and no queue item that is being worked on begins before

@@ -85,7 +85,7 @@ class OpenTask:
     state: str = ""
     """State in one word; "" if only the session knows of it."""
     question: str = ""
-    """What the task wants to know before it can go on."""
+    """Question of the task that must be answered before it can continue; "" for none."""
 
 
 @attrs.frozen
@@ -104,7 +104,7 @@ class OpenTaskSource(Protocol):
     """Source of the tasks that are not done. It is asked at every compaction."""
 
     async def open_tasks(self) -> Sequence[OpenTask] | None:
-        """Return the tasks that wait, run or are suspended, oldest first; None if nobody can say. It may raise, and take its time."""
+        """Return the tasks that wait, run or are suspended, oldest first; None if not known. It may raise, and may take long."""
 
 
 @attrs.frozen(eq=False)
@@ -148,7 +148,7 @@ def find_open_items(entries: Iterable[Entry], kept: Collection[Entry] = ()) -> O
     """Return what a session leaves open, as its entries tell it.
 
     A message in a conversation answers the agent's questions there, and a reply answers the questions to the agent. Nobody can tell
-    by code whether it really answers them; but whoever asked has been heard again, and can repeat the question.
+    by code whether it really answers them; but the person who asked has written again, and can repeat the question.
 
     kept: entries that stay word for word behind the summary. A question among them need not be carried, since it can be read
     there; a task among them is carried nevertheless, since its notification may come much later.
