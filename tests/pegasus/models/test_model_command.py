@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from actors import Child, open_supervisor
-from pegasus.app.reload import CHOICE, Reloader
+from pegasus.app.reload import CHOICE_FILE, Reloader
 from pegasus.host import Home
 from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker, model_command
 from pegasus.settings import ModelSettings, ProviderSettings, RouteSettings, Settings, SettingsSource
@@ -194,7 +194,7 @@ async def test_a_mistake_is_not_kept(tmp_path: Path) -> None:
     async with running(tmp_path) as made:
         with pytest.raises(ModelConfigError):
             await made.choose("nobody/b")
-    assert not (tmp_path / "data" / CHOICE).exists()
+    assert not (tmp_path / "data" / CHOICE_FILE).exists()
 
 
 class FullDisk:
@@ -214,7 +214,7 @@ async def test_what_cannot_be_kept_is_not_in_force(tmp_path: Path) -> None:
     "content", [b"", b"{", b"[]", b'{"default":5}', b"\xff", b'{"default":"nobody/x"}', b"[" * 5000, b"{}"]
 )
 def test_a_file_that_makes_no_sense_is_left_out(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "data" / CHOICE
+    file = tmp_path / "data" / CHOICE_FILE
     file.parent.mkdir(parents=True)
     file.write_bytes(content)
     assert reloader(tmp_path).current == "lab/a"
