@@ -61,7 +61,7 @@ def conversation(messages: int) -> list[Exchange]:
 
 
 def session_lines(history: Sequence[Exchange]) -> Iterator[bytes]:
-    """As Pegasus keeps it (interfaces section 5)."""
+    """As Pegasus keeps it."""
     for it in history:
         ts = _BEGAN + it.number * 60_000
         yield encode({"ts": ts, "role": "user", "content": it.content}) + b"\n"

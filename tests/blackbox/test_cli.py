@@ -1,4 +1,4 @@
-"""The commands as processes: what they print where, and their exit codes (interfaces section 1)."""
+"""The commands as processes: what they print where, and their exit codes."""
 
 from __future__ import annotations
 

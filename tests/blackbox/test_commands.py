@@ -1,4 +1,4 @@
-"""/help, /status, /new and /stop from a client: answered before any model is asked (interfaces section 4)."""
+"""/help, /status, /new and /stop from a client: answered before any model is asked."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ async def test_the_fresh_session_names_its_archive(tmp_path):
 
 
 async def test_session_file_line_by_line(tmp_path):
-    """interfaces section 5: what is in each line of a turn with a thought, a tool and two replies."""
+    """What is in each line of a turn with a thought, a tool and two replies."""
     book = Book({"time?": [Thought("let me look", (Call("current_time", {"timezone": "UTC"}),)), say("late", "very")]})
     async with serving(tmp_path, book) as daemon, daemon.client("web", "c1", replyTo="t") as client:
         await client.say("time?", id="m-1")

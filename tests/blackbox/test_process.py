@@ -1,4 +1,4 @@
-"""A well-behaved process: ready line, daemon.json, files, logs, systemd (interfaces section 1)."""
+"""A well-behaved process: ready line, daemon.json, files, logs, systemd."""
 
 from __future__ import annotations
 

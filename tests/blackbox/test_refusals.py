@@ -1,4 +1,4 @@
-"""When the daemon must not start: one line that says why, and the right exit code (interfaces section 1)."""
+"""When the daemon must not start: one line that says why, and the right exit code."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ async def test_repairing_twice_changes_nothing_more(tmp_path):
 
 
 async def test_a_reply_in_the_outbox_gets_its_true_result(tmp_path):
-    """interfaces 8.5: killed after the reply was posted, before its result was in the session."""
+    """Killed after the reply was posted, before its result was in the session."""
     async with serving(tmp_path, book := Book()) as daemon:
         async with daemon.client() as client:
             await client.say("hello")

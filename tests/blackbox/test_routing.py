@@ -1,4 +1,4 @@
-"""Where a reply goes: seed 000's routings, trap T20, interfaces 8.2."""
+"""Where a reply goes: by address, type and source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def routing(frame):
 
 
 async def test_slack_thread_direct_message_and_channel(tmp_path):
-    """The three targets of seed 000 from one question: same thread, the user in private, the channel without a thread."""
+    """Three targets from one question: same thread, the user in private, the channel without a thread."""
     answer = Thought(
         calls=(
             reply("25°C 晴天", "#general", "slack", "thread:weather-discussion"),

@@ -1,4 +1,4 @@
-"""Signals: a graceful stop, a second one at once, SIGHUP; and what hangs is ended (interfaces section 1)."""
+"""Signals: a graceful stop, a second one at once, SIGHUP; and what hangs is ended."""
 
 from __future__ import annotations
 

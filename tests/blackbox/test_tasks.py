@@ -132,7 +132,7 @@ async def test_several_at_once(workplace, name):
 
 
 async def test_each_channel_gets_its_own_result(workplace, name):
-    """Also when another channel was the last to speak, and the results come the other way round (trap T21)."""
+    """Also when another channel was the last to speak, and the results come the other way round."""
     book = Office({"mine": [act(shell("true")), answer("yours, anna")], "his": answer("yours, bo")})
     async with (
         workplace.play(book, name) as daemon,
@@ -286,7 +286,7 @@ async def test_a_cancelled_task_ends_with_all_it_has_started(workplace, name, tm
 
 
 async def test_a_graceful_stop_lets_a_step_finish(tmp_path):
-    """What was done is in the log when the process has ended, and is not done again (trap T24)."""
+    """What was done is in the log when the process has ended, and is not done again."""
     work = Effects(tmp_path)
     book = Office({"slow": [act(work.shell("once", "sleep 0.5; echo slept")), answer("done")]})
     async with serving(tmp_path, book, {"tasks.recovery": "resume"}) as daemon:

@@ -132,7 +132,7 @@ class Story:
 
 
 def _up_to_the_last(thoughts):
-    """The first of them that only speaks is the last: there will be no other (seed 000)."""
+    """The first of them that only speaks is the last: there will be no other."""
     for i, thought in enumerate(thoughts):
         if only_speaks(thought):
             return tuple(thoughts[: i + 1])

@@ -1,4 +1,4 @@
-"""A gateway client that knows nothing but interfaces section 3: it sends what it is told to and keeps every frame that comes."""
+"""A gateway client that knows nothing but the wire protocol: it sends what it is told to and keeps every frame that comes."""
 
 from __future__ import annotations
 

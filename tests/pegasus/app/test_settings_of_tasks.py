@@ -129,7 +129,7 @@ async def test_recovery(autojump_clock, mode, ends):
 
 
 async def test_where_things_are(autojump_clock):
-    """Checklist 171: logs of tasks under data/tasks, the session under data/main."""
+    """Logs of tasks under data/tasks, the session under data/main."""
     async with opened(ScriptedModel(["ok"])) as world:
         task_id = await submit(world)
         await outcome(world, task_id)

@@ -115,13 +115,13 @@ def test_building_twice_gives_the_same_bytes():
 
 
 def test_who_it_is_is_the_same_in_both_modes():
-    """Checklist 157: identity is constant over tasks, sessions and whatever runs at the same time."""
+    """Identity is constant over tasks, sessions and whatever runs at the same time."""
     identity = main_prompt(BUILT_IN, tools=["reply"]).partition("\n\n## Safety")[0]
     assert task_prompt(BUILT_IN, "x").startswith(identity + "\n\n## Safety")
 
 
 def test_who_can_delegate_is_told_when_to_and_not_to_poll():
-    """Checklist 45, 46, 87, 88: the decision is the model's, by its prompt."""
+    """The decision is the model's, by its prompt."""
     prompt = main_prompt(BUILT_IN, tools=["reply", "spawn_subagent"], subagents={"general": "everything"})
     for words in ("err on the side of spawning", "Do NOT poll", "ALWAYS call reply()", "- general: everything"):
         assert words in prompt
@@ -147,7 +147,7 @@ def test_every_section_is_there_in_its_order(direct):
 
 
 def test_tools_stand_in_three_groups():
-    """Checklist 85; each tool is told once, in the group where it belongs."""
+    """Each tool is told once, in the group where it belongs."""
     prompt = main_prompt(BUILT_IN, tools=EVERYTHING)
     tools = prompt.partition("## Tools")[2].partition("\n## ")[0]
     groups = [part.partition("\n") for part in tools.split("\n### ")[1:]]
@@ -172,7 +172,6 @@ def test_tools_stand_in_three_groups():
     ],
 )
 def test_each_kind_of_channel_has_its_style(kind, words):
-    """Checklist 90."""
     [line] = [line for line in main_prompt(BUILT_IN, tools=["reply"]).splitlines() if line.startswith(f"- {kind}: ")]
     assert all(word in line for word in words)
 
@@ -182,7 +181,7 @@ def test_an_unknown_kind_of_channel_has_one_too():
 
 
 def test_the_prompt_says_what_text_is():
-    """Checklist 84 and 47: private, with reply as the only way, or the reply itself."""
+    """Private, with reply as the only way, or the reply itself."""
     monologue, direct = (main_prompt(BUILT_IN, tools=EVERYTHING, direct=direct) for direct in (False, True))
     assert "INNER MONOLOGUE" in monologue
     assert "ONLY way to communicate" in monologue
@@ -193,7 +192,6 @@ def test_the_prompt_says_what_text_is():
 
 
 def test_the_prompt_says_where_the_history_is():
-    """Checklist 91."""
     assert "session_archive_read(file)" in main_prompt(BUILT_IN, tools=EVERYTHING).partition("## Session History")[2]
     assert "session_archive_read" not in main_prompt(BUILT_IN, tools=["reply"])
 
@@ -206,7 +204,6 @@ def test_only_the_first_line_is_a_metadata_line_and_so_the_prompt_says():
 
 
 def test_the_task_prompt_has_nothing_of_the_main_agents():
-    """Checklist 93."""
     prompt = task_prompt(BUILT_IN, "Do the work.")
     for words in ("reply(", "MONOLOGUE", "## Channels", "## Tools", "spawn_subagent", "metadata line"):
         assert words not in prompt

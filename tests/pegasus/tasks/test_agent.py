@@ -1,4 +1,4 @@
-"""The task system as a whole, in virtual time: what seeds 001 and 003 promise of it."""
+"""The task system as a whole, in virtual time: creating, running, recording and ending tasks."""
 
 import json
 from functools import partial
@@ -118,7 +118,6 @@ async def test_a_type_shows_the_model_only_its_tools(autojump_clock):
 
 
 async def test_each_type_has_its_own_prompt(autojump_clock):
-    """Checklist 145."""
     model = ScriptedModel(lambda request: "ok")
     async with open_desk(model) as desk:
         for kind in ("general", "explore", "plan", "general"):
@@ -271,7 +270,7 @@ async def test_an_event_from_outside_makes_a_task(kind, autojump_clock):
 
 
 async def test_a_task_of_an_event_has_its_source_and_type_and_the_event_as_its_cause(autojump_clock):
-    """Checklist 113, 149; a type that there is not is the usual one."""
+    """A type that there is not is the usual one."""
     async with open_desk(ScriptedModel(["done", "done"])) as desk:
         for kind in ("explore", "wizard"):
             payload = {"text": "do it", "description": "a job", "taskType": kind}
@@ -288,7 +287,6 @@ async def test_a_task_of_an_event_has_its_source_and_type_and_the_event_as_its_c
 
 
 async def test_who_submits_says_for_whom(autojump_clock):
-    """Checklist 141."""
     async with open_desk(ScriptedModel(["done"])) as desk:
         task = await desk.run(source="cli:main", task_type="plan")
         assert (task.source, task.task_type) == ("cli:main", "plan")
@@ -318,7 +316,7 @@ async def test_tasks_interleave_and_none_waits_for_another(autojump_clock):
 
 
 async def test_tool_calls_of_all_tasks_together_are_at_most_three(autojump_clock):
-    """Checklist 137: the permits are shared, not each task's own."""
+    """The permits are shared, not each task's own."""
     model = ScriptedModel(lambda request: "ok" if len(request.turns) > 1 else say("", call("slow", "s", x=10)))
     async with open_desk(model) as desk:
         ids = [await desk.submit(str(n)) for n in range(5)]
@@ -391,7 +389,7 @@ async def test_a_question_suspends_the_task_until_the_answer_comes(autojump_cloc
 
 
 async def test_a_message_with_its_id_answers_a_task_that_asks(autojump_clock):
-    """Checklist 149: and it is the cause of what follows."""
+    """And it is the cause of what follows."""
     model = ScriptedModel([say("", call("ask_user", "q", question="Which one?")), "ok"])
     async with open_desk(model) as desk:
         task_id = await desk.submit()
@@ -541,7 +539,7 @@ async def test_the_log_says_what_a_task_was_when_it_was_resumed(autojump_clock):
             "completed",
         ]
         context = await desk.agent.ask(GetContext, task_id)
-        assert replay(desk.shelf.logs[task_id], task_id).task.context == context  # trap T5
+        assert replay(desk.shelf.logs[task_id], task_id).task.context == context
 
 
 async def test_a_running_task_cannot_be_resumed_nor_one_that_failed(autojump_clock):
@@ -670,7 +668,6 @@ async def test_a_disk_that_refuses_holds_a_task_up_and_a_cancel_still_ends_it(au
 
 
 async def test_waiting_may_have_a_limit_of_time_and_costs_the_task_nothing(autojump_clock):
-    """Checklist 143."""
     async with open_desk(ScriptedModel([After(100, "ok")])) as desk:
         task_id = await desk.submit()
         with pytest.raises(AskTimeout):

@@ -62,7 +62,7 @@ async def test_the_prompt_is_identity_safety_and_the_body_and_the_same_for_every
 
 
 async def test_one_thinker_serves_tasks_at_once_and_mixes_nothing_up(autojump_clock):
-    """Checklist 156: each thought is the same as if its task had a thinker of its own."""
+    """Each thought is the same as if its task had a thinker of its own."""
 
     def script(request):
         about = request.turns[0].text.split()[0]

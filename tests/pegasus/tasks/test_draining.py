@@ -1,4 +1,4 @@
-"""How a task system stops in order (trap T24): what runs may finish for a while, nothing is begun, nothing is called failed."""
+"""How a task system stops in order: what runs may finish for a while, nothing is begun, nothing is called failed."""
 
 import pytest
 import trio
@@ -94,7 +94,6 @@ async def test_a_thought_may_finish_too(autojump_clock):
 
 
 async def test_a_reflection_may_finish_too(autojump_clock):
-    """Checklist 121."""
 
     async def nothing():
         return ""
@@ -119,7 +118,7 @@ async def test_nobody_is_told_that_a_task_failed_because_of_a_stop(autojump_cloc
 
 
 async def test_a_task_suspended_while_it_thinks_keeps_the_thought(autojump_clock):
-    """Checklist 147: at any time; the context is saved, and it goes on from there."""
+    """At any time; the context is saved, and it goes on from there."""
     model = ScriptedModel([After(10, say("", call("echo", "a", x=1))), "done"])
     async with open_desk(model) as desk:
         task_id = await desk.submit("the job")

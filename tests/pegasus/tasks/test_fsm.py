@@ -1,4 +1,4 @@
-"""The table of seed 001 and reference.md, each rule and each refusal; and what no sequence of events may break."""
+"""The transition table, each rule and each refusal; and what no sequence of events may break."""
 
 import json
 from random import Random

@@ -1,4 +1,4 @@
-"""The lines of a task's log, as interfaces section 5 has them."""
+"""The lines of a task's log."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""When a task is told what memory holds: at its first thought, and never again (trap T3)."""
+"""When a task is told what memory holds: at its first thought, and never again."""
 
 import trio
 

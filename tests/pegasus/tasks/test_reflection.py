@@ -1,4 +1,4 @@
-"""What memory is to a running task: an index when it begins, and a look back when it is done (seed 001; trap T33)."""
+"""What memory is to a running task: an index when it begins, and a look back when it is done."""
 
 import json
 from types import SimpleNamespace
@@ -54,7 +54,7 @@ def looks_back(request):
 
 
 async def test_the_index_is_told_once_and_stays_in_the_conversation(autojump_clock):
-    """Trap T3, checklist 96 and 123: read in iteration 1 only, a message of its own, never in the prompt; also after a resume."""
+    """Read in iteration 1 only, a message of its own, never in the prompt; also after a resume."""
     memory = Shelves()
     steps = iter([say("", call("echo", "a")), say("", call("echo", "b")), "done", "more"])
     model = ScriptedModel(lambda request: "nothing" if looks_back(request) else next(steps))
@@ -73,7 +73,7 @@ async def test_the_index_is_told_once_and_stays_in_the_conversation(autojump_clo
 
 
 async def test_a_finished_task_is_told_of_first_and_looked_back_on_then(autojump_clock):
-    """Checklist 118, 131-134: result and notification do not wait; what is found is a line of the log; the result stays."""
+    """Result and notification do not wait; what is found is a line of the log; the result stays."""
     memory = Shelves()
     after = iter([After(100, say("", call("memory_append", "m"))), "Kept it."])
     model = ScriptedModel(lambda request: next(after) if looks_back(request) else LONG)
@@ -109,7 +109,6 @@ async def test_a_reflection_that_fails_changes_nothing(autojump_clock):
 
 
 async def test_why_there_is_no_reflection_is_logged(autojump_clock, monkeypatch):
-    """Checklist 134."""
     logged = []
 
     def note(what, **more):
@@ -126,7 +125,7 @@ async def test_why_there_is_no_reflection_is_logged(autojump_clock, monkeypatch)
 
 
 async def test_a_reflection_has_no_other_tools(autojump_clock):
-    """Checklist 132: also if it calls one that it was not shown."""
+    """Also if it calls one that it was not shown."""
     memory = Shelves()
     after = iter([say("", call("memory_list", "a"), call("echo", "b")), "nothing"])
     model = ScriptedModel(lambda request: next(after) if looks_back(request) else LONG)

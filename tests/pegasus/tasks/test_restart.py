@@ -35,7 +35,7 @@ async def test_an_unfinished_task_is_failed_and_told_once(autojump_clock):
 
 
 async def test_a_task_is_pending_until_a_listener_that_comes_late_has_taken_its_end(autojump_clock):
-    """Checklist 48, 59: what recovery has to say is not lost when it is said before anybody listens."""
+    """What recovery has to say is not lost when it is said before anybody listens."""
 
     class Late(Listener):
         open = False
@@ -264,7 +264,7 @@ async def test_a_task_that_is_cancelled_before_it_has_begun_is_not_pending_any_m
 
 
 async def test_a_plan_without_an_open_step_leads_to_nothing(autojump_clock):
-    """Checklist 130: such a log is not ours; its task does nothing and can be ended."""
+    """Such a log is not ours; its task does nothing and can be ended."""
     thought = reasoned(("c1", "echo", {}))
     thought.payload["plan"]["steps"][0]["completed"] = True
     shelf, model = MemoryFolder(), ScriptedModel([])
