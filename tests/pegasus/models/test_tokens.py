@@ -6,7 +6,7 @@ import base64
 import gc
 import json
 import random
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -226,12 +226,13 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def put_table(monkeypatch: pytest.MonkeyPatch, delay: float = 0.0) -> None:
-    """A table of single bytes in the place of OpenAI's, as the network gives it."""
+def put_table(monkeypatch: pytest.MonkeyPatch, arrives: threading.Event | None = None) -> None:
+    """A table of single bytes in the place of OpenAI's, as the network gives it. arrives: it comes when this is set."""
     data = b"".join(b"%s %d\n" % (base64.b64encode(bytes([n])), n) for n in range(256))
 
     def read_file(path: str) -> bytes:
-        time.sleep(delay)
+        if arrives is not None:
+            arrives.wait()
         return data
 
     monkeypatch.setattr("tiktoken.load.read_file", read_file)
@@ -260,11 +261,15 @@ async def test_without_a_network_it_is_an_estimate(tables: Path) -> None:
 async def test_fetching_a_table_has_a_deadline(
     tables: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: object
 ) -> None:
-    put_table(monkeypatch, delay=0.2)
+    arrives = threading.Event()
+    put_table(monkeypatch, arrives)
     by_table = CountByTable("gpt-6")
-    await by_table.load()
-    assert trio.current_time() == pytest.approx(60)
-    assert by_table.method == ""
+    try:
+        await by_table.load()
+        assert trio.current_time() == pytest.approx(60)
+        assert by_table.method == ""
+    finally:
+        arrives.set()
 
 
 def test_each_model_has_its_encoding() -> None:
