@@ -214,9 +214,11 @@ async def test_the_same_with_claude(tmp_path):
             ]
         }
     )
+    book.hold(only=lambda view: isinstance(view, TaskView) and view.thoughts == 1)  # the question waits for the news
     async with serving(tmp_path, book, wire="anthropic") as daemon, daemon.client() as client:
         await client.say("do trip")
         assert await heard(client) == ["update: packing"]
+        book.release()
         (question,) = await heard(client)
         await client.say(f"tell {question.split()[2]} Rome")
         assert await heard(client) == ["completed: gone to Rome"]
