@@ -13,10 +13,22 @@ priorities for the queue items that it makes itself.
 """
 
 from pegasus.intake.access import Access, Denied, Priority, is_owner, priority_of
-from pegasus.intake.checks import NAME_RULE, InvalidMessage, check_message, is_file_name, is_name
-from pegasus.intake.commands import CONTROL_COMMANDS, command_of, lane_of
-from pegasus.intake.submission import JOURNAL_TIMEOUT, Intake
-from pegasus.intake.undelivered import INTERNAL_ID_PREFIX, UNDELIVERED_REPLY, report_undelivered
+from pegasus.intake.submission import (
+    CONTROL_COMMANDS,
+    INTERNAL_ID_PREFIX,
+    JOURNAL_TIMEOUT,
+    NAME_RULE,
+    UNDELIVERED_REPLY,
+    Intake,
+    InvalidMessage,
+    check_message,
+    command_of,
+    is_file_name,
+    is_internal,
+    is_name,
+    lane_of,
+    report_undelivered,
+)
 
 __all__ = [
     "CONTROL_COMMANDS",
@@ -32,6 +44,7 @@ __all__ = [
     "check_message",
     "command_of",
     "is_file_name",
+    "is_internal",
     "is_name",
     "is_owner",
     "lane_of",

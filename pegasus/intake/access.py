@@ -52,14 +52,10 @@ class Access:
     allow_from: Mapping[str, Collection[str]] = attrs.field(factory=dict)
     """The userIds and channelIds that may write, by channel type. A type that is absent or empty is open to everybody."""
 
-    def permits(self, channel: ChannelInfo) -> bool:
-        """Return whether the user or the space of this channel may write."""
-        allowed = self.allow_from.get(channel.type)
-        return not allowed or channel.user_id in allowed or channel.channel_id in allowed
-
     def check(self, channel: ChannelInfo) -> None:
-        """Raise Denied unless this channel may write."""
-        if not self.permits(channel):
+        """Raise Denied unless the user or the space of this channel may write."""
+        allowed = self.allow_from.get(channel.type)
+        if allowed and channel.user_id not in allowed and channel.channel_id not in allowed:
             raise Denied(f"channels.{channel.type}.allow_from of the settings names neither this user nor this channel")
 
 

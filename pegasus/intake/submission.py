@@ -4,23 +4,66 @@ There are two calls because of what senders need. `submit` waits until the messa
 that handles one message at a time. `send` returns as soon as the message is in the journal's mailbox, with the answer still
 to come: a client of the gateway may then have many messages under way, which share one sync of the disk. The order in which
 `send` is called is the order in the queue.
+
+The inbox has two lanes. Lane "main" is one queue of work: its items are thought about one after the other. Lane "control" is
+for commands that make no sense if they wait behind the work they are about: `/stop` has to end the running thought, and
+`/status` has to say what that thought is. `/new` is a command too, but keeps its place in the main lane: it puts the session
+aside, which may not happen in the middle of a thought.
+
+Names (message ids, channel types, channelIds, userIds, replyTo) come from outside and go to three places: into the line
+`[channel: <type> | id: <channelId> …]` that the model reads, into the journal, and back to the client. The model's copy is
+stripped of invisible characters. So a channel type `cli` followed by a zero-width space would read to the model as `cli`,
+the owner's terminal, although it is another channel. Therefore a name is refused if that stripping or Unicode's compatibility
+normalisation (NFKC) changes it: two different names never look the same because of characters that nobody can see.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Collection
+from typing import Final
 
 import attrs
+import trio
 
 from actors import Answer, Ref
-from pegasus.intake.access import Access, priority_of
-from pegasus.intake.checks import check_message
-from pegasus.intake.commands import lane_of
-from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.storage import Accept, Accepted, JournalMessage, Overloaded
+from pegasus.conversation import sanitize_for_prompt
+from pegasus.formatting import truncate
+from pegasus.intake.access import Access, Priority, priority_of
+from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
+from pegasus.storage import Accept, Accepted, Acknowledge, JournalMessage, Overloaded
 
-JOURNAL_TIMEOUT = 30.0
+JOURNAL_TIMEOUT: Final = 30.0
 """Seconds to wait for the journal. A disk that takes longer for one append cannot be relied on."""
+CONTROL_COMMANDS: Final = frozenset({"/stop", "/help", "/status", "/usage", "/model", "/persona"})
+"""Commands that wait in the control lane."""
+NAME_LENGTH: Final = 256
+"""Characters that a name may have. Real ids of chat services have fewer than 100."""
+NAME_RULE: Final = (
+    f"a string of 1 to {NAME_LENGTH} characters "
+    "without control characters, invisible ones and compatibility forms (NFKC)"
+)
+INTERNAL_ID_PREFIX: Final = "\x1f"
+"""First character of the id of a message that the program itself puts into the queue. No id from outside has control characters,
+so nobody can make such a message or take its place."""
+UNDELIVERED_REPLY: Final = "reply_undelivered"
+"""`metadata.type` of the report that a reply reached nobody, in the queue and in the session."""
+EXCERPT: Final = 80
+"""Characters of the undelivered text that the report quotes, by which the agent recognises the reply."""
+RETRY_DELAY: Final = 5.0
+"""Seconds until a report for which the inbox has no room is offered again."""
+
+_COMMAND_PREFIX: Final = 1_000
+"""Characters of a message in which a command has to stand. Every message is looked at, and some have megabytes."""
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and halves of surrogate pairs, which no UTF-8 file can hold."""
+_INVISIBLE: Final = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Characters without a shape of their own that neither `sanitize_for_prompt` nor NFKC changes."""
+
+
+class InvalidMessage(ValueError):
+    """A field of a message is not what is allowed. str() names the field as it stands on the wire, and what is allowed."""
 
 
 @attrs.frozen(eq=False)
@@ -56,9 +99,9 @@ class Intake:
         Cancelled in this wait, nothing was sent; afterwards the message is on its way whether the answer is waited for or not.
         """
         check_message(message)
+        lane = lane_of(message.text)
         self.access.check(message.channel)
-        priority = priority_of(message.channel, self.owners)
-        return await self.journal.request(Accept, message, lane_of(message.text), priority)
+        return await self.journal.request(Accept, message, lane, priority_of(message.channel, self.owners))
 
     async def submit(self, message: InboundMessage, timeout: float = JOURNAL_TIMEOUT) -> Accepted | Overloaded:
         """Give the agent a message. When this returns Accepted, the message is on disk and will be answered, come what may.
@@ -69,3 +112,88 @@ class Intake:
         """
         answer = await self.send(message)
         return await answer.get(timeout)
+
+
+async def report_undelivered(journal: Ref[JournalMessage], reply: OutboundMessage, reason: str) -> None:
+    """Report to the agent that nobody will ever get this reply; for an adapter whose service refuses it for good.
+
+    The chat may have been deleted, or the number does not exist. Trying again would block the replies behind this one, and dropping
+    it silently would leave the agent believing that somebody has read it. So the report becomes a message in the queue, and then the
+    reply is acknowledged, so that it is not tried again. After a crash between the two the report is made again; its id makes it
+    the same message. While the inbox is full it waits, because a reply that is neither delivered nor reported would be lost.
+
+    reason: one line for the model. Raises StorageError, ActorError. Then, and when cancelled, the report may be repeated.
+    """
+    channel = reply.channel
+    report = InboundMessage(
+        f"{reason}\nIt began: {truncate(reply.text, EXCERPT)}",
+        channel,
+        f"{INTERNAL_ID_PREFIX}reply/{channel.address}/{reply.seq}",
+        metadata={"type": UNDELIVERED_REPLY, "seq": reply.seq},
+    )
+    while isinstance(await journal.ask(Accept, report, "main", Priority.TASK), Overloaded):  # noqa: ASYNC110 the journal announces no room
+        await trio.sleep(RETRY_DELAY)
+    await journal.tell(Acknowledge(channel.address, reply.seq))
+
+
+# ------------------------------------------------------------------ commands
+
+
+def command_of(text: str) -> str | None:
+    """Return the command that the message is, in lower case ("/stop"), or None if it is none.
+
+    Arguments after the first space do not matter, nor does case, nor do invisible characters, which copying from a web page
+    often adds.
+    """
+    if "/" not in text:
+        return None
+    word, *_ = sanitize_for_prompt(text[:_COMMAND_PREFIX]).split(None, 1) or ("",)
+    word = word.lower()
+    return word if word in CONTROL_COMMANDS or word == "/new" else None
+
+
+def lane_of(text: str) -> str:
+    """Return the lane that a message with this text waits in: "control" or "main"."""
+    return "control" if command_of(text) in CONTROL_COMMANDS else "main"
+
+
+# ------------------------------------------------------------------ names
+
+
+def is_internal(message: InboundMessage) -> bool:
+    """Return whether the program itself put this message into the queue: a task's notification, or a report about a reply."""
+    return message.id.startswith(INTERNAL_ID_PREFIX)
+
+
+def is_name(value: str) -> bool:
+    """Return whether the value may be an id or a part of a channel."""
+    return (
+        is_file_name(value)
+        and _INVISIBLE.search(value) is None
+        and value == sanitize_for_prompt(value)
+        and value == unicodedata.normalize("NFKC", value)
+    )
+
+
+def is_file_name(value: str) -> bool:
+    """Return whether the value may be the name or the type of an attachment.
+
+    The rule is milder than for ids, because people do not choose how their computer writes a file's name: macOS decomposes
+    accented letters, which NFKC would change. The model sees these names escaped.
+    """
+    return 0 < len(value) <= NAME_LENGTH and _CONTROL.search(value) is None
+
+
+def check_message(message: InboundMessage) -> None:
+    """Raise InvalidMessage for the first id or part of the channel that cannot be used."""
+    channel = message.channel
+    names = {
+        "id": message.id,
+        "channel.type": channel.type,
+        "channel.channelId": channel.channel_id,
+        "channel.userId": channel.user_id,
+        "channel.replyTo": channel.reply_to,
+    }
+    for field, value in names.items():
+        if value is not None and not is_name(value):
+            raise InvalidMessage(f"{field}: found {value!a:.80}, allowed: {NAME_RULE}")

@@ -36,7 +36,7 @@ import trio
 from actors import ActorError, Inbox, Ref
 from pegasus.conversation import Entry
 from pegasus.formatting import truncate
-from pegasus.intake import command_of
+from pegasus.intake import command_of, is_internal
 from pegasus.main_agent.apologies import apologise, close_stopped_item
 from pegasus.main_agent.commands import help_text, status_text, stop_text
 from pegasus.main_agent.messages import AgentStatus, EndedWork, GetStatus, MainAgentMessage, Stop
@@ -47,7 +47,6 @@ from pegasus.main_agent.services import AgentServices, BackgroundWork, CommandAn
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.session_loading import load_session
 from pegasus.main_agent.think_loop import AgentTurn, ThinkLoop
-from pegasus.main_agent.user_entries import is_notice
 from pegasus.messages import ChannelInfo, Json, Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Post, Posted, StorageError, Waiting
@@ -424,7 +423,7 @@ class _MainAgent:
 
     def _publish_message(self, item: Item) -> None:
         """Send a finished message to the observers. Notices are left out: the task system has emitted an event for each."""
-        if self._publish is not None and not is_notice(item):
+        if self._publish is not None and not is_internal(item.message):
             self._publish(item.message)
 
     def _show_typing(self, item: Item, *, active: bool) -> None:
@@ -445,7 +444,7 @@ class _MainAgent:
 
 def _begins_session(item: Item) -> bool:
     """Return whether an item is a /new that a person wrote. The text of a notice is no command, whatever it says."""
-    return command_of(item.message.text) == "/new" and not is_notice(item)
+    return command_of(item.message.text) == "/new" and not is_internal(item.message)
 
 
 def _set_aside(item: Item) -> str:

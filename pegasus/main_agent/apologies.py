@@ -18,10 +18,10 @@ from typing import Final
 
 from pegasus.conversation import Entry, cancelled_result
 from pegasus.formatting import truncate
+from pegasus.intake import is_internal
 from pegasus.main_agent.progress import NextStep
 from pegasus.main_agent.reply_tool import reply_to_sender
 from pegasus.main_agent.session import Session
-from pegasus.main_agent.user_entries import is_notice
 from pegasus.messages import Json
 from pegasus.models import ModelError
 from pegasus.observe import get_logger
@@ -84,7 +84,7 @@ async def close_stopped_item(
     for an answer, then gets STOPPED_ELSEWHERE. A notice does not end in that case but is worked on again, because the person who
     wrote /stop meant another chat, and the result of a task would be lost.
     """
-    ends = not (from_elsewhere and is_notice(item))
+    ends = not (from_elsewhere and is_internal(item.message))
     answered: set[str] = set()
     # Backwards, so that the results of a call are seen before the call itself.
     closing: list[Entry] = []

@@ -35,13 +35,14 @@ import trio
 from actors import Ref
 from pegasus.conversation import Entry, keep_media
 from pegasus.identity import SILENCE
+from pegasus.intake import is_internal
 from pegasus.main_agent.apologies import MODEL_DECLINED, apologise, give_up, model_failure, repeat_apology
 from pegasus.main_agent.progress import NextStep
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.skill_invocation import SkillInvocation
 from pegasus.main_agent.tool_calls import carry_out_calls, thought_entry
-from pegasus.main_agent.user_entries import NO_MEDIA, is_notice, user_entry
+from pegasus.main_agent.user_entries import NO_MEDIA, user_entry
 from pegasus.messages import Progress
 from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, ModelResponse
 from pegasus.observe import get_logger
@@ -115,7 +116,7 @@ class ThinkLoop:
             await repeat_apology(item, progress.end, session)
             return
         skills, invocation = self._toolset.skills, None
-        if skills is not None and not progress.thoughts and not is_notice(item):
+        if skills is not None and not progress.thoughts and not is_internal(item.message):
             invocation = await skills.resolve(item.message.text)
         if progress.next is NextStep.RECORD:
             await self.record(item, invocation)
@@ -123,7 +124,7 @@ class ThinkLoop:
             await skills.start(invocation, item, session, clock())
             return
         if progress.next is NextStep.RECORD and invocation is None:
-            if is_notice(item):
+            if is_internal(item.message):
                 await self._take_along(turn, NOTICES_TOGETHER, _is_same_task)
             await self._take_along(turn, self._config.burst_cap, _may_join)
         try:
@@ -291,7 +292,7 @@ def _may_join(item: Item, turn: AgentTurn) -> bool:
     ours, theirs = turn.item.message.channel, item.message.channel
     if ours.reply_to != theirs.reply_to:
         return False
-    if is_notice(item):
+    if is_internal(item.message):
         return True
     return ours.user_id == theirs.user_id and not item.message.text.lstrip().startswith("/")
 
@@ -300,7 +301,7 @@ def _is_same_task(item: Item, turn: AgentTurn) -> bool:
     """Return whether both are notifications of the same task."""
     task_id = turn.item.message.metadata.get("taskId")
     return (
-        is_notice(item)
+        is_internal(item.message)
         and task_id is not None
         and item.message.metadata.get("taskId") == task_id
         and _may_join(item, turn)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pegasus.conversation import Entry, KeptMedia, escape_imitations, metadata_line, sanitize_for_prompt, user_content
-from pegasus.intake import INTERNAL_ID_PREFIX, UNDELIVERED_REPLY
+from pegasus.intake import UNDELIVERED_REPLY, is_internal
 from pegasus.messages import InboundMessage, Json
 from pegasus.storage import Item
 
@@ -33,11 +33,6 @@ NO_MEDIA: Final = KeptMedia()
 
 # By kind of notification, the word in its heading. `compaction.transcript` reads these words.
 _HEADINGS: Final = {"completed": "completed", "failed": "failed", "needs_info": "needs information"}
-
-
-def is_notice(item: Item) -> bool:
-    """Return whether nobody on a channel has written this item."""
-    return item.message.id.startswith(INTERNAL_ID_PREFIX)
 
 
 def user_entry(
@@ -54,7 +49,7 @@ def user_entry(
     the metadata line, since several people share the channel.
     """
     message = item.message
-    if is_notice(item):
+    if is_internal(message):
         return Entry(now, "user", _notice_content(message), metadata={"item": item.n, **_notice_metadata(message)})
     metadata: dict[str, Json] = {"item": item.n, "messageId": message.id}
     if message.channel.user_id is not None:

@@ -18,16 +18,24 @@ CLI = ChannelInfo("cli", "main")
 ANN = ChannelInfo("telegram", "chat-7", "u1")
 
 
+def permits(access, channel):
+    try:
+        access.check(channel)
+    except Denied:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
     ("allowed", "expected"),
     [([], True), (["u1"], True), (["chat-7"], True), (["u2"], False), (["telegram"], False)],
 )
 def test_allow_from_names_users_or_spaces_and_empty_is_everybody(allowed, expected):
-    assert Access({"telegram": allowed}).permits(ANN) is expected
+    assert permits(Access({"telegram": allowed}), ANN) is expected
 
 
 def test_another_channels_list_does_not_count():
-    assert Access({"slack": ["u2"]}).permits(ANN)
+    assert permits(Access({"slack": ["u2"]}), ANN)
 
 
 def test_the_setting_that_refuses_a_sender_is_named():
