@@ -107,6 +107,8 @@ class HelloFrame:
     """The last reply that the client has; only greater ones are sent. None: everything that nobody acknowledged."""
     last_seqs: Mapping[str, Json] = attrs.field(factory=dict)
     """The same for a bridge, by channelId."""
+    calls_only: bool = False
+    """The client makes calls and is no conversation: its address does not become one that the agent may write to."""
 
 
 @attrs.frozen

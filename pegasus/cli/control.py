@@ -76,7 +76,7 @@ async def ask_daemon(
     ("cli:tasks" for "tasks.list"), an address that no conversation uses, so that no reply is pushed to it.
     """
     caller = ChannelInfo("cli", method.partition(".")[0])
-    async with open_client(daemon.url, daemon.token, caller) as client:
+    async with open_client(daemon.url, daemon.token, caller, calls_only=True) as client:
         return await ask_client(client, method, params, timeout)
 
 

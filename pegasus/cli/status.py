@@ -83,7 +83,7 @@ async def _print(daemon: Endpoint, method: str, render: Callable[[Answer], str],
 
     Pictures replace each other only on a terminal. In a file or pipe they follow each other, one after the other.
     """
-    async with open_client(daemon.url, daemon.token, _CALLER) as client:
+    async with open_client(daemon.url, daemon.token, _CALLER, calls_only=True) as client:
         screen = watch and render is not json_line and sys.stdout.isatty()
         _write(await _answer_text(client, method, render), screen=screen, first=True)
         while watch:

@@ -348,7 +348,8 @@ class Connection:
         """Queue the welcome, then start the tasks that a greeted client has. Raises ActorError, StorageError."""
         hub = self._services.hub
         self._feed = hub.join(hello, self._queue)
-        await hub.announce(self._feed)
+        if not hello.calls_only:
+            await hub.announce(self._feed)
         seq = await self._feed.look_up_seqs()
         self._queue.put(encode_frame(WelcomeFrame(PROTOCOL, self._config.agent, hello.channel, seq)))
         self._nursery.start_soon(self._feed.run)

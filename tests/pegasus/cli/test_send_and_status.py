@@ -137,6 +137,13 @@ async def test_escape_sequences_in_the_status_are_not_obeyed(home, capsys, monke
     assert "“␛]0;pwned␇”" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("command", "options"), [(run_status, {}), (run_show, {"task_id": "t1"})])
+async def test_a_command_that_only_asks_is_no_channel_for_the_agent(home, command, options):
+    async with daemon(home) as gate:
+        await run(command, home, as_json=False, **options)
+        assert gate.journal.presence == []
+
+
 async def test_send_of_a_command_ends_with_its_answer(home, nursery, capsys):
     async with daemon(home) as gate:
 
