@@ -39,6 +39,13 @@ def day_of(ts: int) -> str:
     return datetime.fromtimestamp(ts // 1000, UTC).strftime("%Y-%m-%d")
 
 
+def format_dollars(cost: float) -> str:
+    """Return `$0.12`, with more digits below ten cents."""
+    if cost >= 0.1 or cost == 0:
+        return f"${cost:,.2f}"
+    return f"${cost:.4f}" if cost >= 0.0001 else "less than $0.0001"
+
+
 # ------------------------------------------------------------------ records
 
 

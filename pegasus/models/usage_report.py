@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pegasus.formatting import plural
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models.base import Label
-from pegasus.models.budget import BudgetLimit, format_dollars
-from pegasus.models.usage_ledger import NOTHING, UsageSum, day_of
+from pegasus.models.usage_ledger import NOTHING, UsageSum, day_of, format_dollars
 
 if TYPE_CHECKING:
-    from pegasus.models.usage_tracker import UsageTracker
+    from pegasus.models.usage_tracker import BudgetLimit, UsageTracker
 
 MOST: Final = 10
 """Models, chats, tasks and messages that a report names, of each. The answer in a chat must fit on a phone."""
@@ -77,8 +76,8 @@ def _latest(name: str, sums: Mapping[Any, UsageSum]) -> list[Json]:
 def _budget(limit: BudgetLimit) -> dict[str, Json]:
     """Return a budget as JSON."""
     return {
-        "key": limit.key,
-        "what": limit.what,
+        "key": f"budget.{limit.scope.name}",
+        "what": limit.scope.what,
         "cost": limit.cost,
         "tokens": limit.tokens,
         "costUsed": round(limit.spent.cost, 6),

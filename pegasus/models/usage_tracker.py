@@ -4,14 +4,14 @@
 `unsaved`; the actor `usage_keeper` writes them together once a second, without a sync. A power failure may lose the last of them,
 which is the price for counting without slowing down a turn.
 
-With a budget, the first call waits until the records of this month and the last have been read, so that a restart is no way around a
-budget. Calls at the same time reserve what they may use. A call that fits only without the reservations waits until others have
-ended; one that does not fit even then is refused.
+Each budget of the settings is one of the `SCOPES`: all calls of a day or a month, the calls of one task, or those of one chat on one
+day. A call counts with the most that it can take: its prompt by an upper estimate, and as many tokens as its answer may have. So a
+budget is reached a little early, never late. Calls at the same time reserve what they may use. A call that fits only without the
+reservations waits until others have ended; one that does not fit even then is refused. With a budget, the first call waits until the
+records of this month and the last have been read, so that a restart is no way around a budget.
 
-Records have ids, and reading counts each id once: when a write was interrupted, it is repeated.
-
-Three files share the work: `usage_ledger.py` has the records and their sums, `budget.py` the decision whether a call may begin, and
-this file everything that happens: calls, waiting, reading and writing. `usage_report.py` shows the result.
+Records have ids, and reading counts each id once: when a write was interrupted, it is repeated. `usage_ledger.py` has the records and
+their sums, `usage_report.py` shows them.
 
 What a crash leaves behind: the records of the last second are lost, everything before is in the file. A torn last line is
 ignored when the file is read. The reservations are kept in memory only: they belong to calls that the crash has ended.
@@ -23,23 +23,28 @@ last month is read for tasks that began before this one: their budget has no cal
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
-from itertools import chain
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from datetime import date, timedelta
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.messages import Address
 from pegasus.models.base import Label, ModelError, ModelResponse, Usage
-from pegasus.models.budget import Amount, BudgetLimit, is_limited, refusal
 from pegasus.models.catalog import PriceList
 from pegasus.models.client import ModelCall, Next
 from pegasus.models.tokens import text_tokens
-from pegasus.models.usage_ledger import NOTHING, UsageLedger, UsageRecord, UsageSum, day_of, parse_record
+from pegasus.models.usage_ledger import (
+    NOTHING,
+    UsageLedger,
+    UsageRecord,
+    UsageSum,
+    day_of,
+    format_dollars,
+    parse_record,
+)
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, ReadFile, StorageError
 
@@ -52,12 +57,104 @@ MOST_UNSAVED: Final = 10_000
 _log = get_logger("usage")
 
 
+# ------------------------------------------------------------------ budgets
+
+
+@attrs.frozen
+class Amount:
+    """Amount of usage."""
+
+    cost: float = 0.0
+    """Dollars."""
+    tokens: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.cost + other.cost, self.tokens + other.tokens)
+
+
+@attrs.frozen
+class BudgetScope:
+    """Calls that a budget is about: each group of calls, such as the calls of one day, may use the whole budget."""
+
+    name: str
+    """Beginning of the keys in `[budget]`; each has `_cost` and `_tokens`."""
+    what: str
+    """For people."""
+    group: Callable[[str, Label], Hashable]
+    """Returns the group that a call of this day (YYYY-MM-DD) with this label is in; None if the budget is not about such a call."""
+    sums: Callable[[UsageLedger], Mapping[Any, UsageSum]]
+    """Returns the sums by group."""
+    renewal: Callable[[date], date] | None = None
+    """Returns the first day after this one that has a new budget; None for budgets that end with what they are about."""
+
+
+def _next_day(day: date) -> date:
+    return day + timedelta(days=1)
+
+
+def _next_month(day: date) -> date:
+    return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+
+
+def _chat_of_day(day: str, label: Label) -> Hashable:
+    """Return the chat that a call is for, on its day; None for a call without a chat."""
+    return None if label.channel is None else (day, label.channel.address)
+
+
+SCOPES: Final = (
+    BudgetScope("daily", "today", lambda day, label: day, lambda ledger: ledger.days, _next_day),
+    BudgetScope("monthly", "this month", lambda day, label: day[:7], lambda ledger: ledger.months, _next_month),
+    BudgetScope("task", "by one task", lambda day, label: label.task_id or None, lambda ledger: ledger.tasks),
+    BudgetScope("channel_daily", "in one chat a day", _chat_of_day, lambda ledger: ledger.chats, _next_day),
+)
+"""In the order in which they are checked."""
+
+
+@attrs.frozen
+class BudgetLimit:
+    """A budget that a call falls under."""
+
+    scope: BudgetScope
+    cost: float
+    """Dollars that may be used, 0: any amount."""
+    tokens: int
+    """Tokens that may be used, 0: any number."""
+    spent: Amount
+    reserved: Amount
+    """Amount that calls under way may still use."""
+    day: str
+    """Day of the call, YYYY-MM-DD."""
+
+    def refusal(self, used: Amount, wanted: Amount) -> str:
+        """Return why a call that may use `wanted` must not begin, as one sentence for people; "" if it may.
+
+        used: `spent`, with or without `reserved`. Free calls are never refused because of money.
+        """
+        what, key = self.scope.what, f"budget.{self.scope.name}"
+        if self.cost and wanted.cost and used.cost + wanted.cost > self.cost:
+            amounts = f"{format_dollars(self.cost)} may be spent {what}, {format_dollars(used.cost)} are"
+            amount, key = format_dollars(wanted.cost), f"{key}_cost"
+        elif self.tokens and used.tokens + wanted.tokens > self.tokens:
+            amounts = f"{self.tokens:,} tokens may be used {what}, {used.tokens:,} are"
+            amount, key = f"{wanted.tokens:,}", f"{key}_tokens"
+        else:
+            return ""
+        renewal = self.scope.renewal
+        when = f"it is fresh from {renewal(date.fromisoformat(self.day))} 00:00 UTC; " if renewal else ""
+        return (
+            f"the budget does not allow this call: {amounts}, and it may take up to {amount} "
+            f"({when}whoever runs me can raise {key})"
+        )
+
+
+# ------------------------------------------------------------------ calls
+
+
 @attrs.frozen(eq=False)
 class _OpenCall:
     """A call under way. It is kept until it ends, because its reservation counts towards the budgets."""
 
-    call: ModelCall
-    """The call, with its label and its target."""
+    label: Label
     ts: int
     """When it began: wall clock, ms."""
     reserved: Amount
@@ -89,10 +186,6 @@ class UsageTracker:
         """Set while `unsaved` is not empty."""
         self.unsaved: list[UsageRecord] = []
         """Records that are not written yet, oldest first."""
-        self._budget = budget
-        """Limits in force; `configure` replaces them."""
-        self._prices = prices
-        """Prices in force. Records keep the cost that was computed with the prices at their time."""
         self._open: set[_OpenCall] = set()
         """Calls under way, with their reservations."""
         self._call_ended = trio.Event()
@@ -101,12 +194,15 @@ class UsageTracker:
         """The two parts of a record's id: one for this process, and a number."""
         self._unpriced: set[str] = set()
         """Models without a price that were logged."""
+        self.configure(budget, prices)
 
     def configure(self, budget: BudgetSettings, prices: PriceList) -> None:
-        """Use other budgets and prices from the next call on."""
-        self._budget, self._prices = budget, prices
-
-    # ------------------------------------------------------------ calls
+        """Use other budgets and prices from the next call on. Records keep the cost by the prices at their time."""
+        self._prices = prices
+        amounts = (
+            (scope, getattr(budget, f"{scope.name}_cost"), getattr(budget, f"{scope.name}_tokens")) for scope in SCOPES
+        )
+        self._budgets = [(scope, cost, tokens) for scope, cost, tokens in amounts if cost or tokens]
 
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
         """Make the call if no budget forbids it, and record what it used.
@@ -116,142 +212,90 @@ class UsageTracker:
         """
         if call.target.is_offline:
             return await next(call)
-        opened = await self._admit(call)
+        self.wanted.set()
+        reserved = await self._admit(call) if self._budgets else Amount()
+        opened = _OpenCall(call.request.label, self.clock(), reserved)
+        self._open.add(opened)
         before = call.relay.characters
         try:
             response = await next(call)
         except BaseException as error:
-            self._close(opened, call.relay.characters - before, getattr(error, "kind", "cancelled"))
+            if streamed := call.relay.characters - before:
+                usage = _estimate(call, "x" * streamed)
+                self._record(call, opened.ts, usage, estimated=True, failed=getattr(error, "kind", "cancelled"))
             raise
-        self._end(opened)
+        finally:
+            self._open.discard(opened)
+            self._call_ended.set()
+            self._call_ended = trio.Event()
         is_counted = bool(response.usage.prompt_tokens or response.usage.completion_tokens)
         usage = response.usage if is_counted else _estimate(call, response.text)
-        self._record(opened, usage, estimated=not is_counted)
+        self._record(call, opened.ts, usage, estimated=not is_counted)
         return response
 
-    async def _admit(self, call: ModelCall) -> _OpenCall:
-        """Return when the call may begin. Raises ModelError of kind "budget" if a budget forbids it.
+    async def _admit(self, call: ModelCall) -> Amount:
+        """Return what the call may use at most, when it may begin. Raises ModelError of kind "budget" if a budget forbids it.
 
-        Cancelled while waiting: nothing is reserved.
+        The most is an upper estimate of the prompt, and an answer of full length. A call without a price has tokens only: budgets in
+        dollars cannot bound it.
 
         There are two checks. Without the reservations, a refusal is final: other calls can only use more. With them, it may pass:
         the other calls usually need less than they reserved, so this one waits until any call has ended and then checks again.
+        Cancelled while waiting: nothing is reserved.
         """
-        self.wanted.set()
-        if not is_limited(self._budget):
-            return self._begin(call, Amount())
         await self.loaded.wait()
-        wanted = self._at_most(call)
-        while True:
-            limits = self.limits(call.request.label)
-            if reason := refusal(limits, wanted, count_reserved=False):
-                raise ModelError(f"{call.target.name}: {reason}", kind="budget")
-            if not refusal(limits, wanted, count_reserved=True):
-                return self._begin(call, wanted)
-            await self._call_ended.wait()
-
-    def _at_most(self, call: ModelCall) -> Amount:
-        """Return the most that a call can use: an upper estimate of its prompt, and an answer of full length.
-
-        A call without a price reserves tokens only. Budgets in dollars cannot bound it.
-        """
         prompt, completion = call.target.counter.at_most(call.request), call.request.max_tokens
         price = self._prices.find(call.target.name)
-        return Amount(price.at_most(prompt, completion) if price else 0.0, prompt + completion)
+        wanted = Amount(price.at_most(prompt, completion) if price else 0.0, prompt + completion)
+        while True:
+            limits = self.limits(call.request.label)
+            for limit in limits:
+                if reason := limit.refusal(limit.spent, wanted):
+                    raise ModelError(f"{call.target.name}: {reason}", kind="budget")
+            if not any(limit.refusal(limit.spent + limit.reserved, wanted) for limit in limits):
+                return wanted
+            await self._call_ended.wait()
 
-    def _begin(self, call: ModelCall, reserved: Amount) -> _OpenCall:
-        """Note that a call begins."""
-        opened = _OpenCall(call, self.clock(), reserved)
-        self._open.add(opened)
-        return opened
+    def limits(self, label: Label) -> list[BudgetLimit]:
+        """Return the budgets that are set and that a call with this label falls under."""
+        day = day_of(self.clock())
+        limits: list[BudgetLimit] = []
+        for scope, cost, tokens in self._budgets:
+            group = scope.group(day, label)
+            if group is not None:
+                spent = scope.sums(self.ledger).get(group, NOTHING)
+                calls = (opened for opened in self._open if scope.group(day_of(opened.ts), opened.label) == group)
+                reserved = sum((opened.reserved for opened in calls), Amount())
+                limits.append(BudgetLimit(scope, cost, tokens, Amount(spent.cost, spent.tokens), reserved, day))
+        return limits
 
-    def _end(self, opened: _OpenCall) -> None:
-        """Note that a call ended: its reservation is free, and calls that wait look again."""
-        self._open.discard(opened)
-        self._call_ended.set()
-        self._call_ended = trio.Event()
-
-    def _close(self, opened: _OpenCall, characters: int, reason: str) -> None:
-        """End a call that was not answered. characters: length of the text that had come."""
-        self._end(opened)
-        if characters:
-            self._record(opened, _estimate(opened.call, "x" * characters), estimated=True, failed=reason)
-
-    def _record(self, opened: _OpenCall, usage: Usage, *, estimated: bool, failed: str = "") -> None:
+    def _record(self, call: ModelCall, ts: int, usage: Usage, *, estimated: bool, failed: str = "") -> None:
         """Count a call, and keep its record until it is written.
 
-        estimated: the provider did not count. failed: kind of the error, "" if the call was answered.
+        ts: when it began. estimated: the provider did not count. failed: kind of the error, "" if the call was answered. A model
+        without a price is logged once.
         """
-        name, label = opened.call.target.name, opened.call.request.label
-        self._records += 1
-        record = UsageRecord(
-            id=f"{self._process_id}-{self._records}",
-            ts=opened.ts,
-            model=name,
-            role=label.role,
-            channel=_chat_of(label),
-            item=label.item,
-            task_id=label.task_id,
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            cache_read_tokens=usage.cache_read_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            cost=self._cost(name, usage),
-            estimated=estimated,
-            failed=failed,
-        )
-        self.ledger.add(record)
-        self.unsaved.append(record)
-        self._trim()
-        self.news.set()
-
-    def _cost(self, name: str, usage: Usage) -> float | None:
-        """Return the dollars for a call; None without a price, which is logged once for each model."""
+        name, label = call.target.name, call.request.label
         price = self._prices.find(name)
         if price is None and name not in self._unpriced:
             self._unpriced.add(name)
             _log.warning("no price is known for a model: its calls count in tokens only", model=name)
-        return None if price is None else round(price.cost(usage), 9)
-
-    # ------------------------------------------------------------ budgets
-
-    def limits(self, label: Label) -> list[BudgetLimit]:
-        """Return the budgets that are set and that a call with this label falls under."""
-        day, ledger, chat = day_of(self.clock()), self.ledger, _chat_of(label)
-        month = day[:7]
-        limits = [
-            self._limit("today", "daily", day, ledger.days.get(day), lambda o: day_of(o.ts) == day),
-            self._limit("this month", "monthly", day, ledger.months.get(month), lambda o: day_of(o.ts)[:7] == month),
-        ]
-        if task := label.task_id:
-            spent = ledger.tasks.get(task)
-            limits.append(
-                self._limit("by one task", "task", day, spent, lambda o: o.call.request.label.task_id == task)
-            )
-        if chat is not None:
-            spent = ledger.chats.get((day, chat))
-            limits.append(
-                self._limit(
-                    "in one chat a day",
-                    "channel_daily",
-                    day,
-                    spent,
-                    lambda o: day_of(o.ts) == day and _chat_of(o.call.request.label) == chat,
-                )
-            )
-        return [limit for limit in limits if limit.cost or limit.tokens]
-
-    def _limit(
-        self, what: str, scope: str, day: str, spent: UsageSum | None, counts: Callable[[_OpenCall], bool]
-    ) -> BudgetLimit:
-        """Return a budget with what counts towards it. counts: whether a call under way does."""
-        cost, tokens = getattr(self._budget, f"{scope}_cost"), getattr(self._budget, f"{scope}_tokens")
-        reserved = Amount()
-        for opened in self._open:
-            if counts(opened):
-                reserved += opened.reserved
-        used = spent or NOTHING
-        return BudgetLimit(what, f"budget.{scope}", cost, tokens, Amount(used.cost, used.tokens), reserved, day)
+        self._records += 1
+        record = UsageRecord(
+            id=f"{self._process_id}-{self._records}",
+            ts=ts,
+            model=name,
+            role=label.role,
+            channel=None if label.channel is None else label.channel.address,
+            item=label.item,
+            task_id=label.task_id,
+            cost=None if price is None else round(price.cost(usage), 9),
+            estimated=estimated,
+            failed=failed,
+            **attrs.asdict(usage),
+        )
+        self.ledger.add(record)
+        self.add_unsaved(newer=[record])
 
     # ------------------------------------------------------------ records and files
 
@@ -261,7 +305,7 @@ class UsageTracker:
         Records that are not written yet are counted again with them, so that nothing is lost that happened while the files were read.
         """
         if not self.loaded.is_set():
-            self.ledger = UsageLedger(_unique(chain(records, self.unsaved)))
+            self.ledger = UsageLedger({record.id: record for record in (*records, *self.unsaved)}.values())
             self.loaded.set()
 
     def take_unsaved(self, most: int) -> tuple[UsageRecord, ...]:
@@ -271,35 +315,19 @@ class UsageTracker:
             self.news = trio.Event()
         return taken
 
-    def put_back(self, records: Iterable[UsageRecord]) -> None:
-        """Take back records that could not be written; they stand before newer ones."""
-        self.unsaved = [*records, *self.unsaved]
-        self._trim()
+    def add_unsaved(self, *, older: Iterable[UsageRecord] = (), newer: Iterable[UsageRecord] = ()) -> None:
+        """Keep records until they are written. older: those that could not be written stand before all others.
+
+        The oldest ones beyond the limit are dropped. They stay counted in memory.
+        """
+        self.unsaved = [*older, *self.unsaved, *newer][-MOST_UNSAVED:]
         if self.unsaved:
             self.news.set()
-
-    def _trim(self) -> None:
-        """Drop the oldest unwritten records beyond the limit. They stay counted in memory."""
-        del self.unsaved[: max(0, len(self.unsaved) - MOST_UNSAVED)]
 
 
 def _estimate(call: ModelCall, text: str) -> Usage:
     """Return the approximate usage of a call with this answer."""
     return Usage(call.target.counter.estimate(call.request), round(text_tokens(text)))
-
-
-def _chat_of(label: Label) -> Address | None:
-    """Return the chat that a call is for."""
-    return None if label.channel is None else label.channel.address
-
-
-def _unique(records: Iterable[UsageRecord]) -> Iterator[UsageRecord]:
-    """Yield each id once."""
-    seen: set[str] = set()
-    for record in records:
-        if record.id not in seen:
-            seen.add(record.id)
-            yield record
 
 
 # ------------------------------------------------------------------ the keeper of the files
@@ -336,7 +364,9 @@ async def keep_usage(tracker: UsageTracker, journal: Ref[JournalMessage]) -> Non
     try:
         if not tracker.loaded.is_set():
             await tracker.wanted.wait()
-            await _load(tracker, journal)
+            this_month = date.fromisoformat(day_of(tracker.clock())).replace(day=1)
+            months = (this_month - timedelta(days=1), this_month)
+            tracker.load([record for month in months for record in await _read(_file_of(str(month)), journal)])
         while True:
             await tracker.news.wait()
             await trio.sleep(GATHERING)
@@ -348,37 +378,21 @@ async def keep_usage(tracker: UsageTracker, journal: Ref[JournalMessage]) -> Non
                 pass
 
 
-async def _load(tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
-    """Load this month and the one before. A file that cannot be read is logged and not counted, so that the agent still works."""
-    records: list[UsageRecord] = []
-    for path in _files(tracker.clock()):
-        records += await _parse_file(await _read(path, journal))
-    tracker.load(records)
+def _file_of(day: str) -> str:
+    """Return the path of the month's file below data/. day: YYYY-MM-DD."""
+    return f"{FOLDER}/{day[:7]}.jsonl"
 
 
-def _files(now: int) -> tuple[str, str]:
-    """Return the files of the month before and of this month. now: wall clock, ms."""
-    this_month = day_of(now)[:7]
-    first_day = datetime.strptime(this_month, "%Y-%m").replace(tzinfo=UTC)
-    return _file_of(f"{first_day - timedelta(days=1):%Y-%m}"), _file_of(this_month)
+async def _read(path: str, journal: Ref[JournalMessage]) -> list[UsageRecord]:
+    """Return the records of a file. A file that cannot be read is logged and not counted, so that the agent still works.
 
-
-def _file_of(month: str) -> str:
-    """Return the path of a month's file below data/. month: YYYY-MM."""
-    return f"{FOLDER}/{month}.jsonl"
-
-
-async def _read(path: str, journal: Ref[JournalMessage]) -> bytes:
-    """Return the content of a file, b"" if it cannot be read."""
+    Other tasks run in between: a month may have a hundred thousand lines.
+    """
     try:
-        return await journal.ask(ReadFile, path)
+        content = await journal.ask(ReadFile, path)
     except (StorageError, ActorError) as error:
         _log.error("usage cannot be read and does not count", file=path, error=str(error))
-        return b""
-
-
-async def _parse_file(content: bytes) -> list[UsageRecord]:
-    """Return the records of a file. Other tasks run in between: a month may have a hundred thousand lines."""
+        return []
     records: list[UsageRecord] = []
     invalid = 0
     for number, line in enumerate(content.splitlines()):
@@ -399,17 +413,16 @@ async def _write(tracker: UsageTracker, journal: Ref[JournalMessage]) -> bool:
     When this is cancelled the journal may have written the batch all the same. It is written again; its ids count once.
     """
     taken = tracker.take_unsaved(BATCH)
-    files: defaultdict[str, bytearray] = defaultdict(bytearray)
+    files: defaultdict[str, bytes] = defaultdict(bytes)
     for record in taken:
-        files[_file_of(day_of(record.ts)[:7])] += record.to_line()
-    appends = tuple((path, bytes(lines)) for path, lines in files.items())
+        files[_file_of(day_of(record.ts))] += record.to_line()
     try:
-        await journal.ask(Commit, appends)
+        await journal.ask(Commit, tuple(files.items()))
     except (StorageError, ActorError) as error:
-        tracker.put_back(taken)
+        tracker.add_unsaved(older=taken)
         _log.error("usage is not written yet", calls=len(taken), error=str(error))
         return False
     except BaseException:  # cancelled
-        tracker.put_back(taken)
+        tracker.add_unsaved(older=taken)
         raise
     return True

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from pegasus.messages import ChannelInfo
 from pegasus.models import Label, LanguageModel, ModelError, ModelResponse, PriceList, TokenCounter, Usage, UsageTracker
-from pegasus.models.budget import Amount, BudgetLimit, format_dollars, refusal
-from pegasus.models.usage_ledger import UsageRecord
+from pegasus.models.usage_ledger import UsageRecord, format_dollars
 from pegasus.settings import BudgetSettings, PriceSettings, ProviderSettings
 from pegasus.testing.scripted import After, ScriptedModel, down
 from tests.pegasus.models.conftest import client, request, usage_record
@@ -252,10 +251,14 @@ async def test_other_settings_hold_from_the_next_call_on(autojump_clock) -> None
 # ------------------------------------------------------------------ words
 
 
-def test_a_limit_of_tokens_holds_without_a_price() -> None:
-    limit = BudgetLimit("today", "budget.daily", 5.0, 100, Amount(0.0, 50))
-    assert refusal([limit], Amount(0.0, 51), count_reserved=False)
-    assert not refusal([limit], Amount(0.0, 50), count_reserved=False)
+async def test_a_limit_of_tokens_holds_without_a_price(autojump_clock) -> None:
+    """One of money cannot: nobody knows what the call costs."""
+    kept = tracker(lambda: NOON, spent(4990), daily_tokens=5000, daily_cost=0.01)
+    assert "5,000 tokens" in await refused(model(kept, name="lab/unpriced")[0])
+    kept.configure(BudgetSettings(daily_cost=0.01), PRICES)
+    asked, scripted = model(kept, name="lab/unpriced")
+    await asked.generate(small())
+    assert len(scripted.requests) == 1
 
 
 @pytest.mark.parametrize(

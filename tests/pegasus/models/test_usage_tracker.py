@@ -266,7 +266,7 @@ async def test_a_journal_that_refuses_loses_no_record(autojump_clock) -> None:
 async def test_records_that_cannot_be_written_are_kept_up_to_a_limit(autojump_clock) -> None:
     kept = tracker()
     record = usage_record("x", NOON, "m", Usage(1, 1), None)
-    kept.put_back([record] * (MOST_UNSAVED + 5))
+    kept.add_unsaved(older=[record] * (MOST_UNSAVED + 5))
     assert len(kept.unsaved) == MOST_UNSAVED
 
 
