@@ -68,7 +68,7 @@ class Event:
     task_id: str | None = None
     """Task that the event is about."""
     payload: Mapping[str, Json] = attrs.field(factory=dict)
-    """Details; those of task events are in `pegasus.tasks.core.events`."""
+    """Details; those of task events are in `pegasus.tasks.core.context`."""
     priority: int | None = None
     """Overrides the priority of the type."""
     parent_id: str | None = None

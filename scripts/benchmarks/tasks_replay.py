@@ -14,8 +14,16 @@ from benchmarks.workplace import Workplace
 from pegasus.conversation import Entry
 from pegasus.events import Event, EventType
 from pegasus.models.base import ToolCall
-from pegasus.tasks.core.context import PlannedCall, Reasoning
-from pegasus.tasks.core.events import ReasonDone, TaskCreated, ToolCallDone, make_plan, messages_json, to_payload
+from pegasus.tasks.core.context import (
+    PlannedCall,
+    ReasonDone,
+    Reasoning,
+    TaskCreated,
+    ToolCallDone,
+    make_plan,
+    messages_json,
+    to_payload,
+)
 from pegasus.tasks.log.format import task_line
 from pegasus.tasks.log.replay import replay
 

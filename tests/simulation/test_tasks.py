@@ -14,7 +14,7 @@ from actors.testing import Faults, SimulationFailed, simulate
 from pegasus.models.base import UserTurn
 from pegasus.tasks import Resume, TaskError, TaskState
 from pegasus.tasks.agent import recovery
-from pegasus.tasks.core.changes import RESTARTED
+from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import After, ScriptedModel, call, say

@@ -49,7 +49,7 @@ from pegasus.tasks.agent.queries import Queries
 from pegasus.tasks.agent.recovery import Recovery
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState, TaskEntry
-from pegasus.tasks.core.events import TaskCreated, to_payload
+from pegasus.tasks.core.context import TaskCreated, to_payload
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_types import DEFAULT_TYPE, apply_overrides, with_overrides, without_overrides
 from pegasus.tasks.core.views import TaskError, task_view

@@ -30,10 +30,18 @@ from pegasus.observe import get_logger
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState, TaskEntry
-from pegasus.tasks.core.changes import RESTARTED
-from pegasus.tasks.core.context import PlannedCall, TaskState
-from pegasus.tasks.core.events import Payload, TaskFailed, ToolCallDone, messages_json, task_completed, to_payload
-from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.context import (
+    Payload,
+    PlannedCall,
+    TaskFailed,
+    TaskState,
+    ToolCallDone,
+    last_response,
+    messages_json,
+    task_completed,
+    to_payload,
+)
+from pegasus.tasks.core.fsm import RESTARTED, TaskFSM
 from pegasus.tasks.core.views import Notification, task_view
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.run.doer import next_steps, notify_result
@@ -110,8 +118,10 @@ def plan_recovery(
         if not notifications:
             return (DropTask("its log is damaged: it is over and has no notification"),)
         return (*notifications[:-1], NotifyAgain(notifications[-1].notification, last=True))
+    context = task.context
     if task.state is TaskState.COMPLETED:  # the answer was given, only the line that says so is missing
-        return (*notifications, RecordEvent(EventType.TASK_COMPLETED, task_completed(task.context)))
+        payload = task_completed(context, last_response(context), context.iteration)
+        return (*notifications, RecordEvent(EventType.TASK_COMPLETED, payload))
     if mode != "resume":
         return (*notifications, RecordEvent(EventType.TASK_FAILED, to_payload(TaskFailed(RESTARTED))))
     return (*notifications, *_go_on(task, found, effect_of, now))

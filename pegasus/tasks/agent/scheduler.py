@@ -30,10 +30,8 @@ from pegasus.observe import get_logger
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import AgentInput
 from pegasus.tasks.agent.state import AgentState, TaskEntry
-from pegasus.tasks.core.changes import RESTARTED
-from pegasus.tasks.core.context import TaskState
-from pegasus.tasks.core.events import TaskFailed, task_resumed, to_payload
-from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.context import TaskFailed, TaskState, task_resumed, to_payload
+from pegasus.tasks.core.fsm import RESTARTED, TaskFSM
 from pegasus.tasks.core.task_types import DEFAULT_TYPE, TaskType, apply_overrides
 from pegasus.tasks.core.views import TaskError, task_view
 from pegasus.tasks.run.messages import ResumeTask, StateChanged, SuspendAfterStage, TaskActorEnded, TaskMessage

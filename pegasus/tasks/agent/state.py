@@ -25,8 +25,7 @@ import trio
 from actors import Ref, Reply
 from pegasus.events import Event, EventType
 from pegasus.tasks.agent.notifier import TaskNotifier
-from pegasus.tasks.core.context import TaskState
-from pegasus.tasks.core.events import Payload
+from pegasus.tasks.core.context import Payload, TaskState
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_view
 from pegasus.tasks.log.task_logs import TaskArchive

@@ -1,11 +1,12 @@
-"""The state machine of a task: a table, and the task that follows it. No I/O, no clock, no randomness.
+"""The state machine of a task: which events are allowed, the change that each makes, and the task that follows them.
 
-Rules of the file. The transitions that are allowed are in TRANSITIONS and nowhere else. The change that an event makes is in
-`changes` and nowhere else. An event that is refused changes nothing. Therefore the same events give the same task, whether they
-happen now or are read from a log, and a task that was killed at any moment can be rebuilt from its log.
+Rules of the file. No I/O, no clock, no randomness. The transitions that are allowed are in TRANSITIONS and nowhere else; contexts
+change in `apply_event` and nowhere else. An event that is refused changes nothing. Therefore the same events give the same task,
+whether they happen now or are read from a log, and a task that was killed at any moment can be rebuilt from its log.
 
-Why a table and not methods for each state: a test compares the table with the one in the documentation, and further tests
-try every pair of state and event. Whether an event is allowed can be asked without trying it (`can_transition`).
+An event is checked twice because the checks need different things. The table needs the state and the type of the event only: it
+can be shown whole in the documentation, compared with it by a test, and asked without trying (`can_transition`). The changes
+need the payload and the context: a result must belong to an open step, an answer must follow a plan that answers.
 
 The normal path of a task: IDLE is left when the task gets a slot. REASONING and ACTING alternate, one model call and the steps that it
 asks for. A plan without tool calls answers, and its step leads to COMPLETED. COMPLETED has two phases: the answer is given, and
@@ -14,6 +15,13 @@ after TASK_COMPLETED its result is recorded. Only in between can a stop still tu
     IDLE ─► REASONING ◄─► ACTING ─► COMPLETED ─(resume)─► REASONING
                 │            │
                 └─► SUSPENDED ◄┘        any of these but a recorded COMPLETED ─► FAILED
+
+Late results. In logs of earlier versions a stage that was running when a task was suspended may end afterwards. Its events are
+accepted in SUSPENDED; they set `suspended_state` to the state in which the task would be without the suspension, and a resume
+goes on there.
+
+Notifications are counted here too. `notified` grows with each event that notifies the submitter, in a replay exactly as it did
+before, so the number of a notification that is sent again is the number that it had.
 """
 
 from __future__ import annotations
@@ -24,21 +32,51 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from pegasus.append_only import AppendOnly
+from pegasus.conversation import Entry, open_calls
 from pegasus.events import Event, EventType
 from pegasus.messages import Metadata
-from pegasus.tasks.core.changes import RESTARTED, apply_event, state_after_step
-from pegasus.tasks.core.context import TaskContext, TaskState
-from pegasus.tasks.core.events import PayloadError
+from pegasus.tasks.core.context import (
+    ActionResult,
+    NeedMoreInfo,
+    PayloadError,
+    PlanStep,
+    PostReflection,
+    ReasonDone,
+    ReflectionDone,
+    StepCompleted,
+    TaskCompleted,
+    TaskContext,
+    TaskCreated,
+    TaskFailed,
+    TaskNotified,
+    TaskPlan,
+    TaskResumed,
+    TaskState,
+    TaskSuspended,
+    ToolCallDone,
+    parse_messages,
+    parse_payload,
+)
 
 IDLE, REASONING, ACTING = TaskState.IDLE, TaskState.REASONING, TaskState.ACTING
 SUSPENDED, COMPLETED, FAILED = TaskState.SUSPENDED, TaskState.COMPLETED, TaskState.FAILED
 
 DEFAULT_PRIORITY: Final = 100
 """Priority of a task whose TASK_CREATED names none; smaller goes first."""
+MEMORY_INDEX: Final = "memory_index"
+"""metadata "type" of the user message that holds the index of memory."""
+RESTARTED: Final = "process restarted, task cancelled"
+"""Error of a task that a restart interrupted. Only such failed tasks may be resumed: nothing is wrong with their work."""
+NOT_FINISHED: Final = '{"cancelled":true,"reason":"the task was ended before this call was finished"}'
+"""Result of a call that a failed task left open: a provider refuses a conversation with a call that has no result."""
 
 
 class InvalidTransition(Exception):
     """The event is not allowed now; the task is as it was. The text names the task, the event and the state."""
+
+
+# ------------------------------------------------------------------ the table
 
 
 def _after_resume(saved: TaskState | None, context: TaskContext, event: Event) -> TaskState:
@@ -46,7 +84,7 @@ def _after_resume(saved: TaskState | None, context: TaskContext, event: Event) -
 
     saved: None for a task whose log lost the line of its suspension; the model then decides again.
     """
-    answers = context.plan is not None and not context.plan.has_calls
+    answers = context.plan is not None and not _has_calls(context.plan)
     if saved is None or (event.payload.get("newMessages") and answers):
         return REASONING
     return saved
@@ -54,7 +92,7 @@ def _after_resume(saved: TaskState | None, context: TaskContext, event: Event) -
 
 def _after_step(saved: TaskState | None, context: TaskContext, event: Event) -> TaskState:
     """Return the state after a step of the plan, with the signature of `NextState`."""
-    return state_after_step(context)
+    return _state_after_step(context.plan)
 
 
 NextState: TypeAlias = Callable[[TaskState | None, TaskContext, Event], TaskState]
@@ -73,7 +111,6 @@ TRANSITIONS: Final[Mapping[tuple[TaskState, EventType], TaskState | NextState]] 
         (REASONING, _E.NEED_MORE_INFO): SUSPENDED,
         **{(ACTING, step): _after_step for step in _STEPS},
         **{(state, _E.TASK_SUSPENDED): SUSPENDED for state in (REASONING, ACTING)},
-        (SUSPENDED, _E.MESSAGE_RECEIVED): REASONING,
         (SUSPENDED, _E.TASK_RESUMED): _after_resume,
         (COMPLETED, _E.TASK_RESUMED): REASONING,
         # Only a task that a restart interrupted: see `_refusal`.
@@ -81,8 +118,7 @@ TRANSITIONS: Final[Mapping[tuple[TaskState, EventType], TaskState | NextState]] 
         **{(state, _E.TASK_FAILED): FAILED for state in (IDLE, REASONING, ACTING, SUSPENDED)},
         # Only while its result is not on disk: see `_refusal`. A stop that comes before it is then reported truthfully.
         (COMPLETED, _E.TASK_FAILED): FAILED,
-        # A stage that was running when the task was suspended ended later. Its result is kept, and decides where the task
-        # goes on. Today a task suspends after its stage; logs of earlier versions and recovery need these rows.
+        # Late results. Today a task suspends after its stage; logs of earlier versions and recovery need these rows.
         **{(SUSPENDED, late): SUSPENDED for late in (_E.REASON_DONE, _E.NEED_MORE_INFO, *_STEPS)},
         # These leave the state as it is.
         **{(state, _E.TASK_NOTIFY): state for state in (REASONING, ACTING, SUSPENDED)},
@@ -91,6 +127,222 @@ TRANSITIONS: Final[Mapping[tuple[TaskState, EventType], TaskState | NextState]] 
     }
 )
 """All transitions: (state, event type) → next state, or the function that finds it."""
+
+
+def open_steps(plan: TaskPlan) -> list[PlanStep]:
+    """Return the steps that are not completed, in order."""
+    return [step for step in plan.steps if not step.completed]
+
+
+def _has_calls(plan: TaskPlan) -> bool:
+    """Return whether any step is a tool call."""
+    return any(step.call is not None for step in plan.steps)
+
+
+def _state_after_step(plan: TaskPlan | None) -> TaskState:
+    """Return ACTING while a step is open, then REASONING if tools were called (the model sees the results), else COMPLETED."""
+    if plan is None:
+        return COMPLETED
+    if open_steps(plan):
+        return ACTING
+    return REASONING if _has_calls(plan) else COMPLETED
+
+
+# ------------------------------------------------------------------ the change that each event makes
+
+
+def apply_event(context: TaskContext, event: Event, state: TaskState) -> TaskContext:
+    """Return the context after the event.
+
+    context: the context before the event; it is not changed. state: the state before the event, which decides whether the result of
+    a stage moves the task or only the state that a resume returns to. Raises PayloadError if the event does not fit the context.
+
+    Example: `apply_event(TaskContext("t1"), created, TaskState.IDLE).input_text`.
+    """
+    match data := parse_payload(event):
+        case TaskCreated():
+            return _created(context, event, data)
+        case ReasonDone():
+            return _reason_done(context, data, state)
+        case NeedMoreInfo():
+            return _need_more_info(context, event, data, state)
+        case ToolCallDone():
+            return _tool_call_done(context, event, data, state)
+        case StepCompleted():
+            return _step_completed(context, event, data, state)
+        case TaskResumed():
+            return _resumed(context, event, data, state)
+        case TaskNotified():
+            return attrs.evolve(context, notified=context.notified + 1)
+        case TaskSuspended():
+            messages = context.messages.plus(*parse_messages(data.new_messages))
+            return attrs.evolve(context, suspend_reason=data.suspend_reason, suspended_state=state, messages=messages)
+        case ReflectionDone():
+            return attrs.evolve(context, post_reflection=PostReflection(data.assessment, max(0, data.tool_calls_count)))
+        case TaskCompleted():
+            if context.final_result is not None:
+                raise PayloadError("the task has its result already")
+            messages = context.messages.plus(*parse_messages(data.new_messages))
+            notified = context.notified + 1
+            return attrs.evolve(context, final_result=data.final_result, messages=messages, notified=notified)
+        case TaskFailed():
+            context = attrs.evolve(context, suspended_state=None, suspend_reason=None, question=None)
+            return attrs.evolve(context, error=data.error, notified=context.notified + 1)
+    raise PayloadError(f"{event.type.name} is not handled")
+
+
+def _created(context: TaskContext, event: Event, data: TaskCreated) -> TaskContext:
+    """Take over the input, as the first message of the conversation.
+
+    The event is applied twice in the life of a task: by `TaskFSM.from_event`, which fills the context, and by the transition out of
+    IDLE, which must not add the input again.
+    """
+    if context.messages:
+        return context  # a task knows its input when it is made; the event itself only moves it out of IDLE
+    return TaskContext(
+        context.id,
+        description=data.description,
+        input_text=data.input_text,
+        input_metadata=data.input_metadata,
+        source=data.source or "user",
+        task_type=data.task_type or "general",
+        messages=AppendOnly((Entry(event.timestamp, "user", data.input_text),)),
+    )
+
+
+def _reason_done(context: TaskContext, data: ReasonDone, state: TaskState) -> TaskContext:
+    """Take over thought and plan. The messages of the thought join the conversation, the index of memory among them."""
+    messages = parse_messages(data.new_messages)
+    if not data.plan.steps:
+        raise PayloadError("a plan without steps")
+    _check_thought_was_running(context, state)
+    has_index = any(entry.metadata.get("type") == MEMORY_INDEX for entry in messages)
+    return attrs.evolve(
+        context,
+        reasoning=data.reasoning,
+        plan=data.plan,
+        iteration=context.iteration + 1,
+        messages=context.messages.plus(*messages),
+        memory_injected=context.memory_injected or has_index,
+        suspended_state=ACTING if state is SUSPENDED else context.suspended_state,
+    )
+
+
+def _need_more_info(context: TaskContext, event: Event, data: NeedMoreInfo, state: TaskState) -> TaskContext:
+    """Take over the question, as a message of the assistant: the answer will follow it. The task waits from now on."""
+    _check_thought_was_running(context, state)
+    asked = "\n\n".join(part for part in (data.reasoning.response.strip(), data.question.strip()) if part)
+    return attrs.evolve(
+        context,
+        reasoning=data.reasoning,
+        plan=None,
+        question=data.question,
+        iteration=context.iteration + 1,
+        notified=context.notified + 1,
+        messages=context.messages.plus(Entry(event.timestamp, "assistant", asked)),
+        suspended_state=REASONING,
+        suspend_reason=context.suspend_reason if state is SUSPENDED else "needs information",
+    )
+
+
+def _check_thought_was_running(context: TaskContext, state: TaskState) -> None:
+    """Refuse the thought of a suspended task, unless it was running when the task was suspended (logs of earlier versions)."""
+    was_thinking = context.suspended_state is REASONING and context.question is None
+    if state is SUSPENDED and not was_thinking:
+        raise PayloadError("no thought was running when the task was suspended")
+
+
+def _tool_call_done(context: TaskContext, event: Event, data: ToolCallDone, state: TaskState) -> TaskContext:
+    """Complete the step whose call has this result. A result that no open step waits for is refused, so a call counts once."""
+    messages = parse_messages(data.new_messages)
+    result = next((entry for entry in messages if entry.role == "tool"), None)
+    if result is None or context.plan is None:
+        raise PayloadError("no tool message, or no plan that asked for it")
+    step = next((step for step in open_steps(context.plan) if step.call and step.call.id == result.call_id), None)
+    if step is None:
+        raise PayloadError(f"no open step waits for call {result.call_id!r}")
+    now = event.timestamp
+    started = now - max(0, round(data.duration_ms))
+    success = event.type is _E.TOOL_CALL_COMPLETED
+    action = ActionResult(step.index, "tool_call", data.tool_name, result.content, success, started, now)
+    return _complete_step(context, context.plan, step, action, messages, state)
+
+
+def _step_completed(context: TaskContext, event: Event, data: StepCompleted, state: TaskState) -> TaskContext:
+    """Complete the step that responds; its message is the answer."""
+    messages = parse_messages(data.new_messages)
+    steps = open_steps(context.plan) if context.plan is not None else ()
+    step = next((step for step in steps if step.call is None), None)
+    if step is None or context.plan is None:
+        raise PayloadError("no open step that is not a tool call")
+    answer = messages[-1].content if messages else ""
+    action = ActionResult(step.index, step.action_type, None, answer, True, event.timestamp, event.timestamp)
+    return _complete_step(context, context.plan, step, action, messages, state)
+
+
+def _complete_step(
+    context: TaskContext,
+    plan: TaskPlan,
+    step: PlanStep,
+    action: ActionResult,
+    messages: tuple[Entry, ...],
+    state: TaskState,
+) -> TaskContext:
+    """Mark a step as completed and append its result. Raises nothing: the callers have found the step among the open ones."""
+    done = attrs.evolve(step, completed=True)
+    plan = TaskPlan(plan.goal, tuple(done if other is step else other for other in plan.steps), plan.reasoning)
+    return attrs.evolve(
+        context,
+        plan=plan,
+        actions_done=context.actions_done.plus(action),
+        messages=context.messages.plus(*messages),
+        # A step that ended after the suspension: the task goes on behind it.
+        suspended_state=_state_after_step(plan) if state is SUSPENDED else context.suspended_state,
+    )
+
+
+def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskState) -> TaskContext:
+    """Let a task go on: a suspended one with its plan, a finished one from the beginning with all it knows.
+
+    The next state is not decided here but in `_after_resume`, which needs `suspended_state` as it was before this change.
+    The count of model calls starts again at 0: the limit on them is for one piece of work, and a resume is a new one.
+    """
+    messages = parse_messages(data.new_messages)
+    if state is not SUSPENDED:
+        context = _restart(context, event, data.new_input)
+    return attrs.evolve(
+        context,
+        suspended_state=None,
+        suspend_reason=None,
+        question=None,
+        iteration=0,
+        messages=context.messages.plus(*messages),
+    )
+
+
+def _restart(context: TaskContext, event: Event, new_input: str) -> TaskContext:
+    """Let a finished task begin again with all it knows: messages and actions stay, the rest is for the new input.
+
+    Calls that never got a result are given one first. A task that a restart failed in the middle of its plan has such calls, and
+    the next request to the model would be refused because of them.
+    """
+    missing = [
+        Entry(event.timestamp, "tool", NOT_FINISHED, call_id=made.call.id, metadata={"error": True})
+        for made in open_calls(context.messages)
+    ]
+    return attrs.evolve(
+        context,
+        input_text=new_input,
+        messages=context.messages.plus(*missing),
+        reasoning=None,
+        plan=None,
+        post_reflection=None,
+        final_result=None,
+        error=None,
+    )
+
+
+# ------------------------------------------------------------------ the task
 
 
 @attrs.frozen
@@ -111,11 +363,15 @@ class Transition:
     """{"suspendedFrom": state} for the event that suspended the task."""
 
 
-@attrs.frozen
-class Snapshot:
-    """A whole task as a value that can go over the wire.
+@attrs.define
+class TaskFSM:
+    """One task. `from_event` makes a new one; only `transition` changes it. It goes over the wire as it is.
 
-    Example: `text = encode_json(to_wire(task.snapshot()))`, then `TaskFSM.restore(from_wire(decode_json(text), Snapshot))`.
+    Example:
+        task = TaskFSM.from_event(created)  # IDLE
+        task.transition(created)  # REASONING
+        task.context.messages[0].content  # the input
+        from_wire(to_wire(task), TaskFSM) == task
     """
 
     task_id: str
@@ -123,40 +379,15 @@ class Snapshot:
     state: TaskState
     """State after the last accepted event."""
     context: TaskContext
-    """Everything the task knows."""
-    history: tuple[Transition, ...] = ()
+    """Everything the task knows, after the last accepted event."""
+    history: AppendOnly[Transition] = attrs.field(factory=AppendOnly)
     """Accepted events, oldest first."""
     created_at: int = 0
-    """Wall clock, ms."""
+    """Wall clock of TASK_CREATED, ms."""
     updated_at: int = 0
     """Wall clock of the last accepted event, ms."""
     priority: int = DEFAULT_PRIORITY
     """Rank among tasks that wait for a slot; smaller goes first."""
-
-
-class TaskFSM:
-    """One task. `from_event` makes a new one, `hydrate` and `restore` an existing one; only `transition` changes it.
-
-    Example:
-        task = TaskFSM.from_event(created)  # IDLE
-        task.transition(created)  # REASONING
-        task.context.messages[0].content  # the input
-    """
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.task_id = snapshot.task_id
-        """Id of the task."""
-        self.state = snapshot.state
-        """State after the last accepted event."""
-        self.context = snapshot.context
-        """Everything the task knows, after the last accepted event."""
-        self.created_at = snapshot.created_at
-        """Wall clock of TASK_CREATED, ms."""
-        self.updated_at = snapshot.updated_at
-        """Wall clock of the last accepted event, ms."""
-        self.priority = snapshot.priority
-        """Rank among tasks that wait for a slot; smaller goes first."""
-        self._history = list(snapshot.history)
 
     @classmethod
     def from_event(cls, event: Event) -> TaskFSM:
@@ -172,28 +403,7 @@ class TaskFSM:
             raise InvalidTransition(f"task {event.task_id}: {error}") from None
         priority = DEFAULT_PRIORITY if event.priority is None else event.priority
         at = event.timestamp
-        return cls(Snapshot(event.task_id, IDLE, context, created_at=at, updated_at=at, priority=priority))
-
-    @classmethod
-    def hydrate(cls, task_id: str, context: TaskContext, state: TaskState) -> TaskFSM:
-        """Return a task with this context and state, without a history."""
-        return cls(Snapshot(task_id, state, context))
-
-    @classmethod
-    def restore(cls, snapshot: Snapshot) -> TaskFSM:
-        """Return the task of a snapshot."""
-        return cls(snapshot)
-
-    def snapshot(self) -> Snapshot:
-        """Return the whole task as a value."""
-        return Snapshot(
-            self.task_id, self.state, self.context, self.history, self.created_at, self.updated_at, self.priority
-        )
-
-    @property
-    def history(self) -> tuple[Transition, ...]:
-        """Every accepted event, oldest first."""
-        return tuple(self._history)
+        return cls(event.task_id, IDLE, context, created_at=at, updated_at=at, priority=priority)
 
     def can_transition(self, type: EventType) -> bool:
         """Return whether an event of this type may be accepted now; its payload may still be refused."""
@@ -218,12 +428,9 @@ class TaskFSM:
         self.updated_at = event.timestamp
         suspends = self.state is SUSPENDED and before is not SUSPENDED
         metadata: Metadata = {"suspendedFrom": before.value} if suspends else {}
-        self._history.append(Transition(before, self.state, event.type, event.id, event.timestamp, metadata))
+        accepted = Transition(before, self.state, event.type, event.id, event.timestamp, metadata)
+        self.history = self.history.plus(accepted)
         return self.state
-
-    def assume(self, state: TaskState) -> None:
-        """Set the state without an event: for a log that lost the line which caused it. Only a replay does this."""
-        self.state = state
 
     def _refusal(self, type: EventType) -> str | None:
         """Return the reason why an event of this type is not allowed now, None if it is.
@@ -245,16 +452,6 @@ class TaskFSM:
         return self.state is FAILED or (self.state is COMPLETED and self.context.final_result is not None)
 
     @property
-    def is_terminal(self) -> bool:
-        """FAILED."""
-        return self.state is FAILED
-
-    @property
-    def is_done(self) -> bool:
-        """COMPLETED or FAILED."""
-        return self.state in (COMPLETED, FAILED)
-
-    @property
     def is_active(self) -> bool:
-        """REASONING or ACTING: at work, not waiting, suspended or done."""
+        """REASONING or ACTING: at work, not waiting, suspended or over."""
         return self.state in (REASONING, ACTING)

@@ -9,20 +9,12 @@ view after its context was dropped. Whoever needs the conversation asks for the 
 
 from __future__ import annotations
 
-from typing import Final
-
 import attrs
 
 from pegasus.events import Event, EventType
 from pegasus.messages import Json, Metadata
 from pegasus.tasks.core.context import TaskState
-from pegasus.tasks.core.events import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotified, parse_payload
 from pegasus.tasks.core.fsm import TaskFSM
-
-_NOTIFYING: Final = frozenset(
-    {EventType.TASK_NOTIFY, EventType.NEED_MORE_INFO, EventType.TASK_FAILED, EventType.TASK_COMPLETED}
-)
-"""Types of the events that make a notification: exactly those at which `changes` counts up `TaskContext.notified`."""
 
 
 class TaskError(Exception):
@@ -114,24 +106,25 @@ def task_view(fsm: TaskFSM, doing: str = "") -> TaskView:
     )
 
 
-def notification_of(event: Event, n: int, metadata: Metadata) -> Notification | None:
-    """Return the notification that an accepted event makes, None for the events that concern the task alone.
+def notification_of(task: TaskFSM, event: Event) -> Notification | None:
+    """Return the notification that an event makes, None for the events that concern the task alone.
 
-    n: the number of notifications including this one (`TaskContext.notified` after the event).
+    task: the task that has just accepted the event. What its submitter must know is part of the context by now, the number of the
+    notification (`TaskContext.notified`) included: `fsm.apply_event` counts it up for exactly these events.
     """
-    if event.type not in _NOTIFYING:
-        return None
-    task_id = event.task_id or ""
-    match parse_payload(event):
-        case TaskNotified(message):
-            return Notification(task_id, n, "notify", message, metadata)
-        case NeedMoreInfo(_, question):
-            return Notification(task_id, n, "needs_info", question, metadata)
-        case TaskFailed(error):
-            return Notification(task_id, n, "failed", error, metadata)
-        case TaskCompleted(result):
-            response = result.get("response")
-            text = "" if response is None else str(response)
-            return Notification(task_id, n, "completed", text, metadata, result)
+    context, result = task.context, None
+    match event.type:
+        case EventType.TASK_NOTIFY:
+            type, text = "notify", event.payload.get("message")
+        case EventType.NEED_MORE_INFO:
+            type, text = "needs_info", context.question
+        case EventType.TASK_FAILED:
+            type, text = "failed", context.error
+        case EventType.TASK_COMPLETED:
+            result = dict(context.final_result or {})
+            type, text = "completed", result.get("response")
         case _:
             return None
+    return Notification(
+        task.task_id, context.notified, type, "" if text is None else str(text), context.input_metadata, result
+    )

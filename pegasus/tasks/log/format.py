@@ -27,7 +27,7 @@ import attrs
 from pegasus.events import Event, EventType
 from pegasus.formatting import format_time
 from pegasus.messages import Json
-from pegasus.tasks.core.events import RECORDED_KEYS, json_safe
+from pegasus.tasks.core.context import PAYLOADS
 from pegasus.wire import Line, WireError, decode_json, encode_json, encode_line, from_wire, scan_lines, to_wire
 
 FOLDER: Final = "tasks"
@@ -40,7 +40,7 @@ OLD_EVENTS: Final = frozenset({"ACT_DONE", "REFLECT_DONE"})
 """Events of earlier versions. They are passed over: other lines say the same."""
 
 # Types by their names in a log. Names and not numbers are written, so that a person can read a log.
-_BY_NAME: Final[Mapping[str, EventType]] = MappingProxyType({kind.name: kind for kind in RECORDED_KEYS})
+_BY_NAME: Final[Mapping[str, EventType]] = MappingProxyType({kind.name: kind for kind in PAYLOADS})
 _TASK_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 # For a pending list that is no JSON any more: a pattern finds ids where a parser gives up.
@@ -80,17 +80,13 @@ def task_path(task_id: str, date: str) -> str:
 
 
 def task_line(event: Event) -> bytes:
-    """Return the line of a recorded event, newline included. Values that JSON does not have are replaced, never refused.
+    """Return the line of a recorded event, newline included.
 
-    Keys of the payload that do not belong to the type are left out. The same event always gives the same bytes, by which the
-    persister recognises a line that an earlier attempt has written. Raises KeyError for a type that is not recorded.
+    The payload comes from `to_payload`, so it can be written. The same event always gives the same bytes, by which the
+    persister recognises a line that an earlier attempt has written.
     """
-    data = {key: event.payload[key] for key in RECORDED_KEYS[event.type] if key in event.payload}
-    line: dict[str, Json] = {"ts": event.timestamp, "event": event.type.name, "taskId": event.task_id, "data": data}
-    try:
-        return encode_line(line)
-    except (TypeError, ValueError):
-        return encode_line({**line, "data": json_safe(data)})
+    line: dict[str, Json] = {"ts": event.timestamp, "event": event.type.name, "taskId": event.task_id}
+    return encode_line({**line, "data": dict(event.payload)})
 
 
 def parse_task_line(line: Mapping[str, Any], number: int = 0) -> Event:

@@ -31,7 +31,7 @@ from actors import ActorError, Inbox, Ref
 from pegasus.events import Event, EventType
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, ReplaceFile, StorageError
-from pegasus.tasks.core.events import RECORDED_KEYS
+from pegasus.tasks.core.context import PAYLOADS
 from pegasus.tasks.log.format import INDEX, PENDING, PendingTask, index_line, is_task_id, pending_content, task_line
 from pegasus.tasks.log.log_files import LogFiles, OpenedLog
 from pegasus.tasks.log.messages import Forget, GetPending, ListLogs, PersisterMessage, ReadLogs, RecordEvents
@@ -271,7 +271,7 @@ class _Store:
 
 def _is_writable(event: Event) -> bool:
     """Return whether the event is a line of a log. Another one is a defect of the caller; it is logged and passed over."""
-    if event.type in RECORDED_KEYS and event.task_id is not None and is_task_id(event.task_id):
+    if event.type in PAYLOADS and event.task_id is not None and is_task_id(event.task_id):
         return True
     _log.error("an event is not a line of any task log, ignored", type=event.type.name, task=event.task_id)
     return False

@@ -144,11 +144,11 @@ class _Replayer:
             if not self._damaged or event.type not in _PRESUPPOSED:
                 raise
             before = task.state
-            task.assume(_PRESUPPOSED[event.type])
+            task.state = _PRESUPPOSED[event.type]
             try:
                 task.transition(event)
             except InvalidTransition:
-                task.assume(before)
+                task.state = before
                 raise
         self._note(task, event)
 
@@ -157,11 +157,11 @@ class _Replayer:
         if event.type is _E.TASK_CREATED:
             return TaskFSM.from_event(event)
         self.take_damaged("the log does not begin with TASK_CREATED")
-        return TaskFSM.hydrate(self._task_id, TaskContext(self._task_id), TaskState.REASONING)
+        return TaskFSM(self._task_id, TaskState.REASONING, TaskContext(self._task_id))
 
     def _note(self, task: TaskFSM, event: Event) -> None:
         """Note the notification that an accepted event makes, and which `notify` calls have no result yet."""
-        notification = notification_of(event, len(self._notifications) + 1, task.context.input_metadata)
+        notification = notification_of(task, event)
         if notification is not None:
             self._notifications.append(notification)
         if event.type is _E.TASK_NOTIFY and notification is not None:

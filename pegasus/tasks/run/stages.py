@@ -27,18 +27,20 @@ from pegasus.messages import Json
 from pegasus.models import ModelRequest, ModelResponse, ToolCall
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
-from pegasus.tasks.core.context import PlannedCall, Reasoning, TaskContext
-from pegasus.tasks.core.events import (
+from pegasus.tasks.core.context import (
     NeedMoreInfo,
     Payload,
+    PlannedCall,
     ReasonDone,
+    Reasoning,
     ReflectionDone,
     StepCompleted,
-    TaskCompleted,
+    TaskContext,
     TaskNotified,
     ToolCallDone,
     make_plan,
     messages_json,
+    task_completed,
     to_payload,
 )
 from pegasus.tasks.core.fsm import TaskFSM
@@ -98,19 +100,13 @@ class Stages:
         plan = make_plan(thought.reasoning, self._fsm.context.input_text)
         payload = to_payload(ReasonDone(thought.reasoning, plan, messages_json(thought.entries)))
         draft = EventDraft(EventType.REASON_DONE, payload)
-        return [draft] if plan.has_calls else [draft, *self._answer(thought.reasoning)]
+        return [draft] if thought.reasoning.tool_calls else [draft, *self._answer(thought.reasoning)]
 
     def _answer(self, reasoning: Reasoning) -> list[EventDraft]:
         """Return the events behind a thought that answers. Recorded together with it, an answer costs one sync."""
-        context, iterations = self._fsm.context, self._fsm.context.iteration + 1
-        result: Payload = {
-            "taskId": context.id,
-            "input": context.input_text,
-            "response": reasoning.response,
-            "iterations": iterations,
-        }
+        context = self._fsm.context
         [step] = self.respond(reasoning)
-        payload = to_payload(TaskCompleted(result, iterations))
+        payload = task_completed(context, reasoning.response, context.iteration + 1)
         end = EventDraft(EventType.TASK_COMPLETED, payload, follows=True, priority=EventType.STEP_COMPLETED)
         return [attrs.evolve(step, follows=True), end]
 

@@ -34,9 +34,16 @@ from pegasus.events import Emit, Event, EventType
 from pegasus.formatting import describe_error
 from pegasus.models import ModelError
 from pegasus.observe import get_logger
-from pegasus.tasks.core.context import TaskState
-from pegasus.tasks.core.events import TaskFailed, task_completed, task_resumed, task_suspended, to_payload
-from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM
+from pegasus.tasks.core.context import (
+    TaskFailed,
+    TaskState,
+    last_response,
+    task_completed,
+    task_resumed,
+    task_suspended,
+    to_payload,
+)
+from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM, open_steps
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.core.views import Notification, TaskError, notification_of, task_view
 from pegasus.tasks.log.task_logs import TaskArchive
@@ -105,7 +112,7 @@ async def apply_recorded(deps: TaskDeps, fsm: TaskFSM, event: Event) -> Notifica
         return None
     await deps.bus.tell(Emit(event))
     await publish_change(deps, event, before, fsm.state)
-    return notification_of(event, fsm.context.notified, fsm.context.input_metadata)
+    return notification_of(fsm, event)
 
 
 @attrs.frozen(eq=False)
@@ -271,8 +278,9 @@ class _TaskRun:
 
     def _next_stage(self) -> _Stage | None:
         """Return the stage that the state asks for, None if the task has nothing to do."""
+        context = self._fsm.context
         match self._fsm.state:
-            case TaskState.REASONING if self._fsm.context.iteration >= self._deps.limits.max_iterations:
+            case TaskState.REASONING if context.iteration >= self._deps.limits.max_iterations:
                 limit = self._deps.limits.max_iterations
                 return _emitting(_failure(f"the task did not come to an end within {limit} rounds of thinking"))
             case TaskState.REASONING:
@@ -280,10 +288,11 @@ class _TaskRun:
             case TaskState.ACTING:
                 return self._next_act()
             case TaskState.COMPLETED if not self._fsm.is_over:
-                return _emitting(EventDraft(EventType.TASK_COMPLETED, task_completed(self._fsm.context)))
+                payload = task_completed(context, last_response(context), context.iteration)
+                return _emitting(EventDraft(EventType.TASK_COMPLETED, payload))
             case TaskState.COMPLETED if not self._is_reflected:
                 self._is_reflected = True
-                if self._deps.memory is not None and should_reflect(self._fsm.context):
+                if self._deps.memory is not None and should_reflect(context):
                     return _Stage("reflecting", self._stages.reflect)
         return None
 
@@ -293,7 +302,7 @@ class _TaskRun:
         if calls:
             return _Stage(", ".join(call.name for call in calls), partial(self._stages.act, calls))
         context = self._fsm.context
-        if context.plan is not None and context.plan.open_steps:
+        if context.plan is not None and open_steps(context.plan):
             return _emitting(*self._stages.respond(context.reasoning))
         return None
 

@@ -24,8 +24,8 @@ from pegasus.conversation import Entry, Projection, repair_log, unique_ids
 from pegasus.identity import Persona, task_prompt
 from pegasus.messages import Json
 from pegasus.models import LanguageModel, ModelRequest, ModelResponse, ToolCall, ToolSpec, Turn
-from pegasus.tasks.core.changes import MEMORY_INDEX
 from pegasus.tasks.core.context import PlannedCall, Reasoning, TaskContext
+from pegasus.tasks.core.fsm import MEMORY_INDEX
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.run.call_origin import label_of
 

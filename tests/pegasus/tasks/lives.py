@@ -9,17 +9,19 @@ from random import Random
 from pegasus.conversation import Entry
 from pegasus.events import Event, EventType
 from pegasus.models.base import ToolCall
-from pegasus.tasks.core.changes import MEMORY_INDEX, RESTARTED
-from pegasus.tasks.core.context import PlannedCall, Reasoning, TaskState
-from pegasus.tasks.core.events import (
+from pegasus.tasks.core.context import (
     NeedMoreInfo,
+    PlannedCall,
     ReasonDone,
+    Reasoning,
     ReflectionDone,
     StepCompleted,
     TaskCreated,
     TaskFailed,
     TaskNotified,
+    TaskState,
     ToolCallDone,
+    last_response,
     make_plan,
     messages_json,
     task_completed,
@@ -27,7 +29,7 @@ from pegasus.tasks.core.events import (
     task_suspended,
     to_payload,
 )
-from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM
+from pegasus.tasks.core.fsm import MEMORY_INDEX, RESTARTED, InvalidTransition, TaskFSM
 from pegasus.tasks.core.views import notification_of
 from pegasus.tasks.log.format import task_line
 
@@ -87,7 +89,7 @@ def resumed(fsm, text="go on", at=BEGAN):
 
 
 def finished(fsm):
-    return event(E.TASK_COMPLETED, task_completed(fsm.context))
+    return event(E.TASK_COMPLETED, task_completed(fsm.context, last_response(fsm.context), fsm.context.iteration))
 
 
 def failed(error="broken"):
@@ -123,7 +125,7 @@ class Life:
         except InvalidTransition:
             self.refused += 1
             return False
-        note = notification_of(event, self.live.context.notified, {})
+        note = notification_of(self.live, event)
         if note is not None:
             self.notes.append((note.type, note.text, note.result))
         return True

@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.conversation import Entry, to_json
-from pegasus.tasks.core.context import PlannedCall, Reasoning, TaskPlan
-from pegasus.tasks.core.events import ReasonDone, json_safe, make_plan, messages_json, to_payload
+from pegasus.tasks.core.context import (
+    PlannedCall,
+    ReasonDone,
+    Reasoning,
+    TaskNotified,
+    TaskPlan,
+    json_safe,
+    make_plan,
+    messages_json,
+    to_payload,
+)
 from pegasus.tasks.log.format import (
     BadTaskLine,
     date_of,
@@ -123,14 +132,15 @@ def test_what_a_newer_version_adds_is_ignored():
 )
 def test_whatever_a_payload_holds_can_be_written_and_read_back(value):
     """A line that cannot be written would hold up the whole task system."""
-    line = json.loads(task_line(event(E.TASK_NOTIFY, {"message": value})).decode())
+    payload = to_payload(TaskNotified(value))
+    line = json.loads(task_line(event(E.TASK_NOTIFY, payload)).decode())
     assert line["data"]["message"] == json.loads(json.dumps(json_safe(value)))
 
 
 def test_endless_nesting_can_be_written():
     deep = []
     deep.append(deep)
-    assert b"nested too deep" in task_line(event(E.TASK_NOTIFY, {"message": deep}))
+    assert b"nested too deep" in task_line(event(E.TASK_NOTIFY, to_payload(TaskNotified(deep))))
 
 
 @pytest.mark.parametrize(("ms", "date"), [(-1, "1970-01-01"), (int(1e300), "9999-12-31")])

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.storage import StorageError, run_journal
-from pegasus.tasks.core.changes import RESTARTED
+from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import PendingTask, index_line, pending_content, task_line, task_path
 from pegasus.tasks.log.messages import Forget, GetPending, ListLogs, ReadLogs, RecordEvents
 from pegasus.tasks.log.persister import FORGET_AFTER, RECENT, RETRY_LIMIT, record, task_persister

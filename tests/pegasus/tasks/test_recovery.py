@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pegasus.conversation import repair_log
 from pegasus.tasks.agent.recovery import UNKNOWN, Continue, DropTask, NotifyAgain, RecordEvent, plan_recovery
-from pegasus.tasks.core.changes import RESTARTED
 from pegasus.tasks.core.context import TaskState
+from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import task_line
 from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.doer import next_steps

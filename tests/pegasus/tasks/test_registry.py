@@ -3,7 +3,7 @@ import pytest
 from pegasus.events import Event, EventType
 from pegasus.tasks import TaskState
 from pegasus.tasks.agent.state import TaskEntry, TaskNotFound, TaskRegistry
-from pegasus.tasks.core.events import TaskCreated, to_payload
+from pegasus.tasks.core.context import TaskCreated, to_payload
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import task_view
 
@@ -12,7 +12,7 @@ def entry(task_id, *, priority=None, state=None):
     payload = to_payload(TaskCreated(input_text="do it"))
     fsm = TaskFSM.from_event(Event(task_id, EventType.TASK_CREATED, 1, "t", task_id, payload, priority))
     if state is not None:
-        fsm.assume(state)
+        fsm.state = state
     return TaskEntry(task_view(fsm), fsm)
 
 

@@ -6,7 +6,7 @@ import trio
 from actors import ActorError
 from pegasus.tasks import Cancel, GetTask, Resume, TaskState
 from pegasus.tasks.agent.recovery import UNKNOWN
-from pegasus.tasks.core.changes import RESTARTED
+from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import task_line
 from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
