@@ -1,8 +1,7 @@
 """File tools: read_file, write_file, list_files, delete_file, move_file, get_file_info, edit_file, grep_files.
 
-`tools` describes them to the model; the work is in `reading`, `changing` and `searching`. All of it
-goes through two modules: `paths` restricts access to the allowed folders, and `blocking` runs the
-work in short steps in threads.
+`tools` describes them to the model and runs the work in threads; the work is in `reading`, `changing` and
+`searching`. All of it goes through `paths`, which restricts access to the allowed folders.
 """
 
 from pegasus.tools.files.paths import real_folder, real_folders

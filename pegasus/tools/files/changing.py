@@ -28,9 +28,10 @@ from contextlib import contextmanager, suppress
 from secrets import token_hex
 from typing import Final
 
+from trio.from_thread import check_cancelled
+
 from pegasus.messages import Json
 from pegasus.tools.base import ToolContext, ToolError
-from pegasus.tools.files.blocking import Steps
 from pegasus.tools.files.paths import (
     LocatedPath,
     folder_of,
@@ -55,23 +56,22 @@ MAX_DEPTH: Final = 200
 # ------------------------------------------------------------------ writing
 
 
-def write(context: ToolContext, path: str, content: str, encoding: str = "utf-8") -> Steps[Json]:
+def write(context: ToolContext, path: str, content: str, encoding: str = "utf-8") -> Json:
     """Return the result of write_file. Raises ToolError if the content cannot be encoded; the old file is then untouched.
 
     path: as the model gave it; errors repeat it in that form. The result says how many bytes were written.
     Missing folders are created and stay, even if the write fails afterwards.
     """
-    yield
     wanted = require_encoding(encoding)
-    data = decode_base64(content) if wanted == BASE64 else (yield from _encode(content, wanted))
+    data = decode_base64(content) if wanted == BASE64 else _encode(content, wanted)
     located = _require_replaceable(locate(context, path), context)
     # From here on the folder is a descriptor; the path is not looked at again.
     with refusing(path), folder_of(located, make=True) as folder:
-        yield from _replace_file(folder, located.name, data, path, _status_or_none(folder, located.name))
+        _replace_file(folder, located.name, data, path, _status_or_none(folder, located.name))
     return {"path": path, "bytesWritten": len(data), "encoding": wanted}
 
 
-def _encode(content: str, encoding: str) -> Steps[bytes]:
+def _encode(content: str, encoding: str) -> bytes:
     """Return the encoded content. It is made in pieces, because some encodings are a hundred times slower than UTF-8."""
     encoder = codecs.getincrementalencoder(encoding)()
     parts: list[bytes] = []
@@ -84,18 +84,18 @@ def _encode(content: str, encoding: str) -> Steps[bytes]:
             raise ToolError(
                 f"character {position} ({content[position]!a}) cannot be written as {encoding}; utf-8 can hold all text"
             ) from None
-        yield
+        check_cancelled()
     return b"".join(parts)
 
 
-def _replace_file(folder: int, name: str, data: bytes, shown: str, before: os.stat_result | None) -> Steps[None]:
+def _replace_file(folder: int, name: str, data: bytes, shown: str, before: os.stat_result | None) -> None:
     """Replace the file `name` by one with this content.
 
     before: status of the file when it was read, or None if there was none. A file that somebody has
     changed since then is not overwritten. On cancel before the rename, the old file stays and the
     temporary file is removed.
 
-    Yields after every chunk, so that a cancel takes effect within milliseconds, even for large files.
+    A cancel takes effect after the chunk that is being written, within milliseconds.
     """
     if before is not None:
         require_file(before, shown)
@@ -104,10 +104,10 @@ def _replace_file(folder: int, name: str, data: bytes, shown: str, before: os.st
     with _temporary_file(folder, name, before) as (fd, temporary):
         for start in range(0, len(data), CHUNK):
             _write_all(fd, memoryview(data)[start : start + CHUNK])
-            yield
+            check_cancelled()
         # Without this, a crash after the rename could leave a file with the new name and no content.
         os.fsync(fd)
-        yield
+        check_cancelled()
         if _identity(_status_or_none(folder, name)) != _identity(before):
             raise ToolError(
                 f"{shown} was changed by another program during the call; nothing was written. Read it again"
@@ -175,7 +175,7 @@ def _require_replaceable(located: LocatedPath, context: ToolContext) -> LocatedP
 # ------------------------------------------------------------------ editing
 
 
-def edit(context: ToolContext, path: str, old_string: str, new_string: str, replace_all: bool = False) -> Steps[Json]:
+def edit(context: ToolContext, path: str, old_string: str, new_string: str, replace_all: bool = False) -> Json:
     """Return the result of edit_file.
 
     Bytes that are not valid UTF-8 stay as they are, since only the matching text is replaced.
@@ -183,38 +183,33 @@ def edit(context: ToolContext, path: str, old_string: str, new_string: str, repl
     old_string: must occur exactly once, unless replace_all. The result has the number of replacements. Raises
     ToolError, and the file is then unchanged.
 
-        steps = edit(context, "notes.txt", "tea", "coffee")   # run_in_steps runs it in a thread
+        edit(context, "notes.txt", "tea", "coffee")   # {"path": "notes.txt", "replacements": 1}
     """
-    yield
     located = _require_replaceable(locate(context, path), context)
     with refusing(path), folder_of(located) as folder:
         fd, before = open_file(folder, located.name, path)
-        with open(fd, "rb", buffering=0) as file:
-            data = yield from _read_all(file.fileno(), before.st_size, path)
+        data = _read_all(fd, before.st_size, path)
         # Bytes that are not UTF-8 become lone surrogates, and the same bytes again when the text is encoded.
         text = data.decode("utf-8", "surrogateescape")
         old, new = _adapt_line_ends(text, old_string, new_string)
         count = _count_replacements(text, old, new, replace_all, path)
-        yield
-        _require_size(len(data) + count * (_size_in_bytes(new) - _size_in_bytes(old)), path)
-        changed = text.replace(old, new).encode("utf-8", "surrogateescape")
-        yield from _replace_file(folder, located.name, changed, path, before)
+        size = len(data) + count * (len(_bytes_of(new)) - len(_bytes_of(old)))
+        if size > MAX_EDIT:  # it could not be edited again
+            raise ToolError(f"{path} would grow to {size:,} bytes; edit_file makes files of up to {MAX_EDIT:,}")
+        _replace_file(folder, located.name, _bytes_of(text.replace(old, new)), path, before)
     return {"path": path, "replacements": count}
 
 
-def _read_all(fd: int, size: int, shown: str) -> Steps[bytes]:
-    """Return the whole content of a file that can be edited.
+def _read_all(fd: int, size: int, shown: str) -> bytes:
+    """Return the whole content of a file that can be edited, and close its descriptor.
 
     The size is checked first, so nothing is read of a file that is too large. A NUL byte means that
     the file is binary or UTF-16, in which the text of the model cannot be found.
     """
-    if size > MAX_EDIT:
-        raise ToolError(f"{shown} has {size:,} bytes; edit_file takes up to {MAX_EDIT:,}")
-    parts: list[bytes] = []
-    while part := os.read(fd, CHUNK):
-        parts.append(part)
-        yield
-    data = b"".join(parts)
+    with open(fd, "rb") as file:
+        if size > MAX_EDIT:
+            raise ToolError(f"{shown} has {size:,} bytes; edit_file takes up to {MAX_EDIT:,}")
+        data = file.read(MAX_EDIT)
     if b"\0" in data:
         raise ToolError(f"{shown} is binary or UTF-16, which edit_file cannot change; write_file can replace it")
     return data
@@ -250,21 +245,15 @@ def _count_replacements(text: str, old: str, new: str, everywhere: bool, shown: 
     return 1
 
 
-def _size_in_bytes(text: str) -> int:
-    """Return the size that a text has in the file."""
-    return len(text.encode("utf-8", "surrogateescape"))
-
-
-def _require_size(size: int, shown: str) -> None:
-    """Raise ToolError if a file would become too large to be edited again."""
-    if size > MAX_EDIT:
-        raise ToolError(f"{shown} would grow to {size:,} bytes; edit_file makes files of up to {MAX_EDIT:,}")
+def _bytes_of(text: str) -> bytes:
+    """Return the bytes that a text has in the file."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 # ------------------------------------------------------------------ deleting
 
 
-def delete(context: ToolContext, path: str) -> Steps[Json]:
+def delete(context: ToolContext, path: str) -> Json:
     """Return the result of delete_file, for a file, a link (never its target) or a whole folder.
 
     On cancel in the middle of a folder, what is already deleted stays deleted.
@@ -272,18 +261,17 @@ def delete(context: ToolContext, path: str) -> Steps[Json]:
     A path that does not exist is a success with a note: after a crash the call may be repeated, and the wish is
     fulfilled.
     """
-    yield
     located = _require_replaceable(locate(context, path, follow=False), context)
     with refusing(path):
         try:
             with folder_of(located) as folder:
-                yield from _remove(folder, located.name, path, MAX_DEPTH)
+                _remove(folder, located.name, path, MAX_DEPTH)
         except (FileNotFoundError, NotADirectoryError):
             return {"path": path, "deleted": False, "note": "there is no such file or folder"}
     return {"path": path, "deleted": True}
 
 
-def _remove(folder: int, name: str, shown: str, levels: int) -> Steps[None]:
+def _remove(folder: int, name: str, shown: str, levels: int) -> None:
     """Delete a file, a link, or a folder with its content, depth first.
 
     The names of a folder are read before the first is deleted, because deleting while listing may
@@ -294,7 +282,7 @@ def _remove(folder: int, name: str, shown: str, levels: int) -> Steps[None]:
     before stays deleted.
     """
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    yield
+    check_cancelled()
     if not stat.S_ISDIR(status.st_mode):
         os.unlink(name, dir_fd=folder)
         return
@@ -306,7 +294,7 @@ def _remove(folder: int, name: str, shown: str, levels: int) -> Steps[None]:
             names = [entry.name for entry in entries]
         for entry_name in names:
             with suppress(FileNotFoundError):
-                yield from _remove(inner, entry_name, shown, levels - 1)
+                _remove(inner, entry_name, shown, levels - 1)
     finally:
         os.close(inner)
     os.rmdir(name, dir_fd=folder)
@@ -315,13 +303,12 @@ def _remove(folder: int, name: str, shown: str, levels: int) -> Steps[None]:
 # ------------------------------------------------------------------ moving
 
 
-def move(context: ToolContext, source: str, target: str) -> Steps[Json]:
+def move(context: ToolContext, source: str, target: str) -> Json:
     """Return the result of move_file: a file, folder or link gets another name, and replaces a file that has it, as `mv` does.
 
     source, target: as the model gave them. Within a disk the move is atomic. A cancel before the rename changes
     nothing.
     """
-    yield
     old = _require_replaceable(locate(context, source, follow=False), context)
     new = _require_replaceable(locate(context, target, follow=False), context)
     result: dict[str, Json] = {"from": source, "to": target, "moved": True}
@@ -349,11 +336,11 @@ def move(context: ToolContext, source: str, target: str) -> Steps[Json]:
                     raise ToolError(
                         f"{target} is on another disk, to where only files can be moved; {source} is {kind}"
                     ) from None
-                yield from _move_across_disks(from_folder, old.name, to_folder, new.name, source)
+                _move_across_disks(from_folder, old.name, to_folder, new.name, source)
     return result
 
 
-def _move_across_disks(from_folder: int, old: str, to_folder: int, new: str, shown: str) -> Steps[None]:
+def _move_across_disks(from_folder: int, old: str, to_folder: int, new: str, shown: str) -> None:
     """Copy a file, sync the copy, rename it into place, and only then remove the original: a crash leaves at least one.
 
     Mode, owner and time of change are kept. The original is removed through its folder's descriptor.
@@ -363,10 +350,10 @@ def _move_across_disks(from_folder: int, old: str, to_folder: int, new: str, sho
         with _temporary_file(to_folder, new, status) as (copy, temporary):
             while part := os.read(fd, CHUNK):
                 _write_all(copy, memoryview(part))
-                yield
+                check_cancelled()
             os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
             os.fsync(copy)
-            yield
+            check_cancelled()
             os.rename(temporary, new, src_dir_fd=to_folder, dst_dir_fd=to_folder)
     finally:
         os.close(fd)

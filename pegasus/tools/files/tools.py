@@ -4,9 +4,11 @@ The descriptions are all that a model knows of a tool, so they name what it cann
 relative paths start, that a write replaces the whole file, which regular expressions are possible,
 and how to get the rest of a long result. They are short, because they are part of every request.
 
-Every tool here is a generator that `run_in_steps` executes in a thread. This module holds no logic
-of its own; `reading`, `changing` and `searching` take plain Python values and know nothing of
-schemas.
+The work itself is in `reading`, `changing` and `searching`, as functions that take plain Python values and
+know nothing of schemas. They block, so they run in a thread, and a thread cannot be interrupted. Therefore they
+call `trio.from_thread.check_cancelled` between their steps: it raises Cancelled if the call was cancelled, and
+their `finally` and `with` blocks clean up as usual. Work on data of any size does so about once per megabyte,
+which bounds the time from a cancel to the end of the work.
 
 The effects decide what happens after a crash. A write or a deletion may be repeated, since the second run
 leaves the same state. An edit or a move may not: the second run would find another text, or nothing to move,
@@ -15,15 +17,17 @@ and report a failure for something that succeeded.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
+
+import trio
 
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, parameters
 from pegasus.tools.files import changing, reading, searching
-from pegasus.tools.files.blocking import Steps, run_in_steps
 from pegasus.tools.files.searching import PATTERN_SYNTAX
 
 _PATH: Final = {"type": "string", "description": "absolute, or from the workspace"}
@@ -140,6 +144,10 @@ _READ_ON: Final = "Read on with offset and limit."
 """The same for read_file."""
 
 
+HURRY_AFTER: Final = 0.75
+"""Part of the time until the deadline after which a search or a count returns what it has."""
+
+
 def file_tools() -> tuple[Tool, ...]:
     """Return all file tools. The folders that they may touch are in the context of each call.
 
@@ -149,31 +157,40 @@ def file_tools() -> tuple[Tool, ...]:
         await tools["read_file"].run({"path": "notes.txt"}, context)
     """
     return (
-        _tool(_READ, Effect.PURE, reading.read, _READ_ON),
+        _tool(_READ, Effect.PURE, reading.read, _READ_ON, may_end_early=True),
         _tool(_WRITE, Effect.IDEMPOTENT, changing.write),
-        _tool(_LIST, Effect.PURE, searching.list_folder, _SMALLER_LISTING),
+        _tool(_LIST, Effect.PURE, searching.list_folder, _SMALLER_LISTING, may_end_early=True),
         _tool(_DELETE, Effect.IDEMPOTENT, changing.delete),
         _tool(_MOVE, Effect.ONCE, _move),
         _tool(_INFO, Effect.PURE, reading.info),
         _tool(_EDIT, Effect.ONCE, changing.edit),
-        _tool(_GREP, Effect.PURE, searching.grep, _SMALLER_SEARCH),
+        _tool(_GREP, Effect.PURE, searching.grep, _SMALLER_SEARCH, may_end_early=True),
     )
 
 
-def _tool(spec: ToolSpec, effect: Effect, start: Callable[..., Steps[Json]], more: str = "") -> Tool:
-    """Return a tool that runs `start(context, **arguments)` in steps in threads.
+def _tool(
+    spec: ToolSpec, effect: Effect, work: Callable[..., Json], more: str = "", *, may_end_early: bool = False
+) -> Tool:
+    """Return a tool that runs `work(context, **arguments)` in a thread.
 
-    The parameters of `start` have the names of the arguments. The executor has checked these
+    The parameters of `work` have the names of the arguments. The executor has checked these
     against the schema: required ones are present, all are of their type, and optional ones are
-    absent instead of null, so the defaults of `start` apply.
+    absent instead of null, so the defaults of `work` apply.
+
+    may_end_early: `work` takes `until` as well, the moment when it is to return what it has instead of being
+    cancelled with nothing.
     """
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
-        return await run_in_steps(partial(start, context, **arguments))
+        arguments = dict(arguments)
+        if may_end_early:
+            left = trio.current_effective_deadline() - trio.current_time()
+            arguments["until"] = time.monotonic() + left * HURRY_AFTER
+        return await trio.to_thread.run_sync(partial(work, context, **arguments))
 
     return Tool(spec, run, "file", effect, more)
 
 
-def _move(context: ToolContext, **arguments: Any) -> Steps[Json]:
+def _move(context: ToolContext, **arguments: Any) -> Json:
     """Move a file; `from` cannot be the name of a parameter."""
     return changing.move(context, arguments["from"], arguments["to"])

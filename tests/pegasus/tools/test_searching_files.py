@@ -196,8 +196,7 @@ async def test_a_pattern_that_cannot_be_used_is_refused_with_the_reason(work, pa
 async def test_a_search_whose_time_is_nearly_up_gives_what_it_has(work, workspace, monkeypatch):
     for n in range(3000):
         (workspace / f"{n:04}").write_text("needle\n")
-    monkeypatch.setattr("pegasus.tools.files.blocking.STEP_SECONDS", 0)
-    monkeypatch.setattr("pegasus.tools.files.blocking.HURRY_AFTER", 0)
+    monkeypatch.setattr("pegasus.tools.files.tools.HURRY_AFTER", 0)
     with trio.fail_after(20):
         for name, arguments in (("grep_files", {"pattern": "needle"}), ("list_files", {"recursive": True})):
             got = await work(name, arguments)
