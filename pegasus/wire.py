@@ -1,6 +1,13 @@
-"""Conversion between attrs values (snake_case) and JSON objects (camelCase), for the wire and for files.
+r"""Conversion between values in memory and JSON, for frames on the wire and for files on disk.
 
-The classes know nothing of their wire format; it is here, once:
+There are two steps, and one function for each direction of each step:
+
+    attrs value  ── to_wire ──▶  JSON value  ── encode_json, encode_line ──▶  text, line of a file
+    attrs value  ◀── from_wire ──  JSON value  ◀── decode_json, decode_object, read_lines ──  text
+
+A *JSON value* is what the `json` module works with: dicts, lists, strings, numbers, booleans and None.
+
+**Values.** The classes know nothing of their wire format; it is here, once:
 
 * Names are camelCase on the wire.
 * Fields that hold their default are left out, and absent fields get it. So a field with a default can be added later,
@@ -9,15 +16,29 @@ The classes know nothing of their wire format; it is here, once:
   should be found, not guessed away.
 * Errors name the first field that does not fit, by its path on the wire: `channel.replyTo`, `media[1].mime`.
 
-cattrs generates the code for each class when it is used for the first time. Its own rules for scalars coerce, so they
-are replaced, as are those for lists, which would accept any iterable.
+**Text.** No other package calls the `json` module, so that two of its properties are changed the same way everywhere:
+
+* Text is written as it is (UTF-8), not as `\uXXXX` escapes. A lone surrogate cannot be written in UTF-8, so a text
+  that contains one is written with escapes altogether; readers get the same string either way.
+* NaN and Infinity are refused in both directions. They are not JSON, and other programs reject a file that holds them.
+
+**Files of JSON lines** may have been damaged by a crash. A line is a record only together with its newline. Bytes after
+the last newline were being written when the process or the machine died. They are called *torn*: nobody was promised
+that they are safe, so cutting them off breaks no promise. The same holds for a damaged line at the very end of the file,
+since a file system may write the last block of an append without the blocks before it.
+
+A damaged line anywhere else is reported and skipped; the lines around it stay readable. File systems fill blocks that
+were allocated but not written with NUL bytes, and the next record may follow them without a newline in between.
+Therefore NUL bytes at the beginning of a line are reported as damage of their own, and the record behind them is read.
+Numbers of lines and offsets of bytes are those of the file, so that a report names the place that an editor shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, TypeVar, get_args, get_origin
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from typing import Any, NamedTuple, NoReturn, TypeVar, get_args, get_origin
 
 import attrs
 from cattrs import ClassValidationError, Converter, IterableValidationError
@@ -62,7 +83,7 @@ def to_wire(value: attrs.AttrsInstance) -> dict[str, Json]:
     Raises nothing for values of the product's own classes. The result can be encoded as JSON, if free-form
     metadata can.
     """
-    wire: dict[str, Json] = _unstructure_hook(type(value))(value)
+    wire: dict[str, Json] = _converter().unstructure(value)
     return wire
 
 
@@ -76,11 +97,9 @@ def from_wire(mapping: object, cls: type[T]) -> T:
     kept of them.
     """
     try:
-        wanted: Any = cls
-        value: T = _structure_hook(wanted)(mapping, cls)
+        return _converter().structure(mapping, cls)
     except (ClassValidationError, IterableValidationError, _Misfit) as error:
         raise WireError(*_first_problem(error)) from None
-    return value
 
 
 def camel(name: str) -> str:
@@ -122,7 +141,7 @@ def _converter() -> Converter:
     """Return the converter, which is made at the first use: importing it should cost nothing."""
     converter = Converter(omit_if_default=True)
     for cls, allowed, words in _SCALARS:
-        converter.register_structure_hook(cls, _scalar(cls, allowed, words))
+        converter.register_structure_hook(cls, _scalar(allowed, words))
     converter.register_structure_hook_func(_is_json_object, _json_object)
     converter.register_unstructure_hook_func(_is_json_object, lambda value: value)
     converter.register_structure_hook_factory(attrs.has, _class_structure)
@@ -133,18 +152,6 @@ def _converter() -> Converter:
     return converter
 
 
-@cache
-def _structure_hook(cls: type[Any]) -> _Structure:
-    """Return the generated reader of a class. Looking it up in cattrs takes longer than reading a small message."""
-    return _converter().get_structure_hook(cls)
-
-
-@cache
-def _unstructure_hook(cls: type[Any]) -> Callable[[Any], Any]:
-    """Return the generated writer of a class."""
-    return _converter().get_unstructure_hook(cls)
-
-
 _SCALARS: tuple[tuple[type, tuple[type, ...], str], ...] = (
     (str, (str,), "a string"),
     (bool, (bool,), "true or false"),
@@ -152,32 +159,25 @@ _SCALARS: tuple[tuple[type, tuple[type, ...], str], ...] = (
     (float, (float, int), "a number"),
 )
 """Scalar types with the Python types that JSON values of them may have, and their names for people. A whole number
-is a valid float, as JSON writes 1.0 as 1 in many languages. `type(value)` is compared, since True is an int to
-Python."""
+is a valid float, as JSON writes 1.0 as 1 in many languages."""
 
 
-def _scalar(cls: type, allowed: tuple[type, ...], words: str) -> _Structure:
+def _checked(value: Any, allowed: tuple[type, ...], words: str) -> Any:
+    """Return the value, which must be of exactly one of these types; True is an int to Python, and no number on the wire."""
+    if type(value) not in allowed:
+        raise _Misfit(f"found {describe(value)}, allowed: {words}")
+    return value
+
+
+def _scalar(allowed: tuple[type, ...], words: str) -> _Structure:
     """Return the reader of a scalar type, which refuses every other type."""
-
-    def structure(value: object, _: object) -> object:
-        if type(value) not in allowed:
-            raise _Misfit(f"found {describe(value)}, allowed: {words}")
-        return value
-
-    return structure
+    return lambda value, _: _checked(value, allowed, words)
 
 
 def _class_structure(cls: type[Any], converter: Converter) -> _Structure:
-    # The generated code takes anything with [] for a mapping, so the kind is checked here.
-    """Return the reader of an attrs class."""
+    """Return the reader of an attrs class. The generated code takes anything with [], so the kind is checked here."""
     fields = make_dict_structure_fn(cls, converter, _cattrs_detailed_validation=True, **_renames(cls))
-
-    def structure(value: object, _: object) -> object:
-        if not isinstance(value, dict):
-            raise _Misfit(f"found {describe(value)}, allowed: an object")
-        return fields(value, cls)
-
-    return structure
+    return lambda value, _: fields(_checked(value, (dict,), "an object"), cls)
 
 
 def _class_unstructure(cls: type[Any], converter: Converter) -> Callable[[Any], dict[str, Any]]:
@@ -213,12 +213,7 @@ def _tuple_structure(annotation: Any, converter: Converter) -> _Structure:
                 raise _Misfit(f"expected a list of {len(hooks)}, found {len(value)}")
             return tuple(hook(item, cls) for item, (hook, cls) in zip(value, hooks, strict=True))
 
-    def structure(value: object, _: object) -> object:
-        if not isinstance(value, list):
-            raise _Misfit(f"found {describe(value)}, allowed: a list")
-        return items(value, annotation)
-
-    return structure
+    return lambda value, _: items(_checked(value, (list,), "a list"), annotation)
 
 
 def _is_append_only(annotation: Any) -> bool:
@@ -243,10 +238,7 @@ def _is_json_object(annotation: Any) -> bool:
 
 def _json_object(value: object, _: object) -> object:
     """Return a free-form JSON object as it is, after checking that it can be written again."""
-    if not isinstance(value, dict):
-        raise _Misfit(f"found {describe(value)}, allowed: an object")
-    if value:
-        _check_json(value, DEEPEST)
+    _check_json(_checked(value, (dict,), "an object"), DEEPEST)
     return value
 
 
@@ -283,3 +275,180 @@ def _step(error: Exception, path: str) -> str:
         if isinstance(note, IterableValidationNote):
             return f"[{note.index}]"
     return ""
+
+
+# ------------------------------------------------------------------ text
+
+
+def encode_json(value: Json, *, indent: int | None = None) -> str:
+    """Return `value` as JSON text that can be encoded as UTF-8.
+
+    Without `indent` the text is one compact line. With it, each level is indented by so many spaces.
+    Raises TypeError for what is no JSON value, and ValueError for NaN, Infinity and nesting that is endless or too deep.
+
+    >>> encode_json({"text": "Grüße"})
+    '{"text":"Grüße"}'
+    """
+    encode = partial(
+        json.dumps, value, separators=(",", ":") if indent is None else None, allow_nan=False, indent=indent
+    )
+    try:
+        text = encode(ensure_ascii=False)
+        text.encode()
+    except UnicodeEncodeError:
+        return encode()
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return text
+
+
+def decode_json(text: str | bytes | bytearray) -> Json:
+    """Return the JSON value of a text. Bytes are read as UTF-8.
+
+    Raises ValueError for everything that is not JSON: bytes that are not UTF-8, NaN and Infinity, and nesting deeper
+    than the parser can follow.
+    """
+    try:
+        value: Json = json.loads(text if isinstance(text, str) else text.decode(), parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return value
+
+
+def decode_object(text: str | bytes | bytearray) -> dict[str, Json]:
+    """Return the JSON object of a text. Raises ValueError as `decode_json` does, and for any other kind of value."""
+    value = decode_json(text)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+# ------------------------------------------------------------------ files of JSON lines
+
+
+class Line(NamedTuple):
+    """A good line of a file."""
+
+    number: int
+    """Number of the line, from 1."""
+    offset: int
+    """Place of its first byte in the file."""
+    length: int
+    """Number of its bytes, including the newline."""
+    value: dict[str, Any]
+    """The JSON object that it holds."""
+
+
+class BadLine(NamedTuple):
+    """Bytes of a file that are not a record."""
+
+    number: int
+    """Number of the line, from 1."""
+    offset: int
+    """Place of the first byte in the file."""
+    raw: bytes
+    """The bytes themselves."""
+    problem: str
+    """The reason why they are not a record, for people."""
+    torn: bool = False
+    """The bytes end the file, so that cutting them off loses nothing that was promised."""
+
+    def __str__(self) -> str:
+        return f"line {self.number}: {self.problem}"
+
+
+class ReadLines(NamedTuple):
+    """Content of a file of JSON lines."""
+
+    good: tuple[tuple[int, dict[str, Any]], ...]
+    """Number and JSON object of each good line."""
+    bad: tuple[BadLine, ...]
+    """Everything else, including a torn end."""
+
+
+def encode_line(record: Mapping[str, Json]) -> bytes:
+    """Return a JSON object as one line of UTF-8, with its newline. Raises as `encode_json` does."""
+    return encode_json(record).encode() + b"\n"
+
+
+def read_lines(data: bytes) -> ReadLines:
+    """Return all good and bad lines of a file's content. Empty lines are neither."""
+    good: list[tuple[int, dict[str, Any]]] = []
+    bad: list[BadLine] = []
+    for line in scan_lines(data):
+        if isinstance(line, Line):
+            good.append((line.number, line.value))
+        else:
+            bad.append(line)
+    return ReadLines(tuple(good), tuple(bad))
+
+
+def scan_lines(data: bytes) -> Iterator[Line | BadLine]:
+    """Yield the good and bad lines of a file's content, in order. Empty lines are skipped."""
+    offset, number = 0, 0
+    while offset < len(data):
+        number += 1
+        end = data.find(b"\n", offset) + 1
+        if not end:
+            yield BadLine(number, offset, data[offset:], "the last line has no end: it was being written", torn=True)
+            return
+        raw = data[offset:end]
+        value, problem = _parse(raw)
+        if value is not None:
+            yield Line(number, offset, len(raw), value)
+        else:
+            yield from _scan_damaged(raw, number, offset, problem, is_last=end == len(data))
+        offset = end
+
+
+def _scan_damaged(raw: bytes, number: int, offset: int, problem: str, *, is_last: bool) -> Iterator[Line | BadLine]:
+    """Yield the parts of a line that is no record as it stands: NUL bytes, and perhaps a record behind them."""
+    record = raw.lstrip(b"\0")
+    nulls = len(raw) - len(record)
+    if not record.strip():
+        if nulls:
+            yield BadLine(number, offset, raw, f"{nulls} NUL bytes", is_last)
+        return
+    value: dict[str, Any] | None = None
+    if nulls:
+        value, problem = _parse(record)
+    if value is None:
+        yield BadLine(number, offset, raw, problem, is_last)
+        return
+    yield BadLine(number, offset, raw[:nulls], f"{nulls} NUL bytes before the record")
+    yield Line(number, offset + nulls, len(record), value)
+
+
+def _parse(raw: bytes) -> tuple[dict[str, Any] | None, str]:
+    """Return the object of a line, or None and the reason why it has none.
+
+    NaN is accepted, unlike in `decode_json`: versions of the past may have written it, and a number that is no number
+    is no reason to lose the rest of the record.
+    """
+    try:
+        value = json.loads(raw.decode())
+    except UnicodeDecodeError as error:
+        return None, f"not UTF-8 ({error.reason} at byte {error.start})"
+    except RecursionError:
+        return None, "nested too deep"
+    except ValueError as error:
+        return None, f"not JSON ({error})"
+    return (value, "") if isinstance(value, dict) else (None, "not a JSON object")
+
+
+def text_of(value: object) -> str:
+    """Return the value, which must be a string. Raises TypeError."""
+    if not isinstance(value, str):
+        raise TypeError("not a string")
+    return value
+
+
+def number_of(value: object) -> int:
+    """Return the value, which must be a whole number from 0 to 2^63 - 1, as all counts are. Raises TypeError."""
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise TypeError("not a whole number")
+    return value
