@@ -59,7 +59,7 @@ from pegasus.tasks import (
     load_task_types,
     task_tools,
 )
-from pegasus.tools import ToolExecutor, ToolRegistry, base_context, current_time, memory_tools, persona_tool
+from pegasus.tools import ToolExecutor, base_context, current_time, memory_tools, persona_tool
 
 # The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/courier"
@@ -271,7 +271,7 @@ def _task_deps(
     # Bounds of results and reflections follow the window of the model that works in tasks.
     window = environment.models.context_window("subagent")
     executor = ToolExecutor(
-        ToolRegistry((*environment.make_tools(memory), *task_tools(task_agent))),
+        (*environment.make_tools(memory), *task_tools(task_agent)),
         timeout=settings.tools.timeout,
         timeouts=settings.tools.timeouts,
         secrets=environment.secrets,

@@ -11,15 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pegasus.formatting import truncate
+from pegasus.formatting import CHARACTERS_PER_TOKEN, truncate
 from pegasus.skills.skill import Skill
 
 WINDOW_SHARE: Final = 0.02
 """Part of the model's context window that the whole section may take. It is in the prompt of every
 call."""
-CHARACTERS_PER_TOKEN: Final = 4
-"""An estimate for ASCII. Every other character is counted as a token of its own, which is more than
-it takes."""
 DESCRIPTION_SHARE: Final = 0.125
 """Part of the list that one description may take, so that a long one does not displace all
 others."""
@@ -81,6 +78,6 @@ def _format_call(skill: Skill) -> str:
 
 
 def _count_tokens(text: str) -> float:
-    """Return an upper estimate of the tokens of a text."""
+    """Return an upper estimate of the tokens of a text. A character that is not ASCII counts as a token of its own."""
     ascii_characters = sum(character.isascii() for character in text)
     return ascii_characters / CHARACTERS_PER_TOKEN + len(text) - ascii_characters

@@ -2,8 +2,7 @@
 
 Steps of one call:
 
-1. The arguments are checked against the tool's schema (`pegasus.tools.arguments`). A call with
-   wrong arguments does not start.
+1. The arguments are checked against the tool's schema. A call with wrong arguments does not start.
 2. The tool runs in a cancel scope that ends after `tools.timeout` seconds, or
    `tools.timeouts.<name>`. At the end of that time the tool is cancelled, together with everything
    that it has started, and the call fails. A tool can have limits of its own inside (a command its
@@ -16,23 +15,33 @@ Steps of one call:
 5. A result that is longer than `ToolContext.max_result` is cut, with a notice that tells how to get
    the rest.
 
-The Main Agent calls `run_tool` directly; tasks use a `ToolExecutor`, which adds steps 4 and 5 and
-the statistics.
+The Main Agent calls `run_tool` directly; tasks use a `ToolExecutor`, which adds steps 4 and 5.
+
+There is one path to check arguments for all tools, our own and those of MCP servers: the library
+`jsonschema_rs`. It knows all drafts of JSON Schema. Two of its options matter for safety, because a
+foreign schema is untrusted input. A `$ref` to a server is refused and not fetched, and a `pattern` that
+needs too many backtracking steps counts as a mismatch, so that it cannot hang the process.
+
+The schema is compiled for each call. That takes 15 microseconds for a schema of ours, which is
+nothing next to the model call that produced the arguments, and it saves a cache that would have to
+notice when a server replaces its schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from pegasus.formatting import describe_error, first_cause
 from pegasus.messages import Metadata
-from pegasus.tools.arguments import check_arguments, without_nulls
 from pegasus.tools.base import NO_CONTEXT, Tool, ToolContext, ToolError, ToolOutcome
-from pegasus.tools.registry import ToolRegistry
-from pegasus.wire import encode_json
+from pegasus.wire import encode_json, kind
+
+if TYPE_CHECKING:
+    from jsonschema_rs import ValidationError, Validator
 
 DEFAULT_TIMEOUT: Final = 60.0
 """Seconds for one call, unless the settings say otherwise."""
@@ -41,6 +50,12 @@ MASK: Final = "***"
 MIN_SECRET: Final = 6
 """Characters from which a secret is masked. Shorter ones would also replace parts of ordinary
 words."""
+MAX_PROBLEMS: Final = 5
+"""Problems that one answer names. A model corrects a few things at a time, and a long list would
+fill its window."""
+MAX_PATTERN_STEPS: Final = 100_000
+"""Backtracking steps of a `pattern` with lookaround, some milliseconds. Patterns without lookaround
+run in linear time."""
 
 
 async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
@@ -65,9 +80,9 @@ async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: Too
 
 
 class ToolExecutor:
-    """Runs the tools of a registry under the deadlines of the settings.
+    """The tools of an installation by name, and running them under the deadlines of the settings.
 
-        executor = ToolExecutor(registry, timeout=60.0, timeouts={"shell_exec": 600.0}, secrets=known_secrets)
+        executor = ToolExecutor(tools, timeout=60.0, timeouts={"shell_exec": 600.0}, secrets=known_secrets)
         outcome = await executor.run(executor.get("read_file"), {"path": "notes.md"}, context)
 
     One executor serves all tasks. It keeps no state of a call, so calls may overlap.
@@ -75,51 +90,45 @@ class ToolExecutor:
 
     def __init__(
         self,
-        registry: ToolRegistry,
+        tools: Iterable[Tool],
         *,
         timeout: float = DEFAULT_TIMEOUT,
         timeouts: Mapping[str, float] | None = None,
         secrets: Iterable[str] = (),
     ) -> None:
-        """timeout: seconds for one call. timeouts: the same by tool name. secrets: texts that no result may show."""
-        self.registry = registry
+        """Make an executor. Raises ValueError for two tools of one name: logs could not tell them apart.
+
+        tools: in the order in which the model sees them. timeout: seconds for one call. timeouts: the same by
+        tool name. secrets: texts that no result may show.
+        """
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if self._tools.setdefault(tool.name, tool) is not tool:
+                raise ValueError(f"there is a tool {tool.name!r} already")
         self._timeout = timeout
         self._timeouts = timeouts or {}
         self._masked_texts = _forms_of(secrets)
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of this name, if there is one."""
-        return self.registry.get(name)
+        return self._tools.get(name)
 
     def all(self) -> tuple[Tool, ...]:
         """Return every tool."""
-        return self.registry.all()
-
-    def timeout_of(self, name: str) -> float:
-        """Return the seconds that one call of this tool may take."""
-        return self._timeouts.get(name, self._timeout)
+        return tuple(self._tools.values())
 
     async def run(self, tool: Tool, arguments: Metadata, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
-        """Run a tool as `run_tool` does, mask secrets, cut the result and count the call.
+        """Run a tool as `run_tool` does, mask secrets in its result or error, and cut it.
 
-        Raises nothing but Cancelled. A cancelled call counts as a failure.
+        Raises nothing but Cancelled.
         """
         start = trio.current_time()
-        failed = True
-        try:
-            outcome = await run_tool(tool, arguments, self.timeout_of(tool.name), context)
-            failed = outcome.failed
-        finally:
-            milliseconds = (trio.current_time() - start) * 1000
-            self.registry.count_call(tool.name, milliseconds, failed=failed)
-        content = cut_result(self._mask(outcome.content), context.max_result, tool.more)
-        return ToolOutcome(content, outcome.failed, round(milliseconds))
-
-    def _mask(self, content: str) -> str:
-        """Replace every secret, in results and in errors: a command that fails often shows its arguments."""
+        outcome = await run_tool(tool, arguments, self._timeouts.get(tool.name, self._timeout), context)
+        content = outcome.content
         for text in self._masked_texts:
             content = content.replace(text, MASK)
-        return content
+        content = cut_result(content, context.max_result, tool.more)
+        return ToolOutcome(content, outcome.failed, round((trio.current_time() - start) * 1000))
 
 
 def cut_result(content: str, limit: int, more: str) -> str:
@@ -157,3 +166,137 @@ def _explain(name: str, error: BaseException) -> str:
     if isinstance(error, trio.TooSlowError):
         return f"{name} failed: something in it took too long"
     return f"{name} failed: {describe_error(error)}"
+
+
+# ------------------------------------------------------------------ arguments
+
+
+def check_arguments(schema: Metadata, arguments: Metadata) -> str | None:
+    """Return the problems of the arguments as text for the model, or None if they fit the schema.
+
+    A null counts as absent where the schema does not allow null (see `without_nulls`). Nothing is
+    coerced: "5" is not a number. A schema that is itself broken is reported as a problem, never
+    raised.
+    """
+    arguments = without_nulls(schema, arguments)
+    try:
+        validator = _compile(schema)
+    except ValueError as error:
+        reason = _shorten(str(error).splitlines()[0], 200)
+        return f"this tool cannot be called: its schema is broken ({reason})"
+    try:
+        problems = _find_problems(validator, schema, dict(arguments))
+    except (
+        UnicodeEncodeError
+    ):  # a lone surrogate, such as in the name of a file that is not UTF-8; the tool itself can refuse it
+        problems = _find_problems(validator, schema, _replace_surrogates(arguments))
+    except (ValueError, RecursionError) as error:
+        return f"the arguments cannot be read: {_shorten(str(error), 200)}"
+    return "; ".join(problems) or None
+
+
+def without_nulls(schema: Metadata, arguments: Metadata) -> Metadata:
+    """Return the arguments without the nulls that the schema does not allow.
+
+    Some models fill in every optional parameter, with null for those that they do not need.
+    """
+    properties = schema.get("properties")
+    known: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+    return {name: value for name, value in arguments.items() if value is not None or _allows_null(known.get(name))}
+
+
+def _allows_null(schema: object) -> bool:
+    """Return whether a property takes null. A property that is unknown or not described by a mapping does not."""
+    if not isinstance(schema, Mapping):
+        return False
+    types = schema.get("type")
+    if isinstance(types, str):
+        return types == "null"
+    return "null" in types if isinstance(types, Sequence) else True
+
+
+def _compile(schema: Metadata) -> Validator:
+    """Return the compiled schema. Raises ValueError if it is broken or refers to a server.
+
+    `jsonschema_rs` is a native library of 7 MB, so it is loaded when the first tool is called and
+    not at the start.
+    """
+    import jsonschema_rs
+
+    options = jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_PATTERN_STEPS)
+    return jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference, pattern_options=options)
+
+
+def _refuse_reference(uri: str) -> Any:
+    """Refuse to fetch a schema; the validator calls this for every `$ref` that is not in the schema itself."""
+    raise ValueError(f"{uri} is not fetched")
+
+
+def _replace_surrogates(value: Any) -> Any:
+    """Return a copy with � for characters that cannot be encoded, which the validator cannot take."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_replace_surrogates(name): _replace_surrogates(item) for name, item in value.items()}
+    return [_replace_surrogates(item) for item in value] if isinstance(value, list) else value
+
+
+# ------------------------------------------------------------------ words for the model
+
+
+def _find_problems(validator: Validator, schema: Metadata, arguments: Any) -> list[str]:
+    """Return at most `MAX_PROBLEMS` problems in words. Further ones are not looked for."""
+    errors = list(islice(validator.iter_errors(arguments), MAX_PROBLEMS + 1))
+    words = [_describe_problem(error, schema) for error in errors[:MAX_PROBLEMS]]
+    return [*words, "and more"] if len(errors) > MAX_PROBLEMS else words
+
+
+def _describe_problem(error: ValidationError, schema: Metadata) -> str:
+    """Return path, problem and allowed values: `xs[1].q must be of type string, found a number (2)`."""
+    path, details = _format_path(error.instance_path), error.kind.as_dict()
+    match error.kind.name:
+        case "required":
+            return f"{_join(path, details['property'])} is required"
+        case "additionalProperties":
+            names = ", ".join(_join(path, name) for name in details["unexpected"])
+            return f"{names}: no such parameter (there are: {_known_parameters(error, schema)})"
+        case "type":
+            types = " or ".join(details["types"])
+            found = f"{kind(error.instance)} ({_format_value(error.instance)})"
+            return f"{path or 'the whole'} must be of type {types}, found {found}"
+        case "enum":
+            allowed = ", ".join(_format_value(option) for option in details["options"])
+            return f"{path or 'the whole'} must be one of {allowed}; found {_format_value(error.instance)}"
+        case _:
+            return f"{path}: {_shorten(error.message, 200)}" if path else _shorten(error.message, 200)
+
+
+def _known_parameters(error: ValidationError, schema: Any) -> str:
+    """Return the names that the schema knows in the object that holds the unknown one."""
+    for step in error.schema_path[:-1]:
+        schema = schema.get(step) if isinstance(schema, Mapping) else None
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return ", ".join(properties or ()) or "none"
+
+
+def _format_path(steps: Iterable[str | int]) -> str:
+    """Return a path as people write it: `xs[1].q`."""
+    path = ""
+    for step in steps:
+        path = f"{path}[{step}]" if isinstance(step, int) else _join(path, step)
+    return path
+
+
+def _join(path: str, name: str) -> str:
+    """Return the path of a property below `path`."""
+    return f"{path}.{name}" if path else name
+
+
+def _format_value(value: Any) -> str:
+    """Return a value as JSON, shortened, since the model has it in its conversation."""
+    return _shorten(encode_json(value), 40)
+
+
+def _shorten(text: str, limit: int) -> str:
+    """Return at most `limit` characters. Unlike `formatting.truncate` it keeps line breaks, which can be what is wrong."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.memory import Memory
 from pegasus.settings import ToolSettings
 from pegasus.tools.addresses import AddressGuard
@@ -26,8 +27,6 @@ from pegasus.tools.web_search import web_search
 
 RESULT_SHARE: Final = 0.05
 """Part of the model's context window that one result may fill: twenty of them fill it."""
-CHARACTERS_PER_TOKEN: Final = 4
-"""An estimate for English text. It only sets a bound, so it need not be exact."""
 MIN_RESULT: Final = 4_000
 """Characters that a result may have however small the window is."""
 
@@ -64,42 +63,23 @@ def base_context(workspace: Path, allowed_paths: Sequence[str], context_window: 
 
 # ------------------------------------------------------------------ named sets
 
-SYSTEM_TOOLS: Final = ("current_time", "sleep", "get_env", "set_env")
-"""Tools of `system`."""
-FILE_TOOLS: Final = (
-    *("read_file", "write_file", "list_files", "delete_file"),
-    *("move_file", "get_file_info", "edit_file", "grep_files"),
-)
-"""Tools of `files`."""
-NETWORK_TOOLS: Final = ("http_get", "http_post", "http_request", "web_search")
-"""Tools of `web_fetch` and `web_search`."""
-CODE_TOOLS: Final = ("shell_exec", "run_python")
-"""Tools of `shell`."""
-DATA_TOOLS: Final = ("json_parse", "json_stringify", "base64_encode", "base64_decode")
-"""Tools of `data`."""
 MEMORY_TOOLS: Final = (
     *("memory_list", "memory_read", "memory_search"),
     *("memory_write", "memory_patch", "memory_append"),
 )
 """Tools of `memory`."""
-TASK_TOOLS: Final = ("task_list", "task_replay", "notify")
-"""Tools of the task system that tasks have themselves; they are defined in `pegasus.tasks`."""
 
 ALL_TASK_TOOLS: Final = (
-    *(*SYSTEM_TOOLS, *FILE_TOOLS, *NETWORK_TOOLS, *CODE_TOOLS, *DATA_TOOLS),
-    *(*MEMORY_TOOLS, *TASK_TOOLS),
+    *("current_time", "sleep", "get_env", "set_env"),
+    *("read_file", "write_file", "list_files", "delete_file"),
+    *("move_file", "get_file_info", "edit_file", "grep_files"),
+    *("http_get", "http_post", "http_request", "web_search"),
+    *("shell_exec", "run_python"),
+    *("json_parse", "json_stringify", "base64_encode", "base64_decode"),
+    *MEMORY_TOOLS,
+    *("task_list", "task_replay", "notify"),  # of the task system itself, defined in `pegasus.tasks`
 )
 """Tools of a task of type general, except those of MCP servers."""
-
-EXPLORE_TOOLS: Final = (
-    *("current_time", "get_env", "read_file", "list_files", "get_file_info", "grep_files"),
-    *("http_get", "web_search", "json_parse", "base64_decode"),
-    *("memory_list", "memory_read", "memory_search", "task_list", "task_replay", "notify"),
-)
-"""Tools that only read."""
-
-PLAN_TOOLS: Final = (*EXPLORE_TOOLS, "memory_write", "memory_append")
-"""Tools that read, and that write the result to memory."""
 
 REFLECTION_TOOLS: Final = ("memory_read", "memory_write", "memory_patch", "memory_append")
 """Tools for the reflection on a finished task. The prompt already lists memory, so memory_list is

@@ -27,7 +27,7 @@ from pegasus.tasks import (
 from pegasus.tasks.log.format import PendingTask, task_line
 from pegasus.tasks.log.persister import record
 from pegasus.tasks.log.replay import replay
-from pegasus.tools import Effect, Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry
+from pegasus.tools import Effect, Tool, ToolContext, ToolError, ToolExecutor
 
 START = 1_772_020_800_000
 
@@ -195,8 +195,7 @@ async def open_desk(
     calls = []
     shelf, listener, watcher = shelf or MemoryFolder(), listener or Listener(), Watcher()
     types, _ = load_task_types(BUILT_IN_TYPES)
-    registry = ToolRegistry([*standard_tools(calls), *tools])
-    toolbox = ToolExecutor(registry, timeout=timeout, timeouts={})
+    toolbox = ToolExecutor([*standard_tools(calls), *tools], timeout=timeout, timeouts={})
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, name="desk") as root:
         gate = await root.start_child(Child("gate", shelf.gate))
         shelf.writer = gate

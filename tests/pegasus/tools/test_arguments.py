@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.tools.arguments import MAX_PROBLEMS, check_arguments, without_nulls
+from pegasus.tools.executor import MAX_PROBLEMS, check_arguments, without_nulls
 
 SCHEMA = {
     "type": "object",
