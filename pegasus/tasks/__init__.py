@@ -47,8 +47,7 @@ from pegasus.tasks.core.context import TaskContext, TaskState
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, TaskType, TaskTypes, load_task_types
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_view
 from pegasus.tasks.log.format import is_date
-from pegasus.tasks.log.messages import PersisterMessage
-from pegasus.tasks.log.persister import task_persister
+from pegasus.tasks.log.persister import PersisterMessage, task_persister
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.log.task_logs import TaskLogs, read_task, read_tasks_of_day
 from pegasus.tasks.run.deps import TaskDeps, TaskLimits, TaskMemory

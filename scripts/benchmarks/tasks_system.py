@@ -37,7 +37,7 @@ from pegasus.models import (
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, JournalMessage, run_journal
 from pegasus.tasks import AgentMessage, Notify, Submit, TaskState, Wait
-from pegasus.tasks.log.messages import GetPending
+from pegasus.tasks.log.persister import GetPending
 from pegasus.tools import Tool, ToolContext, parameters, standard_tools
 
 STEPS = 10

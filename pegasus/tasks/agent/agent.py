@@ -53,7 +53,7 @@ from pegasus.tasks.core.context import TaskCreated, to_payload
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_types import DEFAULT_TYPE, apply_overrides, with_overrides, without_overrides
 from pegasus.tasks.core.views import TaskError, task_view
-from pegasus.tasks.log.task_logs import TaskArchive
+from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.messages import StateChanged, TaskActorEnded
 
@@ -64,7 +64,7 @@ _log = get_logger("agent")
 _T = TypeVar("_T")
 
 
-async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, archive: TaskArchive, listener: Ref[Notify]) -> None:
+async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, archive: TaskLogs, listener: Ref[Notify]) -> None:
     """Run the task system.
 
     deps: everything that tasks work with. archive: the logs. listener: receives the notifications of all tasks, and is asked

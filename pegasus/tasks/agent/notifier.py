@@ -23,7 +23,7 @@ from actors import ActorError, Ref
 from pegasus.observe import get_logger
 from pegasus.tasks.agent.messages import Notify
 from pegasus.tasks.core.views import Notification
-from pegasus.tasks.log.task_logs import TaskArchive
+from pegasus.tasks.log.task_logs import TaskLogs
 
 SENT_TOGETHER: Final = 64
 """Notifications that are sent before the first of them is answered."""
@@ -49,7 +49,7 @@ class TaskNotifier:
     Example: `notifier.add(notification, is_last=view.is_over)`; `run` sends it.
     """
 
-    def __init__(self, archive: TaskArchive, listener: Ref[Notify]) -> None:
+    def __init__(self, archive: TaskLogs, listener: Ref[Notify]) -> None:
         self._archive = archive
         self._listener = listener
         self._queue: deque[_Waiting] = deque()

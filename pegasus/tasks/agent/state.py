@@ -28,7 +28,7 @@ from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.core.context import Payload, TaskState
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_view
-from pegasus.tasks.log.task_logs import TaskArchive
+from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.messages import TaskMessage
 from pegasus.tasks.run.task import apply_recorded
@@ -176,7 +176,7 @@ class AgentState:
     Example: `entry = await state.find(task_id)`.
     """
 
-    def __init__(self, deps: TaskDeps, archive: TaskArchive, notifier: TaskNotifier) -> None:
+    def __init__(self, deps: TaskDeps, archive: TaskLogs, notifier: TaskNotifier) -> None:
         self.deps = deps
         """Models, tools, bus, clock and limits."""
         self.archive = archive

@@ -10,37 +10,58 @@ for each event. Before that, tasks that begin or are resumed are put into pendin
   same number.
 
 If the disk refuses, the Commit wrote nothing. Each request is then tried alone, so that one log that cannot be written holds
-up no other task; those that are refused again are answered with the error. Asking again is up to the one who asked (`record`): the
-persister holds nothing back, and an actor that was stopped meanwhile leaves nothing behind that would be written later.
+up no other task; those that are refused again are answered with the error. Asking again is up to the one who asked
+(`TaskLogs.record`): the persister holds nothing back, and an actor that was stopped meanwhile leaves nothing behind that would be
+written later.
 
 Requests are handled in order. A read sees every line that was requested before it, which recovery relies on: a new agent reads the
 logs behind the last request of the agent that crashed.
+
+The index says in which day's folder the log of a task is. Without an index line (the index was lost or damaged) the day on which
+the task became pending is the best guess. A log that this run did not begin is read once before it is appended to:
+
+* A torn end is moved to `<log>.torn-<ms>`: the next line would be glued to it and be lost with it. It is kept and not deleted
+  because it is evidence of a crash or of a failing disk, and may hold text that somebody misses.
+* If the persister was restarted, lines that the log has already are left out: the run before may have written them without
+  being able to answer, and the sender has repeated its request.
+
+A log that this run has begun, or has appended to, needs neither: its last Commit was either written whole or not at all. Its path is
+remembered until the task is forgotten, which makes the usual write one Commit without any read.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 import trio
 
-from actors import ActorError, Inbox, Ref
+from actors import Inbox, Ref, Reply
 from pegasus.events import Event, EventType
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, JournalMessage, ReplaceFile, StorageError
-from pegasus.tasks.core.context import PAYLOADS
-from pegasus.tasks.log.format import INDEX, PENDING, PendingTask, index_line, is_task_id, pending_content, task_line
-from pegasus.tasks.log.log_files import LogFiles, OpenedLog
-from pegasus.tasks.log.messages import Forget, GetPending, ListLogs, PersisterMessage, ReadLogs, RecordEvents
+from pegasus.storage import Commit, JournalMessage, ReadFile, ReadFiles, ReplaceFile, StorageError
+from pegasus.tasks.log.format import (
+    INDEX,
+    PENDING,
+    IndexEntry,
+    PendingTask,
+    date_of,
+    find_date,
+    index_line,
+    is_task_id,
+    pending_content,
+    read_index,
+    read_pending,
+    task_line,
+    task_path,
+)
 from pegasus.tasks.log.replay import replay
 
-RETRY_FIRST: Final = 0.5
-"""Seconds until a refused write is asked for again; doubled each time."""
-RETRY_LIMIT: Final = 15.0
-"""Longest pause between two tries, seconds."""
+RETRY_AFTER: Final = 15.0
+"""Seconds until a refused replacement of pending.json is tried again, if nobody waits for it."""
 FORGET_AFTER: Final = 1.0
 """Seconds that a removal from pending.json waits, so that many removals cost one replacement of the file."""
 REBUILD_DAYS: Final = 7
@@ -50,29 +71,79 @@ RECENT: Final = 3_600_000
 HANDLED_TOGETHER: Final = 64
 """Messages that are taken at a time; requests to write among them become one Commit."""
 
+READ_TOGETHER: Final = 64
+"""Logs that are read at a time: other requests to the journal wait no longer than that."""
+
 _log = get_logger("persister")
 _BEGINS: Final = (EventType.TASK_CREATED, EventType.TASK_RESUMED)
 """Events by which a task becomes pending."""
 
 
-async def record(persister: Ref[PersisterMessage], events: Sequence[Event]) -> None:
-    """Return when these events are on disk. Asks again, with growing pauses, for as long as the disk refuses.
+# ------------------------------------------------------------------ messages
 
-    There is no limit on the attempts: a task whose events cannot be stored must wait, since going on without them would show
-    others a state that a crash takes back. Each refusal is logged. Raises nothing. Cancelled: the events may be written or not.
 
-    Example: `await record(persister, (created,))`.
+@attrs.frozen(eq=False)
+class RecordEvents:
+    """Write a line for each of these events, as one durable step, in this order.
+
+    Answered when they are on disk. Fails with StorageError if the disk refuses; then none of them was written. Whoever asks may
+    ask again for the same events: they are written once, also if the persister was restarted in between.
+
+    Only one request may be under way for a task: its actor asks while there is one, the agent otherwise.
+
+    Example: `await persister.ask(RecordEvents, (created,))`; usually by `TaskLogs.record`, which asks again.
     """
-    pause = RETRY_FIRST
-    while True:
-        try:
-            return await persister.ask(RecordEvents, tuple(events))
-        except (StorageError, ActorError) as error:
-            names = ", ".join(event.type.name for event in events)
-            task = events[0].task_id if events else ""
-            _log.error("task events not stored yet, retrying", task=task, events=names, error=str(error), seconds=pause)
-        await trio.sleep(pause)
-        pause = min(pause * 2, RETRY_LIMIT)
+
+    reply: Reply[None]
+    """Answered when every line is synced."""
+    events: tuple[Event, ...]
+    """Events in the order of their lines; they may belong to several tasks."""
+
+
+@attrs.frozen(eq=False)
+class GetPending:
+    """Return every pending task, oldest first. A list that was missing or damaged has been rebuilt from the logs."""
+
+    reply: Reply[tuple[PendingTask, ...]]
+    """Receives the list as it is in memory, which may be ahead of the file."""
+
+
+@attrs.frozen
+class Forget:
+    """Take a task off the pending list: it is over, and its submitter knows.
+
+    Not durable at once: after a crash the task may be pending again, and its end is then notified again under the same number.
+    """
+
+    task_id: str
+    """Id of the task; one that is not on the list is no error."""
+
+
+@attrs.frozen(eq=False)
+class ReadLogs:
+    """Return the whole logs of tasks; b"" for a task without one. A log that cannot be read is an error among the others."""
+
+    reply: Reply[tuple[bytes | StorageError, ...]]
+    """Receives a content or an error for each id, in their order. Fails with StorageError if the index cannot be read."""
+    task_ids: tuple[str, ...]
+    """Ids of the tasks; an invalid id counts as a task without a log."""
+
+
+@attrs.frozen(eq=False)
+class ListLogs:
+    """Return the ids of the tasks that were created on a day (UTC, YYYY-MM-DD), oldest first."""
+
+    reply: Reply[tuple[str, ...]]
+    """Receives each id once. Fails with StorageError if the index cannot be read."""
+    date: str
+    """UTC date of the creation."""
+
+
+PersisterMessage: TypeAlias = RecordEvents | GetPending | Forget | ReadLogs | ListLogs
+"""Everything that the persister accepts."""
+
+
+# ------------------------------------------------------------------ the actor
 
 
 async def task_persister(
@@ -103,24 +174,29 @@ async def task_persister(
 
 
 @attrs.frozen
-class _Written:
-    """Lines of one Commit, and the logs that they belong to."""
+class _OpenLog:
+    """A log that lines may be appended to."""
 
-    appends: tuple[tuple[str, bytes], ...]
-    """(path below data/, bytes), the index first; () if every line was there already."""
-    paths: dict[str, str]
-    """Path of the log of each task, to be remembered once the Commit has succeeded."""
+    path: str
+    """Path below data/."""
+    new_date: str = ""
+    """Date for the index, "" if the index has the task already."""
+    written: frozenset[bytes] = frozenset()
+    """Lines that must not be written again."""
 
 
 class _Store:
-    """The files of the task system, and the list of pending tasks."""
+    """The files of the task system, and the list of pending tasks. Methods raise StorageError as the journal does."""
 
     def __init__(self, journal: Ref[JournalMessage], clock: Callable[[], int], *, is_restart: bool) -> None:
+        """Prepare. clock: wall clock, ms. is_restart: a persister of this process has written before."""
         self.rewrite_at = math.inf
         """Trio time at which pending.json is due to be replaced; inf = it is up to date, or has a few tasks too many."""
         self._journal = journal
         self._clock = clock
-        self._files = LogFiles(journal, clock, is_restart=is_restart)
+        self._is_restart = is_restart
+        self._paths: dict[str, str] = {}
+        """Paths of logs that this run writes to, by task id."""
         self._pending: dict[str, PendingTask] = {}
         """Pending tasks by id, oldest first: the list as it should be on disk."""
         self._listed: frozenset[str] = frozenset()
@@ -129,23 +205,38 @@ class _Store:
     # ------------------------------------------------------------------ at the start
 
     async def load(self) -> None:
-        """Read pending.json; rebuild it from the logs if it is missing or damaged."""
-        found, has_tasks = await self._files.load_pending()
+        """Read pending.json; rebuild it from the logs if it is missing or damaged and there may be tasks at all.
+
+        A list or an index that cannot be read (a folder is in its place, say) counts as missing: the daemon starts, and what
+        the logs tell can still be read. New tasks are refused by the disk until somebody moves the folder away.
+        """
+        index = await self._read_or_report(INDEX)
+        if index:
+            index = await self._repair(INDEX, index)
+        found = read_pending(await self._read_or_report(PENDING))
         self._pending = {entry.task_id: entry for entry in found.entries}
-        if found.problem and has_tasks:
+        if found.problem and (index or found.entries):
             self._pending |= {entry.task_id: entry for entry in await self._find_unfinished()}
             _log.warning("pending.json was rebuilt from the logs", problem=found.problem, tasks=len(self._pending))
             self.rewrite_at = trio.current_time()
         else:
             self._listed = frozenset(self._pending)
 
+    async def _read_or_report(self, path: str) -> bytes:
+        """Return the content of a list, b"" if it cannot be read, which is logged with what to do about it."""
+        try:
+            return await self._journal.ask(ReadFile, path)
+        except StorageError as error:
+            _log.error("a list of tasks cannot be read, move it away", path=path, error=str(error))
+            return b""
+
     async def _find_unfinished(self) -> list[PendingTask]:
         """Return the tasks of the last days that are not over, or were over only lately. Unreadable logs are left out."""
-        entries = await self._files.index()
+        entries = await self._index()
         days = sorted({entry.date for entry in entries})[-REBUILD_DAYS:]
         recent = dict.fromkeys([entry.task_id for entry in entries if entry.date in days])
         unfinished: list[PendingTask] = []
-        for task_id, log in zip(recent, await self._files.read_logs(recent), strict=True):
+        for task_id, log in zip(recent, await self._read_logs(recent), strict=True):
             if isinstance(log, StorageError):
                 _log.error("the log of a task cannot be read", task=task_id, error=str(log))
                 continue
@@ -166,34 +257,31 @@ class _Store:
                 continue
             await self.write(requests)
             requests = []
-            await self._answer(message)
+            if isinstance(message, Forget):
+                self._forget(message.task_id)
+            else:
+                await self._answer(message)
         await self.write(requests)
-
-    async def _answer(self, message: Forget | GetPending | ReadLogs | ListLogs) -> None:
-        """Answer a request to read, or take a task off the pending list."""
-        match message:
-            case Forget(task_id):
-                self._forget(task_id)
-            case GetPending(reply):
-                reply.send(tuple(self._pending.values()))
-            case ReadLogs(reply, task_ids):
-                try:
-                    reply.send(await self._files.read_logs({id: self._pending.get(id) for id in task_ids}))
-                except StorageError as error:
-                    reply.fail(error)
-            case ListLogs(reply, date):
-                try:
-                    entries = await self._files.index()
-                except StorageError as error:
-                    reply.fail(error)
-                else:
-                    reply.send(tuple(dict.fromkeys(entry.task_id for entry in entries if entry.date == date)))
 
     def _forget(self, task_id: str) -> None:
         """Take a task off the list in memory; the file follows within FORGET_AFTER."""
-        self._files.forget(task_id)
+        self._paths.pop(task_id, None)
         if self._pending.pop(task_id, None) is not None and self.rewrite_at == math.inf:
             self.rewrite_at = trio.current_time() + FORGET_AFTER
+
+    async def _answer(self, message: GetPending | ReadLogs | ListLogs) -> None:
+        """Answer a request to read."""
+        try:
+            match message:
+                case GetPending(reply):
+                    reply.send(tuple(self._pending.values()))
+                case ReadLogs(reply, task_ids):
+                    reply.send(tuple(await self._read_logs(task_ids)))
+                case ListLogs(reply, date):
+                    entries = await self._index()
+                    reply.send(tuple(dict.fromkeys(entry.task_id for entry in entries if entry.date == date)))
+        except StorageError as error:
+            message.reply.fail(error)
 
     # ------------------------------------------------------------------ writing
 
@@ -202,6 +290,8 @@ class _Store:
 
         Cancelled: the requests that were not answered may be written or not.
         """
+        if not requests:
+            return
         try:
             await self._commit([event for request in requests for event in request.events])
         except StorageError as error:
@@ -215,43 +305,63 @@ class _Store:
             request.reply.send(None)
 
     async def _commit(self, events: Sequence[Event]) -> None:
-        """Write these events as one durable step. Raises StorageError; then none of them was written.
+        """Write these events as one durable step: the index first, then each log in order of the events.
 
-        A task that becomes pending stays on the list in memory even if the write is refused: its submitter asks again, and a task
-        too many on the list does no harm.
+        Raises StorageError; then none of them was written. A task that becomes pending stays on the list in memory even so: its
+        submitter asks again, and a task too many on the list does no harm.
         """
-        events = [event for event in events if _is_writable(event)]
-        if not events:
-            return
         for event in events:
             if event.type in _BEGINS and event.task_id:
                 self._pending.setdefault(event.task_id, PendingTask(event.task_id, event.timestamp))
         if any(event.task_id in self._pending and event.task_id not in self._listed for event in events):
             await self._write_pending()
-        written = await self._lines(events)
-        if written.appends:
-            await self._journal.ask(Commit, written.appends)
-        for task_id, path in written.paths.items():
-            self._files.remember(task_id, path)
-
-    async def _lines(self, events: Sequence[Event]) -> _Written:
-        """Return the appends of these events: the index first, then each log in order of the events."""
         index: list[bytes] = []
         lines: dict[str, list[bytes]] = {}
-        opened: dict[str, OpenedLog] = {}
+        logs: dict[str, _OpenLog] = {}
         for event in events:
             task_id = event.task_id or ""
-            log = opened.get(task_id)
+            log = logs.get(task_id)
             if log is None:
-                log = opened[task_id] = await self._files.open(event, self._pending.get(task_id))
+                log = logs[task_id] = await self._open(task_id, event)
                 if log.new_date:
                     index.append(index_line(task_id, log.new_date))
             line = task_line(event)
             if line not in log.written:
                 lines.setdefault(log.path, []).append(line)
-        appends = [(INDEX, b"".join(index))] if index else []
-        appends += [(path, b"".join(some)) for path, some in lines.items()]
-        return _Written(tuple(appends), {task_id: log.path for task_id, log in opened.items()})
+        pieces = {INDEX: index, **lines} if index else lines
+        if pieces:
+            await self._journal.ask(Commit, tuple((path, b"".join(some)) for path, some in pieces.items()))
+        self._paths |= {task_id: log.path for task_id, log in logs.items()}
+
+    async def _open(self, task_id: str, event: Event) -> _OpenLog:
+        """Return the log for this event's line. It is not remembered before the write, so a refused write may be repeated."""
+        if task_id in self._paths:
+            return _OpenLog(self._paths[task_id])
+        is_new = event.type is EventType.TASK_CREATED
+        if is_new and not self._is_restart:
+            date = date_of(event.timestamp)
+            return _OpenLog(task_path(task_id, date), date)
+        known = find_date(await self._journal.ask(ReadFile, INDEX), task_id)
+        pending = None if is_new else self._pending.get(task_id)
+        date = known or date_of(int(pending.ts) if pending is not None else event.timestamp)
+        path = task_path(task_id, date)
+        content = await self._repair(path, await self._journal.ask(ReadFile, path))
+        written = frozenset(content.splitlines(keepends=True)) if self._is_restart else frozenset[bytes]()
+        return _OpenLog(path, "" if known else date, written)
+
+    async def _repair(self, path: str, content: bytes) -> bytes:
+        """Move a torn end out of the file, and return what is left of the content.
+
+        The end is copied before the file is cut: a crash in between leaves it in both places, never in none.
+        """
+        end = content.rfind(b"\n") + 1
+        if end == len(content):
+            return content
+        aside = f"{path}.torn-{self._clock()}"
+        await self._journal.ask(ReplaceFile, aside, content[end:])
+        await self._journal.ask(ReplaceFile, path, content[:end])
+        _log.warning("set a torn last line aside", path=path, aside=aside)
+        return content[:end]
 
     async def _write_pending(self) -> None:
         """Replace pending.json. Raises StorageError; the file is then what it was."""
@@ -265,13 +375,35 @@ class _Store:
         try:
             await self._write_pending()
         except StorageError as error:
-            self.rewrite_at = trio.current_time() + RETRY_LIMIT
-            _log.warning("pending.json not stored yet, retrying", error=str(error), seconds=RETRY_LIMIT)
+            self.rewrite_at = trio.current_time() + RETRY_AFTER
+            _log.warning("pending.json not stored yet, retrying", error=str(error), seconds=RETRY_AFTER)
 
+    # ------------------------------------------------------------------ reading
 
-def _is_writable(event: Event) -> bool:
-    """Return whether the event is a line of a log. Another one is a defect of the caller; it is logged and passed over."""
-    if event.type in PAYLOADS and event.task_id is not None and is_task_id(event.task_id):
-        return True
-    _log.error("an event is not a line of any task log, ignored", type=event.type.name, task=event.task_id)
-    return False
+    async def _index(self) -> list[IndexEntry]:
+        """Return all tasks, oldest first."""
+        entries, problems = read_index(await self._journal.ask(ReadFile, INDEX))
+        if problems:
+            _log.warning("the index of tasks has bad lines", lines=len(problems), first=problems[0])
+        return entries
+
+    async def _read_logs(self, task_ids: Iterable[str]) -> list[bytes | StorageError]:
+        """Return the log of each task, b"" if there is none, or the reason why it cannot be read."""
+        known = [(task_id, self._paths.get(task_id)) for task_id in task_ids]
+        index = b"" if all(path for _, path in known) else await self._journal.ask(ReadFile, INDEX)
+        paths = [path or self._find(task_id, index) for task_id, path in known]
+        wanted = [path for path in paths if path is not None]
+        contents: dict[str, bytes | StorageError] = {}
+        for begin in range(0, len(wanted), READ_TOGETHER):
+            some = tuple(wanted[begin : begin + READ_TOGETHER])
+            contents.update(zip(some, await self._journal.ask(ReadFiles, some), strict=True))
+        return [contents[path] if path is not None else b"" for path in paths]
+
+    def _find(self, task_id: str, index: bytes) -> str | None:
+        """Return the path of a log that this run does not write to, None for an id without a log."""
+        if not is_task_id(task_id):
+            return None
+        date, pending = find_date(index, task_id), self._pending.get(task_id)
+        if date is None and pending is not None:
+            date = date_of(int(pending.ts))
+        return task_path(task_id, date) if date is not None else None

@@ -2,57 +2,38 @@
 
 While the daemon runs, only the persister may read: it alone knows that everything requested before is written. Without a daemon the
 files do not change, and a command such as `pegasus tasks` reads them directly (`read_task`, `read_tasks_of_day`).
-
-`TaskArchive` is the interface that the agent and the tasks use, so that tests can keep logs in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final
 
-from actors import Ref
+import trio
+
+from actors import ActorError, Ref
 from pegasus.events import Event
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import TaskView, task_view
 from pegasus.tasks.log.format import FOLDER, INDEX, PendingTask, find_date, is_date, is_task_id, read_index, task_path
-from pegasus.tasks.log.messages import Forget, GetPending, ListLogs, PersisterMessage, ReadLogs
-from pegasus.tasks.log.persister import record
+from pegasus.tasks.log.persister import Forget, GetPending, ListLogs, PersisterMessage, ReadLogs, RecordEvents
 from pegasus.tasks.log.replay import ReplayedTask, replay
+
+RETRY_FIRST: Final = 0.5
+"""Seconds until a refused write is asked for again; doubled each time."""
+RETRY_LIMIT: Final = 15.0
+"""Longest pause between two tries, seconds."""
 
 _log = get_logger("tasks")
 
 
-class TaskArchive(Protocol):
-    """The logs as the agent and its tasks use them. Reading may raise StorageError or ActorError; writing raises nothing."""
-
-    async def record(self, events: Sequence[Event]) -> None:
-        """Return when these events are on disk, however long that takes."""
-
-    async def load(self, task_id: str) -> TaskFSM | None:
-        """Return the task replayed from its log; None if there is none."""
-
-    async def replay(self, task_id: str) -> ReplayedTask:
-        """Return the replay of a task's log; without a task if there is no log."""
-
-    async def replays(self, task_ids: Sequence[str]) -> Sequence[ReplayedTask | StorageError]:
-        """Return the same for several tasks, read together; the error of each log that cannot be read."""
-
-    async def views(self, date: str) -> tuple[TaskView, ...]:
-        """Return the tasks of a day (UTC, YYYY-MM-DD), oldest first."""
-
-    async def pending(self) -> tuple[PendingTask, ...]:
-        """Return the tasks that are unfinished, or whose end their submitter may not know; oldest first."""
-
-    async def forget(self, task_id: str) -> None:
-        """Take a task off the pending list. Not durable at once."""
-
-
 class TaskLogs:
-    """The TaskArchive of the daemon. Damage of a log is logged, and what can be read is returned.
+    """The logs as the agent and its tasks use them. Damage of a log is logged, and what can be read is returned.
+
+    Reading raises StorageError, or ActorError if the persister ends; writing raises nothing.
 
     Example: `found = await TaskLogs(persister).replay(task_id)`.
     """
@@ -61,8 +42,21 @@ class TaskLogs:
         self._persister = persister
 
     async def record(self, events: Sequence[Event]) -> None:
-        """Return when these events are on disk. Cancelled: they may be written or not."""
-        await record(self._persister, events)
+        """Return when these events are on disk. Asks again, with growing pauses, for as long as the disk refuses.
+
+        There is no limit on the attempts: a task whose events cannot be stored must wait, since going on without them would show
+        others a state that a crash takes back. Each refusal is logged. Raises nothing. Cancelled: the events may be written or not.
+        """
+        pause = RETRY_FIRST
+        while True:
+            try:
+                return await self._persister.ask(RecordEvents, tuple(events))
+            except (StorageError, ActorError) as error:
+                names, task = ", ".join(event.type.name for event in events), events[0].task_id
+                reason = str(error)
+                _log.error("task events not stored yet, retrying", task=task, events=names, error=reason, seconds=pause)
+            await trio.sleep(pause)
+            pause = min(pause * 2, RETRY_LIMIT)
 
     async def load(self, task_id: str) -> TaskFSM | None:
         """Return the task replayed from its log; None if there is none."""

@@ -46,7 +46,7 @@ from pegasus.tasks.core.context import (
 from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM, open_steps
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.core.views import Notification, TaskError, notification_of, task_view
-from pegasus.tasks.log.task_logs import TaskArchive
+from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.messages import (
     CancelStage,
@@ -68,7 +68,7 @@ async def task_actor(
     fsm: TaskFSM,
     task_type: TaskType,
     deps: TaskDeps,
-    archive: TaskArchive,
+    archive: TaskLogs,
     tool_slots: trio.Semaphore,
     agent: Ref[TaskReport],
     start: Event,
@@ -133,7 +133,7 @@ class _TaskRun:
         fsm: TaskFSM,
         task_type: TaskType,
         deps: TaskDeps,
-        archive: TaskArchive,
+        archive: TaskLogs,
         tool_slots: trio.Semaphore,
         agent: Ref[TaskReport],
         start: Event,

@@ -19,7 +19,7 @@ from pegasus.tasks.log.format import (
     task_line,
     task_path,
 )
-from pegasus.tasks.log.messages import PendingTask
+from pegasus.tasks.log.persister import PendingTask
 from tests.pegasus.tasks.lives import BEGAN, ID, created, event
 
 ids = st.from_regex(r"[a-z0-9_-]{1,16}", fullmatch=True)

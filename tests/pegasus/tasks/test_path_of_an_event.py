@@ -10,7 +10,8 @@ from actors import Backoff, Child, Intensity, Mailbox, Restart, Strategy, open_s
 from pegasus.events import Deliver, Emit, Event, Subscribe, event_bus
 from pegasus.storage import run_journal
 from pegasus.tasks.log.format import task_line, task_path
-from pegasus.tasks.log.persister import record, task_persister
+from pegasus.tasks.log.persister import task_persister
+from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.testing.memory_disk import MemoryDisk
 from tests.pegasus.tasks.lives import BEGAN, E, created_payload
 
@@ -43,7 +44,7 @@ async def test_what_is_published_survives(autojump_clock, seed):
     async def live(events):
         """As the actor of a task does: first to disk, then onto the bus."""
         for n, event in enumerate(events):
-            await record(root.ref("persister"), (event,))
+            await TaskLogs(root.ref("persister")).record((event,))
             await bus.tell(Emit(event))
             if n % 10 == 0:
                 await trio.sleep(random.choice([0, 0.1, 5]))

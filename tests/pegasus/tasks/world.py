@@ -18,6 +18,7 @@ from pegasus.tasks import (
     Submit,
     TaskDeps,
     TaskLimits,
+    TaskLogs,
     Thinker,
     Wait,
     load_task_types,
@@ -25,7 +26,6 @@ from pegasus.tasks import (
     task_view,
 )
 from pegasus.tasks.log.format import PendingTask, task_line
-from pegasus.tasks.log.persister import record
 from pegasus.tasks.log.replay import replay
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, ToolExecutor
 
@@ -36,14 +36,14 @@ def clock():
     return START + int(trio.current_time() * 1000)
 
 
-class MemoryFolder:
-    """Logs in memory: `gate` writes them as the persister does, the other methods are a TaskArchive."""
+class MemoryFolder(TaskLogs):
+    """Logs in memory: `gate` writes them as the persister does; they are read without it."""
 
     def __init__(self):
+        super().__init__(None)
         self.logs = {}
         self.forgotten = []
         self.refusing = None
-        self.writer = None
         self.lock = trio.Lock()
 
     async def gate(self, inbox):
@@ -61,18 +61,12 @@ class MemoryFolder:
             if event.type is EventType.TASK_RESUMED and event.task_id in self.forgotten:
                 self.forgotten.remove(event.task_id)
 
-    async def record(self, events):
-        await record(self.writer, events)
-
     async def replay(self, task_id):
         async with self.lock:  # behind what was requested before
             return replay(self.logs.get(task_id, b""), task_id)
 
     async def replays(self, task_ids):
         return [replay(self.logs.get(task_id, b""), task_id) for task_id in task_ids]
-
-    async def load(self, task_id):
-        return (await self.replay(task_id)).task
 
     async def pending(self):
         return tuple(PendingTask(task_id, 0) for task_id in self.logs if task_id not in self.forgotten)
@@ -198,7 +192,7 @@ async def open_desk(
     toolbox = ToolExecutor([*standard_tools(calls), *tools], timeout=timeout, timeouts={})
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, name="desk") as root:
         gate = await root.start_child(Child("gate", shelf.gate))
-        shelf.writer = gate
+        shelf._persister = gate
         bus = await root.start_child(Child("bus", event_bus, mailbox=Mailbox(1024)))
         ear = await root.start_child(Child("listener", listener.run))
         eye = await root.start_child(Child("watcher", watcher.run, mailbox=Mailbox(4096)))
