@@ -4,8 +4,7 @@ The bus lets one part of the program see what another does, without either impor
 (docs/events.md). The composition root starts `event_bus` as an actor and gives its address to all emitters.
 
     event     the event, its types, and the maker of events
-    messages  requests to the bus, and the delivery to a subscriber
-    bus       the actor: subscriptions, order, backlogs
+    bus       the actor and its messages: subscriptions, order, backlogs
 
 Example:
     await bus.ask(Subscribe, inbox.ref, frozenset({EventType.TASK_COMPLETED}))
@@ -13,9 +12,17 @@ Example:
     delivered = await inbox.receive()  # Deliver(event)
 """
 
-from pegasus.events.bus import event_bus
+from pegasus.events.bus import (
+    BusMessage,
+    BusStatus,
+    Deliver,
+    Emit,
+    GetBusStatus,
+    Subscribe,
+    Unsubscribe,
+    event_bus,
+)
 from pegasus.events.event import Event, EventMaker, EventType
-from pegasus.events.messages import BusMessage, BusStatus, Deliver, Emit, GetBusStatus, Subscribe, Unsubscribe
 
 __all__ = [
     "BusMessage",

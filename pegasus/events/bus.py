@@ -11,6 +11,10 @@ events are dropped beyond `BACKLOG`.
 Why the oldest: an observer shows the present state, and the newest event is the one that matters for that. Why no bound for
 essential subscribers: the task agent creates tasks from events, so a dropped event would be work that is never done.
 
+`Emit` has no reply, because an emitter must never depend on its observers. The other requests have one, so that a subscriber knows
+from which moment on it receives events. `Deliver` is the only message that the bus sends; a subscriber has it among the messages
+of its own mailbox.
+
 A crash of the bus loses subscriptions and backlogs. No state of a task depends on that: its events are in its log before they
 are emitted, and the agent reads them from there.
 """
@@ -19,13 +23,13 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeAlias
 
+import attrs
 import trio
 
-from actors import ActorError, Inbox, Ref
-from pegasus.events.event import Event
-from pegasus.events.messages import BusMessage, BusStatus, Deliver, Emit, GetBusStatus, Subscribe, Unsubscribe
+from actors import ActorError, Inbox, Ref, Reply
+from pegasus.events.event import Event, EventType
 from pegasus.observe import get_logger
 
 BACKLOG: Final = 1000
@@ -38,6 +42,88 @@ RETRY_LIMIT: Final = 5.0
 """Longest pause between two tries, seconds."""
 
 _log = get_logger("bus")
+
+
+# ------------------------------------------------------------------ messages
+
+
+@attrs.frozen(eq=False)
+class Emit:
+    """Publish an event. Sent with `tell`, not `ask`: an emitter never waits for subscribers.
+
+    An event of a task must be on disk when it is emitted. Events that the bus has taken and not delivered are
+    lost for its observers if it crashes.
+
+    Example: `await bus.tell(Emit(events.create(EventType.SYSTEM_STARTED, "agent")))`.
+    """
+
+    event: Event
+    """Event to publish."""
+
+
+@attrs.frozen(eq=False)
+class Deliver:
+    """To a subscriber: an event was published."""
+
+    event: Event
+    """Published event, the same object for every subscriber."""
+
+
+@attrs.frozen(eq=False)
+class Subscribe:
+    """Deliver events from now on. A subscriber that subscribes again replaces its types.
+
+    A subscriber that is down is kept; events wait for it while it is restarted.
+
+    Example: `await bus.ask(Subscribe, inbox.ref, frozenset({EventType.TASK_FAILED}))`.
+    """
+
+    reply: Reply[None]
+    """Answered when the subscription is in force. A new subscriber does not receive events that were emitted before."""
+    subscriber: Ref[Deliver]
+    """Mailbox for the deliveries. A subscription is identified by it."""
+    types: frozenset[EventType] | None = None
+    """Types to deliver; None = all."""
+    essential: bool = False
+    """Whether none may be lost. Of a subscriber that is not essential and 1,000 events behind, the oldest are dropped."""
+
+
+@attrs.frozen(eq=False)
+class Unsubscribe:
+    """Deliver nothing more to a subscriber. A subscription that does not exist is no error."""
+
+    reply: Reply[None]
+    """Answered at once. Deliveries that are in the subscriber's mailbox stay there; its backlog in the bus is dropped."""
+    subscriber: Ref[Deliver]
+    """Mailbox that was given to `Subscribe`."""
+
+
+@attrs.frozen
+class BusStatus:
+    """Figures of the bus. `dropped` above 0 means that an observer misses events."""
+
+    pending: int
+    """Events that wait in the backlogs of subscribers."""
+    emitted: int
+    """Events since the bus started."""
+    subscribers: tuple[str, ...]
+    """Paths of the subscribers in the tree of actors."""
+    dropped: int
+    """Events that subscribers were too slow for, all together."""
+
+
+@attrs.frozen(eq=False)
+class GetBusStatus:
+    """Return the figures of the bus."""
+
+    reply: Reply[BusStatus]
+
+
+BusMessage: TypeAlias = Emit | Subscribe | Unsubscribe | GetBusStatus
+"""Everything that the bus accepts."""
+
+
+# ------------------------------------------------------------------ the actor
 
 
 async def event_bus(inbox: Inbox[BusMessage]) -> None:
@@ -95,7 +181,9 @@ class _Bus:
 
     def publish(self) -> None:
         """Hand the events that wait to their subscribers, in order of priority. Never waits."""
-        events, self._waiting = sorted(self._waiting, key=lambda event: event.effective_priority), []
+        # The number of a type is its priority.
+        events = sorted(self._waiting, key=lambda event: event.type if event.priority is None else event.priority)
+        self._waiting = []
         for subscription in self._subscriptions.values():
             for event in events:
                 if subscription.types is None or event.type in subscription.types:

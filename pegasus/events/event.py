@@ -70,14 +70,9 @@ class Event:
     payload: Mapping[str, Json] = attrs.field(factory=dict)
     """Details; those of task events are in `pegasus.tasks.core.context`."""
     priority: int | None = None
-    """Overrides the priority of the type."""
+    """Priority on the bus instead of the number of the type; smaller goes first."""
     parent_id: str | None = None
     """Id of the event that caused this one."""
-
-    @property
-    def effective_priority(self) -> int:
-        """Its own priority, or else the number of its type; smaller goes first."""
-        return self.type if self.priority is None else self.priority
 
 
 class EventMaker:
@@ -86,7 +81,7 @@ class EventMaker:
     Example:
         events = EventMaker(clock, Random())
         received = events.create(EventType.MESSAGE_RECEIVED, "cli:main", {"text": "hello"})
-        created = events.derive(received, EventType.TASK_CREATED, task_id="t1")
+        created = events.create(EventType.TASK_CREATED, "agent", task_id="t1", cause=received)
         created.parent_id == received.id
     """
 
@@ -116,25 +111,3 @@ class EventMaker:
         """
         parent_id = cause.id if cause is not None else None
         return Event(self.new_id(), type, self._clock(), source, task_id, payload or {}, priority, parent_id)
-
-    def derive(
-        self,
-        parent: Event,
-        type: EventType,
-        payload: Mapping[str, Json] | None = None,
-        *,
-        source: str | None = None,
-        task_id: str | None = None,
-        priority: int | None = None,
-    ) -> Event:
-        """Return an event caused by `parent`, whose task and source it takes over where none is given."""
-        return Event(
-            self.new_id(),
-            type,
-            self._clock(),
-            source or parent.source,
-            task_id or parent.task_id,
-            payload or {},
-            priority,
-            parent.id,
-        )

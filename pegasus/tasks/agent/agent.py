@@ -233,8 +233,8 @@ class _Agent:
             raise TaskError(
                 f"{limits.max_queued} tasks are waiting already, which is the most there may be (tasks.max_queued)"
             )
-        created = self._state.deps.events.derive(
-            cause, EventType.TASK_CREATED, to_payload(data), source="agent", task_id=task_id, priority=priority
+        created = self._state.deps.events.create(
+            EventType.TASK_CREATED, "agent", to_payload(data), task_id=task_id, priority=priority, cause=cause
         )
         fsm = TaskFSM.from_event(created)
         entry = registry.register(TaskEntry(task_view(fsm), fsm))
