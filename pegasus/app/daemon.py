@@ -23,7 +23,6 @@ which it should.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from functools import partial
 from random import Random
@@ -54,6 +53,7 @@ from pegasus.host import (
     own_home,
     print_error,
     raise_descriptor_limit,
+    wall_clock,
 )
 from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, persona_at_start
 from pegasus.intake import Access, Intake
@@ -127,11 +127,6 @@ def _run(world: _World) -> int:
         raise first from first.__cause__
 
 
-def now() -> int:
-    """Return the wall clock, in ms since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 def _environment(world: _World, models: ModelService, reloader: Reloader) -> Environment:
     """Return the environment of the real world.
 
@@ -145,13 +140,13 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         models=models,
         persona=world.persona,
         base_persona=world.base_persona,
-        clock=now,
+        clock=wall_clock,
         random=Random(),  # noqa: S311 ids only
         workspace=home.workspace,
         subagent_folders=(home.subagents,),
         skill_folders=(home.skills, home.workspace / "skills"),
-        open_memory=partial(memory_in, home.data, clock=now),
-        make_tools=partial(standard_tools, settings.tools, clock=now),
+        open_memory=partial(memory_in, home.data, clock=wall_clock),
+        make_tools=partial(standard_tools, settings.tools, clock=wall_clock),
         archives=FolderArchives(home.data / "main"),
         secrets=(world.token, *secrets_of(settings), *secrets_in_environment(os.environ)),
         switch=reloader,
@@ -166,7 +161,7 @@ async def _daemon(world: _World) -> int:
     on a stop, and when one of its tasks fails the tree is stopped in order before the failure is reported.
     """
     settings = world.settings
-    usage = UsageTracker(now, Random(), settings.budget, PriceList(settings.prices, settings.providers))  # noqa: S311 ids only
+    usage = UsageTracker(wall_clock, Random(), settings.budget, PriceList(settings.prices, settings.providers))  # noqa: S311 ids only
     models = ModelService(settings.models, settings.providers, rng=Random(), usage=usage)  # noqa: S311 jitter only
     reloader = Reloader(world.home, settings, world.token, models)
     environment = _environment(world, models, reloader)
@@ -211,8 +206,8 @@ def _gateway_child(
         journal=tree.journal,
         main_agent=tree.main_agent,
         agent_name=world.persona.name,
-        started_at=now(),
-        clock=now,
+        started_at=wall_clock(),
+        clock=wall_clock,
         models=models,
         tasks=TaskMethods(tree.root.ref(TASK_AGENT)),
         memory=MemoryMethods(services.memory),

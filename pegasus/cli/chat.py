@@ -1,6 +1,6 @@
-"""`pegasus chat`, and `pegasus` on a terminal: the chat, and the daemon that is started for it.
+"""`pegasus chat`, `pegasus send`, and `pegasus` on a terminal: conversations, and the daemon that is started for one.
 
-On a terminal, `pegasus` joins the daemon of its home if one runs, and starts one otherwise. That daemon is a child process
+**Chat.** On a terminal, `pegasus` joins the daemon of its home if one runs, and starts one otherwise. That daemon is a child process
 in a session of its own: Ctrl-C in the terminal does not reach it, a chat that hangs cannot hold it up, and kill -9 of the
 chat leaves it running, to be joined by the next `pegasus`. Its stderr is the log file, so that nothing is printed over the
 prompt. Leaving the chat stops it with SIGTERM and waits for its end; its exit code is then the command's.
@@ -17,6 +17,17 @@ a suspended chat (Ctrl-Z), a slow ssh connection, a paste of several megabytes.
 What an end leaves behind: after a normal end, a signal, or an error of the chat, the daemon that was started here is stopped
 as `systemctl stop` would, so that accepted messages are on disk and tasks can go on. After kill -9 of the chat the daemon
 runs on without a parent; `pegasus status` finds it, and SIGTERM stops it.
+
+**Send.** The command ends when the turn of its message has ended: the agent has stopped thinking about it, with replies or in silence.
+A reply that arrives later, such as the result of a background task, waits in the conversation for the next client. Replies
+that were waiting from before are printed on stderr, so that a script does not take them for answers.
+
+What is old is decided by numbers: the gateway's welcome names the last reply of the conversation, the message is sent after it,
+and every reply with a larger number is new. Two commands that use the same conversation at the same time may see each other's
+replies, which is why `--channel` exists.
+
+The message may have been accepted although the command fails (no reply in time, or a lost connection). Then the agent handles
+it, and its reply waits in the conversation; running the command again sends another message.
 """
 
 from __future__ import annotations
@@ -34,16 +45,23 @@ from typing import Final, cast
 import click
 import trio
 
-from pegasus.cli.control import ask_daemon, find_daemon
-from pegasus.cli.options import CommandGroup
-from pegasus.cli.send import check_channel
-from pegasus.client import ClientError
+from pegasus.cli.control import ask_daemon, describe_refusal, find_daemon, print_text, report_failure
+from pegasus.cli.program import pegasus
+from pegasus.client import (
+    ClientError,
+    Conversation,
+    FindEndpoint,
+    NotConnected,
+    Offline,
+    Online,
+    open_conversation,
+)
 from pegasus.formatting import plural
 from pegasus.host import Home, print_error, read_daemon
-from pegasus.messages import ChannelInfo
+from pegasus.messages import ChannelInfo, OutboundMessage
 from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, SkillCatalog
-from pegasus.terminal import ChatConfig, DaemonGone, restore_terminal, run_chat
+from pegasus.terminal import ChatConfig, DaemonGone, Turn, neutralise, restore_terminal, run_chat
 
 COMES_BACK_SECONDS: Final = 10.0
 """Seconds to wait for another daemon after the one of this chat has ended: enough for a restart by hand or by systemd."""
@@ -59,15 +77,13 @@ The daemon ends itself by force two seconds after its grace; this is the second 
 any more, such as one that was stopped with SIGSTOP.
 """
 
-COMMANDS = CommandGroup()
-
 _BUSY: Final = 75
 """Exit code of a daemon that finds its home owned by another one."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end the chat; SIGHUP comes when the window is closed."""
 
 
-@COMMANDS.declare(
+@pegasus.declare(
     "chat", click.Option(["--channel"], default="main", metavar="ID", show_default=True, help="Conversation.")
 )
 def run_chat_command(home: Home, settings: Settings, *, channel: str) -> int:
@@ -77,7 +93,7 @@ def run_chat_command(home: Home, settings: Settings, *, channel: str) -> int:
     runs, it refuses, or it goes away for good, and 128 + n after signal n.
     """
     check_channel(channel)
-    return trio.run(_Chat(home, settings, channel).join)
+    return trio.run(_Chat(home, settings, channel).run, None)
 
 
 def run_with_chat(home: Home, settings: Settings, options: Sequence[str]) -> int:
@@ -87,7 +103,7 @@ def run_with_chat(home: Home, settings: Settings, options: Sequence[str]) -> int
     The code is that of the daemon if it was started here and failed or was lost, else 0, or 1 if a message was not taken.
     """
     home.prepare()
-    return trio.run(_Chat(home, settings, "main").join_or_start, options)
+    return trio.run(_Chat(home, settings, "main").run, options)
 
 
 # ------------------------------------------------------------------ the chat
@@ -112,33 +128,23 @@ class _Chat:
         self._lost: int | None = None
         """Exit code of that daemon, if it has ended and no other was started."""
 
-    async def join(self) -> int:
-        """Chat with a running daemon; return the exit code of the command. Leaving does not stop the daemon."""
-        code = await self._until_left()
-        return code if self._received is None else 128 + self._received
-
-    async def join_or_start(self, options: Sequence[str]) -> int:
-        """Chat with a running daemon, or with one that is stopped at the end.
+    async def run(self, options: Sequence[str] | None) -> int:
+        """Chat with the running daemon, or start one with these global options unless they are None; return the exit code.
 
         The file of the running daemon is looked at once. That it may end or begin in the same moment is harmless: the
         conversation reconnects, and of two daemons the home's lock admits one (`_wait_ready`).
-        """
-        if read_daemon(self._home) is not None:
-            return await self.join()
-        self._own = await DaemonProcess.start(self._home, options)
-        return await self._end(await self._until_left())
 
-    async def _end(self, code: int) -> int:
-        """Stop the daemon if it is this chat's; return the exit code of the command. code: the chat's.
-
-        A daemon that was lost, or that did not stop cleanly, counts more than the chat's own code: scripts and service
-        managers look at the exit code to find out whether the agent is well.
+        Leaving stops the daemon if it is this chat's. A daemon that was lost, or that did not stop cleanly, counts more than the
+        chat's own code: scripts and service managers look at the exit code to find out whether the agent is well.
         """
+        if options is not None and read_daemon(self._home) is None:
+            self._own = await DaemonProcess.start(self._home, options)
+        code = await self._until_left()
         if self._lost is not None:
             return self._lost
-        if self._own is None:
-            return code if self._received is None else 128 + self._received
-        return await self._own.stop(self._settings.run.shutdown_grace) or code
+        if self._own is not None:
+            return await self._own.stop(self._settings.run.shutdown_grace) or code
+        return code if self._received is None else 128 + self._received
 
     async def _until_left(self) -> int:
         """Return the exit code of the chat, when the user has left, a signal has come or the daemon is lost.
@@ -259,6 +265,88 @@ class _FolderSkills:
     def descriptions(self) -> Mapping[str, str]:
         """Return name and description of each skill."""
         return {skill.name: skill.description for skill in SkillCatalog(*self._folders).all() if skill.by_user}
+
+
+# ------------------------------------------------------------------ send
+
+
+@pegasus.declare(
+    "send",
+    click.Argument(["text"]),
+    click.Option(["--channel"], default="send", metavar="ID", show_default=True, help="Conversation."),
+    click.Option(["--wait"], default=60.0, metavar="SECONDS", show_default=True, help="Longest time to wait."),
+)
+def run_send(home: Home, settings: Settings, *, text: str, channel: str, wait: float) -> int:
+    """Send TEXT to the running agent and print its replies.
+
+    "-" stands for the text on stdin. The exit code is 0 if there was at least one reply. The command returns when the
+    agent has finished with the message. Replies to earlier messages of this conversation go to stderr.
+    """
+    check_channel(channel)
+    if not 0 <= wait <= 86400:
+        raise click.BadParameter(f"found {wait}; allowed: 0 to 86400 seconds", param_hint="--wait")
+    text = sys.stdin.read().strip() if text == "-" else text
+    if not text.strip():
+        raise click.BadParameter("found nothing to send; allowed: a text", param_hint="TEXT")
+    try:
+        turn = trio.run(_send, partial(find_daemon, home, settings), ChannelInfo("cli", channel), text, wait)
+    except NotConnected as error:
+        return report_failure(describe_refusal(error, "send"))
+    # A turn may have replies and no end yet, when the time is over: what was printed counts.
+    if turn.replied:
+        return 0
+    if turn.over:
+        return report_failure("the agent has finished with the message and said nothing")
+    return report_failure(f"no reply within {wait:g} s; it will wait in the conversation cli:{channel}")
+
+
+def check_channel(channel: str) -> None:
+    """Raise BadParameter for a channelId that cannot be one.
+
+    The gateway would refuse it as well; here the error names the option, and comes before a daemon is started.
+    """
+    if not channel or not channel.isprintable():
+        raise click.BadParameter(f"found {channel!r}; allowed: printable text", param_hint="--channel")
+
+
+async def _send(find: FindEndpoint, channel: ChannelInfo, text: str, wait: float) -> Turn:
+    """Return the turn, over or not. Raises NotConnected if the daemon cannot be reached or refuses the message.
+
+    A conversation would wait for a daemon that does not run. A script wants to know at once, so that it is looked up first.
+    wait: seconds until the turn is returned as it is.
+    """
+    find()
+    turn = Turn(text)
+    async with open_conversation(find, channel, random=Random()) as conversation:  # noqa: S311
+        with trio.move_on_after(wait):
+            await _print_turn(conversation, text, turn)
+    return turn
+
+
+async def _print_turn(conversation: Conversation, text: str, turn: Turn) -> None:
+    """Send the text on the first connection, and print replies until the turn is over.
+
+    Before the first connection any failure is final. Later ones are not: the conversation connects again, and a reply that
+    was missed comes then.
+    """
+    before: int | None = None  # seq of the last reply before the message
+    async for event in conversation:
+        match event:
+            case Online(seq=seq) if before is None:
+                before = seq
+                await conversation.send(text)
+            case Offline() if before is None or event.retry_in is None:
+                raise NotConnected(event.reason)
+            case OutboundMessage(text=reply, seq=seq) if before is not None and seq <= before:
+                print_error(neutralise(reply))
+                continue
+            case OutboundMessage(text=reply):
+                print_text(reply)
+        turn.handle(event)
+        if turn.rejected is not None:
+            raise NotConnected(f"the gateway refused the message: {turn.rejected.message}")
+        if turn.over:
+            break
 
 
 # ------------------------------------------------------------------ the daemon's process

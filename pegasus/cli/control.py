@@ -1,4 +1,10 @@
-"""Access of commands to the agent's data: a call to the running daemon, or the files while none runs.
+"""Commands that show an answer: that of the running daemon, or one from the files while none runs.
+
+`query` declares such a command. The decorated function gives the answer where no daemon runs, and a second one makes it readable::
+
+    @query(TASKS, "show", _ID, JSON, method="tasks.show", text=show_text)
+    def run_show(home: Home, settings: Settings, *, task_id: str) -> Answer:
+        '''Show the state of a task and its result.'''
 
 Most commands about data the user owns work both ways. With a daemon they call a method of its control plane, so that the
 answer includes what is not on disk yet. Without one they read the same files; a change then holds the home's lock, so that
@@ -19,20 +25,23 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
+import click
 import trio
 
 from actors import Child, Ref, open_supervisor
-from pegasus.cli.options import program_name
+from pegasus.cli.program import CommandGroup, program_name
 from pegasus.client import Client, ClientError, Endpoint, NotConnected, Refused, open_client
-from pegasus.host import Home, HomeError, own_home, print_error, read_daemon, read_token
+from pegasus.host import Home, HomeError, own_home, print_error, read_daemon, read_token, wall_clock
 from pegasus.messages import ChannelInfo, Json
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, JournalMessage, run_journal
 from pegasus.terminal import neutralise
+from pegasus.wire import camel
 
 T = TypeVar("T")
 
@@ -67,16 +76,19 @@ def find_daemon(home: Home, settings: Settings) -> Endpoint:
         raise NotConnected(str(error)) from None
 
 
+def open_caller(daemon: Endpoint, method: str) -> AbstractAsyncContextManager[Client]:
+    """Return a connection for calls. It greets as `cli:<topic>` ("cli:tasks" for "tasks.list"), which is no conversation."""
+    return open_client(daemon.url, daemon.token, ChannelInfo("cli", method.partition(".")[0]), calls_only=True)
+
+
 async def ask_daemon(
     daemon: Endpoint, method: str, params: Mapping[str, Json], timeout: float = ANSWER_SECONDS
 ) -> Answer:
     """Return the daemon's answer to a call, over a connection of its own. Raises ClientError.
 
-    params: JSON values by name, as docs/gateway.md has them. timeout: seconds. The connection greets as `cli:<topic>`
-    ("cli:tasks" for "tasks.list"), an address that no conversation uses, so that no reply is pushed to it.
+    params: JSON values by name, as docs/gateway.md has them. timeout: seconds.
     """
-    caller = ChannelInfo("cli", method.partition(".")[0])
-    async with open_client(daemon.url, daemon.token, caller, calls_only=True) as client:
+    async with open_caller(daemon, method) as client:
         return await ask_client(client, method, params, timeout)
 
 
@@ -95,7 +107,7 @@ def describe_refusal(error: Exception, method: str, params: Collection[str] = ()
     params: names of the parameters that were sent; a message may begin with one of them.
     """
     if not isinstance(error, Refused):
-        return str(error.args[0] if len(error.args) == 1 else error)
+        return str(error)
     if error.code == "unknown_method":
         return "the running daemon is of another version and does not know this command; restart it"
     message = error.message.removeprefix(f"{method}: ")
@@ -103,37 +115,59 @@ def describe_refusal(error: Exception, method: str, params: Collection[str] = ()
     return rest if colon and name in params else message
 
 
+def query(
+    group: CommandGroup,
+    name: str,
+    *params: click.Parameter,
+    method: str | None,
+    text: Callable[[Answer], str],
+    refusals: tuple[type[Exception], ...] = (),
+) -> Callable[[Callable[..., Answer | None]], Callable[..., int]]:
+    """Declare a command that shows an answer; the decorator returns the function that carries it out.
+
+    The decorated function gets home, settings and the values of `params` by name, and returns the answer where no daemon runs;
+    None where only a daemon can answer. It may raise `refusals`, whose text is printed as the reason of exit code 1.
+
+    method: the daemon's method, which gets the same values: each under the camelCase form of its name, and none for a value that was
+    not given. None: the answer is in the files, whether or not a daemon runs. text: makes the answer readable for people.
+    """
+
+    def add(offline: Callable[..., Answer | None]) -> Callable[..., int]:
+        def run(home: Home, settings: Settings, *, as_json: bool = False, **values: Any) -> int:
+            sent = {camel(key.rstrip("_")): value for key, value in values.items() if value is not None}
+            render = json_line if as_json else text
+            return show(home, settings, method, sent, render, partial(offline, home, settings, **values), refusals)
+
+        run.__doc__ = offline.__doc__
+        return group.declare(name, *params)(run)
+
+    return add
+
+
 def show(
     home: Home,
     settings: Settings,
-    method: str,
+    method: str | None,
     params: Mapping[str, Json],
     render: Callable[[Answer], str],
-    offline: Callable[[], Answer] | None,
-    *refusals: type[Exception],
+    offline: Callable[[], Answer | None],
+    refusals: tuple[type[Exception], ...] = (),
+    *,
+    timeout: float = ANSWER_SECONDS,
 ) -> int:
-    """Print the answer to a call, or on stderr why there is none; return the exit code.
+    """Print an answer, or on stderr why there is none; return the exit code. `query` explains the parameters.
 
-    render: makes text of the answer, `json_line` for programs. offline: computes the answer where no daemon runs, and may
-    raise `refusals`; None where only a daemon can answer. A daemon that runs and does not answer is an error: what the files
-    say may be older than what it knows.
-
-    Example::
-
-        show(home, settings, "tasks.list", {}, list_text, read_logs, OSError)
+    A daemon that runs and does not answer is an error: what the files say may be older than what it knows.
     """
     expected: tuple[type[Exception], ...] = (ClientError, *refusals)
+    answer: Answer | None = None
     try:
-        try:
-            daemon = find_daemon(home, settings)
-        except NotConnected:
-            if offline is None:
-                raise
+        if method is None or read_daemon(home) is None:
             answer = offline()
-        else:
-            answer = trio.run(ask_daemon, daemon, method, params)
+        if answer is None:
+            answer = trio.run(ask_daemon, find_daemon(home, settings), str(method), params, timeout)
     except expected as error:
-        return report_failure(describe_refusal(error, method, params))
+        return report_failure(describe_refusal(error, str(method), params))
     print_text(render(answer), always=render is not json_line)
     return 0
 
@@ -156,15 +190,10 @@ async def _with_journal(home: Home, change: Callable[[Ref[JournalMessage], Clock
     """Run `change` with a journal actor over the files of the home, under a supervisor that stops it cleanly at the end."""
 
     async def run(inbox: Any) -> None:
-        await run_journal(inbox, FileDisk(home.data), clock=_clock)
+        await run_journal(inbox, FileDisk(home.data), clock=wall_clock)
 
     async with open_supervisor([Child("journal", run)]) as supervisor:
-        return await change(supervisor.ref("journal"), _clock)
-
-
-def _clock() -> int:
-    """Return the wall clock in ms since the epoch."""
-    return time.time_ns() // 1_000_000
+        return await change(supervisor.ref("journal"), wall_clock)
 
 
 # ------------------------------------------------------------------ output

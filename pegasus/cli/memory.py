@@ -16,8 +16,8 @@ import click
 import trio
 
 from actors import Ref
-from pegasus.cli.control import Answer, Clock, change_files, fit_terminal, json_line, show
-from pegasus.cli.options import JSON, CommandGroup
+from pegasus.cli.control import Answer, Clock, change_files, fit_terminal, query
+from pegasus.cli.program import JSON, pegasus
 from pegasus.formatting import format_time
 from pegasus.host import Home
 from pegasus.memory import (
@@ -34,118 +34,14 @@ from pegasus.memory import (
     read_whole,
     view_of,
 )
-from pegasus.messages import Json
 from pegasus.settings import Settings
 from pegasus.storage import JournalMessage, StorageError
 from pegasus.tools import found_json
 
-COMMANDS = CommandGroup()
-MEMORY = COMMANDS.subgroup("memory", "Show what the agent remembers, and undo changes.")
+MEMORY = pegasus.subgroup("memory", "Show what the agent remembers, and undo changes.")
 
 _BY = {"main-agent": "the agent", "hand": "hand", "user": "you"}
 """Words for the authors of changes. "hand" is an edit of the file that the daemon has found; tasks stand under their own kind."""
-
-
-@MEMORY.declare("list", JSON)
-def run_list(home: Home, settings: Settings, *, as_json: bool) -> int:
-    """List the files of memory."""
-
-    def offline() -> Answer:
-        return files_view(map(describe_file, _folder(home).scan_now()))
-
-    return show(home, settings, "memory.list", {}, json_line if as_json else list_text, offline)
-
-
-@MEMORY.declare("show", click.Argument(["path"]))
-def run_show(home: Home, settings: Settings, *, path: str) -> int:
-    """Show one file of memory, such as facts/user.md."""
-
-    async def read() -> Answer:
-        folder = _folder(home)
-        content = await read_whole(path, folder, await folder.scan())
-        return {"path": path, "content": content.decode("utf-8-sig", "replace")}
-
-    return show(
-        home,
-        settings,
-        "memory.show",
-        {"path": path},
-        lambda answer: answer["content"].rstrip("\n"),
-        lambda: trio.run(read),
-        MemoryRefused,
-    )
-
-
-@MEMORY.declare(
-    "log",
-    click.Argument(["path"], required=False),
-    click.Option(["--limit"], default=20, type=click.IntRange(1, 200), metavar="N", show_default=True),
-    JSON,
-)
-def run_log(home: Home, settings: Settings, *, path: str | None, limit: int, as_json: bool) -> int:
-    """Show the last changes and who made them, newest first.
-
-    Of one file, with PATH. Without a daemon, edits by hand since its end are not among them.
-    """
-
-    def offline() -> Answer:
-        try:
-            data = (home.data / FOLDER / LOG).read_bytes()
-        except FileNotFoundError:
-            data = b""
-        made = [change for change in reversed(changes_in(data)) if path in (None, change.path)]
-        return {"changes": [view_of(change) for change in made[:limit]]}
-
-    params: dict[str, Json] = {"limit": limit, **({"path": path} if path else {})}
-    return show(home, settings, "memory.log", params, json_line if as_json else log_text, offline)
-
-
-@MEMORY.declare("undo", click.Argument(["n"], type=click.IntRange(1), metavar="N"))
-def run_undo(home: Home, settings: Settings, *, n: int) -> int:
-    """Take change N back; later changes of the file stay."""
-    # StorageError among the refusals of `show`: without a daemon a full disk is met in this process.
-
-    async def undo(journal: Ref[JournalMessage], clock: Clock) -> Answer:
-        memory = memory_in(home.data, journal, clock)
-        return {"change": view_of(await memory.undo(n, Author("user", channel="cli:memory")))}
-
-    def offline() -> Answer:
-        return change_files(home, undo)
-
-    def text(answer: Answer) -> str:
-        change = answer["change"]
-        return f"Change {change['undoes']} of {change['path']} is taken back, by change {change['n']}."
-
-    return show(home, settings, "memory.undo", {"n": n}, text, offline, MemoryRefused, StorageError)
-
-
-@MEMORY.declare(
-    "search",
-    click.Argument(["query"]),
-    click.Option(["--limit"], default=8, type=click.IntRange(1, 30), metavar="N", show_default=True),
-    click.Option(["--in", "where"], type=click.Choice(["facts", "episodes", "sessions"]), help="Only there."),
-    JSON,
-)
-def run_search(home: Home, settings: Settings, *, query: str, limit: int, where: str | None, as_json: bool) -> int:
-    """Search memory and archived conversations, best first."""
-
-    async def search() -> Answer:
-        # The index is a file of the home, which the search first brings up to date with what has changed.
-        searcher = Searcher.of(home.data)
-        try:
-            answer = found_json(await searcher.search(query, limit, where or ""))
-        finally:
-            searcher.close()
-        return answer if isinstance(answer, Mapping) else {}
-
-    params: dict[str, Json] = {"query": query, "limit": limit, **({"in": where} if where else {})}
-    render = json_line if as_json else found_text
-    return show(home, settings, "memory.search", params, render, lambda: trio.run(search), MemoryRefused)
-
-
-def _folder(home: Home) -> FolderReader:
-    """Return the files of memory."""
-    return FolderReader(home.data / FOLDER)
 
 
 # ------------------------------------------------------------------ for people
@@ -204,3 +100,108 @@ def found_text(answer: Answer) -> str:
         about = hit.get("title") or hit.get("role") or ""
         lines += [f"{hit.get('path') or hit['file']}:{hit['line']}  {about}".rstrip(), f"    {hit['snippet']}"]
     return "\n".join([*lines, *([answer["notice"]] if answer.get("notice") else [])])
+
+
+def undo_text(answer: Answer) -> str:
+    """Return which change was taken back by which."""
+    change = answer["change"]
+    return f"Change {change['undoes']} of {change['path']} is taken back, by change {change['n']}."
+
+
+# ------------------------------------------------------------------ commands
+
+
+@query(MEMORY, "list", JSON, method="memory.list", text=list_text)
+def run_list(home: Home, settings: Settings) -> Answer:
+    """List the files of memory."""
+    return files_view(map(describe_file, _folder(home).scan_now()))
+
+
+@query(
+    MEMORY,
+    "show",
+    click.Argument(["path"]),
+    method="memory.show",
+    text=lambda answer: str(answer["content"]).rstrip("\n"),
+    refusals=(MemoryRefused,),
+)
+def run_show(home: Home, settings: Settings, *, path: str) -> Answer:
+    """Show one file of memory, such as facts/user.md."""
+
+    async def read() -> Answer:
+        folder = _folder(home)
+        content = await read_whole(path, folder, await folder.scan())
+        return {"path": path, "content": content.decode("utf-8-sig", "replace")}
+
+    return trio.run(read)
+
+
+@query(
+    MEMORY,
+    "log",
+    click.Argument(["path"], required=False),
+    click.Option(["--limit"], default=20, type=click.IntRange(1, 200), metavar="N", show_default=True),
+    JSON,
+    method="memory.log",
+    text=log_text,
+)
+def run_log(home: Home, settings: Settings, *, path: str | None, limit: int) -> Answer:
+    """Show the last changes and who made them, newest first.
+
+    Of one file, with PATH. Without a daemon, edits by hand since its end are not among them.
+    """
+    try:
+        data = (home.data / FOLDER / LOG).read_bytes()
+    except FileNotFoundError:
+        data = b""
+    made = [change for change in reversed(changes_in(data)) if path in (None, change.path)]
+    return {"changes": [view_of(change) for change in made[:limit]]}
+
+
+@query(
+    MEMORY,
+    "undo",
+    click.Argument(["n"], type=click.IntRange(1), metavar="N"),
+    method="memory.undo",
+    text=undo_text,
+    refusals=(MemoryRefused, StorageError),  # without a daemon a full disk is met in this process
+)
+def run_undo(home: Home, settings: Settings, *, n: int) -> Answer:
+    """Take change N back; later changes of the file stay."""
+
+    async def undo(journal: Ref[JournalMessage], clock: Clock) -> Answer:
+        memory = memory_in(home.data, journal, clock)
+        return {"change": view_of(await memory.undo(n, Author("user", channel="cli:memory")))}
+
+    return change_files(home, undo)
+
+
+@query(
+    MEMORY,
+    "search",
+    click.Argument(["query"]),
+    click.Option(["--limit"], default=8, type=click.IntRange(1, 30), metavar="N", show_default=True),
+    click.Option(["--in", "in_"], type=click.Choice(["facts", "episodes", "sessions"]), help="Only there."),
+    JSON,
+    method="memory.search",
+    text=found_text,
+    refusals=(MemoryRefused,),
+)
+def run_search(home: Home, settings: Settings, *, query: str, limit: int, in_: str | None) -> Answer:
+    """Search memory and archived conversations, best first."""
+
+    async def search() -> Answer:
+        # The index is a file of the home, which the search first brings up to date with what has changed.
+        searcher = Searcher.of(home.data)
+        try:
+            answer = found_json(await searcher.search(query, limit, in_ or ""))
+        finally:
+            searcher.close()
+        return answer if isinstance(answer, Mapping) else {}
+
+    return trio.run(search)
+
+
+def _folder(home: Home) -> FolderReader:
+    """Return the files of memory."""
+    return FolderReader(home.data / FOLDER)

@@ -1,11 +1,15 @@
-"""`pegasus init` and `pegasus config …`: a home with its settings, and checks of them.
+"""`pegasus init`, `pegasus config …` and `pegasus persona …`: a home with its settings and its persona.
 
-`init` writes only files that are used: the folders, a settings file that is all comments, the token. `config check`
-runs the same checks as the start of the daemon, those of other packages among them, so that it cannot find less.
+`init` writes only files that are used: the folders, a settings file that is all comments, the token. It is optional: the daemon
+makes what it needs at its first start. It exists for people who want to see and change the settings before that, so that it
+ends with the sentence about which model will be used and why, and with the command to go on with. It can be repeated: with --yes
+it only adds what is missing, which is what an installation script wants. `config check` runs the same checks as the start of the
+daemon, those of other packages among them, so that it cannot find less.
 
-`init` is optional: the daemon makes what it needs at its first start. It exists for people who want to see and change the
-settings before that, so that it ends with the sentence about which model will be used and why, and with the command to go on
-with. It can be repeated: with --yes it only adds what is missing, which is what an installation script wants.
+The agent may propose to change who it is, but only the owner accepts. A decision takes effect at the next start, because the
+persona is part of the prompt that providers have cached: a change in the middle would make the next call of every conversation
+pay for its whole prompt again. Decisions are events in the journal and not edits of the persona's file, so that each can be
+taken back and it stays visible who has decided what. Without a daemon the same event is written here, while the home is held.
 """
 
 from __future__ import annotations
@@ -14,22 +18,35 @@ from pathlib import Path
 
 import click
 
-from pegasus.cli.control import print_text
-from pegasus.cli.options import CommandGroup, Options, program_name
+from actors import Ref
+from pegasus.cli.control import Answer, Clock, change_files, print_text, query
+from pegasus.cli.program import JSON, Options, check_settings_in_use, pegasus, program_name
 from pegasus.host import Home, ensure_token, write_private
-from pegasus.identity import PersonaError, load_persona
+from pegasus.identity import (
+    BUILT_IN,
+    Evolution,
+    Persona,
+    PersonaError,
+    ProposalRefused,
+    format_decision,
+    format_persona,
+    load_persona,
+    persona_view,
+    proposal_view,
+    read_persona_state,
+)
 from pegasus.models import OFFLINE, find_providers, role_spec
-from pegasus.models import problems as model_problems
-from pegasus.settings import Settings, SettingsError, commented_file, effective, load_settings
+from pegasus.settings import Settings, commented_file, effective, load_settings
+from pegasus.storage import JournalMessage, StorageError
 
-COMMANDS = CommandGroup()
-CONFIG = COMMANDS.subgroup("config", "Check and show the settings.")
+CONFIG = pegasus.subgroup("config", "Check and show the settings.")
+PERSONA = pegasus.subgroup("persona", "Show the persona, and decide about its proposals.")
 
 
 # ------------------------------------------------------------------ init
 
 
-@COMMANDS.declare(
+@pegasus.declare(
     "init",
     click.Option(["--yes"], is_flag=True, help="Ask nothing: add what is missing, overwrite nothing."),
     options_only=True,
@@ -109,21 +126,49 @@ def run_show(home: Home, settings: Settings) -> int:
     return 0
 
 
-def check_settings_in_use(home: Home, settings: Settings) -> None:
-    """Check what only other packages can judge: models and their providers, the persona. Raises SettingsError.
+# ------------------------------------------------------------------ persona
 
-    `pegasus.settings` knows the form of a key and not its meaning: it must not import the packages that use it. A line about a
-    key begins with the key's path; the file, variable or option that has set it is put in front, as in its other messages.
-    """
-    found = []
-    for line in model_problems(settings.models, settings.providers):
-        key = line.partition(":")[0].partition("[")[0]
-        found.append(f"{settings.origins.get(key, 'defaults')}: {line}")
-    if settings.agent.persona:
-        try:
-            load_persona(home.resolve(settings.agent.persona))
-        except PersonaError as error:
-            origin = settings.origins["agent.persona"]
-            found += [f"{origin}: agent.persona: {line}" for line in str(error).splitlines()]
-    if found:
-        raise SettingsError(found)
+
+_NUMBER = click.Argument(["n"], type=click.IntRange(min=1), metavar="N")
+"""Number of a proposal, as `persona list` shows it."""
+_REFUSALS = (ProposalRefused, PersonaError, StorageError)
+"""Reasons for which a decision is not recorded, such as a number that does not exist."""
+
+
+def persona_text(view: Answer) -> str:
+    """Return the persona, open proposals and the last decisions, with the commands to decide."""
+    return format_persona(view, f"{program_name()} persona")
+
+
+@query(PERSONA, "list", JSON, method="persona.list", text=persona_text, refusals=(PersonaError,))
+def run_list(home: Home, settings: Settings) -> Answer:
+    """Show the persona, open proposals, and the last decisions."""
+    return persona_view(read_persona_state(_base(home, settings), home.data))
+
+
+@query(PERSONA, "accept", _NUMBER, method="persona.accept", text=format_decision, refusals=_REFUSALS)
+def run_accept(home: Home, settings: Settings, *, n: int) -> Answer:
+    """Accept proposal N, from the next start on."""
+    return _decide(home, settings, n, accept=True)
+
+
+@query(PERSONA, "reject", _NUMBER, method="persona.reject", text=format_decision, refusals=_REFUSALS)
+def run_reject(home: Home, settings: Settings, *, n: int) -> Answer:
+    """Reject proposal N; one that was accepted is taken back."""
+    return _decide(home, settings, n, accept=False)
+
+
+def _decide(home: Home, settings: Settings, n: int, *, accept: bool) -> Answer:
+    """Record the decision about a proposal where no daemon runs, with the home held; return the proposal."""
+
+    async def decide(journal: Ref[JournalMessage], clock: Clock) -> Answer:
+        evolution = Evolution(journal, _base(home, settings), clock)
+        made = await evolution.decide(n, accept=accept, by="the command line")
+        return proposal_view(made, (await evolution.read_state()).persona)
+
+    return change_files(home, decide)
+
+
+def _base(home: Home, settings: Settings) -> Persona:
+    """Return the persona of the settings, before any accepted proposal. Raises PersonaError for a file with mistakes."""
+    return load_persona(home.resolve(settings.agent.persona)) if settings.agent.persona else BUILT_IN

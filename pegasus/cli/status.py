@@ -17,36 +17,42 @@ import trio
 
 from actors import ActorInfo
 from actors.text import TreeView, render
-from pegasus.cli.control import Answer, ask_client, describe_refusal, find_daemon, json_line, report_failure
-from pegasus.cli.options import JSON, CommandGroup
-from pegasus.client import Client, ClientError, Endpoint, open_client
+from pegasus.cli.control import (
+    Answer,
+    ask_client,
+    describe_refusal,
+    find_daemon,
+    json_line,
+    open_caller,
+    report_failure,
+    show,
+)
+from pegasus.cli.program import JSON, pegasus
+from pegasus.client import ClientError, Endpoint
 from pegasus.formatting import format_duration, plural
 from pegasus.host import Home
-from pegasus.messages import ChannelInfo
 from pegasus.models import amount_text, budget_text
 from pegasus.settings import Settings
 from pegasus.terminal import neutralise
-
-COMMANDS = CommandGroup()
+from pegasus.wire import camel
 
 WATCH_SECONDS = 1.0
 """Seconds between two pictures of --watch: changes are visible soon, and the load on the daemon is negligible."""
 ANSWER_SECONDS = 10.0
 """Seconds the daemon may take to answer. Less than for other commands: a daemon that takes longer is not healthy."""
 
-_CALLER = ChannelInfo("cli", "status")
-"""Address of the connection; no messages are sent from it, so that no replies are pushed to it."""
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 """Escape sequences: cursor to the upper left corner, erase the rest of the line, erase the rest of the screen."""
 
 
-@COMMANDS.declare("status", JSON)
+@pegasus.declare("status", JSON)
 def run_status(home: Home, settings: Settings, *, as_json: bool) -> int:
     """Show what the running agent is doing."""
-    return _show(home, settings, "status", json_line if as_json else status_text, watch=False)
+    render = json_line if as_json else status_text
+    return show(home, settings, "status", {}, render, lambda: None, timeout=ANSWER_SECONDS)
 
 
-@COMMANDS.declare(
+@pegasus.declare(
     "tree",
     click.Option(["--json", "as_json"], is_flag=True, help="One JSON object; with --watch one a line."),
     click.Option(["--watch"], is_flag=True, help="Show it again every second, until Ctrl-C."),
@@ -56,47 +62,31 @@ def run_tree(home: Home, settings: Settings, *, as_json: bool, watch: bool) -> i
 
     Ctrl-C ends --watch with exit code 0.
     """
-    return _show(home, settings, "tree", json_line if as_json else tree_text, watch=watch)
-
-
-def _show(home: Home, settings: Settings, method: str, render: Callable[[Answer], str], *, watch: bool) -> int:
-    """Print the answer to a call, again and again with `watch`; return the exit code.
-
-    Ctrl-C is the normal end of `watch`. It arrives as KeyboardInterrupt, or within a group when a nursery of the client was
-    open; a group with anything else in it is an error as always.
-    """
+    render = json_line if as_json else tree_text
+    if not watch:
+        return show(home, settings, "tree", {}, render, lambda: None, timeout=ANSWER_SECONDS)
     try:
-        trio.run(_print, find_daemon(home, settings), method, render, watch)
+        try:
+            trio.run(_watch_tree, find_daemon(home, settings), render)
+        except* KeyboardInterrupt:  # bare, or within a group when a nursery of the client was open
+            pass
     except ClientError as error:
-        return report_failure(describe_refusal(error, method))
-    except BaseExceptionGroup as group:
-        if not watch or group.split(KeyboardInterrupt)[1] is not None:
-            raise
-    except KeyboardInterrupt:
-        if not watch:
-            raise
+        return report_failure(describe_refusal(error, "tree"))
     return 0
 
 
-async def _print(daemon: Endpoint, method: str, render: Callable[[Answer], str], watch: bool) -> None:
-    """Print the answer over one connection; with `watch` every WATCH_SECONDS until cancelled. Raises ClientError.
+async def _watch_tree(daemon: Endpoint, render: Callable[[Answer], str]) -> None:
+    """Print the tree every WATCH_SECONDS over one connection, until cancelled. Raises ClientError.
 
     Pictures replace each other only on a terminal. In a file or pipe they follow each other, one after the other.
     """
-    async with open_client(daemon.url, daemon.token, _CALLER, calls_only=True) as client:
-        screen = watch and render is not json_line and sys.stdout.isatty()
-        _write(await _answer_text(client, method, render), screen=screen, first=True)
-        while watch:
+    screen = render is not json_line and sys.stdout.isatty()
+    first = True
+    async with open_caller(daemon, "tree") as client:
+        while True:
+            _write(render(await ask_client(client, "tree", {}, ANSWER_SECONDS)), screen=screen, first=first)
+            first = False
             await trio.sleep(WATCH_SECONDS)
-            _write(await _answer_text(client, method, render), screen=screen)
-
-
-async def _answer_text(client: Client, method: str, render: Callable[[Answer], str]) -> str:
-    """Return one answer as text. Raises ClientError, also when the daemon takes longer than ANSWER_SECONDS.
-
-    render: a function of this file, or `json_line`.
-    """
-    return render(await ask_client(client, method, {}, ANSWER_SECONDS))
 
 
 def _write(text: str, *, screen: bool, first: bool = False) -> None:
@@ -181,13 +171,7 @@ def actor_info(node: Answer) -> ActorInfo:
 
     Daemon and command may be of different versions: fields that only one of the two knows are left out.
     """
-    known = {field.name: node.get(_camel(field.name)) for field in attrs.fields(ActorInfo)}
-    known["path"] = node.get("path", "")
-    known["children"] = tuple(map(actor_info, node.get("children") or ()))
-    return ActorInfo(**{name: value for name, value in known.items() if value is not None})
-
-
-def _camel(name: str) -> str:
-    """Return a field's name as it is on the wire: high_water is highWater."""
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
+    names = {field.name: camel(field.name) for field in attrs.fields(ActorInfo)}
+    known = {name: node[key] for name, key in names.items() if node.get(key) is not None}
+    children = tuple(map(actor_info, known.pop("children", ())))
+    return ActorInfo(**{"path": "", **known}, children=children)

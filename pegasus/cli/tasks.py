@@ -15,8 +15,8 @@ import time
 
 import click
 
-from pegasus.cli.control import Answer, fit_terminal, json_line, show
-from pegasus.cli.options import JSON, CommandGroup
+from pegasus.cli.control import Answer, fit_terminal, query
+from pegasus.cli.program import JSON, pegasus
 from pegasus.conversation import to_json
 from pegasus.formatting import format_duration, format_time
 from pegasus.host import Home
@@ -24,89 +24,11 @@ from pegasus.settings import Settings
 from pegasus.tasks import ReplayedTask, is_date, read_task, read_tasks_of_day, task_view
 from pegasus.wire import to_wire
 
-COMMANDS = CommandGroup()
-TASKS = COMMANDS.subgroup("tasks", "List, show and end background tasks.")
+TASKS = pegasus.subgroup("tasks", "List, show and end background tasks.")
 
 _ID = click.Argument(["task_id"], metavar="ID")
 _STATES = {"idle": "waiting"}
 """Words for states whose own name would mislead: an idle task is one that waits for its turn."""
-
-
-@TASKS.declare(
-    "list",
-    click.Option(["--date"], metavar="YYYY-MM-DD", help="Those of a day (UTC) instead of those in memory."),
-    JSON,
-)
-def run_list(home: Home, settings: Settings, *, date: str | None, as_json: bool) -> int:
-    """List background tasks, the newest last.
-
-    Those in memory, or those of a day; where no daemon runs, those of today.
-    """
-    if date is not None and not is_date(date):
-        raise click.BadParameter(f"found {date!r}; allowed: YYYY-MM-DD", param_hint="--date")
-
-    def offline() -> Answer:
-        day = date or time.strftime("%Y-%m-%d", time.gmtime())
-        return {"tasks": [_stored(found) for found in read_tasks_of_day(home.data, day) if found.task is not None]}
-
-    params = {} if date is None else {"date": date}
-    return show(home, settings, "tasks.list", params, json_line if as_json else list_text, offline, OSError)
-
-
-@TASKS.declare("show", _ID, JSON)
-def run_show(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> int:
-    """Show the state of a task and its result."""
-
-    def offline() -> Answer:
-        return _stored(_found(home, task_id))
-
-    render = json_line if as_json else show_text
-    return show(home, settings, "tasks.show", {"taskId": task_id}, render, offline, LookupError, OSError)
-
-
-@TASKS.declare("replay", _ID, JSON)
-def run_replay(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> int:
-    """Show the whole conversation of a task."""
-
-    def offline() -> Answer:
-        task = _found(home, task_id).task
-        messages = [to_json(entry) for entry in task.context.messages] if task is not None else []
-        return {"taskId": task_id, "messages": messages}
-
-    render = json_line if as_json else replay_text
-    return show(home, settings, "tasks.replay", {"taskId": task_id}, render, offline, LookupError, OSError)
-
-
-def _found(home: Home, task_id: str) -> ReplayedTask:
-    """Return a task from its log. Raises LookupError if there is none, or none of its log can be read."""
-    found = read_task(home.data, task_id)
-    if found is None or found.task is None:
-        raise LookupError(f"there is no task {task_id!r}")
-    return found
-
-
-def _stored(found: ReplayedTask) -> Answer:
-    """Return a task from its log in the form of the daemon's answer, so that one function prints both."""
-    task = found.task
-    return {} if task is None else {**to_wire(task_view(task)), "state": task.state.value}
-
-
-@TASKS.declare("cancel", _ID)
-def run_cancel(home: Home, settings: Settings, *, task_id: str) -> int:
-    """End a task and every process it has started."""
-
-    def text(answer: Answer) -> str:
-        doing = f", which was at {answer['doing']}" if answer.get("doing") else ""
-        return f"Stopped task {answer['taskId']}{doing}."
-
-    return show(home, settings, "tasks.cancel", {"taskId": task_id}, text, None)
-
-
-@TASKS.declare("resume", _ID, click.Argument(["text"], default=""))
-def run_resume(home: Home, settings: Settings, *, task_id: str, text: str) -> int:
-    """Continue a suspended or finished task, with TEXT as new input."""
-    params = {"taskId": task_id, "input": text}
-    return show(home, settings, "tasks.resume", params, lambda answer: f"Task {answer['taskId']} goes on.", None)
 
 
 # ------------------------------------------------------------------ for people
@@ -166,6 +88,12 @@ def replay_text(answer: Answer) -> str:
     return "\n\n".join(parts) or "Nothing was said yet."
 
 
+def cancelled_text(answer: Answer) -> str:
+    """Return what was ended."""
+    doing = f", which was at {answer['doing']}" if answer.get("doing") else ""
+    return f"Stopped task {answer['taskId']}{doing}."
+
+
 def _state(task: Answer) -> str:
     """Return a task's state as people read it."""
     return _STATES.get(task["state"], str(task["state"]))
@@ -179,3 +107,72 @@ def _about(task: Answer) -> str:
 def _when(at: int) -> str:
     """Return a time in the zone of this machine."""
     return format_time(at, local=True)
+
+
+# ------------------------------------------------------------------ commands
+
+
+def _check_date(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Return the date, which need not be given. Raises BadParameter for one of another form."""
+    if value is not None and not is_date(value):
+        raise click.BadParameter(f"found {value!r}; allowed: YYYY-MM-DD", param_hint="--date")
+    return value
+
+
+_DATE = click.Option(
+    ["--date"],
+    metavar="YYYY-MM-DD",
+    callback=_check_date,
+    help="Those of a day (UTC) instead of those in memory.",
+)
+
+
+@query(TASKS, "list", _DATE, JSON, method="tasks.list", text=list_text)
+def run_list(home: Home, settings: Settings, *, date: str | None) -> Answer:
+    """List background tasks, the newest last.
+
+    Those in memory, or those of a day; where no daemon runs, those of today.
+    """
+    day = date or time.strftime("%Y-%m-%d", time.gmtime())
+    return {"tasks": [_stored(found) for found in read_tasks_of_day(home.data, day) if found.task is not None]}
+
+
+@query(TASKS, "show", _ID, JSON, method="tasks.show", text=show_text)
+def run_show(home: Home, settings: Settings, *, task_id: str) -> Answer:
+    """Show the state of a task and its result."""
+    return _stored(_found(home, task_id))
+
+
+@query(TASKS, "replay", _ID, JSON, method="tasks.replay", text=replay_text)
+def run_replay(home: Home, settings: Settings, *, task_id: str) -> Answer:
+    """Show the whole conversation of a task."""
+    task = _found(home, task_id).task
+    messages = [to_json(entry) for entry in task.context.messages] if task is not None else []
+    return {"taskId": task_id, "messages": messages}
+
+
+@query(TASKS, "cancel", _ID, method="tasks.cancel", text=cancelled_text)
+def run_cancel(home: Home, settings: Settings, *, task_id: str) -> None:
+    """End a task and every process it has started."""
+
+
+_TEXT = click.Argument(["input"], default="", metavar="[TEXT]")
+
+
+@query(TASKS, "resume", _ID, _TEXT, method="tasks.resume", text=lambda answer: f"Task {answer['taskId']} goes on.")
+def run_resume(home: Home, settings: Settings, *, task_id: str, input: str) -> None:
+    """Continue a suspended or finished task, with TEXT as new input."""
+
+
+def _found(home: Home, task_id: str) -> ReplayedTask:
+    """Return a task from its log. Raises ClickException if there is none, or none of its log can be read."""
+    found = read_task(home.data, task_id)
+    if found is None or found.task is None:
+        raise click.ClickException(f"there is no task {task_id!r}")
+    return found
+
+
+def _stored(found: ReplayedTask) -> Answer:
+    """Return a task from its log in the form of the daemon's answer, so that one function prints both."""
+    task = found.task
+    return {} if task is None else {**to_wire(task_view(task)), "state": task.state.value}

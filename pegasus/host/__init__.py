@@ -8,7 +8,7 @@ from pegasus.host.daemon import DaemonInfo, announced, read_daemon
 from pegasus.host.home import Home, HomeError, ensure_token, read_token, resolve_home, write_private
 from pegasus.host.lock import HomeBusy, own_home
 from pegasus.host.notify import Notifier
-from pegasus.host.process import forbid_inspection, raise_descriptor_limit
+from pegasus.host.process import forbid_inspection, raise_descriptor_limit, wall_clock
 from pegasus.host.signals import Signals, handle_signals
 from pegasus.host.streams import fill_standard_streams, print_error, print_line, silence_stream
 
@@ -33,5 +33,6 @@ __all__ = [
     "read_token",
     "resolve_home",
     "silence_stream",
+    "wall_clock",
     "write_private",
 ]

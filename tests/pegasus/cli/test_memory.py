@@ -194,7 +194,7 @@ async def test_with_a_daemon_it_is_asked(control, user, capsys):
         assert (await told(run_list, as_json=False))[1].startswith("facts/user.md")
         assert (await told(run_show, path="facts/user.md"))[1].startswith("> [source: web]")
         assert "write by task t1" in (await told(run_log, path=None, limit=5, as_json=False))[1]
-        assert (await told(run_search, query="user", limit=1, where=None, as_json=False))[0] == 0
+        assert (await told(run_search, query="user", limit=1, in_=None, as_json=False))[0] == 0
         assert await told(run_undo, n=1) == (0, "Change 1 of facts/user.md is taken back, by change 2.\n")
         code, problem = await told(run_undo, n=9)
         assert (code, "there is no change 9" in problem) == (1, True)

@@ -17,7 +17,7 @@ import trio.testing
 from actors import Child, Reply, open_supervisor, supervisor
 from actors.text import TreeView
 from pegasus.app import actor_json
-from pegasus.cli.send import run_send
+from pegasus.cli.chat import run_send
 from pegasus.cli.status import _write, actor_info, run_status, run_tree, status_text, tree_text
 from pegasus.cli.tasks import run_show
 from pegasus.gateway import BadParams

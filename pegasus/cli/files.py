@@ -1,0 +1,250 @@
+"""`pegasus sessions …` and `pegasus skills …`: from the files, whether or not a daemon runs.
+
+**Sessions.** Files may be large and may have bad lines: they are read line by line, a line that is longer than any the agent
+writes is skipped, and a line that cannot be parsed is counted and shown as it is. No daemon is asked, because a session is a
+file that only grows: what was read is true, though the last turn may be missing. These commands are the ones to look at a home
+that was copied from another machine, or whose daemon does not start any more. Times are in UTC, as they stand in the names of
+archives.
+
+**Skills.** `check` finds what is wrong with a file, and what would fail later although the file is well-formed: a name that is a
+command, a tool that does not exist, a type of task that does not exist, a model without a provider. The second kind is called a
+doubt, because the files alone do not decide it: tools of an MCP server exist only while that server runs, and a model may be
+defined tomorrow. The daemon therefore loads such a skill, and it fails when it is called. A problem of the first kind that is
+fatal keeps the skill from being loaded at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from fnmatch import fnmatchcase
+from typing import Any, BinaryIO
+
+import click
+
+from pegasus.cli.control import Answer, fit_terminal, print_text, query, report_failure
+from pegasus.cli.program import JSON, pegasus, program_name
+from pegasus.formatting import format_time, plural
+from pegasus.host import Home
+from pegasus.intake import CONTROL_COMMANDS
+from pegasus.main_agent import CURRENT, LONGEST, archive_names, is_archive, line_text, open_archive
+from pegasus.messages import Json
+from pegasus.models import ModelConfigError, find_providers, role_spec, split_spec
+from pegasus.settings import Settings
+from pegasus.skills import BUILT_IN, Skill, SkillCatalog
+from pegasus.tasks import BUILT_IN_TYPES, load_task_types
+from pegasus.tools import ALL_TASK_TOOLS, MAIN_AGENT_TOOLS
+
+SESSIONS = pegasus.subgroup("sessions", "List and show conversations, also archived ones.")
+SKILLS = pegasus.subgroup("skills", "List and check skills: instructions called by name.")
+
+# ------------------------------------------------------------------ sessions
+
+
+def sessions_text(answer: Answer) -> str:
+    """Return a line for each session: file, first and last time, lines, bytes, and the session before it."""
+    return "\n".join(fit_terminal(_session_row(session)) for session in answer["sessions"]) or "No sessions."
+
+
+@query(SESSIONS, "list", JSON, method=None, text=sessions_text)
+def run_list(home: Home, settings: Settings) -> Answer:
+    """List the current session and its archives, oldest first."""
+    folder = os.fspath(home.data / "main")
+    names = [*archive_names(folder), CURRENT]
+    return {"sessions": [_summarise(folder, name) for name in names if os.path.isfile(os.path.join(folder, name))]}
+
+
+@SESSIONS.declare(
+    "show",
+    click.Argument(["name"], default=CURRENT, metavar="[FILE]"),
+    click.Option(["--json", "as_json"], is_flag=True, help="The lines as they are stored."),
+)
+def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int:
+    """Show all of one session; the current one without FILE."""
+    # Only names that an archive can have are opened: FILE is no path, so that "../" leads nowhere.
+    if name != CURRENT and not is_archive(name):
+        return report_failure(f"{name!r} is no session; {program_name()} sessions list shows their names")
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(open_archive(os.fspath(home.data / "main"), name))
+        except FileNotFoundError:
+            return report_failure(f"there is no session {name!r}; {program_name()} sessions list shows their names")
+        except OSError as error:
+            return report_failure(f"{name} cannot be read: {error.strerror or error}")
+        for number, raw in _lines(file):
+            line = raw.decode(errors="replace").removesuffix("\n") if as_json else line_text(number, raw)
+            print_text(line, always=not as_json)
+    return 0
+
+
+def _summarise(folder: str, name: str) -> dict[str, Any]:
+    """Return a summary of a session: file, bytes, lines, times of the first and last line in ms since the epoch.
+
+    "previousSession" names the archive that it continues, "summary" is true where it begins with a summary of that. Lines that
+    cannot be read count as lines. Raises OSError.
+    """
+    first: dict[str, Any] = {}
+    began = ended = None
+    lines = 0
+    with open_archive(folder, name) as file:
+        size = os.fstat(file.fileno()).st_size
+        for number, raw in _lines(file):
+            lines = number
+            if number == 1:
+                first = _object(raw)
+            if began is None:
+                began = _time(raw)
+            last = raw
+        if lines:
+            ended = _time(last)
+    metadata = first.get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    return {
+        "file": name,
+        "bytes": size,
+        "lines": lines,
+        "began": began,
+        "ended": ended,
+        "previousSession": known.get("previousSession"),
+        "summary": known.get("type") == "compact",
+    }
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines with their numbers, from 1 on; of one that is too long only the beginning.
+
+    Memory stays bounded by LONGEST even for a file without a single line break.
+    """
+    number = 0
+    while raw := file.readline(LONGEST + 2):
+        number += 1
+        rest = raw
+        while not rest.endswith(b"\n") and (rest := file.readline(LONGEST)):
+            pass  # too long to be one of ours
+        yield number, raw
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    """Return a line as a JSON object, {} if it is none. RecursionError: brackets that are nested thousands of times."""
+    with suppress(ValueError, RecursionError):
+        value = json.loads(raw)
+        if isinstance(value, dict):
+            return value
+    return {}
+
+
+def _time(raw: bytes) -> int | None:
+    """Return the time of a line in ms since the epoch, None if it has none."""
+    ts = _object(raw).get("ts")
+    return ts if isinstance(ts, int) else None
+
+
+def _session_row(session: dict[str, Any]) -> str:
+    """Return one session in one line: file, first and last time, lines, bytes, and the session before it."""
+    span = " – ".join("?" if ts is None else format_time(ts) for ts in (session["began"], session["ended"]))
+    before = f"; goes on from {session['previousSession']}" if session["previousSession"] else ""
+    how = f"; begins with a summary{before}" if session["summary"] else before
+    return f"{session['file']:<27} {span}  {plural(session['lines'], 'line')}, {session['bytes']:,} bytes{how}"
+
+
+# ------------------------------------------------------------------ skills
+
+
+def skills_text(answer: Answer) -> str:
+    """Return a line for each skill: name, origin, context, who may call it, purpose."""
+    callers = {(True, True): "you, model", (True, False): "you", (False, True): "model", (False, False): "nobody"}
+    lines = [
+        fit_terminal(
+            f"{skill['name']:<16} {skill['source']:<9} {skill['context']:<6} "
+            f"{callers[skill['userInvocable'], skill['modelInvocable']]:<10} {skill['description']}"
+        )
+        for skill in answer["skills"]
+    ]
+    problems = len(answer["problems"])
+    hint = [f"\n{plural(problems, 'problem')}: see `{program_name()} skills check`."] if problems else []
+    return "\n".join([*(lines or ["No skills."]), *hint])
+
+
+@query(SKILLS, "list", JSON, method=None, text=skills_text)
+def run_list_of_skills(home: Home, settings: Settings) -> Answer:
+    """List skills: name, origin, who may call it, purpose."""
+    skills = skills_of(home)
+    rows = [_skill_json(skill, home) for skill in sorted(skills.all(), key=lambda skill: skill.name)]
+    return {"skills": rows, "problems": [str(problem) for problem in skills.problems]}
+
+
+@SKILLS.declare("check")
+def run_check(home: Home, settings: Settings) -> int:
+    """Check the files of skills.
+
+    The exit code is 1 if a skill cannot be used as it stands.
+    """
+    skills = skills_of(home)
+    for problem in skills.problems:
+        print_text(str(problem))
+    doubts = [f"{skill.folder}: {doubt}" for skill in skills.all() for doubt in doubts_about(skill, home, settings)]
+    for doubt in doubts:
+        print_text(doubt)
+    if doubts or any(problem.is_fatal for problem in skills.problems):
+        return 1
+    print(f"{plural(len(skills.all()), 'skill')}: ok")
+    return 0
+
+
+def skills_of(home: Home) -> SkillCatalog:
+    """Return the skills of a home: the user's win over the built-in ones, and those of the workspace over all.
+
+    Files with mistakes are in `problems` of the result.
+    """
+    return SkillCatalog(BUILT_IN, home.skills, home.workspace / "skills")
+
+
+def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
+    """Yield what will not work although the file is well-formed, one sentence each."""
+    if skill.by_user and f"/{skill.name}" in CONTROL_COMMANDS | {"/new"}:
+        yield f"/{skill.name} is a command of Pegasus, so nobody can call the skill by it"
+    yield from _doubtful_tools(skill)
+    if skill.fork:
+        types, _ = load_task_types(BUILT_IN_TYPES, home.subagents)
+        if types.get(skill.agent) is None:
+            yield f"agent {skill.agent!r}: there is no such type of task; there are: {', '.join(types.names())}"
+    if skill.model:
+        try:
+            providers = find_providers(settings.providers)
+            split_spec(role_spec(skill.model, settings.models, providers), providers, "model")
+        except ModelConfigError as error:
+            yield str(error)
+
+
+def _doubtful_tools(skill: Skill) -> Iterator[str]:
+    """Yield the tools of a skill that it will not have. Those of MCP servers are known to a running daemon only."""
+    for name in skill.tools or ():
+        if "__" in name:  # of an MCP server, which only a running daemon knows
+            continue
+        if not skill.fork and not _matches(name, MAIN_AGENT_TOOLS) and _matches(name, ALL_TASK_TOOLS):
+            yield f"allowed-tools {name}: only background tasks have it; the skill wants `context: fork`"
+        elif not _matches(name, (*MAIN_AGENT_TOOLS, *ALL_TASK_TOOLS, "ask_user")):
+            yield f"allowed-tools {name}: there is no such tool"
+
+
+def _matches(pattern: str, names: Iterable[str]) -> bool:
+    """Return True if one of the names fits the pattern, as "memory_*" does. Upper and lower case differ."""
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _skill_json(skill: Skill, home: Home) -> dict[str, Json]:
+    """Return a skill as `--json` prints it. None: the skill leaves the value to the agent (all tools, the usual model)."""
+    return {
+        "name": skill.name,
+        "description": skill.description,
+        "source": {BUILT_IN: "built-in", home.skills: "home"}.get(skill.folder.parent, "workspace"),
+        "folder": str(skill.folder),
+        "context": "fork" if skill.fork else "inline",
+        "agent": skill.agent if skill.fork else None,
+        "model": skill.model or None,
+        "allowedTools": None if skill.tools is None else list(skill.tools),
+        "userInvocable": skill.by_user,
+        "modelInvocable": skill.by_model,
+    }
