@@ -10,12 +10,13 @@ processes instead.
 
 Order of one call: pipes, guard, order (what to run) over the guard's stdin, reading until the guard
 reports the end, closing the guard's stdin (which asks it to end everything), waiting for the guard,
-reading what is left in the pipes. The part after the order is shielded from cancellation, so that a
-cancelled call cleans up as completely as any other.
+reading what is left in the pipes. Ending is shielded from cancellation, so that a cancelled call cleans
+up as completely as any other.
 """
 
 from __future__ import annotations
 
+import codecs
 import errno
 import itertools
 import marshal
@@ -26,9 +27,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, cast
 
 import attrs
 import trio
@@ -39,8 +41,8 @@ _GUARD: Final = str(Path(__file__).with_name("guard.py"))
 """Path of the script that guards each command."""
 _GUARD_LIMIT: Final = 5.0
 """Seconds beyond the grace after which the guard is taken for stopped or stuck."""
-_READ_SIZE: Final = 1 << 16
-"""Bytes of one read; a pipe holds no more."""
+_PIPE_LIMIT: Final = 1.0
+"""Seconds after the end of everything until reading ends: a process that has escaped may hold a pipe open."""
 _LIBRARY_PATHS: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """Variables without which some Python interpreters do not start. The guard gets no others."""
 _call_numbers = itertools.count(1)
@@ -127,17 +129,13 @@ async def run_process(
     order = _encode_order(argv, str(cwd), {**env, MARK: mark}, limits)
     running = _RunningCommand(limits)
     start = trio.current_time()
-    pipes = _Pipes()
-    try:
-        guard = await pipes.start_guard(with_stdin=bool(stdin))
-        timed_out = await running.run(pipes, guard, order, stdin, timeout, mark)
-        pipes.read_rest(running)
-    except OSError as error:
-        raise ProcessError(f"the command could not be started: {error}") from error
-    finally:
-        pipes.close()
-    guard_was_killed = guard.returncode is not None and guard.returncode < 0
-    return running.result(trio.current_time() - start, timed_out, guard_was_killed)
+    with ExitStack() as open_pipes:
+        try:
+            pipes = await _start_guard(open_pipes, with_stdin=bool(stdin))
+        except OSError as error:
+            raise ProcessError(f"the command could not be started: {error}") from error
+        timed_out = await running.run(pipes, order, stdin, timeout, mark)
+    return running.result(trio.current_time() - start, timed_out, guard_was_killed=(pipes.guard.returncode or 0) < 0)
 
 
 def _encode_order(argv: list[str], cwd: str, env: Mapping[str, str], limits: CommandLimits) -> bytes:
@@ -156,84 +154,59 @@ def _encode_order(argv: list[str], cwd: str, env: Mapping[str, str], limits: Com
     return len(data).to_bytes(4, "big") + data
 
 
-class _Pipes:
-    """The pipes of one call: the ends that this process holds.
+class _Pipes(NamedTuple):
+    """The guard of one call, and the ends of the pipes that this process holds."""
 
-    There are four: stdout and stderr from the command, reports from the guard, and stdin to the
-    command if it has input. The guard inherits the other ends; this process closes its copies of
-    them at once, because a pipe ends only when all copies of its writing end are closed. The own
-    ends do not block, so that they can be waited for by the event loop.
+    guard: trio.Process
+    """Its stdin brings the order; its stdout and stderr are those of the command."""
+    reports: trio.lowlevel.FdStream
+    """Brings the guard's reports."""
+    stdin: trio.lowlevel.FdStream | None
+    """Leads to the command's stdin, if it has input."""
+
+
+async def _start_guard(open_pipes: ExitStack, *, with_stdin: bool) -> _Pipes:
+    """Start a guard, which then waits for its order. Raises OSError.
+
+    open_pipes: closes the pipes. The guard inherits the other ends; this process closes its copies of them at
+    once, because a pipe ends only when all copies of its writing end are closed. Shielded: starting takes some
+    milliseconds in a thread, and a process that was started must be known.
     """
-
-    def __init__(self) -> None:
-        self._open: set[int] = set()
-        """Descriptors that have to be closed."""
-        self.stdout = self.stderr = self.report = self.stdin = -1
-
-    def _pipe(self, own_end: int) -> tuple[int, int]:
-        """Make a pipe whose own end does not block, and remember both ends for closing."""
-        ends = os.pipe()
-        self._open.update(ends)
-        os.set_blocking(ends[own_end], False)
-        return ends
-
-    async def start_guard(self, *, with_stdin: bool) -> trio.Process:
-        """Start the guard, which then waits for its order and alone holds the other ends. Raises OSError.
-
-        Shielded: starting takes some milliseconds in a thread, and a process that was started must
-        be known.
-        """
-        self.stdout, stdout = self._pipe(0)
-        self.stderr, stderr = self._pipe(0)
-        self.report, report = self._pipe(0)
+    with ExitStack() as inherited:
+        report_end, report = os.pipe()
+        reports = trio.lowlevel.FdStream(report_end)
+        open_pipes.callback(reports.close)
+        inherited.callback(os.close, report)
+        stdin_stream = None
         if with_stdin:
-            stdin, self.stdin = self._pipe(1)
+            stdin, stdin_end = os.pipe()
+            stdin_stream = trio.lowlevel.FdStream(stdin_end)
+            open_pipes.callback(stdin_stream.close)
         else:
             stdin = os.open(os.devnull, os.O_RDONLY)
-            self._open.add(stdin)
+        inherited.callback(os.close, stdin)
         with trio.CancelScope(shield=True):
             guard = await trio.lowlevel.open_process(
                 [sys.executable, "-I", "-S", _GUARD, str(report), str(stdin)],
                 stdin=subprocess.PIPE,
-                stdout=stdout,
-                stderr=stderr,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 pass_fds=(report, stdin),
                 env={name: os.environ[name] for name in _LIBRARY_PATHS if name in os.environ},
                 cwd="/",
                 start_new_session=True,
             )
-        self.close(stdout, stderr, report, stdin)
-        return guard
-
-    def close(self, *fds: int) -> None:
-        """Close these descriptors, or all that are open."""
-        for fd in self._open.intersection(fds) if fds else tuple(self._open):
-            self._open.discard(fd)
-            os.close(fd)
-
-    def read_rest(self, running: _RunningCommand) -> None:
-        """Read what is left in the pipes when everything has ended: no more than a pipe holds, and without waiting."""
-        for fd, take in (
-            (self.report, running.take_report),
-            (self.stdout, running.stdout.add),
-            (self.stderr, running.stderr.add),
-        ):
-            for _ in range(64):
-                try:
-                    data = os.read(fd, _READ_SIZE)
-                except BlockingIOError:
-                    break
-                if not data:
-                    break
-                take(data)
+    for stream in (guard.stdin, guard.stdout, guard.stderr):
+        open_pipes.callback(cast("trio.lowlevel.FdStream", stream).close)
+    return _Pipes(guard, reports, stdin_stream)
 
 
 class _RunningCommand:
     """The state of one command: its output, and what its guard has reported.
 
-    Three tasks read the pipes as long as anything may arrive. The main flow waits for `_finished`,
-    then ends everything, and only then cancels the readers. Data that was still in the pipes at that
-    moment is read afterwards by `_Pipes.read_rest`, when nobody can write any more.
+    Three tasks read the pipes. The main flow waits for `_finished` and then ends everything. After that the
+    pipes end by themselves, since nobody is left who could write; only a process that has escaped can hold one
+    open, and is not waited for long.
     """
 
     def __init__(self, limits: CommandLimits) -> None:
@@ -255,24 +228,23 @@ class _RunningCommand:
         self._outlived = 0
         """Processes that it had left running."""
 
-    async def run(
-        self, pipes: _Pipes, guard: trio.Process, order: bytes, stdin: bytes, timeout: float, mark: str
-    ) -> bool:
+    async def run(self, pipes: _Pipes, order: bytes, stdin: bytes, timeout: float, mark: str) -> bool:
         """Run until everything has ended. Return True if the timeout was the reason."""
+        guard = pipes.guard
         async with trio.open_nursery() as nursery:
             try:
-                nursery.start_soon(self._read_reports, pipes.report)
-                nursery.start_soon(self._read, pipes.stdout, self._take_output(self.stdout))
-                nursery.start_soon(self._read, pipes.stderr, self._take_output(self.stderr))
-                if stdin:
-                    nursery.start_soon(self._write_stdin, pipes, stdin)
+                nursery.start_soon(self._read_reports, pipes.reports)
+                nursery.start_soon(self._read_output, guard.stdout, self.stdout)
+                nursery.start_soon(self._read_output, guard.stderr, self.stderr)
+                if pipes.stdin is not None:
+                    nursery.start_soon(_write_stdin, pipes.stdin, stdin)
                 with trio.move_on_after(timeout) as scope:
                     await self._send_order(guard, order)
                     await self._finished.wait()
             finally:
                 with trio.CancelScope(shield=True):
                     await _end_everything(guard, mark, self._limits.grace)
-            nursery.cancel_scope.cancel()
+            nursery.cancel_scope.deadline = trio.current_time() + _PIPE_LIMIT
         return scope.cancelled_caught
 
     async def _send_order(self, guard: trio.Process, order: bytes) -> None:
@@ -283,54 +255,22 @@ class _RunningCommand:
         except trio.BrokenResourceError:  # the guard is gone already
             self._finished.set()
 
-    @staticmethod
-    async def _read(fd: int, take: Callable[[bytes], object]) -> None:
-        """Read a pipe until its end and pass on the data.
-
-        The checkpoint after each read lets other tasks run: a command that writes without pause
-        would otherwise keep this loop going for ever.
-        """
-        while True:
-            try:
-                data = os.read(fd, _READ_SIZE)
-            except BlockingIOError:
-                await trio.lowlevel.wait_readable(fd)
-                continue
-            if not data:
-                return
-            take(data)
-            await trio.lowlevel.checkpoint()
-
-    async def _read_reports(self, fd: int) -> None:
+    async def _read_reports(self, pipe: trio.abc.ReceiveStream) -> None:
         """Read the reports of the guard until it is gone."""
-        await self._read(fd, self.take_report)
-        self._finished.set()  # the guard is gone
+        async for data in pipe:
+            self.take_report(data)
+        self._finished.set()
 
-    async def _write_stdin(self, pipes: _Pipes, data: bytes) -> None:
-        """Write the input of the command and close the pipe, so that the command sees its end."""
-        view = memoryview(data)
-        try:
-            while view:
-                try:
-                    view = view[os.write(pipes.stdin, view) :]
-                except BlockingIOError:
-                    await trio.lowlevel.wait_writable(pipes.stdin)
-        except BrokenPipeError:
-            pass  # the command has closed its stdin
-        pipes.close(pipes.stdin)
-
-    def _take_output(self, stream: HeadAndTail) -> Callable[[bytes], object]:
-        """Return a function that stores output of one stream and ends the command if it floods."""
-
-        def take(data: bytes) -> None:
-            stream.add(data)
+    async def _read_output(self, pipe: trio.abc.ReceiveStream | None, output: HeadAndTail) -> None:
+        """Store the output of one stream, and end the command if it floods."""
+        assert pipe is not None  # noqa: S101
+        async for data in pipe:
+            output.add(data)
             if self.stdout.total + self.stderr.total > self._limits.flood:
                 self._flooded = True
                 self._finished.set()
 
-        return take
-
-    def take_report(self, data: bytes) -> None:
+    def take_report(self, data: bytes | bytearray) -> None:
         """Take lines of the guard's reports (described in `guard.py`)."""
         *lines, self._partial_report = (self._partial_report + data).split(b"\n")
         for line in lines:
@@ -367,6 +307,13 @@ class _RunningCommand:
             self._flooded,
             self._outlived,
         )
+
+
+async def _write_stdin(pipe: trio.abc.SendStream, data: bytes) -> None:
+    """Write the input of the command and close the pipe, so that the command sees its end."""
+    async with pipe:
+        with suppress(trio.BrokenResourceError):  # the command has closed its stdin
+            await pipe.send_all(data)
 
 
 async def _end_everything(guard: trio.Process, mark: str, grace: float) -> None:
@@ -414,6 +361,10 @@ def _explain_refusal(refusal: str) -> str:
 # ------------------------------------------------------------------ output
 
 
+_CONTINUATION_BYTES: Final = bytes(range(0x80, 0xC0))
+"""Bytes of UTF-8 that continue a character."""
+
+
 class HeadAndTail:
     """The beginning and the end of a stream of any length. Memory stays within about three times the limit.
 
@@ -433,7 +384,7 @@ class HeadAndTail:
         self.total = 0
         """Bytes of the stream so far."""
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes | bytearray) -> None:
         """Take the next bytes of the stream."""
         self.total += len(data)
         room = self._half - len(self._head)
@@ -459,18 +410,7 @@ class HeadAndTail:
         tail = bytes(self._tail[-self._half :]) if self._half else b""
         if not self.truncated:
             return bytes(self._head + tail).decode("utf-8", "replace")
-        head = _without_partial_character(bytes(self._head)).decode("utf-8", "replace")
-        while tail and tail[0] & 0xC0 == 0x80:  # the end of a character whose beginning is not kept
-            tail = tail[1:]
+        # An incremental decoder keeps back a last character that is cut in two. The tail may begin with the end of one.
+        head = codecs.getincrementaldecoder("utf-8")("replace").decode(self._head)
+        tail = tail.lstrip(_CONTINUATION_BYTES)
         return f"{head}\n… {self.dropped:,} bytes left out …\n{tail.decode('utf-8', 'replace')}"
-
-
-def _without_partial_character(data: bytes) -> bytes:
-    """Return the data without a last character that is cut in two."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte & 0xC0 == 0x80:
-            continue
-        length = 2 if byte >> 5 == 0b110 else 3 if byte >> 4 == 0b1110 else 4 if byte >> 3 == 0b11110 else 1
-        return data[:-back] if length > back else data
-    return data
