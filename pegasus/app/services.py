@@ -17,7 +17,7 @@ not keep the agent from starting.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final
@@ -59,10 +59,10 @@ from pegasus.tasks import (
     load_task_types,
     task_tools,
 )
-from pegasus.tools import ToolExecutor, base_context, current_time, memory_tools, persona_tool
+from pegasus.tools import Tool, ToolExecutor, base_context, current_time, memory_tools, persona_tool
 
 # The supervision tree in `tree` starts the actors under exactly these names.
-BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/courier"
+BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
 """Paths of actors in the tree that others send to."""
 
 _MAX_CHANNEL_NAME: Final = 64
@@ -209,16 +209,22 @@ def _toolset(
     )
     # An empty list means all tools. Patterns are those of shells: `memory_*`.
     wanted = settings.agent.tools
-    tools = {tool.name: tool for tool in found if not wanted or any(fnmatchcase(tool.name, name) for name in wanted)}
+    tools = [tool for tool in found if not wanted or any(fnmatchcase(tool.name, name) for name in wanted)]
     prompt = main_prompt(
         environment.persona,
-        tools=(REPLY.name, *(name for name in tools if name != SPAWN_ALIAS)),
+        tools=(REPLY.name, *(tool.name for tool in tools if tool.name != SPAWN_ALIAS)),
         channels=channels,
         subagents=types.described(),
         skills=format_listing(skills.all(), environment.models.context_window("default")),
         direct=settings.agent.speech == "direct",
     )
-    return AgentToolset(prompt, tools, aliases=frozenset({SPAWN_ALIAS}), skills=invoker)
+    return AgentToolset(prompt, _executor(environment, tools), aliases=frozenset({SPAWN_ALIAS}), skills=invoker)
+
+
+def _executor(environment: Environment, tools: Iterable[Tool]) -> ToolExecutor:
+    """Return the executor of these tools. It knows all secrets and removes them from every result before a model or a log sees it."""
+    settings = environment.settings.tools
+    return ToolExecutor(tools, timeout=settings.timeout, timeouts=settings.timeouts, secrets=environment.secrets)
 
 
 def _agent_config(settings: Settings) -> AgentConfig:
@@ -227,8 +233,6 @@ def _agent_config(settings: Settings) -> AgentConfig:
     return AgentConfig(
         max_thoughts=agent.max_thoughts,
         max_replies=agent.max_replies,
-        tool_timeout=settings.tools.timeout,
-        tool_timeouts=settings.tools.timeouts,
         direct=agent.speech == "direct",
         when_busy=agent.when_busy,
         steer_cap=agent.steer_cap,
@@ -264,18 +268,12 @@ def _task_deps(
 ) -> TaskDeps:
     """Return what the task system works with.
 
-    Its tools are those of the environment and those about tasks themselves. The executor knows all secrets and
-    removes them from every result before a model or a log sees it.
+    Its tools are those of the environment and those about tasks themselves.
     """
     settings = environment.settings
     # Bounds of results and reflections follow the window of the model that works in tasks.
     window = environment.models.context_window("subagent")
-    executor = ToolExecutor(
-        (*environment.make_tools(memory), *task_tools(task_agent)),
-        timeout=settings.tools.timeout,
-        timeouts=settings.tools.timeouts,
-        secrets=environment.secrets,
-    )
+    executor = _executor(environment, (*environment.make_tools(memory), *task_tools(task_agent)))
     return TaskDeps(
         bus=bus,
         events=EventMaker(environment.clock, environment.random),

@@ -126,7 +126,7 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
     )
     return [
         Child("global", run, journal, services.agent, backoff=CHILD_BACKOFF),
-        Child("courier", forward_notifications, journal),
+        Child("notifications", forward_notifications, journal),
     ]
 
 

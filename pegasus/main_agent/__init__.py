@@ -7,16 +7,14 @@ packages import from here only.
 The way of a message through the files, from the queue to the reply:
 
     actor               takes the item from the journal; /stop and /status run beside it
-    think_loop          decides about each next step; reads from `progress` what was done before a restart
-    user_entries        the item as an entry of the session
-    session             the durable log; loaded and repaired by `session_loading`
+    think_loop          decides about each next step, and carries out the calls of the model's answers
+    queue_items         the item as an entry of the session; the actor that puts reports of tasks into the queue
+    session             the durable log, and the progress of each item; loaded and repaired by `session_loading`
     compaction          makes the session shorter when it comes near the model's window
-    tool_calls          records the answer of the model, then carries out its calls
-    reply_tool          turns a reply call into a post for the outbox
-    apologies           ends an item that the model could not end
+    replies             reply calls as posts for the outbox; endings of items that the model could not end
 
-Beside this way stand `delegation`, `skill_invocation` and `archives` (tools), `commands` (texts of /help and others), `publishing`
-(events for observers) and `task_notifications` (the actor that puts reports of tasks into the queue).
+Beside this way stand `delegation`, `skill_invocation` and `archives` (tools), `chat_commands` (texts of /help and others) and
+`services` (what the composition root hands in).
 
 The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
 made anew from them, and is, at each start of the actor.
@@ -36,15 +34,20 @@ from pegasus.main_agent.archives import (
     open_archive,
     page_of,
 )
-from pegasus.main_agent.commands import persona_answer
+from pegasus.main_agent.chat_commands import (
+    AgentStatus,
+    EndedWork,
+    GetStatus,
+    MainAgentMessage,
+    Stop,
+    persona_answer,
+)
 from pegasus.main_agent.compaction import Compactor, OpenTaskFinder
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
-from pegasus.main_agent.messages import AgentStatus, EndedWork, GetStatus, MainAgentMessage, Stop
-from pegasus.main_agent.publishing import message_publisher
-from pegasus.main_agent.reply_tool import REPLY
-from pegasus.main_agent.services import AgentConfig, AgentServices, AgentToolset, BackgroundWork
+from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications
+from pegasus.main_agent.replies import REPLY
+from pegasus.main_agent.services import AgentConfig, AgentServices, AgentToolset, message_publisher
 from pegasus.main_agent.skill_invocation import SkillInvoker
-from pegasus.main_agent.task_notifications import NOTIFICATION_BATCH, forward_notifications
 
 __all__ = [
     "CURRENT",
@@ -57,7 +60,6 @@ __all__ = [
     "AgentStatus",
     "AgentToolset",
     "ArchivePage",
-    "BackgroundWork",
     "Compactor",
     "EndedWork",
     "FolderArchives",

@@ -27,29 +27,35 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.conversation import Entry
 from pegasus.formatting import truncate
 from pegasus.intake import command_of, is_internal
-from pegasus.main_agent.apologies import apologise, close_stopped_item
-from pegasus.main_agent.commands import help_text, status_text, stop_text
-from pegasus.main_agent.messages import AgentStatus, EndedWork, GetStatus, MainAgentMessage, Stop
-from pegasus.main_agent.progress import NextStep, is_begun_by, stopped_thoughts
-from pegasus.main_agent.publishing import PublishMessage
-from pegasus.main_agent.reply_tool import reply_key, reply_to_sender
-from pegasus.main_agent.services import AgentServices, BackgroundWork, CommandAnswers
-from pegasus.main_agent.session import Session, until_written
+from pegasus.main_agent.chat_commands import (
+    AgentStatus,
+    EndedWork,
+    GetStatus,
+    MainAgentMessage,
+    Stop,
+    help_text,
+    status_text,
+    stop_text,
+)
+from pegasus.main_agent.delegation import TaskDelegation
+from pegasus.main_agent.replies import apologise, close_stopped_item, reply_key, reply_to_sender
+from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
+from pegasus.main_agent.session import NextStep, Session, is_begun_by, stopped_thoughts, until_written
 from pegasus.main_agent.session_loading import load_session
 from pegasus.main_agent.think_loop import AgentTurn, ThinkLoop
 from pegasus.messages import ChannelInfo, Json, Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Post, Posted, StorageError, Waiting
+from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Waiting
 
 _log = get_logger("main_agent")
 
@@ -107,45 +113,6 @@ async def main_agent(
         nursery.cancel_scope.cancel()
 
 
-@attrs.define(eq=False)
-class _RunningTurn:
-    """The turn that the main lane is working on.
-
-    The main lane creates it, and `_stop` writes the `stop…` attributes before it cancels the scope. The main lane reads them only
-    after the scope has ended, so it never sees half of them.
-    """
-
-    turn: AgentTurn
-    """Items of the turn. The think loop appends to it while the turn runs."""
-    since: float
-    """Trio's clock (seconds) when it began."""
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Cancelled by /stop."""
-    ended: trio.Event = attrs.field(factory=trio.Event)
-    """Set when no part of it runs any more, also after an error."""
-    stopped_by: str = ""
-    """Author of the /stop, as the session shows it; "" while there was none."""
-    stop_facts: dict[str, Json] = attrs.field(factory=dict)
-    """Metadata for the note about the /stop: the item of the /stop, and the facts that its answer needs after a crash."""
-    stopped_elsewhere: bool = False
-    """True if the /stop came from another chat than the message."""
-
-    @property
-    def about(self) -> str:
-        """Beginning of the message that is being worked on, EXCERPT characters at most."""
-        return truncate(self.turn.item.message.text, EXCERPT)
-
-
-@attrs.frozen
-class _StopOutcome:
-    """Outcome of a /stop at its deadline."""
-
-    ended: tuple[EndedWork, ...]
-    """Work that does not run any more: the thought first, then the tasks."""
-    still_ending: tuple[str, ...]
-    """Descriptions of the work that still runs."""
-
-
 class _MainAgent:
     """The two lanes and the state that they share.
 
@@ -171,7 +138,7 @@ class _MainAgent:
         self._nursery = nursery
         """Runs the tasks that wait for stopped work, which may outlast the answer to their /stop."""
         self._loop = ThinkLoop(session, services, journal, self._show)
-        self._running: _RunningTurn | None = None
+        self._running: AgentTurn | None = None
         """Turn of the main lane; None while it waits for an item."""
         self._started = trio.current_time()
         """Trio's clock (seconds) at the start, for the uptime in /status."""
@@ -200,14 +167,13 @@ class _MainAgent:
         while True:
             item = await self._journal.ask(NextItem, "main", prefer)
             prefer = None
-            turn = AgentTurn([item])
-            running = self._running = _RunningTurn(turn, trio.current_time())
+            turn = self._running = AgentTurn([item])
             self._session.replies = ()
             self._show_typing(item, active=True)
             try:
-                with running.scope:
+                with turn.scope:
                     await self._work_on(item, turn)
-                if running.scope.cancelled_caught and not await self._close_stopped(running):
+                if turn.scope.cancelled_caught and not await self._close_stopped(turn):
                     continue  # the journal hands the item out again
                 for done in turn.items:
                     await self._journal.tell(Done(done.n))
@@ -215,7 +181,7 @@ class _MainAgent:
                     self._publish_message(done)
             finally:
                 self._running = None
-                running.ended.set()
+                turn.ended.set()
                 self._show_typing(item, active=False)
 
     async def _work_on(self, item: Item, turn: AgentTurn) -> None:
@@ -231,22 +197,18 @@ class _MainAgent:
         else:
             await self._loop.run(turn)
 
-    async def _close_stopped(self, running: _RunningTurn) -> bool:
+    async def _close_stopped(self, turn: AgentTurn) -> bool:
         """End the item that a /stop has cut short. Return False if it is to be worked on again.
 
         The /stop may have arrived before the message was recorded. The message is recorded now, because otherwise the session would
         not show that it came and was stopped. Runs outside the cancelled scope, so a second /stop does not interrupt it.
         """
-        item = running.turn.item
+        item = turn.item
         if self._next_step(item) is NextStep.RECORD and not _begins_session(item):
             await self._loop.record(item)
+        now, elsewhere = self._services.clock(), turn.stopped_elsewhere
         return await close_stopped_item(
-            self._session,
-            item,
-            self._services.clock(),
-            running.stopped_by,
-            running.stop_facts,
-            from_elsewhere=running.stopped_elsewhere,
+            self._session, item, now, turn.stopped_by, turn.stop_facts, from_elsewhere=elsewhere
         )
 
     def _next_step(self, item: Item) -> NextStep:
@@ -282,7 +244,9 @@ class _MainAgent:
             item = await self._journal.ask(NextItem, "control")
             if not await self._is_answered(item):
                 answer = await self._answer(item) if item.attempt <= MAX_ATTEMPTS else _set_aside(item)
-                await self._post(reply_to_sender(item, answer, COMMAND))
+                # Without the session, which only the main lane writes: commands are not recorded in it.
+                commit = partial(self._journal.ask, Commit, (), (reply_to_sender(item, answer, COMMAND),))
+                await until_written(commit, "a command's answer")
             await self._journal.tell(Done(item.n))
             self._publish_message(item)
 
@@ -291,10 +255,6 @@ class _MainAgent:
         key = reply_key(item.n, COMMAND)
         [posted] = await until_written(lambda: self._journal.ask(Posted, (key,)), "answer of a command")
         return posted is not None
-
-    async def _post(self, post: Post) -> None:
-        """Post an answer without the session, which only the main lane writes. Commands are not recorded in the session."""
-        await until_written(lambda: self._journal.ask(Commit, (), (post,)), "a command's answer")
 
     async def _answer(self, item: Item) -> str:
         """Carry out a command and return its answer.
@@ -310,11 +270,11 @@ class _MainAgent:
                 if self._stops_pending:  # others wait behind this lane already: all stops together may hold it so long
                     deadline = min(deadline, self._stop_deadline)
                 self._stop_deadline = deadline
-                outcome = await self._stop(by, message.channel, item.n, deadline)
-                return stop_text(outcome.ended, await self._count_waiting(), outcome.still_ending)
+                ended, still_ending = await self._stop(by, message.channel, item.n, deadline)
+                return stop_text(ended, await self._count_waiting(), still_ending)
             case "/status":
                 waiting = await self._count_waiting()
-                in_hand = len(self._running.turn.items) if self._running else 0
+                in_hand = len(self._running.items) if self._running else 0
                 uptime = trio.current_time() - self._started
                 return status_text(self.status(), await self._running_tasks(), max(0, waiting - in_hand), uptime)
             case "/help":
@@ -348,81 +308,78 @@ class _MainAgent:
         It has no deadline, because it runs in a task of its own and delays nobody. A program that does not want to wait so long gives
         its `ask` a timeout.
         """
-        outcome = await self._stop(message.by)
-        message.reply.send(outcome.ended)
+        ended, _ = await self._stop(message.by)
+        message.reply.send(tuple(ended))
 
     async def _stop(
         self, by: str, channel: ChannelInfo | None = None, item: int | None = None, deadline: float = math.inf
-    ) -> _StopOutcome:
+    ) -> tuple[list[EndedWork], list[str]]:
         """End the running thought and the tasks of this channel (None: all tasks).
 
+        Returns what was ended, the thought first, and descriptions of what still runs at the deadline (Trio's clock). That continues
+        to end in the background. A thought that finished by itself before the cancel reached it is in neither of them.
+
         by: author of the /stop, for the session. item: number of the /stop's queue item; None for a Stop of the mailbox. If a crash
-        came before its answer, the answer names the thought that it had ended by then, and no other thought is ended. deadline: time
-        on Trio's clock. Work that still runs then continues to end in the background, and the outcome lists it. A thought that
-        finished by itself before the cancel reached it is not listed.
+        came before its answer, the answer names the thought that it had ended by then, and no other thought is ended.
 
         Thought and tasks are ended at the same time. Each is waited for in a task of its own in the agent's nursery, because this
-        function may return before they have ended. Cancelled, which happens only when the actor ends: what was
-        cancelled stays cancelled.
+        function may return before they have ended. Cancelled, which happens only when the actor ends: what was cancelled stays
+        cancelled.
         """
         ended: list[EndedWork] = []
-        running = self._running
-        if item is not None and item in self._stopped_before:
-            ended.append(self._stopped_before[item])
-            running = None
-        unfinished: dict[str, str] = {}  # by kind of work
+        still_ending: dict[str, str] = {}  # by kind of work
         all_ended = trio.Event()
 
         def finish(kind: str, *works: EndedWork) -> None:
             ended.extend(works)
-            del unfinished[kind]
-            if not unfinished:
+            del still_ending[kind]
+            if not still_ending:
                 self._stops_pending -= 1
                 all_ended.set()
 
-        async def end_thought(running: _RunningTurn, thought: EndedWork) -> None:
-            await running.ended.wait()
-            finish("thought", *((thought,) if running.scope.cancelled_caught else ()))
+        async def end_thought(turn: AgentTurn, thought: EndedWork) -> None:
+            await turn.ended.wait()
+            finish("thought", *((thought,) if turn.scope.cancelled_caught else ()))
 
-        async def end_tasks(work: BackgroundWork) -> None:
+        async def end_tasks(work: TaskDelegation) -> None:
             finish("tasks", *await work.stop(by, channel))
 
-        work = self._services.work
-        if running is not None:
-            thought = EndedWork("thought", running.about, trio.current_time() - running.since)
-            running.stopped_by = by
+        turn, work = self._running, self._services.work
+        if item is not None and item in self._stopped_before:
+            ended.append(self._stopped_before[item])
+        elif turn is not None:
+            thought = EndedWork("thought", _about(turn), trio.current_time() - turn.since)
+            turn.stopped_by = by
             if item is not None:  # the note about the stop must let a restart answer this command
-                running.stop_facts.update(stop=item, what=thought.what, seconds=thought.seconds)
-            running.stopped_elsewhere = (
-                channel is not None and channel.address != running.turn.item.message.channel.address
-            )
-            running.scope.cancel()
-            unfinished["thought"] = f"thought: {thought.what}"
-            self._nursery.start_soon(end_thought, running, thought)
+                turn.stop_facts.update(stop=item, what=thought.what, seconds=thought.seconds)
+            turn.stopped_elsewhere = channel is not None and channel.address != turn.item.message.channel.address
+            turn.scope.cancel()
+            still_ending["thought"] = f"thought: {thought.what}"
+            self._nursery.start_soon(end_thought, turn, thought)
         if work is not None:
-            unfinished["tasks"] = "tasks that were begun on this chat" if channel is not None else "tasks"
+            still_ending["tasks"] = "tasks that were begun on this chat" if channel is not None else "tasks"
             self._nursery.start_soon(end_tasks, work)
-        if unfinished:
+        if still_ending:
             self._stops_pending += 1
             with trio.CancelScope(deadline=deadline):
                 await all_ended.wait()
-        return _StopOutcome(tuple(sorted(ended, key=lambda work: work.kind == "task")), tuple(unfinished.values()))
+        return sorted(ended, key=lambda work: work.kind == "task"), list(still_ending.values())
 
     def status(self) -> AgentStatus:
         """Return the status of the agent at this moment. Never waits, so it also answers while a model call hangs."""
-        running = self._running
+        turn = self._running
         return AgentStatus(
             model=self._services.model.name,
             entries=len(self._session.entries),
             turns=self._turns,
-            thinking_about=running.about if running else None,
-            thinking_for=trio.current_time() - running.since if running else 0.0,
+            thinking_about=_about(turn) if turn else None,
+            thinking_for=trio.current_time() - turn.since if turn else 0.0,
         )
 
     # ------------------------------------------------------------------ observers and typing signs
 
     def _publish_message(self, item: Item) -> None:
-        """Send a finished message to the observers. Notices are left out: the task system has emitted an event for each."""
+        """Send a finished message to the observers. Internal items are left out: the task system has emitted an event for each."""
         if self._publish is not None and not is_internal(item.message):
             self._publish(item.message)
 
@@ -442,8 +399,13 @@ class _MainAgent:
                 self._announce.tell_nowait(sign)
 
 
+def _about(turn: AgentTurn) -> str:
+    """Return the beginning of the message that is being worked on, EXCERPT characters at most."""
+    return truncate(turn.item.message.text, EXCERPT)
+
+
 def _begins_session(item: Item) -> bool:
-    """Return whether an item is a /new that a person wrote. The text of a notice is no command, whatever it says."""
+    """Return whether an item is a /new that a person wrote. The text of an internal item is no command, whatever it says."""
     return command_of(item.message.text) == "/new" and not is_internal(item.message)
 
 

@@ -6,9 +6,9 @@ Archives are read from the folder directly, not through the journal. An archive 
 the other, so reading through it would delay every message that is written meanwhile. Because archives do not change, reading them
 without the journal cannot show half of a write.
 
-Only regular files with an archive's name, in the session's own folder, are opened. The name comes from a model or from a command line,
-and neither may reach another file. The name is matched as a whole (it has no `/`), links are refused by the kernel (`O_NOFOLLOW`), and
-a FIFO with such a name does not block the reader (`O_NONBLOCK`).
+Only regular files with an archive's name, in the session's own folder, are opened. The name comes from a model or from a command
+line, and neither may reach another file. The name is matched as a whole (it has no `/`), links are refused by the kernel
+(`O_NOFOLLOW`), and a FIFO with such a name does not block the reader (`O_NONBLOCK`).
 
 An archive is read in pages, since the result of a tool has a bounded size. A page ends after a number of lines or of characters,
 whichever comes first. A line that is longer than a page is returned in parts. A page names the place where the next one begins, so
@@ -44,6 +44,8 @@ MOST_LINES: Final = 500
 """Largest number of lines that the model may ask for. The bound on characters ends nearly every page before."""
 LONGEST: Final = 16 << 20
 """Bytes of a line that is decoded. The program writes no longer ones, and decoding one would need a multiple of that in memory."""
+PAGE_LENGTH: Final = 25_600
+"""Characters of a tool's result with a page, even where the caller may have longer results: an archive is read in many pages."""
 RESULT_OVERHEAD: Final = 300
 """Characters of a tool's result beside the text of the page: the keys, the file name and the place of the next page."""
 
@@ -244,7 +246,8 @@ def archive_tool(archives: SessionArchives) -> Tool:
             raise ToolError(await _unknown_archive(archives, name))
         offset, skip, lines = given.get("offset", 1), given.get("skip", 0), given.get("limit", PAGE_LINES)
         try:
-            page = await archives.read(name, offset, skip, lines, context.max_result - RESULT_OVERHEAD)
+            limit = min(context.max_result, PAGE_LENGTH) - RESULT_OVERHEAD
+            page = await archives.read(name, offset, skip, lines, limit)
         except FileNotFoundError:
             raise ToolError(await _unknown_archive(archives, name)) from None
         except OSError as error:

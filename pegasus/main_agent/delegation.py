@@ -1,14 +1,14 @@
 """Delegation: the tools by which the Main Agent gives work to tasks, and the work behind them as its actor sees it.
 
-The Main Agent has no files, no shell and no web; tasks have. `spawn_subagent` returns at once, and the result of the task comes later,
-by itself, as a notification (see `task_notifications`).
+The Main Agent has no files, no shell and no web; tasks have. `spawn_subagent` returns at once, and the result of the task comes
+later, by itself, as a notification (see `queue_items`).
 
 Each call carries a key made of queue item and call, and the task system derives the task's id from it. A crash may therefore lead to
 the same call twice, of the Main Agent or of the task system, and still there is one task.
 
 The task system may be down when it is asked: it is started a moment after the daemon, and again after a crash. Every function here
-waits for it for a bounded time (`wait_until_running`). A tool call then ends with an error that the model reads, and /stop and /status
-answer as if no task were running, because in that state none is.
+waits for it for a bounded time (`wait_until_running`). A tool call then ends with an error that the model reads, and /stop and
+/status answer as if no task were running, because in that state none is.
 
 The process may end while a task is being submitted. The task may have been begun then, without a result of the call in the session.
 `TaskDelegation.result_of` closes this gap at the next start: it asks the task system for the key, and the call gets its true result
@@ -28,7 +28,7 @@ import trio
 from actors import ActorError, Ref
 from pegasus.conversation import OpenCall
 from pegasus.formatting import truncate
-from pegasus.main_agent.messages import EndedWork
+from pegasus.main_agent.chat_commands import EndedWork
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.storage import StorageError
@@ -140,9 +140,9 @@ async def submit_task(
     The task system makes the id of `context.key`, so the same key gives the same task: a call that is repeated after a crash does
     not begin a second one. Without a key a crash is reported, because nobody could say whether the task was begun.
 
-    context: key of the call, and the channel to which the task's notifications are addressed. text: the whole work. task_type: name of
-    a type. description: a few words about it, for people. model: name of a model, "" for that of the type. tools: patterns of the
-    tools that it may use, None for those of its type.
+    context: key of the call, and the channel to which the task's notifications are addressed. text: the whole work. task_type: name
+    of a type. description: a few words about it, for people. model: name of a model, "" for that of the type. tools: patterns of
+    the tools that it may use, None for those of its type.
 
     Raises ToolError if the task is refused, if it cannot be stored, or if the task system crashes SUBMIT_ATTEMPTS times. Cancelled:
     the task may have been begun; calling again with the same key returns its id.
@@ -165,7 +165,7 @@ async def submit_task(
 def skill_task_result(task_id: str, skill: str) -> dict[str, Json]:
     """Return the result of a skill that runs as a task.
 
-    `taskId` must be the first key: `progress.TASK_RESULT` recognises by it that the call needs no further thought.
+    `taskId` must be the first key: `session.TASK_RESULT` recognises by it that the call needs no further thought.
     """
     return {"taskId": task_id, "status": "spawned", "skill": skill}
 
@@ -232,7 +232,7 @@ def _text_parameter(description: str) -> Metadata:
 
 
 class TaskDelegation:
-    """The tasks behind the delegating tools, as a `BackgroundWork` for the actor of the Main Agent.
+    """The tasks behind the delegating tools, as the actor of the Main Agent sees them.
 
     The tasks are not children of the Main Agent's actor. They run below the task system and survive a crash of the Main Agent, which
     then asks here for the results of the calls that its session does not have.

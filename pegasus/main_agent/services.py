@@ -9,48 +9,43 @@ reloading.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from random import Random
+from typing import TypeAlias
 
 import attrs
 
-from pegasus.conversation import OpenCall
+from actors import ActorError, Ref
+from pegasus.events import BusMessage, Emit, EventMaker, EventType
 from pegasus.main_agent.compaction import Compactor
-from pegasus.main_agent.messages import EndedWork
-from pegasus.main_agent.reply_tool import REPLY
+from pegasus.main_agent.delegation import TaskDelegation
+from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.skill_invocation import SkillInvoker
-from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.messages import InboundMessage
 from pegasus.models import LanguageModel, ToolSpec
-from pegasus.tools import Tool
+from pegasus.tools import ToolExecutor
+from pegasus.wire import to_wire
 
 CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
 """By command ("/usage"), the function that answers it. It may raise StorageError, whose text is then the answer."""
 
 
-class BackgroundWork(Protocol):
-    """The work behind the delegating tools, as the actor sees it. It outlives a crash of the Main Agent."""
-
-    async def stop(self, by: str, channel: ChannelInfo | None) -> tuple[EndedWork, ...]:
-        """End what was begun on this channel (None: everything); return what was ended, once nothing of it runs. Never raises."""
-
-    async def running(self) -> tuple[str, ...]:
-        """Return a short description of each task that is being worked on. Never raises; () if they are not known."""
-
-    async def result_of(self, open_call: OpenCall, key: str) -> str | None:
-        """Return the true result (JSON) of a call that a crash interrupted; None if it had not taken effect."""
+PublishMessage: TypeAlias = Callable[[InboundMessage], None]
+"""Makes a message known to observers. Never waits, never fails."""
 
 
 @attrs.frozen(eq=False)
 class AgentToolset:
     """Prompt, tools and skills of the Main Agent, the same at every call.
 
-    Example: `AgentToolset("You are …", {"task_status": status_tool}).specs` is `(REPLY, status_tool.spec)`.
+    Example: `AgentToolset("You are …", ToolExecutor([clock_tool])).specs` is `(REPLY, clock_tool.spec)`.
     """
 
     system_prompt: str
     """Text before the conversation, with the persona."""
-    tools: Mapping[str, Tool]
-    """Tools beside `reply`, by name."""
+    executor: ToolExecutor
+    """Runs the tools beside `reply`, within their time limits, and masks secrets in their results."""
     aliases: frozenset[str] = frozenset()
     """Names of tools that are accepted but not shown to the model."""
     skills: SkillInvoker | None = None
@@ -59,21 +54,17 @@ class AgentToolset:
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
         """Tools as the model is shown them."""
-        return (REPLY, *(tool.spec for name, tool in self.tools.items() if name not in self.aliases))
+        return (REPLY, *(tool.spec for tool in self.executor.all() if tool.name not in self.aliases))
 
 
 @attrs.frozen(eq=False)
 class AgentConfig:
-    """Limits and manners of the Main Agent (settings [agent] and [tools])."""
+    """Limits and manners of the Main Agent (settings [agent])."""
 
     max_thoughts: int = 20
     """Model calls that one queue item may take."""
     max_replies: int = 200
     """Replies that one queue item may have."""
-    tool_timeout: float = 60.0
-    """Seconds that a tool call may take."""
-    tool_timeouts: Mapping[str, float] = attrs.field(factory=dict)
-    """The same for single tools, by name."""
     direct: bool = False
     """True if a text without tool calls is the reply (`agent.speech = "direct"`)."""
     when_busy: str = "followup"
@@ -83,16 +74,12 @@ class AgentConfig:
     burst_cap: int = 1
     """Messages that have waited together and are taken up as one."""
 
-    def timeout_of(self, tool: str) -> float:
-        """Return the seconds that one call of this tool may take."""
-        return self.tool_timeouts.get(tool, self.tool_timeout)
-
 
 @attrs.frozen(eq=False)
 class AgentServices:
     """Everything that the Main Agent is given when it starts.
 
-    Example: `AgentServices(model=client, toolset=AgentToolset(prompt, tools), clock=wall_clock)`. The rest is optional.
+    Example: `AgentServices(model=client, toolset=AgentToolset(prompt, executor), clock=wall_clock)`. The rest is optional.
     """
 
     model: LanguageModel
@@ -105,7 +92,33 @@ class AgentServices:
     """Returns the text about long-term memory for a session that begins; "" for none."""
     model_for: Callable[[str], LanguageModel] | None = None
     """Returns the model of a name `<provider>/<model>` or a role, for skills that want another one. Raises ValueError."""
-    work: BackgroundWork | None = None
+    work: TaskDelegation | None = None
     """Tasks that the tools delegate to; None: there are none."""
     compactor: Compactor | None = None
     """Keeps the session within the model's window; None: nothing does."""
+
+
+def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Random) -> PublishMessage:
+    """Return a function that emits MESSAGE_RECEIVED for a message, and does nothing while the bus does not run or has no room.
+
+    The event is marked as handled by the Main Agent, so the task system makes no task of it. It is emitted after the `Done` of the
+    message, so an observer may see a message twice after a crash at that moment, or not at all: the bus is for observation, and the
+    journal alone holds the truth about messages.
+
+    clock: returns the wall clock, ms. random: source of the ids of events.
+    """
+    events = EventMaker(clock, random)
+
+    def publish(message: InboundMessage) -> None:
+        if not bus.alive:
+            return
+        channel = message.channel
+        event = events.create(
+            EventType.MESSAGE_RECEIVED,
+            f"{channel.type}:{channel.channel_id}",
+            {"text": message.text, "channel": to_wire(channel), "handledBy": "main-agent"},
+        )
+        with suppress(ActorError):
+            bus.tell_nowait(Emit(event))
+
+    return publish

@@ -10,12 +10,18 @@ Two kinds of writes differ in what a cancel leaves behind, which matters because
 * `add` writes a fact (a message that came in, the result of a tool call). Cancelled, the fact stays in memory, and the next
   write puts it on disk before anything else.
 
+The progress of the work on an item is read from the session and kept nowhere else, so a restart continues where the think loop was.
+Items are worked on one after another, though not always in the order of their numbers. The entries behind an item's user entry
+belong to it, up to the user entry of the next item. An item that has a later one behind it is done, or was taken along by that one
+(see `think_loop`).
+
 See `session_loading` for how a session is read and repaired at start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
 from typing import Final, TypeVar
 
 import attrs
@@ -23,8 +29,8 @@ import trio
 
 from actors import Ref
 from pegasus.conversation import Entry, Pictures, Projection, encode, parse_metadata_line, unique_ids
-from pegasus.main_agent.progress import ItemProgress, NextStep, belongs_to, is_begun_by, progress_from
-from pegasus.messages import Address, ChannelInfo, OutboundMessage
+from pegasus.main_agent.chat_commands import EndedWork
+from pegasus.messages import Address, ChannelInfo, Metadata, OutboundMessage
 from pegasus.models import ToolCall
 from pegasus.observe import get_logger
 from pegasus.storage import (
@@ -46,9 +52,12 @@ RETRY_FIRST: Final = 0.5
 """Seconds until a write that the disk refused is tried again; doubled at each further refusal."""
 RETRY_LIMIT: Final = 15.0
 """Seconds that the pause grows to."""
-LOOKED_AT: Final = 8
-"""Entries at the beginning of a session in which the first message must be, if there is one: before it are at most the opening
-line and the memory index."""
+OUTWARD: Final = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
+"""Tools whose success leads to no further thought: their effect is outside, and there is nothing to read in the result."""
+UNFINISHED: Final = "unfinished"
+"""`metadata.type` of the note behind an answer that is not whole. It leads to another thought."""
+TASK_RESULT: Final = '{"taskId":'
+"""Beginning of the result of a skill that became a task. It leads to no further thought, since the task will report."""
 
 
 async def until_written(write: Callable[[], Awaitable[_T]], what: str) -> _T:
@@ -65,6 +74,30 @@ async def until_written(write: Callable[[], Awaitable[_T]], what: str) -> _T:
             _log.error("the disk refuses to write, trying again", what=what, error=str(error), seconds=pause)
         await trio.sleep(pause)
         pause = min(pause * 2, RETRY_LIMIT)
+
+
+class NextStep(Enum):
+    """Step that an item needs next."""
+
+    RECORD = "its message is not in the session yet"
+    THINK = "a thought"
+    NOTHING = "it is done"
+
+
+@attrs.frozen
+class ItemProgress:
+    """Progress of the work on an item.
+
+    Example: `ItemProgress(NextStep.THINK, thoughts=2, replies=1)` for an item whose last tool result is not answered yet.
+    """
+
+    next: NextStep
+    thoughts: int = 0
+    """Model calls made about it."""
+    replies: int = 0
+    """Replies posted for it."""
+    end: Entry | None = None
+    """Note that ended it, if one did: an apology, a /stop, the limit of thoughts."""
 
 
 class Session:
@@ -104,8 +137,10 @@ class Session:
         """The entries as turns for a provider."""
         # All call ids of the session. `with_unique_ids` adds those of each new answer.
         self._used_ids = {call.id for entry in entries for call in entry.calls}
+        self.is_fresh = True
+        """True while nobody has written anything in it."""
         self._starts: dict[int, int] = {}
-        """Index of the user entry of each item."""
+        """Index of the user entry of each item, in the order in which the work on them began."""
         self._remember(entries)
 
     # ------------------------------------------------------------------ reading
@@ -116,14 +151,9 @@ class Session:
         message_id: of its message. If another message is recorded under the number, the inbox was lost and counts from 1 again.
         """
         start = self._starts.get(item)
-        if start is not None and belongs_to(self.entries[start].metadata, message_id):
-            return progress_from(self.entries, start)
+        if start is not None and _belongs_to(self.entries[start].metadata, message_id):
+            return _progress_from(self.entries, start)
         return ItemProgress(NextStep.NOTHING if is_begun_by(self.entries, item, message_id) else NextStep.RECORD)
-
-    @property
-    def is_fresh(self) -> bool:
-        """True if nobody has written anything in it."""
-        return not any(entry.role == "user" for entry in self.entries[:LOOKED_AT])
 
     def of_item(self, item: int) -> Sequence[Entry]:
         """Return the item's user entry and everything behind it; () if the item is not recorded."""
@@ -201,12 +231,78 @@ class Session:
         """Add entries to the state in memory. It never fails and never waits, so memory and file cannot differ after a write."""
         for entry in entries:
             self.projection.append(entry)
-            if entry.item is not None:
-                self._starts.pop(entry.item, None)  # the item that was begun last is the last one here
-                self._starts[entry.item] = len(self.entries)
-            user, address = entry.metadata.get("userId"), None
-            if entry.role == "user" and isinstance(user, str):
-                address = parse_metadata_line(entry.content)
-            if address is not None and isinstance(user, str):
-                self._writers.setdefault(address, set()).add(user)
+            if entry.role == "user":
+                self.is_fresh = False
+                self._remember_user(entry)
             self.entries.append(entry)
+
+    def _remember_user(self, entry: Entry) -> None:
+        """Note where an item begins, and who has written in which conversation. Called before the entry is appended."""
+        if entry.item is not None:
+            self._starts.pop(entry.item, None)  # the item that was begun last is the last one here
+            self._starts[entry.item] = len(self.entries)
+        user = entry.metadata.get("userId")
+        if isinstance(user, str) and (address := parse_metadata_line(entry.content)) is not None:
+            self._writers.setdefault(address, set()).add(user)
+
+
+# ------------------------------------------------------------------ progress of an item
+
+
+def _progress_from(entries: Sequence[Entry], start: int) -> ItemProgress:
+    """Return the progress of the item whose user entry is at index `start`. The entries must be repaired."""
+    thoughts, replies, is_pending = 0, 0, True
+    tool_names: dict[str, str] = {}
+    for index in range(start + 1, len(entries)):
+        entry = entries[index]
+        if entry.item is not None:
+            return ItemProgress(NextStep.NOTHING, thoughts, replies)
+        if entry.metadata.get("ends") is True:
+            return ItemProgress(NextStep.NOTHING, thoughts, replies, entry)
+        if entry.role == "assistant":
+            thoughts, is_pending = thoughts + 1, False
+            replies += entry.metadata.get("spoken") is True
+            tool_names = {call.id: call.name for call in entry.calls}
+        elif entry.metadata.get("type") == UNFINISHED:
+            is_pending = True
+        elif entry.role == "tool":
+            name = tool_names.get(entry.call_id or "", "")
+            replies += name == "reply" and not entry.failed
+            is_pending = is_pending or _leads_to_thought(name, entry)
+    return ItemProgress(NextStep.THINK if is_pending else NextStep.NOTHING, thoughts, replies)
+
+
+def _leads_to_thought(name: str, result: Entry) -> bool:
+    """Return whether the result of this tool leads to another thought: information does, and every failure."""
+    if result.failed:
+        return True
+    return name not in OUTWARD and not (name == "use_skill" and result.content.startswith(TASK_RESULT))
+
+
+def stopped_thoughts(entries: Sequence[Entry]) -> dict[int, EndedWork]:
+    """Return the thought that each /stop has ended, by the number of the item that said /stop.
+
+    The notes tell it, so a /stop that a crash has cut off from its answer does not end another thought when it is taken up again.
+    """
+    ended: dict[int, EndedWork] = {}
+    for entry in entries:
+        number, seconds = entry.metadata.get("stop"), entry.metadata.get("seconds")
+        if type(number) is int:
+            duration = float(seconds) if isinstance(seconds, int | float) else 0.0
+            ended[number] = EndedWork("thought", str(entry.metadata.get("what")), duration)
+    return ended
+
+
+def _belongs_to(metadata: Metadata, message_id: str | None) -> bool:
+    """Return whether an entry is about this message, as far as its metadata shows.
+
+    Another message under the same item number means that the inbox was lost and has begun to count from 1 again.
+    """
+    return message_id is None or metadata.get("messageId", message_id) == message_id
+
+
+def is_begun_by(entries: Sequence[Entry], item: int, message_id: str | None) -> bool:
+    """Return whether the /new in this item began this session: its first entry says so."""
+    metadata = entries[0].metadata if entries else {}
+    number = metadata.get("closes")
+    return type(number) is int and number == item and _belongs_to(metadata, message_id)

@@ -35,8 +35,8 @@ from pegasus.conversation import (
 )
 from pegasus.formatting import truncate
 from pegasus.host import collector_paused
-from pegasus.main_agent.reply_tool import REPLY, queued_result, reply_key
-from pegasus.main_agent.services import BackgroundWork
+from pegasus.main_agent.delegation import TaskDelegation
+from pegasus.main_agent.replies import REPLY, queued_result, reply_key
 from pegasus.main_agent.session import Session, until_written
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
@@ -50,7 +50,7 @@ async def load_session(
     path: str,
     journal: Ref[JournalMessage],
     clock: Callable[[], int],
-    work: BackgroundWork | None = None,
+    work: TaskDelegation | None = None,
     report_started: Callable[[], None] = lambda: None,
 ) -> Session:
     """Return the session in `path` below data/, well-formed again. A missing file is an empty session.
@@ -102,7 +102,7 @@ def _decode_lines(content: bytes) -> tuple[list[Entry], list[BadLine]]:
 async def _recorded_results(
     entries: Sequence[Entry],
     journal: Ref[JournalMessage],
-    work: BackgroundWork | None,
+    work: TaskDelegation | None,
     report_started: Callable[[], None],
 ) -> Callable[[OpenCall], str | None]:
     """Return a function from an open call to its true result; None for one whose effect is recorded nowhere.

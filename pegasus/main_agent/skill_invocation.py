@@ -27,9 +27,8 @@ import attrs
 from actors import Ref
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
 from pegasus.formatting import truncate
-from pegasus.main_agent.apologies import note_of
 from pegasus.main_agent.delegation import SPAWN, SPAWN_ALIAS, USE_SKILL, skill_task_result, submit_task
-from pegasus.main_agent.reply_tool import REPLY, reply_key, reply_to_sender
+from pegasus.main_agent.replies import REPLY, note_of, reply_key, reply_to_sender
 from pegasus.main_agent.session import Session
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
@@ -88,9 +87,9 @@ class SkillInvocation:
     """Why the skill cannot be used, for the person; "" if it can."""
 
     @property
-    def metadata(self) -> Metadata:
-        """Metadata for the user entry, from which an inline skill is known to be in force."""
-        return {} if self.skill.fork else {"skill": self.skill.name}
+    def skill_in_force(self) -> str:
+        """Name of an inline skill, which is in force from the user entry on; "" for a forked one."""
+        return "" if self.skill.fork else self.skill.name
 
     @property
     def ends_item(self) -> bool:

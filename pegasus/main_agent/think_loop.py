@@ -1,13 +1,20 @@
-"""The think loop: calls the model about a queue item until no further call is due.
+"""The think loop: calls the model about a queue item, and carries out its calls, until no further call is due.
 
 A thought is one model call and the tool calls in its answer. Outward calls that succeed (a reply, a spawned task) lead to no further
 thought. Results with information do, and so does every failure, since the model must be able to react. The number of thoughts is
 limited (`max_thoughts`), because a model may repeat a failing call for ever, and each repetition costs money. A sender who got no
 reply by then gets an apology.
 
-Everything that a restart needs is in the session. `ThinkLoop.run` reads from it what has been done for the item, and continues there:
-a message that is recorded is not recorded again, a thought that is on disk is not thought again, a reply that was posted is not
-posted again.
+Everything that a restart needs is in the session, and the loop itself reads from it after each thought what is due next
+(`Session.progress`). So a run and a restart cannot disagree: a message that is recorded is not recorded again, a thought that is on
+disk is not thought again, a reply that was posted is not posted again. The order of effects is what makes a crash harmless:
+
+1. One durable step writes the assistant entry with its calls, and posts the replies among them. Each post has a key made of item
+   and call, so it cannot be posted twice.
+2. Each other call is run, and its result appended behind it, before the next one begins.
+
+A crash after step 1 leaves calls without a result. The next start gives them their true result or marks them as cancelled (see
+`session_loading`), and the model decides what to do about those.
 
 Messages of the same chat that come in meanwhile may be taken along. `agent.when_busy` says what they do:
 
@@ -16,8 +23,8 @@ Messages of the same chat that come in meanwhile may be taken along. `agent.when
 * "interrupt": they end the model call under way, which is then made again with them. A tool that runs is never cut short: its effect
   may be half done, and nobody could say which half.
 
-The newest message of a turn is the one being worked on. The ones before it count as done, since it stands behind them in the session
-(see `progress`); the thoughts and replies that an item may have are counted from it on. All of them get their `Done` at the end.
+The newest message of a turn is the one being worked on. The ones before it count as done, since it stands behind them in the session;
+the thoughts and replies that an item may have are counted from it on. All of them get their `Done` at the end.
 
 A request holds the whole session as turns, behind a prompt and tools that stay the same. That lets the provider reuse its cache of
 everything but the newest entries, and it makes a request a pure function of the session, so a restart sends the same one again.
@@ -33,20 +40,30 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.conversation import Entry, keep_media
+from pegasus.conversation import Entry, KeptMedia, keep_media
 from pegasus.identity import SILENCE
 from pegasus.intake import is_internal
-from pegasus.main_agent.apologies import MODEL_DECLINED, apologise, give_up, model_failure, repeat_apology
-from pegasus.main_agent.progress import NextStep
+from pegasus.main_agent.queue_items import internal_entry, user_entry
+from pegasus.main_agent.replies import (
+    MODEL_DECLINED,
+    REPLY,
+    apologise,
+    direct_reply,
+    give_up,
+    model_failure,
+    parse_reply,
+    repeat_apology,
+    reply_key,
+    reply_result,
+)
 from pegasus.main_agent.services import AgentServices
-from pegasus.main_agent.session import Session, until_written
+from pegasus.main_agent.session import UNFINISHED, ItemProgress, NextStep, Session, until_written
 from pegasus.main_agent.skill_invocation import SkillInvocation
-from pegasus.main_agent.tool_calls import carry_out_calls, thought_entry
-from pegasus.main_agent.user_entries import NO_MEDIA, user_entry
-from pegasus.messages import Progress
-from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, ModelResponse
+from pegasus.messages import Json, Progress
+from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, ModelResponse, ToolCall, unfinished
 from pegasus.observe import get_logger
-from pegasus.storage import Item, JournalMessage, Newer, StorageError, Take
+from pegasus.storage import Item, JournalMessage, Newer, Post, StorageError, Take
+from pegasus.tools import ToolContext
 
 _log = get_logger("main_agent")
 
@@ -54,17 +71,40 @@ DRAFT_EVERY: Final = 0.25
 """Seconds between two drafts of a reply that is being written (direct speech)."""
 NOTICES_TOGETHER: Final = 64
 """Waiting notifications of one task that are thought about together. A task may send hundreds, and each thought is a model call."""
+LONGEST_RESULT: Final = 70_000
+"""Characters of a tool's result: the body of the largest skill, and what JSON adds to it. The replay of a task may be megabytes."""
+MOST_CALLS: Final = 64
+"""Calls of one answer that are carried out. A model that runs in circles may make thousands in a single answer; each would take
+place in the session for ever, and its result in every later request."""
+
+_TOO_MANY_REPLIES: Final = "this message has had as many replies as it may have; do not reply to it any more"
+"""Text for the model. `AgentConfig.max_replies` protects people from a model that sends the same reply again and again."""
 
 
 @attrs.define(eq=False)
 class AgentTurn:
     """A queue item that is being worked on, and the earlier ones of the same chat that it was joined with.
 
-    Example: `AgentTurn([item])`; `ThinkLoop.run` appends the items that join it.
+    The main lane of the actor creates it, and `ThinkLoop.run` appends the items that join it. A /stop writes the `stop…` attributes
+    before it cancels the scope. The main lane reads them only after the scope has ended, so it never sees half of them.
+
+    Example: `AgentTurn([item])`.
     """
 
     items: list[Item]
     """All of them, in the order in which they stand in the session. Each needs a `Done`."""
+    since: float = attrs.field(factory=trio.current_time)
+    """Trio's clock (seconds) when it began."""
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Cancelled by /stop."""
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    """Set when no part of it runs any more, also after an error."""
+    stopped_by: str = ""
+    """Author of the /stop, as the session shows it; "" while there was none."""
+    stop_facts: dict[str, Json] = attrs.field(factory=dict)
+    """Metadata for the note about the /stop: the item of the /stop, and the facts that its answer needs after a crash."""
+    stopped_elsewhere: bool = False
+    """True if the /stop came from another chat than the message."""
 
     @property
     def item(self) -> Item:
@@ -128,7 +168,7 @@ class ThinkLoop:
                 await self._take_along(turn, NOTICES_TOGETHER, _is_same_task)
             await self._take_along(turn, self._config.burst_cap, _may_join)
         try:
-            await self._think_and_act(turn, progress.thoughts, progress.replies)
+            await self._think_until_done(turn)
         except ModelError as error:
             await apologise(turn.item, session, clock(), model_failure(error))
 
@@ -138,40 +178,41 @@ class ThinkLoop:
         Attachments are stored first, so that the entry never names a file that is not on disk. A crash between the two leaves files
         that no entry names, and the item is recorded anew.
 
-        invocation: the skill that the message calls. While the disk refuses to write, waits. Cancelled: it is recorded, or nothing has
-        happened.
+        invocation: the skill that the message calls. While the disk refuses to write, waits. Cancelled: it is recorded, or nothing
+        has happened.
         """
-        services, session, message = self._services, self._session, item.message
-        entries: list[Entry] = []
-        if session.is_fresh and services.memory_index is not None and (index := await services.memory_index()):
-            entries.append(Entry(services.clock(), "user", index, metadata={"type": "memory_index"}))
-        media = NO_MEDIA
-        if message.media:
-            keep = partial(keep_media, self._journal, message.media, session.pictures)
-            media = await until_written(keep, "media")
-        name_user = session.is_shared(message.channel)
-        entries.append(user_entry(item, services.clock(), invocation=invocation, media=media, name_user=name_user))
-        await session.add(*entries)
+        services, session, message, now = self._services, self._session, item.message, self._services.clock()
+        index = await services.memory_index() if session.is_fresh and services.memory_index is not None else ""
+        if is_internal(message):
+            entry = internal_entry(item, now)
+        else:
+            media = KeptMedia()
+            if message.media:
+                keep = partial(keep_media, self._journal, message.media, session.pictures)
+                media = await until_written(keep, "media")
+            text, skill = (invocation.text, invocation.skill_in_force) if invocation else (message.text, "")
+            name_user = session.is_shared(message.channel)
+            entry = user_entry(item, now, text, media, skill=skill, name_user=name_user)
+        first = (Entry(now, "user", index, metadata={"type": "memory_index"}),) if index else ()
+        await session.add(*first, entry)
 
-    async def _think_and_act(self, turn: AgentTurn, thoughts: int, replies: int) -> None:
+    async def _think_until_done(self, turn: AgentTurn) -> None:
         """Think until nothing is left to think, or the limit is reached. Raises ModelError."""
         session, config = self._session, self._config
-        while thoughts < config.max_thoughts:
+        progress = session.progress(turn.item.n)
+        while progress.next is NextStep.THINK and progress.thoughts < config.max_thoughts:
             response = await self._think(turn)
             if response is not None:
-                thoughts += 1
-                if response.stop_reason == "refusal" and not response.calls and not replies:
-                    now = self._services.clock()
-                    await session.add(thought_entry(response, now))
-                    await apologise(turn.item, session, now, MODEL_DECLINED)
-                    return
-                outcome = await carry_out_calls(turn.item, response, session, self._services, thoughts, replies)
-                replies += outcome.replies
-                if not outcome.thinks_again:
-                    return
-            if config.when_busy != "followup" and await self._take_along(turn, config.steer_cap + 1, _may_join):
-                thoughts = replies = 0  # they are counted for each item
-        await give_up(turn.item, session, self._services.clock(), thoughts, replied=replies > 0)
+                await self._act_on(response, turn.item, progress)
+                progress = session.progress(turn.item.n)
+            if (
+                progress.next is NextStep.THINK
+                and config.when_busy != "followup"
+                and await self._take_along(turn, config.steer_cap + 1, _may_join)
+            ):
+                progress = session.progress(turn.item.n)
+        if progress.next is NextStep.THINK:
+            await give_up(turn.item, session, self._services.clock(), progress)
 
     # ------------------------------------------------------------------ one model call
 
@@ -248,6 +289,62 @@ class ThinkLoop:
         if newer is not None and _may_join(newer, turn):
             scope.cancel()
 
+    # ------------------------------------------------------------------ the calls of an answer
+
+    async def _act_on(self, response: ModelResponse, item: Item, before: ItemProgress) -> None:
+        """Record a thought about an item and carry out its calls in order. before: progress of the item without this thought.
+
+        What a skill in force does not allow is refused call by call, since one of the calls may have brought the skill into force.
+
+        While the disk refuses to write, waits. Cancelled: calls that were carried out keep their results; `close_stopped_item` then
+        closes the others. A tool under way is cancelled, and its call counts as not carried out, though its effect may be half done.
+        """
+        session, config, skills, now = self._session, self._config, self._toolset.skills, self._services.clock()
+        if response.stop_reason == "refusal" and not response.calls and not before.replies:
+            await apologise(item, session, now, MODEL_DECLINED, _thought_entry(response, now))
+            return
+        # Some providers count their ids from 0 in every answer, and the keys of posts and tasks are made of them.
+        calls = session.with_unique_ids(response.calls[:MOST_CALLS])
+        spoken = None
+        if config.direct and not response.calls:
+            spoken = direct_reply(response.text, item, before.thoughts + 1)
+        parsed = _parse_replies(item, calls, config.max_replies - before.replies)
+        posts = tuple(post for post in (spoken, *parsed.values()) if isinstance(post, Post))
+        thought = _thought_entry(response, now, calls, spoken=spoken is not None)
+        results = await session.commit((thought, *_notes(item, response, now)), posts)
+        posted = dict(zip((post.key for post in posts), results, strict=True))
+        for call in calls:
+            # Asked anew for each call, because the one before may have brought a skill into force.
+            refusal = skills.active_skills(session.of_item(item.n)).refusal(call) if skills is not None else None
+            if refusal is not None:
+                content, failed = f"Error: {refusal}", True
+            elif call.id in parsed:
+                post = parsed[call.id]
+                content, failed = reply_result(posted[post.key] if isinstance(post, Post) else post)
+            else:
+                content, failed = await self._run_call(call, item)
+                now = self._services.clock()
+            metadata: dict[str, Json] = {"error": True} if failed else {}
+            await session.add(Entry(now, "tool", content, call_id=call.id, metadata=metadata))
+
+    async def _run_call(self, call: ToolCall, item: Item) -> tuple[str, bool]:
+        """Run the tool of a call; return the content of its result, and whether it failed.
+
+        Whatever goes wrong becomes a result: a call that could not be parsed, a tool that does not exist (models invent some), one
+        that raises or takes too long. The model reads it and tries something else.
+        """
+        if call.error is not None:
+            return f"Error: {call.error}", True
+        executor, channel = self._toolset.executor, item.message.channel
+        tool = executor.get(call.name)
+        if tool is None:
+            known = ", ".join((REPLY.name, *(tool.name for tool in executor.all())))
+            return f"Error: there is no tool {call.name!r} here. There are: {known}", True
+        key = reply_key(item.n, call.id)
+        context = ToolContext(key=key, user_id=channel.user_id, origin=channel, max_result=LONGEST_RESULT)
+        outcome = await executor.run(tool, call.arguments, context)
+        return outcome.content, outcome.failed
+
     # ------------------------------------------------------------------ messages that come in meanwhile
 
     async def _take_along(self, turn: AgentTurn, limit: int, may_join: Callable[[Item, AgentTurn], bool]) -> bool:
@@ -306,6 +403,51 @@ def _is_same_task(item: Item, turn: AgentTurn) -> bool:
         and item.message.metadata.get("taskId") == task_id
         and _may_join(item, turn)
     )
+
+
+def _thought_entry(
+    response: ModelResponse, now: int, calls: tuple[ToolCall, ...] = (), *, spoken: bool = False
+) -> Entry:
+    """Return the assistant entry of a thought. calls: with their unique ids. spoken: its text is the reply (direct speech)."""
+    usage = response.usage
+    metadata: dict[str, Json] = {
+        "usage": {"promptTokens": usage.prompt_tokens, "completionTokens": usage.completion_tokens},
+        "stopReason": response.stop_reason,
+    }
+    if spoken:
+        metadata["spoken"] = True
+    if response.thinking:
+        metadata |= {"thinking": list(response.thinking), "thinkingOf": response.thinking_of}
+    return Entry(now, "assistant", response.text, calls, metadata=metadata)
+
+
+def _notes(item: Item, response: ModelResponse, now: int) -> list[Entry]:
+    """Return the notes for the model after an answer that is not whole, or was too much.
+
+    They are written together with the answer, because a restart must know that another thought is due.
+    """
+    problems = [] if (problem := unfinished(response)) is None else [problem]
+    surplus = len(response.calls) - MOST_CALLS
+    if surplus > 0:
+        _log.warning("left out calls of one answer", item=item.n, calls=len(response.calls), limit=MOST_CALLS)
+        problems.append(f"({surplus:,} further calls of this answer were not carried out: {MOST_CALLS} are the limit.)")
+    return [Entry(now, "system", problem, metadata={"type": UNFINISHED}) for problem in problems]
+
+
+def _parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, Post | str]:
+    """Return the posts that the reply calls want, by call id; at most `room` of them are valid.
+
+    They are parsed before the thought is written, since posts and thought go into one durable step.
+    """
+    parsed: dict[str, Post | str] = {}
+    for call in calls:
+        if call.name == REPLY.name:
+            post = parse_reply(call, item)
+            if isinstance(post, Post):
+                post = post if room > 0 else _TOO_MANY_REPLIES
+                room -= 1
+            parsed[call.id] = post
+    return parsed
 
 
 class _DraftWriter:

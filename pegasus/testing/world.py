@@ -168,12 +168,13 @@ async def open_world(
     clock: Callable[[], int] = wall_clock,
     skills: Sequence[Path] = (),
     models: Mapping[str, LanguageModel] = MappingProxyType({}),
+    secrets: tuple[str, ...] = (),
 ) -> AsyncIterator[World]:
     """Start an agent; leaving the block stops it in order. `kill` ends it like a power failure instead.
 
     task_model: thinks in tasks, if it is another one. tools: what tasks have beside memory and current_time. subagents: folders
     of SUBAGENT.md. skills: folders of skills, beside the built-in ones. clock: the wall clock, ms since the epoch. models: other
-    ones, by role ("compact", say) or by name.
+    ones, by role ("compact", say) or by name. secrets: texts that no result of a tool may show.
 
     channels: by default one of type "cli". The same ones may be given to the next world on the same disk.
     """
@@ -195,6 +196,7 @@ async def open_world(
         make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
         archives=DiskArchives(disk),
         reads_in_thread=False,
+        secrets=secrets,
     )
     environment.may_work.set()
     channels = channels or (FakeChannel("cli"),)

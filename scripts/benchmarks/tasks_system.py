@@ -54,7 +54,7 @@ _USAGE = Usage(1000, 20)
 
 
 class Listener:
-    """Hears what comes of tasks, and remembers only how many there were. As the courier it takes what waits together."""
+    """Hears what comes of tasks, and remembers only how many there were. As that actor of the product it takes what waits together."""
 
     def __init__(self) -> None:
         self.heard = 0
@@ -206,7 +206,7 @@ async def task_system(
     async with open_supervisor(name="bench") as root:
         events = root.events()
         ref: Ref[JournalMessage] = await root.start_child(Child("journal", partial(run_journal, clock=now), disk))
-        await root.start_child(Child("main-agent", supervisor([Child("courier", ear.run)])))
+        await root.start_child(Child("main-agent", supervisor([Child("notifications", ear.run)])))
         services = build_services(environment, ref, root.ref, ())
         environment.may_work.set()
         began = time.perf_counter()

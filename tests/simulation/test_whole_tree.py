@@ -8,8 +8,7 @@ import pytest
 
 from actors.testing import Faults, SimulationFailed, simulate
 from actors.testing._faults import AFTER
-from pegasus.main_agent.progress import ItemProgress, NextStep
-from pegasus.main_agent.session import Session
+from pegasus.main_agent.session import ItemProgress, NextStep, Session
 from pegasus.storage import inbox
 from tests.simulation.verdict import verdict
 from tests.simulation.whole_tree import Life

@@ -21,7 +21,7 @@ from pegasus.conversation import Entry, parse_metadata_line
 from pegasus.formatting import format_time
 from pegasus.intake import UNDELIVERED_REPLY
 from pegasus.main_agent.compaction.planning import cut_middle, estimate_tokens, is_memory_index, is_opening
-from pegasus.main_agent.user_entries import TASK_NOTIFY
+from pegasus.main_agent.queue_items import TASK_NOTIFY
 from pegasus.messages import Address, Json, Metadata
 from pegasus.models import ToolCall
 from pegasus.storage import escape_field
@@ -40,7 +40,7 @@ MOST_PARTS: Final = 8
 DELEGATING: Final = frozenset({"spawn_subagent", "spawn_task", "resume_task", "use_skill"})
 """Tools that give work to a task. Their result has its id."""
 
-# The headings that `user_entries` writes. Their form must stay readable here, because session files hold them.
+# The headings that `queue_items` writes. Their form must stay readable here, because session files hold them.
 _TASK_HEADING: Final = re.compile(r"\[Task \S+ (completed|failed|needs information|update)\]")
 
 

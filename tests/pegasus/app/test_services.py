@@ -9,4 +9,4 @@ from pegasus.tools import MAIN_AGENT_TOOLS
 async def test_the_list_of_the_main_agents_tools_is_what_it_has(autojump_clock):
     async with open_world(ScriptedModel([])) as world:
         toolset = world.tree.services.agent.toolset
-    assert {REPLY.name, *toolset.tools} - toolset.aliases == set(MAIN_AGENT_TOOLS)
+    assert {REPLY.name, *(tool.name for tool in toolset.executor.all())} - toolset.aliases == set(MAIN_AGENT_TOOLS)

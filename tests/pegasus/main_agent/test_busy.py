@@ -1,6 +1,5 @@
 """What a message does that arrives while its chat is being thought about (`agent.when_busy`)."""
 
-import attrs
 import pytest
 import trio
 
@@ -8,7 +7,7 @@ from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
 from tests.pegasus.conversation.test_projection import is_valid
-from tests.pegasus.main_agent.voices import SLACK, spawn
+from tests.pegasus.main_agent.voices import SLACK, add_tool, spawn
 
 LOOK = say("", call("current_time", "t"))
 
@@ -103,15 +102,13 @@ async def test_an_interruption_does_not_cut_a_tool(autojump_clock):
     done = []
 
     async with open_world(model, settings=busy("interrupt")) as world:
-        toolset = world.tree.services.agent.toolset
-        original = toolset.tools["current_time"]
 
         async def run(arguments, context):
             await trio.sleep(5)
             done.append(True)
             return "slept"
 
-        toolset.tools["sleepy"] = attrs.evolve(original, spec=attrs.evolve(original.spec, name="sleepy"), run=run)
+        add_tool(world, "sleepy", run)
         await world.say("first")
         await trio.sleep(1)
         await world.say("second")

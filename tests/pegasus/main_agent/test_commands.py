@@ -10,7 +10,7 @@ from actors import Child, open_supervisor
 from pegasus.app import PersonaMethods
 from pegasus.gateway import BadParams, Caller
 from pegasus.identity import BUILT_IN, Evolution
-from pegasus.main_agent.commands import persona_answer
+from pegasus.main_agent.chat_commands import persona_answer
 from pegasus.messages import ChannelInfo
 from pegasus.storage import run_journal
 from pegasus.testing.memory_disk import MemoryDisk

@@ -209,7 +209,7 @@ async def test_after_a_power_failure_the_rest_is_told_where_the_work_was_asked_f
     assert f" {ends}]" in slack.texts[-1]
 
 
-@pytest.mark.parametrize("path", ["tasks/bus", "tasks/persister", "main-agent/courier"])
+@pytest.mark.parametrize("path", ["tasks/bus", "tasks/persister", "main-agent/notifications"])
 @pytest.mark.parametrize(("moment", "mode"), alternating([0.4, 0.75, 1.2, 1.8]))
 async def test_a_crash_of_any_part_between_them_is_told_once(autojump_clock, path, moment, mode):
     life = Life()

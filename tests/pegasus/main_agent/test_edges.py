@@ -11,6 +11,7 @@ from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
 from pegasus.testing.world import CLI, FakeChannel, ScriptedModels, kill, open_world
 from tests.pegasus.conversation.test_projection import is_valid
+from tests.pegasus.main_agent.voices import add_sleepy, add_tool
 
 LOOK = say("", call("current_time", "t"))
 ANN = ChannelInfo("slack", "#general", "ann", "thread:1")
@@ -22,16 +23,6 @@ def busy(mode, **more):
 
 def here(call_id, text):
     return reply(call_id, text, "#general", channelType="slack")
-
-
-def add_sleepy(tools):
-    """A tool that never ends by itself."""
-
-    async def run(arguments, context):
-        await trio.sleep_forever()
-
-    clock = tools["current_time"]
-    tools["sleepy"] = attrs.evolve(clock, spec=attrs.evolve(clock.spec, name="sleepy"), run=run)
 
 
 # ------------------------------------------------------------------ who joins a thought
@@ -125,7 +116,7 @@ async def test_a_reply_without_a_text_is_an_error_and_reaches_nobody(autojump_cl
 async def test_stop_while_a_tool_runs_gives_each_open_call_its_result(autojump_clock):
     model = ScriptedModel([say("", call("sleepy", "s1"), call("current_time", "t1")), say("", reply("r", "next"))])
     async with open_world(model) as world:
-        add_sleepy(world.tree.services.agent.toolset.tools)
+        add_sleepy(world)
         await world.say("sleep")
         await trio.sleep(1)
         await world.say("/stop")
@@ -182,7 +173,7 @@ async def test_a_tool_has_the_time_that_the_settings_give_it(autojump_clock):
     model = ScriptedModel([say("", call("sleepy", "s1")), say()])
     settings = Settings(tools=ToolSettings(timeout=50.0, timeouts={"sleepy": 2.0}))
     async with open_world(model, settings=settings) as world:
-        add_sleepy(world.tree.services.agent.toolset.tools)
+        add_sleepy(world)
         await world.say("hi")
         await world.idle()
     assert "took longer than 2 s" in model.requests[1].turns[-1].results[0].content
@@ -194,13 +185,11 @@ async def test_a_result_that_fills_the_window_is_cut_with_a_notice(autojump_cloc
         [say("", call("huge", "h1")), say("", call("current_time", "t1", timezone="x" * 200_000)), say()]
     )
     async with open_world(model) as world:
-        tools = world.tree.services.agent.toolset.tools
 
         async def run(arguments, context):
             return ["word " * 100] * 2_000
 
-        clock = tools["current_time"]
-        tools["huge"] = attrs.evolve(clock, spec=attrs.evolve(clock.spec, name="huge"), run=run, more="Ask for less.")
+        add_tool(world, "huge", run, more="Ask for less.")
         await world.say("hi")
         await world.idle()
     for request in model.requests[1:]:
@@ -297,3 +286,18 @@ async def test_stop_says_that_it_ended_what_it_ended(autojump_clock, turns):
         lines = world.session()
     stopped = [line for line in lines if line.get("metadata", {}).get("type") == "stopped"]
     assert [one.what for one in ended] == ["quick"] * (len(stopped) or not lines)
+
+
+async def test_a_secret_in_the_result_of_a_tool_reaches_neither_model_nor_session(autojump_clock):
+    """Results of the Main Agent's tools are masked as those of tasks are: a memory file may hold a key that somebody has pasted."""
+    model = ScriptedModel(
+        [say("", call("current_time", "t1", timezone="sk-live-123456")), say("", reply("r1", "done"))]
+    )
+    async with open_world(model, secrets=("sk-live-123456",)) as world:
+        await world.say("which time is it there?")
+        await world.idle()
+        [result, _] = [line["content"] for line in world.session() if line["role"] == "tool"]
+    assert "sk-live-123456" not in result
+    assert "***" in result
+    [shown] = model.requests[1].turns[-1].results
+    assert shown.content == result

@@ -11,6 +11,7 @@ from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models.base import ToolCall
 from pegasus.storage import Commit, Done, Item, NextItem, Posted, ReadFile, ReplaceFile, Waiting
 from pegasus.testing.scripted import ScriptedModel, say
+from pegasus.tools import ToolExecutor
 
 HERE = ChannelInfo("cli", "main")
 
@@ -50,7 +51,7 @@ class Journal:
 
 async def handle(journal):
     """Let the agent handle the item; gives the texts that it posted."""
-    services = AgentServices(ScriptedModel(lambda _: say("")), AgentToolset("", {}), lambda: 0)
+    services = AgentServices(ScriptedModel(lambda _: say("")), AgentToolset("", ToolExecutor(())), lambda: 0)
     async with open_supervisor([Child("journal", journal.run)]) as root:
         await root.start_child(Child("agent", main_agent, root.ref("journal"), services))
         await journal.done.wait()
@@ -110,7 +111,9 @@ async def test_the_agent_is_up_before_it_asks_what_became_of_delegated_work(auto
             await answer.wait()
             return '{"status":"spawned"}'
 
-    services = AgentServices(ScriptedModel(lambda _: say("")), AgentToolset("", {}), lambda: 0, work=Busy())
+    services = AgentServices(
+        ScriptedModel(lambda _: say("")), AgentToolset("", ToolExecutor(())), lambda: 0, work=Busy()
+    )
     async with open_supervisor([Child("journal", journal.run)]) as root:
         with trio.fail_after(1):
             await root.start_child(Child("agent", main_agent, root.ref("journal"), services))

@@ -66,7 +66,7 @@ async def test_a_person_calls_an_inline_skill_and_the_session_gets_what_it_says(
     write("fix", "Mend $1, then $2.")
     found = await skilled.resolve('/fix "the red" door')
     assert found.text == '/fix "the red" door\n\n(The skill fix is in force. It says:)\n\nMend the red, then door.'
-    assert found.metadata == {"skill": "fix"}
+    assert found.skill_in_force == "fix"
     assert found.problem == ""
 
 
@@ -205,7 +205,7 @@ async def test_a_person_calls_a_forked_skill_and_is_told_once_also_when_it_is_do
         agent = world.root.ref("tasks/agent")
         skilled = SkillInvoker(SkillCatalog(tmp_path, in_thread=False), agent)
         found = await skilled.resolve(item.message.text)
-        assert (found.text, found.metadata) == ("/fix doors", {})
+        assert (found.text, found.skill_in_force) == ("/fix doors", "")
         for _ in range(2):  # the second time, as after a crash behind the answer
             session = Session("main/other.jsonl", [Entry(0, "user", "/fix doors", metadata={"item": 7})], world.journal)
             await skilled.start(found, item, session, 5)

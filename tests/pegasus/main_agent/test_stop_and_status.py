@@ -10,8 +10,7 @@ from pegasus.messages import ChannelInfo
 from pegasus.testing.scripted import Hang, ScriptedModel, call, reply, say
 from pegasus.testing.world import FakeChannel, open_world
 
-from .test_edges import add_sleepy
-from .voices import delegate
+from .voices import add_sleepy, delegate
 
 OWNER = ChannelInfo("slack", "#owner", "owner")
 
@@ -20,7 +19,7 @@ OWNER = ChannelInfo("slack", "#owner", "owner")
 async def test_the_result_of_a_stopped_call_is_json_whatever_the_channel_is_called(autojump_clock, kind):
     model = ScriptedModel([say("", call("sleepy", "s1"))])
     async with open_world(model, channels=(FakeChannel("cli"), FakeChannel(kind))) as world:
-        add_sleepy(world.tree.services.agent.toolset.tools)
+        add_sleepy(world)
         await world.say("sleep")
         await trio.sleep(1)
         await world.say("/stop", ChannelInfo(kind, "x"))

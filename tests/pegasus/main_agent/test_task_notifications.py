@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.main_agent.task_notifications import forward_notifications
+from pegasus.main_agent.queue_items import forward_notifications
 from pegasus.storage import Done, NextItem, run_journal
 from pegasus.tasks import Notification, Notify
 from pegasus.testing.memory_disk import MemoryDisk
@@ -20,7 +20,7 @@ async def told(nursery):
     disk = MemoryDisk(delay=0.1)
     async with open_supervisor() as root:
         book = await root.start_child(Child("journal", partial(run_journal, clock=lambda: 0, max_waiting=40), disk))
-        ear = await root.start_child(Child("courier", forward_notifications, book))
+        ear = await root.start_child(Child("notifications", forward_notifications, book))
 
         async def tell(numbers):
             return [

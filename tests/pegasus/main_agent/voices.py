@@ -2,6 +2,9 @@
 
 import re
 
+import attrs
+import trio
+
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings, TaskSettings
 from pegasus.tasks import ListTasks
@@ -13,6 +16,22 @@ SLACK = ChannelInfo("slack", "#general", "zhangsan", "thread:1")
 RESUME = Settings(tasks=TaskSettings(recovery="resume"))
 FAIL = Settings(tasks=TaskSettings(recovery="fail"))
 _LINE = re.compile(r"^\[channel: (\S+) \| id: (\S+)(?: \| thread: (\S+))?(?: \| user: \S+)?\]\n", re.MULTILINE)
+
+
+def add_tool(world, name, run, **more):
+    """Give the Main Agent of a world another tool."""
+    tools = world.tree.services.agent.toolset.executor._tools
+    clock = tools["current_time"]
+    tools[name] = attrs.evolve(clock, spec=attrs.evolve(clock.spec, name=name), run=run, **more)
+
+
+def add_sleepy(world):
+    """Give the Main Agent a tool that never ends by itself."""
+
+    async def run(arguments, context):
+        await trio.sleep_forever()
+
+    add_tool(world, "sleepy", run)
 
 
 def reply(text, channel_id="main", call_id="r", **more):

@@ -120,7 +120,7 @@ class Disaster:
 
 
 ACTORS = (
-    *("main-agent/global", "main-agent/global", "main-agent/courier", "journal", "channels/switchboard"),
+    *("main-agent/global", "main-agent/global", "main-agent/notifications", "journal", "channels/switchboard"),
     *("channels/slack/fake", "tasks/agent", "tasks/bus", "tasks/persister"),
 )
 

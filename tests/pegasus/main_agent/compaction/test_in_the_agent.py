@@ -13,6 +13,7 @@ from pegasus.storage import LastSeq, Unacknowledged, Waiting, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, down, reply, say
 from pegasus.testing.world import wall_clock
+from pegasus.tools import ToolExecutor
 from tests.pegasus.conversation.test_projection import is_valid
 
 from .kit import GOOD
@@ -47,7 +48,7 @@ async def talk(disk, model, first, last, *, count, size=300):
     compactor = Compactor(
         model, {"default": WINDOW, "compact": 100_000}.__getitem__, wall_clock, tokens if count else None
     )
-    toolset = AgentToolset("prompt", {})
+    toolset = AgentToolset("prompt", ToolExecutor(()))
     services = AgentServices(model, toolset, wall_clock, compactor=compactor)
     async with open_supervisor(
         [Child("journal", partial(run_journal, clock=wall_clock), disk, mailbox=Mailbox(64))]

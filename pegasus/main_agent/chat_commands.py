@@ -1,4 +1,4 @@
-"""Commands: the texts that are answered without asking a model.
+"""Chat commands: the texts that are answered without asking a model, and the messages by which programs ask for the same.
 
 The actor carries out /stop, /new, /status and /help itself, with the texts made here. Other commands are answered by functions that
 the composition root hands in; `persona_answer` is one of them. So a command works also while the model, its provider or the network
@@ -7,13 +7,22 @@ is down, which is when people need /stop and /status most.
 The functions here format facts and decide nothing, except who may see /persona. They are pure, apart from `persona_answer`, so the
 actor collects all facts first and calls them last. The texts are plain, without markup, since every kind of channel shows them, and
 have one fact per line, since people read them on a phone.
+
+Programs in the same process, such as the control plane, use the actor's mailbox. What people write never comes through the mailbox:
+the agent takes it from the journal, so that nothing is lost with a mailbox.
+
+    status = await main_agent_ref.ask(GetStatus)
+    ended = await main_agent_ref.ask(Stop, "a control call")
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
+import attrs
+
+from actors import Reply
 from pegasus.formatting import format_duration, plural
 from pegasus.identity import (
     Evolution,
@@ -26,7 +35,6 @@ from pegasus.identity import (
     proposal_view,
 )
 from pegasus.intake import is_owner
-from pegasus.main_agent.messages import AgentStatus, EndedWork
 from pegasus.messages import ChannelInfo
 from pegasus.storage import StorageError
 
@@ -49,6 +57,59 @@ _LISTED_TASKS: Final = 3
 """Running tasks that /status names. Of the others only the number is shown."""
 _PERSONA_USAGE: Final = f"{PERSONA}, {PERSONA} accept N, or {PERSONA} reject N, where N is the number of a proposal."
 _OWNER_ONLY: Final = "Only my owner can see and decide what becomes of me."
+
+
+@attrs.frozen
+class EndedWork:
+    """Work that /stop has ended, or is ending.
+
+    Example: `EndedWork("task", "fetch the report", 12.5)`.
+    """
+
+    kind: str
+    """"thought" or "task"."""
+    what: str
+    """Short description: the beginning of the message, or what the task is about."""
+    seconds: float
+    """How long it had run."""
+
+
+@attrs.frozen
+class Stop:
+    """End the running thought and all tasks. Answered with what was ended, when nothing of it runs any more."""
+
+    reply: Reply[tuple[EndedWork, ...]]
+    by: str
+    """Who asks, as it will stand in the session."""
+
+
+@attrs.frozen
+class AgentStatus:
+    """Answer to GetStatus."""
+
+    model: str
+    """Name of the model that thinks."""
+    entries: int
+    """Entries of the session."""
+    turns: int
+    """Queue items finished since the start."""
+    thinking_about: str | None
+    """Beginning of the message that is being thought about; None if there is none."""
+    thinking_for: float
+    """Seconds since that began, 0 if there is none."""
+
+
+@attrs.frozen
+class GetStatus:
+    """Ask for the status of the Main Agent."""
+
+    reply: Reply[AgentStatus]
+
+
+MainAgentMessage: TypeAlias = Stop | GetStatus
+
+
+# ------------------------------------------------------------------ texts
 
 
 def help_text(answered: Collection[str], skills: str = "") -> str:

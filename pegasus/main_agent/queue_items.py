@@ -1,0 +1,142 @@
+"""Queue items: how notifications of tasks come into the queue, and how each item of the queue stands in the session.
+
+Three kinds of items come in one queue. A person's message is its metadata line and its text. A notification of a task, and the report
+that a reply reached nobody, are internal: nobody on a channel has written them. They carry the metadata line of the channel that the
+work was asked for on, or that the reply was for, and a heading that people cannot imitate (see `conversation.sanitize`):
+
+    [channel: slack | id: #general | thread: 1712.0042]
+    [Task 1d3af0ebec7cb0d8 completed]
+    {"taskId":"1d3af0ebec7cb0d8","input":"…","response":"…","iterations":3}
+
+The text of a task is cleaned like that of a person, because a task reads pages and files of strangers.
+
+The entry's metadata holds the number of the item. That is what marks it as the beginning of the work on the item when a restart reads
+the session (see `session`).
+
+A notification becomes an item that is as durable as a message. The task system sends it to the actor `forward_notifications`
+(`Notify`) and waits for the answer, which is sent when the item is accepted, that is, on disk. If anything crashes before that, the
+task system sends it again. The item's id is made of the task and the number of the notification, so the inbox recognises it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from actors import Answer, Inbox, Ref
+from pegasus.conversation import Entry, KeptMedia, escape_imitations, metadata_line, sanitize_for_prompt, user_content
+from pegasus.intake import INTERNAL_ID_PREFIX, UNDELIVERED_REPLY, Priority
+from pegasus.messages import ChannelInfo, InboundMessage, Json
+from pegasus.observe import get_logger
+from pegasus.storage import Accept, Accepted, Item, JournalMessage, Overloaded, StorageError
+from pegasus.tasks import Notification, Notify
+from pegasus.wire import WireError, encode_json, from_wire
+
+_log = get_logger("task_notifications")
+
+TASK_NOTIFY: Final = "task_notify"
+"""`metadata.type` of a task's notification, in the queue and in the session."""
+DEFAULT_CHANNEL: Final = ChannelInfo("cli", "main")
+"""Channel of a task that nobody on a channel has asked for: the terminal's main one, which is known without a bridge."""
+NOTIFICATION_BATCH: Final = 64
+"""Notifications that are offered to the inbox together, so that they are written together."""
+RETRY: Final = 5.0
+"""Seconds until an item is offered again that the inbox had no room for or that the disk refused. Nobody waits for it at a screen."""
+
+_HEADINGS: Final = {"completed": "completed", "failed": "failed", "needs_info": "needs information"}
+"""By kind of notification, the word in its heading. `compaction.transcript` reads these words."""
+
+
+async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
+    """Run the actor. Cancelled: notifications that were not answered are sent again, and the inbox recognises them by their ids.
+
+    Notifications that wait together are offered together, so that the journal writes them with one fdatasync. If the inbox refuses
+    one of them, because it is full or the disk is, that one is offered again every RETRY seconds, and others may overtake it
+    meanwhile. The task system waits for the answer and gives up nothing; so a full inbox slows tasks down and loses none of their
+    reports.
+    """
+    async for first in inbox:
+        batch = [first]
+        with suppress(trio.WouldBlock, trio.EndOfChannel):
+            while len(batch) < NOTIFICATION_BATCH:
+                batch.append(inbox.receive_nowait())
+        items = [notification_item(notify.notification) for notify in batch]
+        answers = [await journal.request(Accept, item, "main", Priority.TASK) for item in items]
+        for notify, item, answer in zip(batch, items, answers, strict=True):
+            while not await _is_accepted(answer):
+                await trio.sleep(RETRY)
+                answer = await journal.request(Accept, item, "main", Priority.TASK)
+            notify.reply.send(None)
+
+
+async def _is_accepted(answer: Answer[Accepted | Overloaded]) -> bool:
+    """Return whether the inbox holds the item now. A refusal is logged with its reason."""
+    try:
+        result = await answer.get()
+    except StorageError as error:
+        _log.error("task notification not stored yet: disk error, retrying", error=str(error))
+        return False
+    if isinstance(result, Overloaded):
+        _log.warning("task notification not stored yet: the queue is full, retrying", waiting=result.waiting)
+    return isinstance(result, Accepted)
+
+
+def notification_item(notification: Notification) -> InboundMessage:
+    """Return the queue item of a notification. It is answered on the channel that the work was asked for on."""
+    metadata: dict[str, Json] = {
+        "type": TASK_NOTIFY,
+        "taskId": notification.task_id,
+        "notification": notification.type,
+    }
+    text = notification.text if notification.result is None else encode_json(notification.result)
+    item_id = f"{INTERNAL_ID_PREFIX}task/{notification.task_id}/{notification.n}"
+    return InboundMessage(text, _origin(notification), item_id, metadata=metadata)
+
+
+def _origin(notification: Notification) -> ChannelInfo:
+    """Return the channel in a task's metadata; DEFAULT_CHANNEL if there is none that can be read."""
+    try:
+        return from_wire(notification.metadata.get("channel"), ChannelInfo)
+    except WireError:
+        return DEFAULT_CHANNEL
+
+
+# ------------------------------------------------------------------ in the session
+
+
+def user_entry(item: Item, now: int, text: str, media: KeptMedia, *, skill: str = "", name_user: bool = False) -> Entry:
+    """Return the user entry of a person's message.
+
+    now: wall clock, ms. text: the message, or what a skill that it calls says. media: what was attached to it. skill: name of the
+    skill that is in force from here on, "" for none. name_user: name the writer in the metadata line, since several people share
+    the channel.
+    """
+    message = item.message
+    metadata: dict[str, Json] = {"item": item.n, "messageId": message.id}
+    if message.channel.user_id is not None:
+        metadata["userId"] = message.channel.user_id
+    if media.refs:
+        metadata["media"] = list(media.refs)
+    if skill:
+        metadata["skill"] = skill
+    content = user_content(text, message.channel, media.labels, name_user=name_user)
+    return Entry(now, "user", content, metadata=metadata)
+
+
+def internal_entry(item: Item, now: int) -> Entry:
+    """Return the user entry of an internal item: metadata line, heading and text. now: wall clock, ms.
+
+    An unknown kind of notification becomes an "update". The entry's metadata lets later readers recognise the kind of item, and its
+    task.
+    """
+    message, facts = item.message, item.message.metadata
+    if facts.get("type") == UNDELIVERED_REPLY:
+        heading = f"[Reply {facts.get('seq')} could not be delivered]"
+        metadata: dict[str, Json] = {"item": item.n, "type": UNDELIVERED_REPLY, "seq": facts.get("seq")}
+    else:
+        heading = f"[Task {facts.get('taskId')} {_HEADINGS.get(str(facts.get('notification')), 'update')}]"
+        metadata = {"item": item.n, "type": TASK_NOTIFY, "taskId": facts.get("taskId")}
+    text = escape_imitations(sanitize_for_prompt(message.text).strip())
+    return Entry(now, "user", f"{metadata_line(message.channel)}\n{heading}\n{text}", metadata=metadata)

@@ -1,0 +1,239 @@
+"""Replies: everything that is sent to people, and the endings of an item that the model did not choose.
+
+A call of the reply tool becomes a post for the outbox. The journal stores the post as a reply or refuses it, and the result of the
+call says which of the two happened. The result says "queued": the reply is kept for delivery. It does not say "delivered", since that
+is not known yet.
+
+Each post has an idempotency key, made of the queue item and the call. A crash between the call and its result may lead to the same
+post twice; the journal then answers with the reply that it has stored already.
+
+Where a reply goes is decided by the journal, which knows all channels: a known channelId of the given type; the only known type with
+that channelId; the type of the message being answered, if the id is its own; or a new id, if a bridge for the given type is present.
+Anything else is refused with a list of the known channels, and nothing is sent. A wrong guess would send private text to strangers,
+while a refusal costs one more thought.
+
+An item may also end with an apology, a /stop, or the limit of thoughts. Each leaves a note in the session with `"ends": true`,
+which is how a restart knows that the item needs nothing more. The note and the text for the sender are one `Session.commit`, so a
+cancel while the disk refuses to write leaves neither. A power failure may leave the note alone, since the journal writes the outbox
+last; the next start then posts the text of the note again (`repeat_apology`). The texts are short. They give the reason in the
+words of the provider or the tool that failed, and say what the sender can do about it, if there is anything. They are not written
+by a model, because the model is what has just failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pegasus.conversation import Entry, cancelled_result
+from pegasus.formatting import truncate
+from pegasus.identity import SILENCE
+from pegasus.intake import is_internal
+from pegasus.main_agent.session import ItemProgress, NextStep, Session
+from pegasus.messages import Json, OutboundMessage
+from pegasus.models import ModelError, ToolCall, ToolSpec
+from pegasus.observe import get_logger
+from pegasus.storage import Item, Post, PostResult
+from pegasus.tools import check_arguments
+from pegasus.wire import encode_json
+
+_log = get_logger("main_agent")
+
+REPLY: Final = ToolSpec(
+    "reply",
+    "Speak. The only way anybody hears you. Give back the channel of the message you answer, or choose another known one.",
+    {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "description": "What to say"},
+            "channelId": {"type": "string", "description": "The id from the message's metadata line"},
+            "channelType": {"type": "string", "description": "The channel type from the metadata line"},
+            "replyTo": {"type": "string", "description": "The thread from the metadata line, if there is one"},
+        },
+        "required": ["text", "channelId"],
+    },
+)
+"""The tool as the model is shown it."""
+STOPPED_ELSEWHERE: Final = (
+    "I was stopped from another chat while I was thinking about your message. Send it again if it still matters."
+)
+"""Text for the sender of a message whose thought was ended from another chat."""
+MODEL_DECLINED: Final = "Sorry, the model that thinks for me declined to answer this."
+"""Text for the sender of a message that the provider's safety filter refused. Asking again would be refused again."""
+ERROR_LENGTH: Final = 200
+"""Characters of a tool's error that the sender of a message is shown."""
+
+_NOTE_PREFIX: Final = "(I told the user: "
+"""Beginning of a note's content. It stands in session files, so `repeat_apology` depends on it after an update as well."""
+_HINTS: Final[Mapping[str, str]] = {
+    "auth": "The key for the model is missing or wrong; whoever runs me can set it.",
+    "request": "Sending the same again will not help; /new begins a fresh conversation.",
+    "overflow": "The conversation has become too long for the model; /new begins a fresh one.",
+    "budget": "",
+}
+"""By kind of ModelError, what the sender can do about it."""
+
+# ------------------------------------------------------------------ posts
+
+
+def reply_key(item: int | None, call_id: str) -> str:
+    """Return the idempotency key of a call: item numbers are unique over all sessions, call ids within one session."""
+    return f"main/{item or 0}/{call_id}"
+
+
+def parse_reply(call: ToolCall, item: Item) -> Post | str:
+    """Return the post for a reply call, or why there is none, in words for the model: missing, wrong or empty arguments.
+
+    item: the message being worked on. Its channel decides between channels of the same id.
+    """
+    arguments = call.arguments
+    problem = call.error or check_arguments(REPLY.parameters, arguments)
+    if problem is not None:
+        return problem
+    text = str(arguments["text"])
+    if not text.strip():
+        return "text is empty"
+    kind, thread = (str(arguments.get(name) or "") or None for name in ("channelType", "replyTo"))
+    return _post(item, text, call.id, str(arguments["channelId"]), kind, thread)
+
+
+def reply_to_sender(item: Item, text: str, purpose: str) -> Post:
+    """Return the post of a text to the sender of an item: the answer to a command, an apology.
+
+    purpose: makes the key unique within the item.
+    """
+    channel = item.message.channel
+    return _post(item, text, purpose, channel.channel_id, channel.type, channel.reply_to)
+
+
+def direct_reply(text: str, item: Item, thought: int) -> Post | None:
+    """Return the post of a text that is the reply itself (direct speech); None if the model chose silence.
+
+    thought: number of the thought within the item, for the key.
+    """
+    text = text.strip()
+    return reply_to_sender(item, text, f"text-{thought}") if text and text != SILENCE else None
+
+
+def _post(item: Item, text: str, purpose: str, channel_id: str, channel_type: str | None, reply_to: str | None) -> Post:
+    """Return a post about an item. Its metadata names the message that it answers; an internal item is nobody's message."""
+    message = item.message
+    return Post(
+        key=reply_key(item.n, purpose),
+        text=text,
+        channel_id=channel_id,
+        source=message.channel,
+        channel_type=channel_type,
+        reply_to=reply_to,
+        metadata={} if is_internal(message) else {"inReplyTo": message.id},
+    )
+
+
+def queued_result(message: OutboundMessage) -> str:
+    """Return the tool result (JSON) of a reply that is in the outbox."""
+    channel = message.channel
+    return encode_json(
+        {"queued": True, "channelType": channel.type, "channelId": channel.channel_id, "seq": message.seq}
+    )
+
+
+def reply_result(result: PostResult | str) -> tuple[str, bool]:
+    """Return the content of the tool result, and whether the call failed.
+
+    result: of the journal, or why there was no post. The content of a failure begins with "Error: " and says that no text was sent,
+    so that the model does not assume that it was.
+    """
+    if isinstance(result, OutboundMessage):
+        return queued_result(result), False
+    if isinstance(result, str):
+        return f"Error: nothing was said: {result}", True
+    known = ", ".join(f"channelType {address.type} channelId {address.channel_id}" for address in result.known)
+    return f"Error: nothing was said: {result.reason}. Known channels: {known or 'none yet'}", True
+
+
+# ------------------------------------------------------------------ endings
+
+
+def note_of(text: str) -> str:
+    """Return the content of the note about a text that was not the model's."""
+    return f"{_NOTE_PREFIX}{text})"
+
+
+async def apologise(item: Item, session: Session, now: int, text: str, *before: Entry) -> None:
+    """Post an apology to the sender and end the item. before: entries that come before the note about it, in the same step.
+
+    An item that is not in the session yet gets a placeholder there instead of its text: the text may be what makes the agent fail.
+    """
+    if session.progress(item.n, item.message.id).next is NextStep.RECORD:
+        before = (Entry(now, "user", "(a message that could not be taken up)", metadata={"item": item.n}),)
+    note = Entry(now, "assistant", note_of(text), metadata={"type": "apology", "ends": True})
+    await session.commit((*before, note), (reply_to_sender(item, text, "apology"),))
+
+
+async def repeat_apology(item: Item, note: Entry | None, session: Session) -> None:
+    """Post the apology of a note again, in case a crash came between the two. One that was posted is not posted twice."""
+    if note is not None and note.metadata.get("type") == "apology":
+        text = note.content.removeprefix(_NOTE_PREFIX).removesuffix(")")
+        await session.commit((), (reply_to_sender(item, text, "apology"),))
+
+
+async def close_stopped_item(
+    session: Session, item: Item, now: int, by: str, facts: Mapping[str, Json], *, from_elsewhere: bool = False
+) -> bool:
+    """Make the session well-formed after a /stop, and note the end of the item. Return whether the item has ended.
+
+    Calls without a result get one that says they were cancelled. by: author of the /stop. facts: metadata of the note, from which a
+    /stop whose answer was lost in a crash is answered later. from_elsewhere: the /stop came from another chat. The sender, who
+    waits for an answer, then gets STOPPED_ELSEWHERE. An internal item does not end in that case but is worked on again, because the
+    person who wrote /stop meant another chat, and the result of a task would be lost.
+    """
+    ends = not (from_elsewhere and is_internal(item.message))
+    answered: set[str] = set()
+    # Backwards, so that the results of a call are seen before the call itself.
+    closing: list[Entry] = []
+    for entry in reversed(session.of_item(item.n)):
+        if entry.role == "tool":
+            answered.add(entry.call_id or "")
+        for call in entry.calls:
+            if call.id not in answered:
+                result = cancelled_result(f"stopped by {by}")
+                closing.append(Entry(now, "tool", result, call_id=call.id, metadata={"error": True}))
+    metadata: dict[str, Json] = {"type": "stopped", **({"ends": True} if ends else {}), **facts}
+    note = Entry(now, "system", f"(Work on the message above was stopped by {by}.)", metadata=metadata)
+    is_recorded = session.progress(item.n, item.message.id).next is not NextStep.RECORD
+    posts = (reply_to_sender(item, STOPPED_ELSEWHERE, "stopped"),) if from_elsewhere and ends else ()
+    await session.commit((*closing, note) if is_recorded else (), posts)
+    return ends
+
+
+async def give_up(item: Item, session: Session, now: int, progress: ItemProgress) -> None:
+    """End an item that has had all the thoughts it may have. progress: of the item.
+
+    A sender who got no reply gets an apology with the last error of a tool. A sender who got a reply gets nothing more: the note in
+    the session is for the model, which sees in later requests why it stopped.
+    """
+    thoughts = progress.thoughts
+    _log.warning("too many thoughts about one message", item=item.n, thoughts=thoughts)
+    if progress.replies:
+        note = f"({thoughts} thoughts about one message: stopped here.)"
+        await session.commit((Entry(now, "assistant", note, metadata={"type": "limit", "ends": True}),))
+        return
+    error = _last_error(session.of_item(item.n))
+    reason = f"; the last one failed with: {error}" if error else " without coming to an end."
+    await apologise(item, session, now, f"I gave up after {thoughts} attempts{reason}")
+
+
+def _last_error(entries: Sequence[Entry]) -> str:
+    """Return the error of the last tool call that failed, "" if the last answer had none."""
+    for entry in reversed(entries):
+        if entry.failed:
+            return truncate(entry.content.removeprefix("Error: "), ERROR_LENGTH)
+        if entry.role == "assistant":
+            break
+    return ""
+
+
+def model_failure(error: ModelError) -> str:
+    """Return the text for the sender of a message that the model did not answer."""
+    hint = _HINTS.get(error.kind, "Please send it again in a while.")
+    return f"The model did not answer: {error}. {hint}".rstrip()
