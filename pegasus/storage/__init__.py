@@ -15,11 +15,11 @@ Inside, from the top down:
     lanes, directory               order of waiting messages; known addresses and the way of a reply
     carried_lines                  files of earlier versions
     volume                         all-or-nothing changes of files, in a thread
-    atomic, files                  how these changes are made, on the operations of a disk
+    files                          the operations of a disk
 
 Why one actor and not a lock, or a database from the start: the promises are about order (a reply exists only if
 the session that decided it does), and a single mailbox makes that order visible and testable. Why files: what
-is lost in a crash is then decided by a few lines in `atomic`, which `pegasus.testing.memory_disk` can break at
+is lost in a crash is then decided by a few lines in `volume`, which `pegasus.testing.memory_disk` can break at
 every operation.
 
 Imports go downward in this list. Reading from the top answers what is promised, from the bottom what the disk

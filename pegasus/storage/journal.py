@@ -103,7 +103,6 @@ async def run_journal(
     finally:
         with trio.CancelScope(shield=True):
             await writer.flush()
-        disk.close()
 
 
 class _Work(NamedTuple):

@@ -1,7 +1,7 @@
 """All-or-nothing changes to the files below one folder, and the thread that does them.
 
-`Volume` puts the parts together: appends and whole-file changes (`atomic`) on the operations of a disk (`files`). It
-adds reading, repair, and errors that tell people what to do. The argument for its safety:
+`Volume` builds on the operations of a disk (`files`): appending, replacing and archiving files, reading, repair, and
+errors that tell people what to do. The argument for its safety:
 
 * A change is answered when every file that it touched is synced. A crash before that leaves a prefix of the change:
   whole appends in their order, then a piece of one, which the readers of lines set aside.
@@ -9,31 +9,50 @@ adds reading, repair, and errors that tell people what to do. The argument for i
 * Nothing is appended to a file whose name is not durable, or that still holds the rest of a failed append. So no record
   is ever written behind bytes that may vanish or be garbage.
 
-`Volume` blocks, and Trio's event loop must not. The journal therefore reaches it through a `Disk`:
+**Appending.** An append is synced before the next file is touched. On an error each file is cut back to its size
+before. A sync that failed is never repeated: the kernel may have dropped the data that it was to write, and report
+success for the second sync. Cutting back and writing anew avoids the question. Since every append is synced before
+anything else happens, all that is in front of it is on the disk, and the size is all that must be remembered. Where
+even cutting back fails, the file takes no append until it has succeeded.
 
-    size = await disk.run(Volume.rewrite, path, parts)
+**Replacing.** The new content is written to a temporary file, synced, and renamed to the name of the old one. A rename is
+atomic for readers, but the disk may forget it until the folder is synced. A folder whose names are perhaps not durable
+yet takes no appends: a power failure could bring back the old file, without the records that were appended to the new one.
 
-`FileDisk` uses Trio's worker threads with a limit of one. The limit keeps the requests in their order, and makes it
-safe that `Volume` and `OsFiles` have no locks. Work is neither interrupted nor left out when the caller is cancelled:
-the journal changes its state in memory around such a call, and could not tell otherwise what has happened on the disk.
+**Archiving.** The new content is durable beside the file, in `<path>.next`, before the file is renamed to its archive
+name and `.next` to the name of the file. Between these two renames no file has the name. Three cases can be found later,
+and each tells which step was the last one:
+
+* the file and its `.next` exist: nothing was renamed; `.next` is deleted;
+* only `.next` exists: the file is in its archive; `.next` gets the name;
+* only the file exists: the change is complete, or was never begun.
 """
 
 from __future__ import annotations
 
 import errno
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
-import trio
+from outcome import Outcome
+from trio import lowlevel
 
-from pegasus.storage.atomic import Appender, Appends, FileArchiver, FileReplacer
-from pegasus.storage.files import OPEN_FILES, Files, OsFiles
+from pegasus.formatting import format_time
+from pegasus.storage.files import Files, OsFiles
 from pegasus.storage.messages import StorageError
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+Appends: TypeAlias = Sequence[tuple[str, bytes]]
+"""Pairs of a path and the bytes to be appended to that file."""
+
+_CHUNK = 1 << 20
+"""Bytes that are written at once to a new file, so that many small parts are few writes."""
 
 _ADVICE = {
     errno.ENOSPC: "free some space on that disk",
@@ -62,17 +81,22 @@ class Volume:
     r"""Files below one root. Every error is a StorageError. Only one thread may use it at a time.
 
     >>> volume = Volume(OsFiles("/tmp/data"), "/tmp/data")
-    >>> volume.append([("main/current.jsonl", b"{}\n")])
-    [0]
+    >>> volume.append([("main/current.jsonl", b"1\n"), ("tasks/a.jsonl", b"2\n")])
+    [0, 0]
     """
 
     def __init__(self, files: Files, name: str) -> None:
         self._files = files
         self._name = name
         """The root as error messages show it."""
-        self._appender = Appender(files, self._before_append)
-        self._replacer = FileReplacer(files, self._appender)
-        self._archiver = FileArchiver(files, self._appender, self._replacer)
+        self._sizes_to_restore: dict[str, int] = {}
+        """Files that hold the rest of a failed append, and the sizes to which they must be cut."""
+        self._durable_folders: set[str] = set()
+        """Folders whose names are on the disk. At first none: a process before this one may have left any state."""
+        self._failed_syncs: set[str] = set()
+        """Files whose content was there before this process, and could not be synced."""
+        self._unfinished_archives: dict[str, str] = {}
+        """Files whose archiving failed and could not be undone yet, and the paths of their archives."""
 
     # ------------------------------------------------------------------ changes
 
@@ -81,22 +105,32 @@ class Volume:
 
         Each file is synced before the next one is touched.
         """
+        begun: list[tuple[str, int]] = []
+        path = ""
         try:
-            return self._appender.append(appends)
+            for path, data in appends:
+                self._restore_size(path)
+                self._undo_failed_archive(path)
+                self._sync_names(path)
+                with self._opened(path) as size:
+                    begun.append((path, size))
+                    self._files.write(path, data)
+                    self._files.sync(path)
         except OSError as error:
-            self._replacer.distrust_names(self._appender.failed_path)
-            raise self._refusal("write", self._appender.failed_path, error) from error
-
-    def _before_append(self, path: str) -> None:
-        self._archiver.undo_failed(path)
-        self._replacer.sync_names(path)
+            self._distrust_names(path)
+            for changed, size in reversed(begun):
+                self._sizes_to_restore[changed] = size
+                with suppress(OSError):
+                    self._restore_size(changed)
+            raise self._refusal("write", path, error) from error
+        return [size for _, size in begun]
 
     def replace(self, path: str, content: bytes) -> None:
         """Make the file hold exactly `content`. Whatever happens, it holds that or what it held before."""
         with self._refusing("write", path):
-            self._archiver.finish(path)
-            self._replacer.put(path, (content,))
-            self._replacer.sync_names(path)
+            self._finish_archive(path)
+            self._put(path, (content,))
+            self._sync_names(path)
 
     def rewrite(self, path: str, parts: Iterable[bytes | Span]) -> int:
         """Replace the file by one with the same meaning, made of new bytes and spans of the old one. Return its size.
@@ -105,42 +139,53 @@ class Volume:
         it is durable.
         """
         with self._refusing("rewrite", path):
-            size = self._replacer.put(path, self._bytes_of(path, parts))
+            size = self._put(path, self._bytes_of(path, parts))
             with suppress(OSError):
-                self._replacer.sync_names(path)
+                self._sync_names(path)
             return size
 
     def archive(self, path: str, content: bytes, at: int, name: str | None = None) -> str:
         """Rename the file to its time (`at`: ms since the epoch, shown in UTC) and begin it with `content`.
 
-        Return the archive's file name, "" if there was no file. On StorageError the file is what it was. An archive
-        that would not be called `name` is such an error.
+        Return the archive's file name, "" if there was no file. An archive that would not be called `name` is a
+        StorageError. On an error the file is what it was before, at the latest when it is used again. A process that dies
+        in here leaves the old state or the new one, once the next process has read the file.
         """
-        with self._refusing("archive", path):
-            return self._archiver.archive(path, content, at, name)
+        with self._refusing("archive", path), ExitStack() as undo:
+            self._restore_size(path)
+            archive = self._archive_path(path, at)
+            if name is not None and posixpath.basename(archive) != name:
+                raise OSError(errno.EEXIST, f"its archive would be {posixpath.basename(archive)!r} and not {name!r}")
+            if not archive:
+                self._put(path, (content,))
+                self._sync_names(path)
+                return ""
+            self._unfinished_archives[path] = archive
+            undo.callback(self._undo_archive, path)
+            self._write_new(_next_path(path), (content,))
+            self._files.sync_folder(path)
+            # Nobody writes to this file again, so this is the last chance to sync what a killed process has left.
+            self._make_durable(path, self._files.read(path))
+            self._distrust_names(path)
+            self._files.rename(path, archive)
+            self._files.rename(_next_path(path), path)
+            self._sync_names(path)
+            undo.pop_all()
+            del self._unfinished_archives[path]
+            return posixpath.basename(archive)
 
     def archive_name(self, path: str, at: int) -> str:
         """Return the file name that the archive would get, "" if there is no file."""
         with self._refusing("archive", path):
-            return self._archiver.name(path, at)
-
-    def _bytes_of(self, path: str, parts: Iterable[bytes | Span]) -> Iterator[bytes]:
-        for part in parts:
-            if isinstance(part, bytes):
-                yield part
-                continue
-            found = self._files.read(path, part.offset, part.length)
-            if len(found) != part.length:
-                raise OSError(errno.EIO, "the file is shorter than it was")
-            yield found
+            return posixpath.basename(self._archive_path(path, at))
 
     # ------------------------------------------------------------------ reading
 
     def read(self, path: str) -> bytes:
         """Return the whole file, b"" if there is none. The rest of a failed append is not part of it."""
         with self._refusing("read", path), suppress(FileNotFoundError):
-            self._archiver.finish(path)
-            return self._appender.without_failed_append(path, self._files.read(path))
+            self._finish_archive(path)
+            return self._files.read(path)[: self._sizes_to_restore.get(path)]
         return b""
 
     def read_spans(self, path: str, spans: Sequence[Span]) -> list[bytes]:
@@ -158,7 +203,7 @@ class Volume:
         contents = [self.read(path) for path in paths]
         for path, content in zip(paths, contents, strict=True):
             with self._refusing("write", path):
-                self._replacer.make_durable(path, content)
+                self._make_durable(path, content)
         return contents
 
     # ------------------------------------------------------------------ repair
@@ -166,7 +211,7 @@ class Volume:
     def keep_copy(self, path: str, data: bytes, suffix: str) -> str:
         """Write `data` to `<path>.<suffix>-<n>`, for the first n that is free, and return that path."""
         with self._refusing("repair", path):
-            copy = self._replacer.free_name(lambda n: f"{path}.{suffix}-{n}")
+            copy = self._free_name(lambda n: f"{path}.{suffix}-{n}")
         self.append(((copy, data),))
         return copy
 
@@ -179,14 +224,149 @@ class Volume:
     def cut(self, path: str, size: int) -> None:
         """Cut the file off, durably."""
         with self._refusing("repair", path):
-            self._files.truncate(path, size)
-            self._files.sync(path)
-            self._appender.forget(path)
+            self._sizes_to_restore[path] = size
+            self._restore_size(path)
 
-    def close(self) -> None:
-        """Give descriptors back; they are opened again when needed."""
+    # ------------------------------------------------------------------ parts of a change
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        """Open a file for appending, and give its size."""
+        try:
+            yield self._files.prepare(path)
+        finally:
+            self._files.close(path)
+
+    def _restore_size(self, path: str) -> None:
+        """Remove the rest of a failed append, if the file holds one."""
+        if path in self._sizes_to_restore:
+            with self._opened(path):
+                self._files.truncate(path, self._sizes_to_restore[path])
+                self._files.sync(path)
+            del self._sizes_to_restore[path]
+
+    def _sync_names(self, path: str) -> None:
+        """Make the names in the folder of this file durable, if they are not known to be."""
+        folder = posixpath.dirname(path)
+        if folder not in self._durable_folders:
+            if self._files.exists(path):  # otherwise the folder is synced when the file is created
+                self._files.sync_folder(path)
+            self._durable_folders.add(folder)
+
+    def _distrust_names(self, path: str) -> None:
+        """Note that a name in the folder of this file is perhaps not durable."""
+        self._durable_folders.discard(posixpath.dirname(path))
+
+    def _put(self, path: str, parts: Iterable[bytes]) -> int:
+        """Make the file consist of these parts, and return its size. Its name is durable after `_sync_names`."""
+        size = self._write_new(f"{path}.tmp", parts)
+        try:
+            self._files.rename(f"{path}.tmp", path)
+        except OSError:
+            self._remove_if_possible(f"{path}.tmp")
+            raise
+        self._distrust_names(path)
+        self._sizes_to_restore.pop(path, None)
+        return size
+
+    def _write_new(self, path: str, parts: Iterable[bytes]) -> int:
+        """Write and sync a new file, and return its size. Its name is not durable. On an error there is no such file."""
+        size = 0
+        try:
+            self._files.begin(path)
+            for chunk in _chunks(parts):
+                self._files.write(path, chunk)
+                size += len(chunk)
+            self._files.sync(path)
+        except OSError:
+            self._remove_if_possible(path)
+            raise
+        finally:
+            self._files.close(path)
+        return size
+
+    def _remove_if_possible(self, path: str) -> None:
+        """Delete a file that does no harm if it stays."""
         with suppress(OSError):
-            self._files.close()
+            self._files.remove(path)
+
+    def _make_durable(self, path: str, content: bytes) -> None:
+        """Make durable what a reader has found in the file, and the file's name.
+
+        A process that was killed may have left bytes that readers see and the disk does not have yet. If the sync
+        fails, another one would prove nothing, so the next try writes the content to a new file.
+        """
+        if not content:
+            return
+        if path not in self._failed_syncs:
+            self._failed_syncs.add(path)
+            with suppress(OSError), self._opened(path):
+                self._files.sync(path)
+                self._failed_syncs.discard(path)
+        if path in self._failed_syncs:
+            self._put(path, (content,))
+            self._failed_syncs.discard(path)
+        self._distrust_names(path)
+        self._sync_names(path)
+
+    def _bytes_of(self, path: str, parts: Iterable[bytes | Span]) -> Iterator[bytes]:
+        """Yield the bytes that the parts stand for."""
+        for part in parts:
+            found = part if isinstance(part, bytes) else self._files.read(path, *part)
+            if isinstance(part, Span) and len(found) != part.length:
+                raise OSError(errno.EIO, "the file is shorter than it was")
+            yield found
+
+    def _free_name(self, name: Callable[[int], str]) -> str:
+        """Return the first of name(1), name(2), … that no file has."""
+        n = 1
+        while self._files.exists(name(n)):
+            n += 1
+        return name(n)
+
+    # ------------------------------------------------------------------ parts of archiving
+
+    def _archive_path(self, path: str, at: int) -> str:
+        """Return the path that an archive would get now, "" if there is no file."""
+        self._finish_archive(path)
+        if not self._files.exists(path):
+            return ""
+        stem = posixpath.join(posixpath.dirname(path), format_time(at, "%Y-%m-%d-%H%M%S"))
+        return self._free_name(lambda n: f"{stem}-{n}.jsonl" if n > 1 else f"{stem}.jsonl")
+
+    def _finish_archive(self, path: str) -> None:
+        """Complete a change that was cut off.
+
+        A change that failed in this process is undone. One that a process before this one has died of is finished if
+        the file is in its archive already, and forgotten if not.
+        """
+        self._undo_failed_archive(path)
+        following = _next_path(path)
+        if not self._files.exists(following):
+            return
+        if self._files.exists(path):  # it was not renamed yet
+            self._remove_if_possible(following)
+            return
+        self._distrust_names(path)
+        self._files.rename(following, path)
+        self._sync_names(path)
+
+    def _undo_failed_archive(self, path: str) -> None:
+        """Give the file its name again, if archiving it has failed in this process."""
+        if path not in self._unfinished_archives:
+            return
+        archive, following = self._unfinished_archives[path], _next_path(path)
+        if self._files.exists(archive):
+            if self._files.exists(path):
+                self._files.rename(path, following)
+            self._files.rename(archive, path)
+        del self._unfinished_archives[path]
+
+    def _undo_archive(self, path: str) -> None:
+        """Undo as far as the disk allows; the rest is done before the file is used again."""
+        with suppress(OSError):
+            self._undo_failed_archive(path)
+            self._files.remove(_next_path(path))
 
     # ------------------------------------------------------------------ errors
 
@@ -203,39 +383,62 @@ class Volume:
         return StorageError(f"cannot {verb} {self._name}/{path}: {reason}{f'; {advice}' if advice else ''}")
 
 
+def _next_path(path: str) -> str:
+    return f"{path}.next"
+
+
+def _chunks(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of about a megabyte."""
+    waiting: list[bytes] = []
+    size = 0
+    for part in parts:
+        waiting.append(part)
+        size += len(part)
+        if size >= _CHUNK:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)
+
+
+# ------------------------------------------------------------------ the thread
+
+
 class Disk(Protocol):
-    """A volume in another thread."""
+    """A volume in another thread, so that Trio's event loop does not block. The journal reaches it only through this.
+
+    >>> size = await disk.run(Volume.rewrite, path, parts)
+    """
 
     async def run(self, work: Callable[[Volume, *Ts], T], *args: *Ts) -> T:
         """Return `work(volume, *args)`, or raise what it raises (usually StorageError).
 
-        Calls are done one at a time, in the order in which they came. Cancellation does not interrupt them; it takes
-        effect at the caller's next checkpoint.
+        Only one call at a time: the journal is the only caller. Work is neither interrupted nor left out when the caller
+        is cancelled; cancellation takes effect at its next checkpoint. The journal changes its state in memory around such
+        a call, and could not tell otherwise what has happened on the disk.
         """
-
-    def close(self) -> None:
-        """Give descriptors back. The next `run` opens them again. To be called only while nothing runs."""
 
 
 class FileDisk:
     """The files below the folder `root`, in a worker thread.
 
+    `trio.to_thread` would do the same, with a limit and a copied context that nobody needs: it takes half as long again
+    for a small append, and every accepted message waits for one.
+
     >>> disk = FileDisk("/home/me/.pegasus/data")
     >>> content = await disk.run(Volume.read, "main/current.jsonl")
     """
 
-    def __init__(self, root: str | Path, open_files: int = OPEN_FILES) -> None:
-        self._volume = Volume(OsFiles(root, open_files), str(root))
-        self._one_at_a_time = trio.CapacityLimiter(1)
+    def __init__(self, root: str | Path) -> None:
+        self._volume = Volume(OsFiles(root), str(root))
 
     async def run(self, work: Callable[[Volume, *Ts], T], *args: *Ts) -> T:
         """Do the work in a thread; see `Disk`."""
-        with trio.CancelScope(shield=True):
-            result = await trio.to_thread.run_sync(
-                work, self._volume, *args, limiter=self._one_at_a_time, thread_name="pegasus-disk"
-            )
-        return result  # noqa: RET504 -- mypy takes the scope for one that may swallow
+        task, token = lowlevel.current_task(), lowlevel.current_trio_token()
 
-    def close(self) -> None:
-        """Close all descriptors."""
-        self._volume.close()
+        def deliver(result: Outcome[T]) -> None:
+            token.run_sync_soon(lowlevel.reschedule, task, result)
+
+        lowlevel.start_thread_soon(partial(work, self._volume, *args), deliver, "pegasus-disk")
+        result: T = await lowlevel.wait_task_rescheduled(lambda _: lowlevel.Abort.FAILED)
+        return result

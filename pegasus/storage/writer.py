@@ -10,7 +10,7 @@ everything that waits in the journal's mailbox is one *batch*:
 3. The disk's thread writes the pieces, each synced before the next one is begun.
 4. Only then are the requests answered.
 
-If the disk refuses, the files are as they were (see `atomic`), the staged changes are undone, and the requests are
+If the disk refuses, the files are as they were (see `volume`), the staged changes are undone, and the requests are
 tried one by one. So a request that cannot succeed, such as one that is too large for the space that is left, fails
 nobody else.
 

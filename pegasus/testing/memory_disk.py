@@ -66,9 +66,6 @@ class MemoryDisk:
             await trio.sleep(self.delay)
         return work(self._volume, *args)
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
-
     @property
     def fsyncs(self) -> int:
         """Number of syncs of a file so far."""
@@ -243,10 +240,7 @@ class MemoryFiles:
         now = {name: node for name, node in self.names.items() if posixpath.dirname(name) == folder}
         self._durable_names = kept | now
 
-    def forget(self, path: str) -> None:
-        """Do nothing: there are no descriptors."""
-
-    def close(self) -> None:
+    def close(self, path: str) -> None:
         """Do nothing: there are no descriptors."""
 
     # ------------------------------------------------------------------ for tests

@@ -69,9 +69,6 @@ class _Counted:
         self.trips += 1
         return await self._disk.run(work, *args)
 
-    def close(self) -> None:
-        self._disk.close()
-
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
