@@ -1,7 +1,7 @@
-"""One hop of an HTTP request: connecting to a checked address, sending, following a redirect, reading the answer.
+"""An HTTP request: connecting to checked addresses, sending, following redirects, reading the answer.
 
 Loaded by the first request (see `pegasus.tools.http_client`), because importing `httpx2` is slow.
-Only its transport is used, not its client: then nothing follows redirects, keeps cookies or adds
+Only the transport of that library is used, not its client: then nothing follows redirects, keeps cookies or adds
 headers by itself.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import ssl
+import zlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,9 +17,10 @@ import attrs
 import httpx2
 import trio
 
+from pegasus import __version__
 from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import ToolError
-from pegasus.tools.http_client import BodyReader, HttpAnswer
+from pegasus.tools.http_client import MAX_PARTS, MAX_REDIRECTS, HttpAnswer
 
 _CONNECT_TIMEOUT: Final = 10.0
 """Seconds for connecting to one address, so that the next one is tried before the deadline of the
@@ -30,6 +32,11 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _FOR_EVERY_ORIGIN: Final = frozenset({"accept", "accept-language", "user-agent"})
 """Headers that are sent to another origin after a redirect. Any other may be a credential for the
 first one."""
+
+_SET_BY_THE_CLIENT: Final = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "upgrade", "te", "trailer"}
+)
+"""Headers that a caller cannot set, because they must agree with how the request is sent."""
 
 _FAILURES: Final = (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL)
 """Errors of the library that mean that there was no answer."""
@@ -54,46 +61,6 @@ class Hop:
         return str(self.url.copy_with(userinfo=b""))
 
 
-class CheckedTransport(httpx2.AsyncBaseTransport):
-    """A transport that resolves the host itself and connects only to addresses that a guard permits.
-
-    The library is given the checked address instead of the name, so it has nothing left to resolve.
-    The name goes into the Host header, and into TLS, where the certificate is checked against it.
-    """
-
-    def __init__(self, guard: AddressGuard, tls: ssl.SSLContext) -> None:
-        self._guard = guard
-        """Decides which addresses may be connected to."""
-        self._inner = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False)
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send the request to the first address of the host that can be connected to; only that one receives anything.
-
-        Raises ToolError if no address may be reached, and httpx2's errors.
-        """
-        url = request.url
-        name = url.raw_host.decode("ascii")
-        failure: httpx2.TransportError | None = None
-        for address in await self._guard.addresses(name, url.port or _PORTS[url.scheme]):
-            # The stream of a body is made of bytes, so it can be read again for the next address.
-            addressed = httpx2.Request(
-                request.method,
-                url.copy_with(host=address),
-                headers=request.headers,  # with the Host header of the name
-                stream=request.stream,
-                extensions={"sni_hostname": name.rstrip(".").strip("[]"), "timeout": {"connect": _CONNECT_TIMEOUT}},
-            )
-            try:
-                return await self._inner.handle_async_request(addressed)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                failure = error
-        raise failure or httpx2.ConnectError(f"{name} has no address")
-
-    async def aclose(self) -> None:
-        """Close the connection."""
-        await self._inner.aclose()
-
-
 def system_trust() -> ssl.SSLContext:
     """Return the certificates that the system trusts. Reads files, some 20 ms, so it is called in a thread."""
     return httpx2.create_ssl_context()
@@ -101,18 +68,32 @@ def system_trust() -> ssl.SSLContext:
 
 def first_hop(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Hop:
     """Return the request for an address as the model wrote it. Raises ToolError if that is not an http(s) URL."""
-    return Hop(method, _parse_url(url), headers, body)
+    return Hop(method, _parse_url(url), _check_headers(headers), body)
 
 
-async def send(hop: Hop, guard: AddressGuard, tls: ssl.SSLContext, limit: int) -> HttpAnswer | Hop:
+async def follow(first: Hop, guard: AddressGuard, tls: ssl.SSLContext, limit: int) -> HttpAnswer:
+    """Send a request and those that its redirects ask for, and return the last answer; see `HttpClient.fetch`."""
+    hop, redirected = first, ""
+    for _ in range(MAX_REDIRECTS + 1):
+        try:
+            result = await _send(hop, guard, tls, limit)
+        except ToolError as error:
+            raise ToolError(f"{redirected}{error}") from error
+        if isinstance(result, HttpAnswer):
+            return result
+        redirected = f"{hop.shown} redirects to {result.shown}: "
+        hop = result
+    raise ToolError(f"{first.url} redirects more than {MAX_REDIRECTS} times")
+
+
+async def _send(hop: Hop, guard: AddressGuard, tls: ssl.SSLContext, limit: int) -> HttpAnswer | Hop:
     """Send one request. Return its answer, or the next hop if it is a redirect that may be followed.
 
-    limit: bytes of the body that are read. Raises ToolError. The connection is closed in any case,
-    also on cancel.
+    Raises ToolError. The connection is closed in any case, also on cancel.
     """
     try:
-        async with CheckedTransport(guard, tls) as transport:
-            response = await transport.handle_async_request(_request(hop))
+        async with httpx2.AsyncHTTPTransport(verify=tls, trust_env=False) as transport:
+            response = await _connect(transport, hop, guard)
             try:
                 return _next_hop(hop, response) or await _read_answer(hop, response, limit)
             finally:
@@ -121,11 +102,35 @@ async def send(hop: Hop, guard: AddressGuard, tls: ssl.SSLContext, limit: int) -
         raise ToolError(f"{hop.method} {hop.shown} failed: {_explain(error)}") from error
 
 
-def _request(hop: Hop) -> httpx2.Request:
-    """Return the request of a hop.
+async def _connect(transport: httpx2.AsyncHTTPTransport, hop: Hop, guard: AddressGuard) -> httpx2.Response:
+    """Send the request to the first address of the host that can be connected to; only that one receives anything.
+
+    The library is given the checked address instead of the name, so it has nothing left to resolve. The name
+    goes into the Host header, and into TLS, where the certificate is checked against it. Raises ToolError if no
+    address may be reached, and httpx2's errors.
+    """
+    name = hop.url.raw_host.decode("ascii")
+    failure: Exception = httpx2.ConnectError(f"{name} has no address")
+    for address in await guard.addresses(name, _port(hop.url)):
+        request = httpx2.Request(
+            hop.method,
+            hop.url.copy_with(host=address),
+            headers=_headers(hop),
+            content=hop.body,
+            extensions={"sni_hostname": name.rstrip(".").strip("[]"), "timeout": {"connect": _CONNECT_TIMEOUT}},
+        )
+        try:
+            return await transport.handle_async_request(request)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            failure = error
+    raise failure
+
+
+def _headers(hop: Hop) -> dict[str, str]:
+    """Return the headers of a hop.
 
     User name and password of the address become an Authorization header, as browsers do it.
-    Compression is limited to what `BodyReader` can read.
+    Compression is limited to what `_decompress` can read.
     """
     headers = {
         "host": hop.url.netloc.decode("ascii"),
@@ -136,7 +141,20 @@ def _request(hop: Hop) -> httpx2.Request:
     if hop.url.userinfo:
         password = f"{hop.url.username}:{hop.url.password}".encode()
         headers.setdefault("authorization", "Basic " + base64.b64encode(password).decode())
-    return httpx2.Request(hop.method, hop.url, headers=headers, content=hop.body)
+    return headers
+
+
+def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with lower-case names and our defaults. Raises ToolError for any that could change the request itself."""
+    checked = {"user-agent": f"Pegasus/{__version__}", "accept": "*/*"}
+    for name, value in headers.items():
+        is_name = bool(name) and name.isascii() and name.isprintable() and not {":", " "} & set(name)
+        if not is_name or not value.isprintable():
+            raise ToolError(f"headers: {name!r} is not a header with one line of text as its value")
+        if name.lower() in _SET_BY_THE_CLIENT:
+            raise ToolError(f"headers: {name} is set by itself and cannot be chosen")
+        checked[name.lower()] = value
+    return checked
 
 
 def _parse_url(text: str) -> httpx2.URL:
@@ -153,6 +171,11 @@ def _parse_url(text: str) -> httpx2.URL:
     if not url.raw_host:
         raise ToolError(f"{text!r} names no host")
     return url.copy_with(fragment=None)
+
+
+def _port(url: httpx2.URL) -> int:
+    """Return the port of an address, also where it is not written."""
+    return url.port or _PORTS[url.scheme]
 
 
 def _explain(error: BaseException) -> str:
@@ -197,19 +220,24 @@ def _next_hop(hop: Hop, response: httpx2.Response) -> Hop | None:
 
 def _is_same_origin(origin: httpx2.URL, target: httpx2.URL) -> bool:
     """Return whether scheme, host and port are the same. From http to https on the usual ports counts as the same."""
-    ports = (origin.port or _PORTS[origin.scheme], target.port or _PORTS[target.scheme])
-    is_equal = origin.scheme == target.scheme and ports[0] == ports[1]
-    is_upgrade = (origin.scheme, target.scheme, *ports) == ("http", "https", 80, 443)
-    return origin.raw_host == target.raw_host and (is_equal or is_upgrade)
+    places = (origin.scheme, _port(origin)), (target.scheme, _port(target))
+    is_upgrade = places == (("http", 80), ("https", 443))
+    return origin.raw_host == target.raw_host and (places[0] == places[1] or is_upgrade)
 
 
 # ------------------------------------------------------------------ the answer
 
+_GZIP_OR_ZLIB: Final = 47
+"""Window bits with which zlib reads the header to find out."""
+_RAW_DEFLATE: Final = -15
+"""Window bits that stand for deflate without a header, which some servers send."""
+
 
 async def _read_answer(hop: Hop, response: httpx2.Response, limit: int) -> HttpAnswer:
     """Read the body and return the answer."""
-    reader = BodyReader(response.headers.get("content-encoding", ""), limit)
-    await _read_body(response, reader)
+    received, is_whole, note = await _read_body(response, limit)
+    body, problem = _decompress(received, response.headers.get("content-encoding", ""), limit, is_whole=is_whole)
+    note = note or problem
     headers: dict[str, str] = {}
     for name, value in response.headers.multi_items():
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
@@ -218,28 +246,61 @@ async def _read_answer(hop: Hop, response: httpx2.Response, limit: int) -> HttpA
         response.status_code,
         response.reason_phrase,
         headers,
-        reader.data,
-        reader.complete,
-        reader.note,
+        body[:limit],
+        complete=is_whole and len(body) <= limit and not note,
+        note=note,
     )
 
 
-async def _read_body(response: httpx2.Response, reader: BodyReader) -> None:
-    """Feed the body to the reader until it ends or the reader is full.
+async def _read_body(response: httpx2.Response, limit: int) -> tuple[bytes, bool, str]:
+    """Return the body as it is sent, whether that is all of it, and a note if it has too many parts.
 
-    A full reader closes the response and the loop goes on, instead of leaving it by `break`. The
+    When enough is read, the response is closed and the loop goes on, instead of leaving it by `break`. The
     library reads through several nested generators, and a `break` would leave the inner ones to the
     garbage collector. After closing they end by themselves, with an error that is then expected.
     The checkpoint lets other tasks run between parts: thousands of small chunks can arrive in one
     read, and the library hands them out without waiting.
     """
+    body, parts, is_enough = bytearray(), 0, False
     try:
         async for part in response.aiter_raw():
-            if not response.is_closed and not reader.add(part):
-                await response.aclose()
+            if not is_enough:
+                parts += 1
+                if parts <= MAX_PARTS:
+                    body += part
+                is_enough = parts > MAX_PARTS or len(body) > limit
+                if is_enough:
+                    await response.aclose()
             await trio.lowlevel.checkpoint()
     except (httpx2.HTTPError, httpx2.StreamError):
-        if not reader.is_full:
+        if not is_enough:
             raise
-    if not reader.is_full:
-        reader.end()
+    return bytes(body), not is_enough, "the server sends the body in too many small parts" if parts > MAX_PARTS else ""
+
+
+def _decompress(data: bytes, encoding: str, limit: int, *, is_whole: bool) -> tuple[bytes, str]:
+    """Return the decompressed body, at most one byte more than `limit`, and a note if it cannot be read.
+
+    encoding: the header Content-Encoding. is_whole: False if the end of the data is missing.
+    """
+    names = [name for part in encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
+    if not names:
+        return data, ""
+    if names not in (["gzip"], ["x-gzip"], ["deflate"]):
+        return b"", f"the body is compressed in a way that is not read: {encoding}"
+    body, window = b"", _GZIP_OR_ZLIB
+    while data and len(body) <= limit:  # gzip files may follow each other
+        decompressor = zlib.decompressobj(window)
+        try:
+            body += decompressor.decompress(data, limit + 1 - len(body))
+        except zlib.error as error:
+            if body:  # bytes behind a complete file that are not another one are padding
+                break
+            if names == ["deflate"] and window != _RAW_DEFLATE:
+                window = _RAW_DEFLATE
+                continue
+            return b"", f"the compressed body is damaged: {error}"
+        if is_whole and not decompressor.eof and len(body) <= limit:
+            return body, "the compressed body ends too early"
+        data = decompressor.unused_data
+    return body, ""
