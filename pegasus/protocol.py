@@ -30,7 +30,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 import attrs
 
 from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress
-from pegasus.wire import WireError, decode_json, describe, encode_json, from_wire, to_wire
+from pegasus.wire import WireError, camel, decode_json, describe, encode_json, from_wire, to_wire
 
 SUBPROTOCOL: Final = "pegasus.v1"
 """The name that is agreed in the WebSocket handshake."""
@@ -62,14 +62,16 @@ F = TypeVar("F")
 class BadFrame(Exception):
     """A text that is not a frame of this protocol, or not one that is allowed at this point."""
 
-    def __init__(self, code: str, message: str, id: str | None = None) -> None:
+    def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
         """One of the codes of ErrorFrame."""
         self.message = message
         """Description of what was found and what is allowed, for a person."""
-        self.id = id
-        """The id of the frame, where it had one."""
+        self.id: str | None = None
+        """The id of the client's frame, where it had one. It may be of any length and content."""
+        self.frame: type[ClientFrame] | None = None
+        """The class of the client's frame, where its `type` could be read: a field of this frame is wrong."""
 
 
 # ------------------------------------------------------------------ from the client
@@ -225,7 +227,6 @@ _SERVER_FRAMES: Final[Mapping[str, type[ServerFrame]]] = {
     "error": ErrorFrame,
 }
 _TYPES: Final = {cls: name for table in (_CLIENT_FRAMES, _SERVER_FRAMES) for name, cls in table.items()}
-_AFTER_HELLO: Final = "message, ack, call"
 
 
 # ------------------------------------------------------------------ writing and reading
@@ -244,11 +245,18 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
 def decode_client_frame(text: str) -> ClientFrame:
     """Return the frame that a client has sent. Raises BadFrame `bad_frame` or `unknown_type`."""
     fields = _decode_object(text)
-    id = fields.get("id")
+    name, id = fields.get("type"), fields.get("id")
+    cls = _CLIENT_FRAMES.get(name) if isinstance(name, str) else None
     try:
-        return _structure_client_frame(fields)
+        if cls is None:
+            code = "unknown_type" if isinstance(name, str) else "bad_frame"
+            raise BadFrame(code, f"type: found {describe(name)}, allowed: message, ack, call")
+        for field in attrs.fields(cls):
+            key = camel(field.name)
+            _check_content(f"{name}.{key}", fields.get(key), MAX_DEPTH)
+        return _structure(fields, cls, str(name))
     except BadFrame as error:
-        error.id = id if isinstance(id, str) and _is_unicode(id) else None
+        error.frame, error.id = cls, id if isinstance(id, str) else None
         raise
 
 
@@ -258,18 +266,6 @@ def decode_server_frame(text: str | bytes) -> ServerFrame | None:
     name = fields.get("type")
     cls = _SERVER_FRAMES.get(name) if isinstance(name, str) else None
     return None if cls is None else _structure(fields, cls, str(name))
-
-
-def _structure_client_frame(fields: dict[str, Json]) -> ClientFrame:
-    name = fields.get("type")
-    if not isinstance(name, str):
-        raise BadFrame("bad_frame", f"type: found {describe(name)}, allowed: {_AFTER_HELLO}")
-    if name not in _CLIENT_FRAMES:
-        raise BadFrame("unknown_type", f"type: found {describe(name)}, allowed: {_AFTER_HELLO}")
-    frame = _structure(fields, _CLIENT_FRAMES[name], name)
-    for key, value in to_wire(frame).items():
-        _check_content(f"{name}.{key}", value, MAX_DEPTH)
-    return frame
 
 
 def _decode_object(text: str | bytes) -> dict[str, Json]:

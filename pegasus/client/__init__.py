@@ -9,8 +9,15 @@ Nothing of the server is imported, so a command starts quickly and may run on an
 
 from __future__ import annotations
 
-from pegasus.client.client import Client, ClientError, ClientEvent, MessageAccepted, NotConnected, Refused
-from pegasus.client.connect import open_client
+from pegasus.client.client import (
+    Client,
+    ClientError,
+    ClientEvent,
+    MessageAccepted,
+    NotConnected,
+    Refused,
+    open_client,
+)
 from pegasus.client.conversation import (
     Conversation,
     ConversationEvent,

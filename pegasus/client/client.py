@@ -1,23 +1,33 @@
-"""`Client`: one open connection to a gateway, with calls and messages that wait for their answer.
+"""`open_client` connects to a gateway; `Client` is one open connection, with calls that wait for their result.
 
-One task (`pump`, started by `open_client`) reads frames. An answer is given to the call that waits for it, found by its id;
-everything else becomes an event, which iteration over the client yields. If nobody iterates, EVENT_BUFFER events are kept, and
-then the connection is no longer read: neither are answers. So a program that only calls and sends may leave events alone, as
-long as few replies come for its address; one that gets many must iterate.
+Connecting has four steps: TCP (or TLS for wss), the WebSocket handshake, our hello, the gateway's welcome. Each has the same
+deadline, and each fails with one line that a person understands: no program listens there, one listens that is no gateway, the
+gateway refuses (wrong token), or it does not answer.
+
+One task reads frames. The result of a call is given to the call, found by its id; everything else becomes an event, which
+iteration over the client yields. If nobody iterates, EVENT_BUFFER events are kept, and then the connection is no longer read:
+neither are results. So a program that only calls may leave events alone, as long as few replies come for its address; one
+that gets many must iterate.
 
 When the connection ends, everything that waits raises NotConnected, iteration stops, and `closed` says why. What was sent may
 or may not have arrived. A message is therefore sent again with the same id over the next connection; a call is not repeated
 here, for only its caller knows whether that is harmless.
+
+Leaving the block of `open_client` sends a close frame and waits CLOSE_TIME for the other side's; then the stream is closed
+without waiting. So a gateway that hangs delays a command by two seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeAlias
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 import trio
-from trio_websocket import ConnectionClosed, WebSocketConnection
+from outcome import Error, Outcome, Value
+from trio_websocket import ConnectionClosed
 
 from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress, Typing
 from pegasus.protocol import (
@@ -27,7 +37,9 @@ from pegasus.protocol import (
     AckFrame,
     BadFrame,
     CallFrame,
+    ClientChannel,
     ErrorFrame,
+    HelloFrame,
     MessageFrame,
     ResultFrame,
     ServerFrame,
@@ -36,6 +48,13 @@ from pegasus.protocol import (
     decode_server_frame,
     encode_frame,
 )
+from pegasus.websocket import ClientSocket
+
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+"""Bytes of a frame that the client takes. A reply with attachments may be larger than what a client may send. The bound keeps a
+server that is not ours from filling the memory."""
+CLOSE_TIME = 2.0
+"""Seconds that the gateway has to answer our close frame."""
 
 EVENT_BUFFER = 1000
 """Events that are kept until iteration yields them.
@@ -85,7 +104,42 @@ class MessageAccepted:
 
 
 ClientEvent: TypeAlias = OutboundMessage | Typing | Progress | MessageAccepted | Refused
-"""Iteration over a Client yields these; MessageAccepted and Refused only for ids that no call waits for (see `post`)."""
+"""Iteration over a Client yields these; Refused only for what is not a call."""
+
+
+@asynccontextmanager
+async def open_client(
+    url: str,
+    token: str,
+    channel: ChannelInfo | str,
+    last_seq: int | None = None,
+    *,
+    last_seqs: Mapping[str, int] | None = None,
+    calls_only: bool = False,
+    timeout: float = 10.0,
+) -> AsyncIterator[Client]:
+    """Connect to the gateway at `url` and yield the Client once it was welcomed; leaving the block closes the connection.
+
+    channel: the address to talk as, or the name of a channel type to serve as a bridge.
+    last_seq: the last reply that was received earlier; None: everything that was not acknowledged comes again. For a bridge
+    it is last_seqs, by channelId. calls_only: there is no conversation at this address, so that the agent does not learn of it.
+    timeout: seconds for each step of the greeting.
+    Raises NotConnected, and Refused (wrong token, for example). Errors of the block come out as they are.
+
+    Example::
+
+        async with open_client("ws://127.0.0.1:7717", token, ChannelInfo("cli", "status")) as client:
+            print(await client.call("status"))
+    """
+    if isinstance(channel, str):
+        who = ClientChannel(channel)
+    else:
+        who = ClientChannel(channel.type, channel.channel_id, channel.user_id, channel.reply_to)
+    hello = HelloFrame(who, token, last_seq, dict(last_seqs or {}), calls_only)
+    async with _connected(url, timeout) as socket:
+        client = Client(socket, await _greet(socket, hello, timeout))
+        async with background(client.pump):
+            yield client
 
 
 class Client:
@@ -94,12 +148,12 @@ class Client:
     Example::
 
         async with open_client(url, token, ChannelInfo("web", "me")) as client:
-            await client.send("hello", id="m-1")
+            await client.post("hello", id="m-1")
             async for event in client:
                 print(event)
     """
 
-    def __init__(self, socket: WebSocketConnection, welcome: WelcomeFrame) -> None:
+    def __init__(self, socket: ClientSocket, welcome: WelcomeFrame) -> None:
         self.welcome = welcome
         """The gateway's greeting: the agent's name, and the last reply made for this address."""
         self.closed: str | None = None
@@ -108,29 +162,10 @@ class Client:
         """The open WebSocket; its end is `open_client`'s matter."""
         self._calls = 0
         """Calls so far; ids are made from it."""
-        self._waiting: dict[tuple[str, str], _Waiter] = {}
-        """The answers that are waited for, by kind ("message", "call") and id."""
+        self._running: dict[str, _Call] = {}
+        """The calls that wait for their result, by id."""
         self._events_in, self._events = trio.open_memory_channel[ClientEvent](EVENT_BUFFER)
         """The events that iteration has not yielded yet."""
-
-    async def send(
-        self,
-        text: str,
-        *,
-        id: str,
-        channel: ChannelInfo | None = None,
-        metadata: Metadata | None = None,
-        media: Sequence[Media] = (),
-        timeout: float = 30.0,
-    ) -> None:
-        """Send a message and wait until it is accepted, that is, on the daemon's disk.
-
-        channel: only for a bridge, or to name a thread or user of this conversation. timeout: seconds.
-        Raises Refused for an error frame. Raises NotConnected if the connection ends or nothing comes in time; then send
-        again with the same id. Cancelled, the message may have been accepted.
-        """
-        frame = MessageFrame(id, text, channel, metadata or {}, tuple(media))
-        await self._exchange(("message", id), frame, timeout)
 
     async def post(
         self,
@@ -141,9 +176,10 @@ class Client:
         metadata: Metadata | None = None,
         media: Sequence[Media] = (),
     ) -> None:
-        """Send a message without waiting; MessageAccepted or Refused with its id comes among the events. Raises NotConnected.
+        """Send a message; MessageAccepted or Refused with its id comes among the events. Raises NotConnected.
 
-        For programs that have many messages under way, such as bridges and `Conversation`: their order is that of the calls.
+        channel: only for a bridge, or to name a thread or user of this conversation. Messages keep the order of the calls.
+        When the connection ends before an answer has come, send it again with the same id over the next one.
         """
         await self._write(MessageFrame(id, text, channel, metadata or {}, tuple(media)))
 
@@ -158,11 +194,21 @@ class Client:
     async def call(self, method: str, params: Mapping[str, Json] | None = None, *, timeout: float = 35.0) -> Json:
         """Call a method of the control plane and return its result, a JSON object. timeout: seconds.
 
-        Raises Refused, NotConnected. Cancelled, the method may have run.
+        Raises Refused, NotConnected. Cancelled, the method may have run; its result is dropped.
         """
         self._calls += 1
         id = f"c{self._calls}"
-        return await self._exchange(("call", id), CallFrame(id, method, params or {}), timeout)
+        call = self._running[id] = (
+            _Call()
+        )  # before the frame is written: the result may arrive before the write returns
+        try:
+            with trio.move_on_after(timeout):
+                await self._write(CallFrame(id, method, params or {}))
+                await call.done.wait()
+                return call.outcome.unwrap()
+            raise NotConnected(f"no answer to call {id!r} within {timeout:g} s")
+        finally:
+            del self._running[id]
 
     def __aiter__(self) -> Client:
         return self
@@ -188,25 +234,8 @@ class Client:
         finally:
             self.closed = reason
             self._events_in.close()
-            for waiter in self._waiting.values():
-                waiter.fail(NotConnected(reason))
-
-    async def _exchange(self, key: tuple[str, str], frame: MessageFrame | CallFrame, timeout: float) -> Json:
-        """Send a frame and return its answer. key: what the answer is found by. Raises Refused, NotConnected.
-
-        The waiter is registered before the frame is written, because the answer may arrive before the write returns. However
-        the wait ends, the waiter is removed: an answer that comes later finds no waiter and is an event or dropped.
-        """
-        if key in self._waiting:
-            raise ValueError(f"{key[0]} {key[1]!r} is under way already")
-        waiter = self._waiting[key] = _Waiter()
-        try:
-            with trio.move_on_after(timeout):
-                await self._write(frame)
-                return await waiter.wait()
-            raise NotConnected(f"no answer to {key[0]} {key[1]!r} within {timeout:g} s")
-        finally:
-            self._waiting.pop(key, None)
+            for call in self._running.values():
+                call.end(Error(NotConnected(reason)))
 
     async def _write(self, frame: MessageFrame | AckFrame | CallFrame) -> None:
         """Send a frame. Raises NotConnected. Several tasks may write at the same time; trio-websocket has a lock."""
@@ -223,12 +252,15 @@ class Client:
         While it waits the socket is not read, so that TCP slows the gateway down, which in the end closes the connection.
         """
         match frame:
-            case AcceptedFrame(id):
-                await self._answer(("message", id), None, MessageAccepted(id))
             case ResultFrame(id, result):
-                await self._answer(("call", id), result, None)
+                if id in self._running:
+                    self._running[id].end(Value(result))
+            case ErrorFrame(code, message, id) if id in self._running:
+                self._running[id].end(Error(Refused(code, message, id)))
             case ErrorFrame(code, message, id):
-                await self._refuse(Refused(code, message, id))
+                await self._events_in.send(Refused(code, message, id))
+            case AcceptedFrame(id):
+                await self._events_in.send(MessageAccepted(id))
             case TypingFrame(channel, active):
                 await self._events_in.send(Typing(channel, active))
             case OutboundMessage() | Progress():
@@ -236,50 +268,95 @@ class Client:
             case WelcomeFrame() | None:  # None: a type that only a later version of the protocol has
                 pass
 
-    async def _answer(self, key: tuple[str, str], value: Json, event: ClientEvent | None) -> None:
-        """Give a value to the call that waits for it; where none waits, make it an event, unless it is None."""
-        waiter = self._waiting.get(key)
-        if waiter is not None:
-            waiter.succeed(value)
-        elif event is not None:
-            await self._events_in.send(event)
 
-    async def _refuse(self, error: Refused) -> None:
-        """Raise the error where its message or call is waited for, or else make it an event."""
-        for kind in ("message", "call"):
-            waiter = self._waiting.get((kind, error.id or ""))
-            if waiter is not None:
-                waiter.fail(error)
-                return
-        await self._events_in.send(error)
+@attrs.define(eq=False)
+class _Call:
+    """A call that waits for its result."""
+
+    done: trio.Event = attrs.field(factory=trio.Event)
+    """Set when there is an outcome."""
+    outcome: Outcome[Json] = attrs.field(init=False)
+    """The result, or the error that the call raises."""
+
+    def end(self, outcome: Outcome[Json]) -> None:
+        """Let the call return or raise. The connection ends once and a result comes once, so only one of them counts."""
+        if not self.done.is_set():
+            self.outcome = outcome
+            self.done.set()
 
 
-class _Waiter:
-    """One answer that a call waits for: a value or an error, given once.
+@asynccontextmanager
+async def _connected(url: str, timeout: float) -> AsyncIterator[ClientSocket]:
+    """Yield an open WebSocket, and close it afterwards. Raises NotConnected."""
+    parts = urlsplit(url)
+    try:
+        with trio.fail_after(timeout):
+            stream = await _open_stream(parts)
+    except (OSError, ValueError, trio.TooSlowError) as error:
+        raise NotConnected(f"no gateway answers at {url} ({error or 'too slow'})") from None
+    try:
+        path = parts.path or "/"
+        socket = ClientSocket(stream, host=parts.netloc, path=path, subprotocol=SUBPROTOCOL, max_bytes=MAX_FRAME_BYTES)
+        async with background(socket.run):
+            with trio.move_on_after(timeout):
+                await socket.wait_open()
+            if not socket.is_open:
+                raise NotConnected(f"no gateway answers at {url} (no WebSocket there)")
+            try:
+                yield socket
+            finally:
+                with trio.move_on_after(CLOSE_TIME):
+                    await socket.aclose()
+    finally:
+        await trio.aclose_forcefully(stream)
 
-    A memory channel would do the same, with two objects and two close operations for each call.
+
+async def _open_stream(parts: SplitResult) -> trio.abc.Stream:
+    """Connect with TCP, or TLS for wss. Raises OSError, and ValueError for an address that is none."""
+    if parts.hostname is None or parts.scheme not in ("ws", "wss"):
+        raise ValueError("found no address of the form ws://host:port")
+    if parts.scheme == "ws":
+        return await trio.open_tcp_stream(parts.hostname, parts.port or 80)
+    return await trio.open_ssl_over_tcp_stream(parts.hostname, parts.port or 443, https_compatible=True)
+
+
+async def _greet(socket: ClientSocket, hello: HelloFrame, timeout: float) -> WelcomeFrame:
+    """Say hello and return the welcome. Raises Refused for an error frame, NotConnected for anything else."""
+    try:
+        with trio.move_on_after(timeout):
+            await socket.send_message(encode_frame(hello))
+            frame = decode_server_frame(await socket.get_message())
+            if isinstance(frame, ErrorFrame):
+                raise Refused(frame.code, frame.message, frame.id)
+            if not isinstance(frame, WelcomeFrame):
+                raise NotConnected(f"the server there does not speak {SUBPROTOCOL}: it sent no welcome")
+            return frame
+    except ConnectionClosed as error:
+        raise NotConnected(describe_close(error)) from None
+    except BadFrame as error:
+        raise NotConnected(f"the server there does not speak {SUBPROTOCOL}: {error}") from None
+    raise NotConnected(f"no welcome within {timeout:g} s")
+
+
+@asynccontextmanager
+async def background(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Run a task beside the block, and cancel it when the block ends.
+
+    The task must not raise. An error of the block comes out as it is, not in the exception group of a nursery, so a caller can
+    write `except NotConnected`. Cancellation from outside passes through, since only Trio may handle it.
     """
-
-    def __init__(self) -> None:
-        self._done = trio.Event()
-        self._value: Json = None
-        """What `wait` returns, unless there is an error."""
-        self._error: Exception | None = None
-        """What `wait` raises."""
-
-    def succeed(self, value: Json) -> None:
-        self._value = value
-        self._done.set()
-
-    def fail(self, error: Exception) -> None:
-        self._error = error
-        self._done.set()
-
-    async def wait(self) -> Json:
-        await self._done.wait()
-        if self._error is not None:
-            raise self._error
-        return self._value
+    failure: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        try:
+            yield
+        except trio.Cancelled:
+            raise
+        except BaseException as error:
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 def describe_close(error: ConnectionClosed) -> str:

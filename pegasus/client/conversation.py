@@ -25,8 +25,7 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from pegasus.client.client import Client, ClientEvent, MessageAccepted, NotConnected, Refused
-from pegasus.client.connect import background, open_client
+from pegasus.client.client import Client, ClientEvent, MessageAccepted, NotConnected, Refused, background, open_client
 from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Progress, Typing
 
 MAX_UNACCEPTED = 1000

@@ -1,4 +1,6 @@
-"""Settings of the gateway, and the bounds that keep one client from harming the others.
+"""Values that the daemon gives the gateway: its settings, and the methods that clients may call.
+
+The gateway knows no method itself. Each method gets the caller and the parameters of the call and returns a JSON object.
 
 Everything that a client can make the gateway hold is bounded here or next to the code that holds it: connections, bytes of a
 frame, frames that wait to be sent, time until the hello, time of one write. The bounds before the hello are the tightest,
@@ -9,7 +11,13 @@ descriptors of the same process. So `connections_within` leaves RESERVED_DESCRIP
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias
+
 import attrs
+
+from pegasus.messages import Json
+from pegasus.protocol import ClientChannel
 
 MAX_NEWCOMERS = 32
 """Connections that are served without having greeted. Each may cost memory and work, so there are few."""
@@ -67,3 +75,35 @@ def connections_within(descriptors: int) -> int:
     At least MAX_NEWCOMERS, so that a very small limit still lets somebody in, and at most 1,000.
     """
     return max(MAX_NEWCOMERS, min(1000, descriptors - RESERVED_DESCRIPTORS - MAX_NEWCOMERS - MAX_PENDING))
+
+
+# ------------------------------------------------------------------ the control plane
+
+Params: TypeAlias = Mapping[str, Json]
+"""The parameters of a call, as they came. A method checks what it uses."""
+Caller: TypeAlias = ClientChannel
+"""The client that calls a method: the channel that it has named in its hello. A method may decide by its type, as "cli",
+whether the caller is the owner."""
+
+
+class BadParams(Exception):
+    """Raised by a method for parameters that it does not take. str() says what was found and what is allowed."""
+
+
+class Method(Protocol):
+    """A method of the control plane.
+
+    Example::
+
+        async def ping(caller: Caller, params: Params) -> Json:
+            if params:
+                raise BadParams("params: found some, allowed: none")
+            return {"pong": caller.type}
+    """
+
+    async def __call__(self, caller: Caller, params: Params) -> Json:
+        """Return a JSON object. May raise BadParams. It is cancelled after CALL_TIMEOUT, and when its client has gone."""
+
+
+Methods: TypeAlias = Mapping[str, Method]
+"""The methods by the names that clients call them by."""

@@ -1,9 +1,9 @@
 """`Connection`: one client from its first byte to its last.
 
-Three tasks work for it. The *reader* handles one frame after the other; what takes time (the disk, a call of the control plane)
-is answered later through the queue, and the reader stops where too many answers are outstanding. The *writer* is the only one
-that writes frames. The *main task* watches the time: the hello must come soon, a connection that is closing must end soon, and
-a silent client must answer a ping. Replies are read from the journal in a fourth task, `ReplyFeed.run`.
+Three tasks work for it. The *reader* handles one frame after the other (`requests`), and stops where too many answers are
+outstanding. The *writer* is the only one that writes frames. The *main task* watches the time: the hello must come soon, and a
+connection that is closing must end soon. After the hello two more read replies from the journal (`ReplyFeed.run`) and ping a
+silent client.
 
 The order of the steps at the hello matters: the client's feed joins the hub first, so that no reply is missed while the journal
 is read; then the journal is asked for the number of the last reply; then the welcome is queued; only then does the feed queue
@@ -21,16 +21,12 @@ import attrs
 import trio
 from trio_websocket import ConnectionClosed
 
-from actors import ActorError, Answer
-from pegasus.gateway.config import HELLO_BYTES, GatewayConfig
-from pegasus.gateway.control import MAX_CALLS, Caller, Methods, answer_call
-from pegasus.gateway.frames import read_frame, read_hello
-from pegasus.gateway.hub import Hub
-from pegasus.gateway.reply_feed import ReplyFeed
-from pegasus.gateway.send_queue import Entry, SendQueue
-from pegasus.gateway.websocket import Headers, ServerSocket
-from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, is_name
-from pegasus.messages import InboundMessage
+from actors import ActorError
+from pegasus.gateway.config import HELLO_BYTES, GatewayConfig, Methods
+from pegasus.gateway.delivery import Hub, ReplyFeed
+from pegasus.gateway.requests import Requests, error_frame, read_hello
+from pegasus.gateway.send_queue import SendQueue
+from pegasus.intake import Denied, Intake
 from pegasus.observe import get_logger
 from pegasus.protocol import (
     BAD_HELLO,
@@ -41,16 +37,13 @@ from pegasus.protocol import (
     TOO_LARGE,
     TRY_LATER,
     UNAUTHORIZED,
-    AcceptedFrame,
     BadFrame,
-    CallFrame,
-    ClientChannel,
-    ErrorFrame,
     HelloFrame,
     WelcomeFrame,
     encode_frame,
 )
-from pegasus.storage import Accepted, Acknowledge, Overloaded, StorageError
+from pegasus.storage import StorageError
+from pegasus.websocket import Headers, ServerSocket
 
 _log = get_logger("gateway")
 
@@ -75,7 +68,7 @@ class RefusalLog:
         self._lines = 0
         """Refusals since then, logged or not."""
 
-    def log(self, client: object, code: str, reason: str) -> None:
+    def log(self, client: str, code: str, reason: str) -> None:
         """Log that a client was refused. What is left out is counted, and the count is logged a minute later at the earliest."""
         now = trio.current_time()
         if now - self._since >= 60.0:
@@ -84,7 +77,7 @@ class RefusalLog:
             self._since, self._lines = now, 0
         self._lines += 1
         if self._lines <= self.PER_MINUTE:
-            _log.info("refused a client", client=str(client), code=code, reason=reason)
+            _log.info("refused a client", client=client, code=code, reason=reason)
 
 
 @attrs.frozen(eq=False)
@@ -137,23 +130,16 @@ class Connection:
         self._socket = ServerSocket(stream, self, subprotocol=SUBPROTOCOL, max_bytes=HELLO_BYTES)
         self._bearer: str | None = None
         """The token of the handshake's Authorization header."""
-        self._channel: ClientChannel | None = None
-        """The channel of the hello; None before it."""
+        self._requests: Requests | None = None
+        """Handles the client's frames; None before the hello."""
         self._feed: ReplyFeed | None = None
         """The client's replies; None before the hello."""
         self._settled = trio.Event()
         """Set by a good hello, or when the connection closes before one."""
-        self._active_at = trio.current_time()
-        """Time of the client's last sign of life, on Trio's clock."""
-        self._calls = 0
-        """Control-plane calls that are running."""
         self._scope = trio.CancelScope()
         """Around everything that this connection does; cancelled by `cut`, or by its deadline when closing takes too long."""
         self._nursery: trio.Nursery
         """The tasks named at the top of this file, and one for each running call."""
-
-    def __str__(self) -> str:
-        return "a client that has not greeted" if self._channel is None else str(self._channel)
 
     async def run(self) -> None:
         """Serve the client until it has gone. The caller closes the stream.
@@ -167,7 +153,7 @@ class Connection:
                     self._nursery.start_soon(self._read)
                     self._nursery.start_soon(self._write)
                     await self._wait_for_hello()
-                    await self._queue.wait_closing()
+                    await self._queue.closed.wait()
                     self._scope.deadline = trio.current_time() + self._config.close_timeout
         finally:
             if self._feed is not None:
@@ -192,32 +178,25 @@ class Connection:
     async def _write(self) -> None:
         """Write until the queue is closed and empty, then close the connection.
 
-        After the client has gone, pending answers are waited for nevertheless, so that what it has asked for is done.
+        After the client has gone, pending answers are waited for nevertheless, so that what it has asked for is done. A write
+        that takes too long leaves half a frame on the wire, so the connection cannot be used any more.
         """
         is_gone = False
-        while (entry := await self._queue.take()) is not None:
-            frame = entry if isinstance(entry, str) else await entry.frame()
-            frames = [frame, *self._queue.take_known()]
-            is_gone = is_gone or not await self._send(frames)
-        closing = self._queue.closing
-        if closing is not None and not is_gone:
-            await self._socket.finish(closing.code, closing.reason)
+        while frames := await self._queue.take():
+            if is_gone:
+                continue
+            try:
+                with trio.fail_after(self._config.send_timeout):
+                    await self._socket.write(frames)
+            except ConnectionClosed:
+                is_gone = True
+            except trio.TooSlowError:
+                is_gone = True
+                _log.warning("a client does not take what is sent; it is disconnected", client=self._queue.client)
+                self._queue.close(TRY_LATER, "you do not read", flush=False)
+        if self._queue.closing is not None and not is_gone:
+            await self._socket.finish(*self._queue.closing)
         self.cut()
-
-    async def _send(self, frames: list[str]) -> bool:
-        """Write frames. Return whether the client is still there.
-
-        A write that takes too long leaves half a frame on the wire, so the connection cannot be used any more.
-        """
-        try:
-            with trio.move_on_after(self._config.send_timeout):
-                await self._socket.write(frames)
-                return True
-        except ConnectionClosed:
-            return False
-        _log.warning("a client does not take what is sent; it is disconnected", client=str(self))
-        self._queue.close(TRY_LATER, "you do not read", flush=False)
-        return False
 
     async def _wait_for_hello(self) -> None:
         """Return when the client has greeted, or when the connection is closing; refuse it if neither happens in time."""
@@ -237,8 +216,8 @@ class Connection:
         """
         interval = self._config.keepalive
         while True:
-            await trio.sleep_until(self._active_at + interval)
-            if trio.current_time() < self._active_at + interval:
+            if trio.current_time() < self._socket.active_at + interval:
+                await trio.sleep_until(self._socket.active_at + interval)
                 continue
             pinged_at = trio.current_time()
             with trio.move_on_after(interval):
@@ -247,17 +226,12 @@ class Connection:
                 except ConnectionClosed:
                     return
             await trio.sleep_until(pinged_at + interval)
-            if self._active_at < pinged_at:
-                _log.info(
-                    "a client does not answer pings; it is cut off", client=str(self), seconds=round(2 * interval)
-                )
+            if self._socket.active_at < pinged_at:
+                client, seconds = self._queue.client, round(2 * interval)
+                _log.info("a client does not answer pings; it is cut off", client=client, seconds=seconds)
                 self.cut()
 
     # ---------------------------------------------------------------- what the client does (SocketHandler)
-
-    def on_activity(self) -> None:
-        """Note a sign of life."""
-        self._active_at = trio.current_time()
 
     async def on_open(self, headers: Headers) -> None:
         """Look at the handshake's headers: a browser's page must be an allowed one; the token may be among them."""
@@ -277,32 +251,22 @@ class Connection:
         """Handle a text frame: the hello, or what may follow it."""
         if self._queue.closing is not None:
             return
-        if self._channel is None:
+        if self._requests is None:
             await self._greet(data)
-            return
-        try:
-            frame = read_frame(data, self._channel)
-        except BadFrame as error:
-            await self._answer(_error(error.code, error.message, error.id))
-            return
-        match frame:
-            case InboundMessage():
-                await self._handle_message(frame)
-            case Acknowledge():
-                await self._services.hub.acknowledge(frame)
-            case CallFrame():
-                await self._handle_call(frame, self._channel)
+        else:
+            await self._requests.handle(data)
 
     async def on_binary(self) -> None:
         """Refuse a binary frame."""
-        if self._channel is None:
+        if self._requests is None:
             self._refuse("unauthorized", "the first frame must be a hello; found a binary frame", UNAUTHORIZED)
         else:
-            await self._answer(_error("bad_frame", "found a binary frame, allowed: JSON objects in text frames"))
+            message = "found a binary frame, allowed: JSON objects in text frames"
+            await self._queue.answer(error_frame("bad_frame", message))
 
     async def on_oversize(self) -> None:
         """Refuse a frame beyond the limits. Before the hello that is `unauthorized`, for no other frame is allowed there."""
-        if self._channel is None:
+        if self._requests is None:
             message = f"the first frame must be a hello in one piece, of at most {HELLO_BYTES} bytes"
             self._refuse("unauthorized", message, UNAUTHORIZED)
         else:
@@ -333,7 +297,9 @@ class Connection:
         if objection:
             self._refuse("unauthorized", objection, UNAUTHORIZED)
             return
-        self._channel = hello.channel
+        self._requests = Requests(
+            hello.channel, self._services.intake, self._services.methods, self._queue, self._nursery
+        )
         self._queue.client = str(hello.channel)
         self._socket.allow(self._config.max_frame_bytes)
         self._place.leave()
@@ -346,10 +312,7 @@ class Connection:
 
     async def _welcome(self, hello: HelloFrame) -> None:
         """Queue the welcome, then start the tasks that a greeted client has. Raises ActorError, StorageError."""
-        hub = self._services.hub
-        self._feed = hub.join(hello, self._queue)
-        if not hello.calls_only:
-            await hub.announce(self._feed)
+        self._feed = await self._services.hub.join(hello, self._queue)
         seq = await self._feed.look_up_seqs()
         self._queue.put(encode_frame(WelcomeFrame(PROTOCOL, self._config.agent, hello.channel, seq)))
         self._nursery.start_soon(self._feed.run)
@@ -375,78 +338,6 @@ class Connection:
 
     def _refuse(self, code: str, message: str, close_code: int) -> None:
         """Send an error and end the connection. The close frame's reason may have 123 bytes, so a long message is not repeated."""
-        self._services.refusals.log(self, code, message)
-        self._queue.put(_error(code, message))
+        self._services.refusals.log(self._queue.client, code, message)
+        self._queue.put(error_frame(code, message))
         self.close(close_code, message if len(message) < 100 else code)
-
-    # ---------------------------------------------------------------- frames after the hello
-
-    async def _handle_message(self, message: InboundMessage) -> None:
-        """Hand a message in and queue its answer. Waits while the client has too many answers outstanding."""
-        await self._queue.reserve()
-        self._queue.answer(await self._submit(message))
-
-    async def _submit(self, message: InboundMessage) -> Entry:
-        """Hand the message to the intake, and return its answer as far as it is known.
-
-        The answer of the journal is not waited for here, so the next message can be read and share the sync of the disk.
-        """
-        try:
-            answer = await self._services.intake.send(message)
-        except InvalidMessage as error:
-            return _error("bad_frame", f"message.{error}", message.id if is_name(message.id) else None)
-        except Denied as error:
-            return _error("bad_frame", f"not accepted: {error}", message.id)
-        except ActorError as error:
-            return _not_accepted(message.id, error)
-        return _PendingAcceptance(message.id, answer)
-
-    async def _handle_call(self, call: CallFrame, channel: ClientChannel) -> None:
-        """Start a call in a task of its own, so that a slow method delays nothing else of this client."""
-        if self._calls >= MAX_CALLS:
-            message = f"{MAX_CALLS} calls are under way already; wait for a result"
-            await self._answer(_error("overloaded", message, call.id))
-            return
-        self._calls += 1
-        self._nursery.start_soon(self._run_call, Caller.of(channel), call)
-
-    async def _run_call(self, caller: Caller, call: CallFrame) -> None:
-        """Run a call and queue its answer. Cancelled when the client has gone; the method then ends where it waits."""
-        try:
-            await self._answer(await answer_call(self._services.methods, caller, call))
-        finally:
-            self._calls -= 1
-
-    async def _answer(self, frame: str) -> None:
-        """Queue an answer. Waits while ANSWERS of them are outstanding, during which this client is not read."""
-        await self._queue.reserve()
-        self._queue.answer(frame)
-
-
-@attrs.frozen(eq=False)
-class _PendingAcceptance:
-    """The answer to a message that is in the journal's mailbox (PendingFrame)."""
-
-    id: str
-    answer: Answer[Accepted | Overloaded]
-
-    async def frame(self) -> str:
-        """Wait for the journal's answer, at most JOURNAL_TIMEOUT seconds."""
-        try:
-            result = await self.answer.get(JOURNAL_TIMEOUT)
-        except StorageError as error:
-            return _error("internal", f"not accepted, disk: {error}", self.id)
-        except ActorError as error:
-            return _not_accepted(self.id, error)
-        if isinstance(result, Overloaded):
-            message = f"not accepted, {result.waiting} messages are waiting already; send it again later"
-            return _error("overloaded", message, self.id)
-        return encode_frame(AcceptedFrame(self.id))
-
-
-def _not_accepted(id: str, error: ActorError) -> str:
-    return _error("internal", f"not accepted, the journal does not answer ({error.why}); send it again", id)
-
-
-def _error(code: str, message: str, id: str | None = None) -> str:
-    return encode_frame(ErrorFrame(code, message, id))

@@ -1,4 +1,8 @@
-"""The decisions of delivery, without I/O: to whom a reply goes (`Routes`), and when (`Cursor`).
+"""Delivery of what comes from the agent: to whom a reply goes (`Hub`, `Routes`), and when (`ReplyFeed`, `Cursor`).
+
+**Routes.** A reply goes to all clients that greeted with its exact address. If there are none it goes to the bridges of its
+channel type. Dictionaries make this cost the same with one client and with thousands. The hub never waits for a client, so
+one that is slow delays nobody.
 
 **Cursor.** A client must get each reply of its address once, in order, and without gaps. Replies reach its connection in two
 ways. They are *pushed* by the switchboard as they are made, and they are *read* from the journal: at the hello everything
@@ -8,40 +12,323 @@ address settles the race by numbers alone:
 
 * `sent` is the last number that was queued for this client. A push with a smaller number is dropped, the next number is
   queued at once, and a larger number means that something is missing: the push is *kept*, and the journal is to be read.
-* While the journal is being read, pushes are kept. Afterwards they are queued behind what was read; what was read already is
-  dropped by its number.
+* While the journal is being read, pushes are kept and drafts are dropped. Afterwards the pushes are queued behind what was
+  read; what was read already is dropped by its number.
 * Before each reading the last assigned number is asked for. What is not found up to that number was acknowledged by somebody,
   so it is not owed any more, and the gap is closed. A kept push beyond that number may have a real gap before it, so the journal
   is read once more.
 
 A frame that must not overtake replies (the end of a turn) is *held* until they are queued.
 
-**Routes.** A reply goes to all clients that greeted with its exact address. If there are none it goes to the bridges of its
-channel type. Dictionaries make this cost the same with one client and with thousands.
+**Feed.** One task for each connection (`ReplyFeed.run`) does all reading, so the readings of a bridge's addresses follow one
+another. Reading waits for room in the queue, so a client with a long backlog gets it at its own speed. It waits *before* the
+cursor counts a reply as sent: whatever may not overtake that reply would otherwise be queued before it. If the journal cannot
+be read, replies would be missing without the client noticing it. So it is disconnected with 1011, and gets what is missing
+when it connects again. Cancelled, nothing has to be undone: the journal knows what was acknowledged.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection
 from enum import Enum
-from typing import Generic, TypeVar
 
-from pegasus.messages import Address, OutboundMessage
-from pegasus.protocol import ClientChannel
+import trio
+
+from actors import ActorError, Ref
+from pegasus.gateway.send_queue import SendQueue
+from pegasus.intake import JOURNAL_TIMEOUT
+from pegasus.messages import Address, ChannelInfo, OutboundMessage, Progress, Typing
+from pegasus.observe import get_logger
+from pegasus.protocol import SERVER_ERROR, HelloFrame, TypingFrame, encode_frame
+from pegasus.storage import Connected, Disconnected, JournalMessage, LastSeq, StorageError, Unacknowledged
 
 MAX_KEPT = 100
 """Pushes that are kept while the journal is read. Older ones are dropped beyond that, and read from the journal afterwards."""
+PAGE = 200
+"""Replies asked for in one question. Each further question asks for twice as many from the start of the backlog, because a
+question for those *after* a number would acknowledge that number."""
 
-C = TypeVar("C")
-K = TypeVar("K")
+_log = get_logger("gateway")
+
+
+class Hub:
+    """The feeds of all greeted clients; one hub for each run of the gateway.
+
+    After a crash of the gateway a new hub begins empty, and fills as the clients connect again. Nothing is lost by that: what
+    was pushed and not acknowledged is read from the journal when its client greets.
+    """
+
+    def __init__(self, journal: Ref[JournalMessage]) -> None:
+        self._journal = journal
+        self._routes = Routes()
+
+    async def join(self, hello: HelloFrame, queue: SendQueue) -> ReplyFeed:
+        """Return a new feed for a client that has greeted. From now on it is given what is for its channel.
+
+        The journal gets Connected, so that the agent may write to the channel, unless the client only makes calls.
+        Raises ActorError. Cancelled, nobody has joined.
+        """
+        if not hello.calls_only:
+            await self._journal.tell(Connected(hello.channel.type, hello.channel.channel_id))
+        feed = ReplyFeed(hello, queue, self._journal, self._routes)
+        self._routes.add(feed)
+        return feed
+
+    async def leave(self, feed: ReplyFeed) -> None:
+        """Forget a client that has gone; bridges take over what it did not acknowledge.
+
+        The journal gets Disconnected if it got Connected. That takes a second at most, also when cancelled.
+        """
+        for bridge in self._routes.remove(feed):
+            bridge.catch_up(feed.channel.channel_id)
+        if not feed.calls_only:
+            with trio.move_on_after(1.0) as scope:
+                scope.shield = True
+                await self._journal.tell(Disconnected(feed.channel.type, feed.channel.channel_id))
+
+    def deliver(self, reply: OutboundMessage) -> None:
+        """Hand a reply to the clients of its address, or the bridges of its type. For the others it waits in the outbox."""
+        frame = encode_frame(reply)
+        for feed in self._routes.recipients(reply.channel.type, reply.channel.channel_id):
+            feed.deliver(reply.channel.channel_id, reply.seq, frame)
+
+    def typing(self, typing: Typing) -> None:
+        """Announce that the agent thinks, or has stopped thinking. The end of a turn follows the replies it gave."""
+        frame = encode_frame(TypingFrame(typing.channel, typing.active))
+        for feed in self._routes.recipients(typing.channel.type, typing.channel.channel_id):
+            feed.send_behind(typing.channel.channel_id, typing.after, frame)
+
+    def progress(self, draft: Progress) -> None:
+        """Show a reply while it is written."""
+        frame = encode_frame(draft)
+        for feed in self._routes.recipients(draft.channel.type, draft.channel.channel_id):
+            feed.send_draft(draft.channel.channel_id, frame)
+
+    def catch_up(self) -> None:
+        """Have every feed read the journal: some replies were not handed over."""
+        for feed in self._routes.all():
+            feed.catch_up()
+
+
+class Routes:
+    """Feeds by channel type and channelId; those of bridges by channel type and None."""
+
+    def __init__(self) -> None:
+        self._feeds: dict[tuple[str, str | None], list[ReplyFeed]] = {}
+        """No list is empty: a present address has a client."""
+
+    def add(self, feed: ReplyFeed) -> None:
+        """Send replies for the feed's channel to it from now on."""
+        self._feeds.setdefault((feed.channel.type, feed.channel.channel_id), []).append(feed)
+
+    def remove(self, feed: ReplyFeed) -> Collection[ReplyFeed]:
+        """Forget a feed. Return the bridges that its address falls to, if it was the last one there."""
+        key = (feed.channel.type, feed.channel.channel_id)
+        self._feeds[key].remove(feed)
+        if self._feeds[key]:
+            return ()
+        del self._feeds[key]
+        return self._feeds.get((feed.channel.type, None), ())
+
+    def recipients(self, type: str, channel_id: str) -> Collection[ReplyFeed]:
+        """Return the feeds of this address, or if it has none, those of the bridges of its type."""
+        return self._feeds.get((type, channel_id)) or self._feeds.get((type, None)) or ()
+
+    def all(self) -> Collection[ReplyFeed]:
+        """Return all feeds."""
+        return [feed for feeds in self._feeds.values() for feed in feeds]
+
+    def has_own_client(self, channel: ChannelInfo) -> bool:
+        """Return whether a client of exactly this address is connected, so that bridges leave it alone."""
+        return (channel.type, channel.channel_id) in self._feeds
+
+
+def known_seqs(hello: HelloFrame) -> dict[str, int]:
+    """Return the last reply that the client says it has, by channelId."""
+    if hello.channel.channel_id is None:
+        return {name: seq for name, seq in hello.last_seqs.items() if isinstance(seq, int)}
+    return {} if hello.last_seq is None else {hello.channel.channel_id: hello.last_seq}
+
+
+class ReplyFeed:
+    """All replies for one client. A bridge has one cursor for each address, any other client has a single one.
+
+    Its life: `look_up_seqs` at the hello, then the welcome is queued, then `run` for as long as the connection lasts. Between
+    the hello and the end of the first reading all pushes are kept, so no reply falls between the two and none precedes the
+    welcome.
+    """
+
+    def __init__(self, hello: HelloFrame, queue: SendQueue, journal: Ref[JournalMessage], routes: Routes) -> None:
+        self.channel = hello.channel
+        """The address, or the type, whose replies these are."""
+        self.calls_only = hello.calls_only
+        """The journal does not know of the client."""
+        self._queue = queue
+        self._journal = journal
+        self._routes = routes
+        self._known = known_seqs(hello)
+        """The last reply that the client has, by channelId. Empty after the first reading, which lets the journal know."""
+        self._welcome_seq = 0
+        """The last reply made for the client's address when it greeted. What is not found up to it was acknowledged before."""
+        self._cursors: dict[str, Cursor] = {}
+        """Place in the replies of each address, by channelId."""
+        self._is_welcomed = False
+        """Whether the welcome is queued; until then no other frame may be."""
+        self._is_caught_up = False
+        """Whether a bridge's first reading is over; until then the cursor of a new address keeps all pushes."""
+        self._to_read_in, self._to_read = trio.open_memory_channel[str](math.inf)
+        """ChannelIds to be read. Bounded by the cursors: an address is read or queued here at most once at a time."""
+        if hello.channel.channel_id is not None:
+            self._cursor(hello.channel.channel_id)
+
+    # ---------------------------------------------------------------- what comes from the agent; none of it waits
+
+    def deliver(self, channel_id: str, seq: int, frame: str) -> None:
+        """Take a pushed reply."""
+        self._follow(self._cursor(channel_id).offer(seq, frame), channel_id, frame)
+
+    def send_behind(self, channel_id: str, seq: int, frame: str) -> None:
+        """Send a frame that must not overtake the replies up to `seq` (0: none), nor the welcome and what follows that."""
+        after = seq if self._is_welcomed else math.inf
+        self._follow(self._cursor(channel_id).hold(after, frame), channel_id, frame)
+
+    def send_draft(self, channel_id: str, frame: str) -> None:
+        """Send a draft. Dropped before the welcome, and while replies are missing."""
+        if not self._cursor(channel_id).is_reading:
+            self._queue.push_draft(frame)
+
+    def catch_up(self, channel_id: str | None = None) -> None:
+        """Read what may have been missed at this address; None: at all addresses that were seen here."""
+        for address in list(self._cursors) if channel_id is None else [channel_id]:
+            if self._cursor(address).note_gap():
+                self._to_read_in.send_nowait(address)
+
+    def _follow(self, decision: PushDecision, channel_id: str, frame: str) -> None:
+        """Do what a cursor has decided about a frame."""
+        if decision is PushDecision.SEND:
+            self._queue.push(frame)
+        elif decision is PushDecision.READ:
+            self._to_read_in.send_nowait(channel_id)
+
+    # ---------------------------------------------------------------- the connection
+
+    async def look_up_seqs(self) -> int:
+        """Return the `seq` of the welcome: the last number assigned to the client's address, 0 for a bridge.
+
+        A client may claim to have replies that were never made, if it has talked to a home that is gone. Such a claim is cut
+        down to what there is, or it would hide the replies to come. Raises ActorError, StorageError.
+        """
+        for channel_id, seq in self._known.items():
+            self._known[channel_id] = min(seq, await self._last_seq(channel_id))
+        if self.channel.channel_id is not None:
+            self._welcome_seq = await self._last_seq(self.channel.channel_id)
+        return self._welcome_seq
+
+    async def run(self) -> None:
+        """Queue what waited at the hello, then read addresses as cursors ask for it, until cancelled or the journal fails."""
+        self._is_welcomed = True
+        try:
+            for channel_id, seq in self._known.items():
+                self._cursor(channel_id).skip_to(seq)
+            if self.channel.channel_id is None:
+                await self._read_type()
+            else:
+                await self._read_address(self.channel.channel_id)
+            self._known.clear()
+            async for channel_id in self._to_read:
+                await self._read_address(channel_id)
+        except (ActorError, StorageError) as error:
+            _log.error(
+                "replies could not be read; the client is to connect again", client=str(self.channel), reason=str(error)
+            )
+            self._queue.close(SERVER_ERROR, "replies could not be read; connect again")
+
+    async def _read_address(self, channel_id: str) -> None:
+        """Read one address until nothing of it is missing, then let its pushes through again."""
+        cursor = self._cursor(channel_id)
+        while True:
+            last = await self._last_seq(channel_id)
+            if await self._read_pages(channel_id):
+                self._push_all(cursor.stop_reading())
+                return
+            cursor.skip_to(self._welcome_seq)
+            await self._queue_kept(cursor, last)
+            if not cursor.must_read_again():
+                self._push_all(cursor.finish_reading(last))
+                return
+
+    async def _read_type(self) -> None:
+        """Read what waits for a whole channel type, then let the pushes of its addresses through."""
+        with_own_client = await self._read_pages(None)
+        self._is_caught_up = True
+        for channel_id, cursor in list(self._cursors.items()):
+            if channel_id in with_own_client:
+                self._push_all(cursor.stop_reading())
+                continue
+            await self._queue_kept(cursor, cursor.sent)
+            if cursor.must_read_again() or cursor.is_holding:
+                self._to_read_in.send_nowait(channel_id)
+            else:
+                cursor.finish_reading(cursor.sent)
+
+    async def _read_pages(self, channel_id: str | None) -> set[str]:
+        """Queue what nobody acknowledged, unless it was sent here before. channel_id None: of the whole type.
+
+        Return the channelIds that a bridge leaves to clients of their own. Of those no more was queued, so that the gap shows
+        when they fall to the bridge. To ask for replies after a number acknowledges that number, as `lastSeq` means.
+        """
+        with_own_client: set[str] = set()
+        limit, found = PAGE, 0
+        while True:
+            known = tuple(self._known.items())
+            replies = await self._journal.ask(
+                Unacknowledged, self.channel.type, channel_id, known, limit, timeout=JOURNAL_TIMEOUT
+            )
+            for reply in replies:
+                await self._queue_read(reply, with_own_client)
+            if len(replies) <= found:  # not `< limit`: a reply that cannot be read back is missing from a page
+                return with_own_client
+            limit, found = limit * 2, len(replies)
+
+    async def _queue_read(self, reply: OutboundMessage, with_own_client: set[str]) -> None:
+        """Queue a reply read from the journal, unless it was sent here before or belongs to a client of its own."""
+        await self._queue.wait_for_room()
+        channel_id = reply.channel.channel_id
+        if self.channel.channel_id is None and self._routes.has_own_client(reply.channel):
+            with_own_client.add(channel_id)
+        if channel_id not in with_own_client and self._cursor(channel_id).take(reply.seq):
+            self._queue.push(encode_frame(reply))
+
+    async def _queue_kept(self, cursor: Cursor, last: int) -> None:
+        """Queue the pushes that were kept during a reading, as far as they follow what was read without a gap."""
+        await self._queue.wait_for_room()
+        while (frame := cursor.next_kept(last)) is not None:
+            self._queue.push(frame)
+            await self._queue.wait_for_room()
+
+    def _push_all(self, frames: list[str]) -> None:
+        for frame in frames:
+            self._queue.push(frame)
+
+    async def _last_seq(self, channel_id: str) -> int:
+        """Return the last number assigned at an address of this type, 0 if none. Raises ActorError, StorageError."""
+        return await self._journal.ask(LastSeq, Address(self.channel.type, channel_id), timeout=JOURNAL_TIMEOUT)
+
+    def _cursor(self, channel_id: str) -> Cursor:
+        """Return the cursor of an address. A new one begins at 0, so that a gap shows what is owed."""
+        cursor = self._cursors.get(channel_id)
+        if cursor is None:
+            cursor = self._cursors[channel_id] = Cursor(0, is_reading=not self._is_caught_up)
+        return cursor
 
 
 class PushDecision(Enum):
-    """The answer of `Cursor.offer`: what the caller does with a pushed reply."""
+    """The answer of a cursor: what the caller does with a pushed frame."""
 
     SEND = 1
-    """Queue it now; the cursor counts it as sent."""
+    """Queue it now; the cursor counts a reply as sent."""
     SKIP = 2
     """Nothing: it was sent already, or it is kept and the journal is being read."""
     READ = 3
@@ -49,15 +336,15 @@ class PushDecision(Enum):
 
 
 class Cursor:
-    """The place of one connection in the replies of one address.
+    """The place of one connection in the replies of one address. Pure: numbers and frames in, decisions out.
 
     Example::
 
         cursor = Cursor(sent=3)
-        cursor.offer(reply_4)     # SEND
-        cursor.offer(reply_6)     # READ: 5 is missing, 6 is kept
-        cursor.take(reply_5)      # True: read from the journal, to be queued
-        cursor.next_kept(last=6)  # reply_6
+        cursor.offer(4, frame_4)  # SEND
+        cursor.offer(6, frame_6)  # READ: 5 is missing, 6 is kept
+        cursor.take(5)            # True: read from the journal, to be queued
+        cursor.next_kept(last=6)  # frame_6
         cursor.finish_reading(6)  # []: no frames were held
     """
 
@@ -70,53 +357,59 @@ class Cursor:
         """The journal is being read for this address, so pushes are kept. It is set when a reading is asked for."""
         self._read_again = False
         """Something happened during a reading that this reading may not have seen."""
-        self._kept: deque[OutboundMessage] = deque()
-        """Pushes that wait for the end of a reading, in the order in which they came."""
+        self._kept: deque[tuple[int, str]] = deque()
+        """Pushes (number and frame) that wait for the end of a reading, in the order in which they came."""
         self._held: list[str] = []
-        """Frames that wait for replies, in order."""
+        """Frames that wait behind replies, in order."""
 
     @property
     def is_holding(self) -> bool:
-        """A frame waits for replies, so that a later frame must wait behind it."""
+        """A frame waits behind replies."""
         return bool(self._held)
 
-    def offer(self, reply: OutboundMessage) -> PushDecision:
+    def offer(self, seq: int, frame: str) -> PushDecision:
         """Decide about a pushed reply. SEND counts it as sent."""
-        if reply.seq <= self.sent:
+        if seq <= self.sent:
             return PushDecision.SKIP
-        if reply.seq == self.sent + 1 and not self.is_reading:
-            self.sent = reply.seq
+        if seq == self.sent + 1 and not self.is_reading:
+            self.sent = seq
             return PushDecision.SEND
         if len(self._kept) >= MAX_KEPT:
             self._kept.popleft()
             self._read_again = True
-        self._kept.append(reply)
-        return PushDecision.READ if self._start_reading() else PushDecision.SKIP
+        self._kept.append((seq, frame))
+        return self._start_reading()
 
-    def take(self, reply: OutboundMessage) -> bool:
+    def hold(self, seq: float, frame: str) -> PushDecision:
+        """Decide about a frame that must not overtake the replies up to `seq`, nor a frame that waits already."""
+        if self.sent >= seq and not self._held:
+            return PushDecision.SEND
+        self._held.append(frame)
+        return self._start_reading()
+
+    def take(self, seq: int) -> bool:
         """Return whether a reply read from the journal is to be queued; if so, count it as sent."""
-        if reply.seq <= self.sent:
-            return False
-        self.sent = reply.seq
-        return True
+        is_new = seq > self.sent
+        self.skip_to(seq)
+        return is_new
 
     def skip_to(self, seq: int) -> None:
         """Count everything up to `seq` as sent, because it is not owed."""
         self.sent = max(self.sent, seq)
 
-    def next_kept(self, last: int) -> OutboundMessage | None:
+    def next_kept(self, last: int) -> str | None:
         """Return the next kept push to be queued, after the journal was read when `last` was the last assigned number.
 
         None when there is no more, or when a reply before it was neither read nor pushed: then the journal is to be read again.
         """
         while self._kept:
-            reply = self._kept[0]
-            if reply.seq - 1 > max(self.sent, last):
+            seq, frame = self._kept[0]
+            if seq - 1 > max(self.sent, last):
                 self._read_again = True
                 return None
             self._kept.popleft()
-            if self.take(reply):
-                return reply
+            if self.take(seq):
+                return frame
         return None
 
     def note_gap(self) -> bool:
@@ -125,7 +418,7 @@ class Cursor:
         False means that it is being read already, and will be read once more.
         """
         self._read_again = self.is_reading
-        return self._start_reading()
+        return self._start_reading() is PushDecision.READ
 
     def must_read_again(self) -> bool:
         """Return whether the last reading was not enough, and forget it."""
@@ -133,96 +426,25 @@ class Cursor:
         return again
 
     def finish_reading(self, last: int) -> list[str]:
-        """Let pushes through again: the journal was read when `last` was the last assigned number. Return the held frames."""
+        """Let pushes through again: the journal was read when `last` was the last assigned number.
+
+        Return the held frames, which the caller queues behind the replies.
+        """
         self.is_reading = False
-        self.sent = max(self.sent, last)
-        return self._release_held()
+        self.skip_to(last)
+        held, self._held = self._held, []
+        return held
 
     def stop_reading(self) -> list[str]:
         """Leave this address to its own clients for now; kept pushes are dropped, for they are in the journal.
 
         `sent` stays where it is, so that the gap shows when the address falls to this bridge. Return the held frames.
         """
-        self.is_reading = self._read_again = False
+        self._read_again = False
         self._kept.clear()
-        return self._release_held()
+        return self.finish_reading(self.sent)
 
-    def hold(self, frame: str) -> None:
-        """Take a frame that must wait until the present reading is finished."""
-        self._held.append(frame)
-
-    def hold_until(self, frame: str, seq: int) -> tuple[str | None, bool]:
-        """Take a frame that must not overtake the replies up to `seq`.
-
-        Return the frame if it may be queued now, else None, and whether to start reading the journal.
-        """
-        if self.sent >= seq and not self._held:
-            return frame, False
-        self._held.append(frame)
-        return None, self._start_reading()
-
-    def _release_held(self) -> list[str]:
-        """Return the held frames and hold none any more. The caller queues them behind the replies."""
-        held, self._held = self._held, []
-        return held
-
-    def _start_reading(self) -> bool:
-        """Note that the journal is being read. Return False if it was so already: one reading at a time is enough."""
+    def _start_reading(self) -> PushDecision:
+        """Note that the journal is being read. SKIP if it was so already: one reading at a time is enough."""
         was_reading, self.is_reading = self.is_reading, True
-        return not was_reading
-
-
-class Routes(Generic[C]):
-    """Clients by exact address, and bridges by channel type.
-
-    Example::
-
-        routes = Routes()
-        routes.add(ClientChannel("web"), bridge)
-        routes.add(ClientChannel("web", "c1"), client)
-        routes.recipients(Address("web", "c1"))  # (client,)
-        routes.recipients(Address("web", "c2"))  # (bridge,)
-    """
-
-    def __init__(self) -> None:
-        self._clients: dict[Address, dict[C, None]] = {}
-        """Never an empty inner table: a present address has a client."""
-        self._bridges: dict[str, dict[C, None]] = {}
-        """Likewise, by channel type."""
-
-    def add(self, channel: ClientChannel, client: C) -> None:
-        """Send replies for the address, or the type, of this channel to the client from now on."""
-        if channel.info is None:
-            self._bridges.setdefault(channel.type, {})[client] = None
-        else:
-            self._clients.setdefault(channel.info.address, {})[client] = None
-
-    def remove(self, channel: ClientChannel, client: C) -> Collection[C]:
-        """Forget the client. Return the bridges that its address falls to, if it was the last client there."""
-        if channel.info is None:
-            _discard(self._bridges, channel.type, client)
-            return ()
-        address = channel.info.address
-        _discard(self._clients, address, client)
-        return () if address in self._clients else tuple(self._bridges.get(address.type, ()))
-
-    def recipients(self, address: Address) -> Collection[C]:
-        """Return the clients of this address, or if it has none, the bridges of its type."""
-        return tuple(self._clients.get(address) or self._bridges.get(address.type) or ())
-
-    def all(self) -> Collection[C]:
-        """Return all clients and bridges."""
-        tables = (*self._clients.values(), *self._bridges.values())
-        return [client for clients in tables for client in clients]
-
-    def has_own_client(self, address: Address) -> bool:
-        """Return whether a client of exactly this address is connected, so that bridges leave it alone."""
-        return address in self._clients
-
-
-def _discard(table: dict[K, dict[C, None]], key: K, client: C) -> None:
-    """Remove a client from a table of tables. An inner table that becomes empty is removed, so that none pile up."""
-    clients = table.get(key, {})
-    clients.pop(client, None)
-    if not clients:
-        table.pop(key, None)
+        return PushDecision.SKIP if was_reading else PushDecision.READ

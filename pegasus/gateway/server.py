@@ -22,10 +22,9 @@ import trio
 
 from actors import Inbox
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
-from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig
+from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, Methods
 from pegasus.gateway.connection import Connection, GatewayServices, NewcomerPlace
-from pegasus.gateway.control import Methods
-from pegasus.gateway.hub import Hub
+from pegasus.gateway.delivery import Hub
 from pegasus.intake import Intake
 from pegasus.messages import Progress, Typing
 from pegasus.observe import get_logger

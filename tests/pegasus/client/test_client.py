@@ -56,47 +56,47 @@ async def test_a_client_is_welcomed():
             assert (client.welcome.agent, client.welcome.seq, client.welcome.protocol) == ("Peggy", 4, 1)
 
 
-async def test_send_returns_once_accepted():
+async def test_a_call_raises_when_the_connection_ends_before_the_result():
+    called = trio.Event()
+
+    async def hang(caller, params):
+        called.set()
+        await trio.sleep_forever()
+
+    async with world(methods={"hang": hang}) as gate, client_of(gate) as client, trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def call():
+            with pytest.raises(NotConnected):
+                await client.call("hang")
+
+        await called.wait()
+        await gate.crash()
+
+
+async def test_a_call_raises_when_no_result_comes_in_time():
+    async def hang(caller, params):
+        await trio.sleep_forever()
+
+    async with world(methods={"hang": hang}) as gate, client_of(gate) as client:
+        with pytest.raises(NotConnected, match=r"within 0\.05 s"):
+            await client.call("hang", timeout=0.05)
+
+
+async def test_a_posted_message_arrives_with_all_that_belongs_to_it():
     async with world() as gate, client_of(gate) as client:
-        await client.send("hi", id="m-1", metadata={"a": 1}, media=[Media("n", "m/x", "aGk=")])
+        await client.post("hi", id="m-1", metadata={"a": 1}, media=[Media("n", "m/x", "aGk=")])
+        assert await anext(client) == MessageAccepted("m-1")
         ((message, _),) = gate.journal.accepted
         assert (message.text, message.metadata, message.media) == ("hi", {"a": 1}, (Media("n", "m/x", "aGk="),))
 
 
-async def test_send_raises_the_error_of_the_gateway():
+async def test_a_posted_message_that_is_refused_is_an_event_with_its_id():
     async with world() as gate, client_of(gate) as client:
         gate.journal.verdict = Overloaded(9)
-        with pytest.raises(Refused) as caught:
-            await client.send("hi", id="m-1")
-        assert (caught.value.code, caught.value.id) == ("overloaded", "m-1")
-
-
-async def test_send_raises_when_the_connection_ends_before_the_answer():
-    async with world() as gate, client_of(gate) as client:
-        gate.journal.hold = True
-        async with trio.open_nursery() as nursery:
-
-            @nursery.start_soon
-            async def send():
-                with pytest.raises(NotConnected):
-                    await client.send("hi", id="m-1")
-
-            await gate.journal.until(lambda: gate.journal.held)
-            await gate.crash()
-
-
-async def test_send_raises_when_no_answer_comes_in_time():
-    async with world() as gate, client_of(gate) as client:
-        gate.journal.hold = True
-        with pytest.raises(NotConnected, match=r"within 0\.05 s"):
-            await client.send("hi", id="m-1", timeout=0.05)
-        gate.journal.release()
-
-
-async def test_posted_messages_are_answered_among_the_events():
-    async with world() as gate, client_of(gate) as client:
         await client.post("hi", id="m-1")
-        assert await anext(client) == MessageAccepted("m-1")
+        refused = await anext(client)
+        assert (refused.code, refused.id) == ("overloaded", "m-1")
 
 
 async def test_replies_and_typing_are_events():
@@ -117,7 +117,8 @@ async def test_ack_acknowledges():
 async def test_a_bridge_serves_a_type():
     async with world() as gate, client_of(gate, "web", last_seqs={"c1": 1}) as bridge:
         gate.journal.last[WEB.address] = 1
-        await bridge.send("hi", id="m-1", channel=WEB)
+        await bridge.post("hi", id="m-1", channel=WEB)
+        assert await anext(bridge) == MessageAccepted("m-1")
         said = await gate.say(WEB, "hello")
         assert await anext(bridge) == said
         await bridge.ack(2, WEB)

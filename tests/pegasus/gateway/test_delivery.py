@@ -1,55 +1,56 @@
 """The cursor: every reply once, in order, whatever way and whenever it comes. Routes: to whom."""
 
+from types import SimpleNamespace
+
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pegasus.gateway.delivery import MAX_KEPT, Cursor, PushDecision, Routes
-from pegasus.messages import Address, ChannelInfo, OutboundMessage
+from pegasus.messages import ChannelInfo
 from pegasus.protocol import ClientChannel
 
-CHANNEL = ChannelInfo("web", "c1")
 
-
-def reply(seq):
-    return OutboundMessage(f"r{seq}", CHANNEL, seq)
+def offer(cursor, seq):
+    """Push a reply whose frame is called after its number."""
+    return cursor.offer(seq, f"r{seq}")
 
 
 def test_the_next_reply_is_sent():
     cursor = Cursor(3)
-    assert (cursor.offer(reply(4)), cursor.sent) == (PushDecision.SEND, 4)
+    assert (offer(cursor, 4), cursor.sent) == (PushDecision.SEND, 4)
 
 
 def test_a_reply_that_was_sent_is_skipped():
-    assert Cursor(3).offer(reply(3)) is PushDecision.SKIP
+    assert offer(Cursor(3), 3) is PushDecision.SKIP
 
 
 def test_a_gap_is_read_from_the_journal_and_the_reply_behind_it_follows():
     cursor = Cursor(3)
-    assert cursor.offer(reply(6)) is PushDecision.READ
-    assert cursor.offer(reply(7)) is PushDecision.SKIP  # kept aside
-    assert [cursor.take(reply(seq)) for seq in (4, 5, 6)] == [True, True, True]
-    assert cursor.next_kept(7) == reply(7)
+    assert offer(cursor, 6) is PushDecision.READ
+    assert offer(cursor, 7) is PushDecision.SKIP  # kept aside
+    assert [cursor.take(seq) for seq in (4, 5, 6)] == [True, True, True]
+    assert cursor.next_kept(7) == "r7"
     assert cursor.next_kept(7) is None
     cursor.finish_reading(7)
-    assert cursor.offer(reply(8)) is PushDecision.SEND
+    assert offer(cursor, 8) is PushDecision.SEND
 
 
 def test_a_gap_that_stays_was_acknowledged_by_somebody_else():
     cursor = Cursor(3)
-    cursor.offer(reply(6))
-    assert cursor.next_kept(6) == reply(6)
+    offer(cursor, 6)
+    assert cursor.next_kept(6) == "r6"
     cursor.finish_reading(6)
-    assert cursor.offer(reply(7)) is PushDecision.SEND
+    assert offer(cursor, 7) is PushDecision.SEND
 
 
 def test_a_push_behind_one_that_was_never_seen_makes_the_journal_be_read_again():
     cursor = Cursor(8, is_reading=True)
-    cursor.offer(reply(10))
+    offer(cursor, 10)
     assert cursor.next_kept(8) is None
     assert cursor.must_read_again()
-    assert cursor.take(reply(9))
-    assert cursor.next_kept(10) == reply(10)
+    assert cursor.take(9)
+    assert cursor.next_kept(10) == "r10"
 
 
 def test_what_was_missed_while_the_journal_is_read_makes_it_be_read_again():
@@ -63,26 +64,26 @@ def test_what_was_missed_while_the_journal_is_read_makes_it_be_read_again():
 def test_when_too_many_are_kept_aside_the_journal_is_read_again():
     cursor = Cursor(0, is_reading=True)
     for seq in range(1, MAX_KEPT + 2):
-        cursor.offer(reply(seq))
+        offer(cursor, seq)
     assert cursor.must_read_again()
     assert not cursor.must_read_again()
 
 
 def test_a_frame_goes_at_once_when_the_replies_before_it_went():
-    assert Cursor(5).hold_until("frame", 5) == ("frame", False)
+    assert Cursor(5).hold(5, "frame") is PushDecision.SEND
 
 
 def test_a_frame_waits_for_the_replies_before_it():
     cursor = Cursor(5)
-    assert cursor.hold_until("frame", 6) == (None, True)
-    assert cursor.take(reply(6))
+    assert cursor.hold(6, "frame") is PushDecision.READ
+    assert cursor.take(6)
     assert cursor.finish_reading(6) == ["frame"]
 
 
 def test_a_later_frame_waits_behind_one_that_waits():
     cursor = Cursor(5, is_reading=True)
-    cursor.hold_until("ended", 6)
-    assert cursor.hold_until("began", 0) == (None, False)
+    cursor.hold(6, "ended")
+    assert cursor.hold(0, "began") is PushDecision.SKIP
     assert cursor.finish_reading(6) == ["ended", "began"]
 
 
@@ -109,7 +110,7 @@ class ManyWays(RuleBasedStateMachine):
     @rule()
     def a_push_arrives(self):
         seq = self.pushed.pop(0)
-        decision = self.cursor.offer(reply(seq))
+        decision = offer(self.cursor, seq)
         if decision is PushDecision.SEND:
             self.seen.append(seq)
         self.reading = self.reading or decision is PushDecision.READ
@@ -136,10 +137,10 @@ class ManyWays(RuleBasedStateMachine):
     def what_was_read_is_sent(self):
         last, seqs = self.page
         self.page = None
-        self.seen += [seq for seq in seqs if self.cursor.take(reply(seq))]
+        self.seen += [seq for seq in seqs if self.cursor.take(seq)]
         self.cursor.skip_to(self.at_hello)
         while (message := self.cursor.next_kept(last)) is not None:
-            self.seen.append(message.seq)
+            self.seen.append(int(message[1:]))
         if not self.cursor.must_read_again():
             self.cursor.finish_reading(last)
             self.reading = False
@@ -175,11 +176,11 @@ def test_nothing_is_ever_sent_twice(seqs):
     cursor = Cursor(0)
     sent = []
     for seq in seqs:
-        if cursor.offer(reply(seq)) is PushDecision.SEND:
+        if offer(cursor, seq) is PushDecision.SEND:
             sent.append(seq)
         if cursor.is_reading:
             while (message := cursor.next_kept(20)) is not None:
-                sent.append(message.seq)
+                sent.append(int(message[1:]))
             cursor.finish_reading(cursor.sent)
     assert sent == sorted(set(sent))
 
@@ -187,47 +188,45 @@ def test_nothing_is_ever_sent_twice(seqs):
 # ------------------------------------------------------------------ routes
 
 
-C1 = Address("web", "c1")
+def feed(channel_id):
+    """A feed as far as the routes look at it."""
+    return SimpleNamespace(channel=ClientChannel("web", channel_id))
 
 
-def client(channel_id):
-    return ClientChannel("web", channel_id)
-
-
-BRIDGE = ClientChannel("web")
+def routes_of(*feeds):
+    routes = Routes()
+    for each in feeds:
+        routes.add(each)
+    return routes
 
 
 def test_all_clients_of_an_address_get_its_replies():
-    routes = Routes()
-    routes.add(client("c1"), "a")
-    routes.add(client("c1"), "b")
-    routes.add(client("c2"), "c")
-    assert set(routes.recipients(C1)) == {"a", "b"}
+    first, second = feed("c1"), feed("c1")
+    assert list(routes_of(first, second, feed("c2")).recipients("web", "c1")) == [first, second]
 
 
 def test_a_bridge_gets_what_has_no_client_of_its_own():
-    routes = Routes()
-    routes.add(BRIDGE, "bridge")
-    routes.add(client("c1"), "a")
-    assert list(routes.recipients(C1)) == ["a"]
-    assert list(routes.recipients(Address("web", "c2"))) == ["bridge"]
-    assert list(routes.recipients(Address("irc", "c1"))) == []
+    bridge, client = feed(None), feed("c1")
+    routes = routes_of(bridge, client)
+    assert list(routes.recipients("web", "c1")) == [client]
+    assert list(routes.recipients("web", "c2")) == [bridge]
+    assert list(routes.recipients("irc", "c1")) == []
+    assert routes.has_own_client(ChannelInfo("web", "c1", "u1"))
+    assert not routes.has_own_client(ChannelInfo("web", "c2"))
 
 
 def test_when_the_last_client_of_an_address_goes_it_falls_to_the_bridges():
-    routes = Routes()
-    routes.add(BRIDGE, "bridge")
-    routes.add(client("c1"), "a")
-    routes.add(client("c1"), "b")
-    assert list(routes.remove(client("c1"), "a")) == []
-    assert list(routes.remove(client("c1"), "b")) == ["bridge"]
-    assert list(routes.recipients(C1)) == ["bridge"]
+    bridge, first, second = feed(None), feed("c1"), feed("c1")
+    routes = routes_of(bridge, first, second)
+    assert list(routes.remove(first)) == []
+    assert list(routes.remove(second)) == [bridge]
+    assert list(routes.recipients("web", "c1")) == [bridge]
 
 
 def test_nothing_stays_behind():
-    routes = Routes()
-    for channel in (BRIDGE, client("c1")):
-        routes.add(channel, "x")
-        routes.remove(channel, "x")
-        routes.remove(channel, "x")
-    assert (list(routes.all()), routes._clients, routes._bridges) == ([], {}, {})
+    feeds = [feed(None), feed("c1")]
+    routes = routes_of(*feeds)
+    assert list(routes.all()) == feeds
+    for each in feeds:
+        routes.remove(each)
+    assert (list(routes.all()), routes._feeds) == ([], {})

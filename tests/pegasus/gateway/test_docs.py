@@ -12,7 +12,7 @@ import trio
 from actors import Child, open_supervisor
 from pegasus.app import ControlPlane, MemoryMethods, PersonaMethods, TaskMethods
 from pegasus.channels import run_switchboard
-from pegasus.gateway.frames import read_frame, read_hello
+from pegasus.gateway.requests import read_frame, read_hello
 from pegasus.intake import CONTROL_COMMANDS, Access, Denied, Intake
 from pegasus.messages import ChannelInfo
 from pegasus.protocol import ClientChannel

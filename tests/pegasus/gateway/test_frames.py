@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pegasus.gateway.frames import known_seqs, read_frame, read_hello
+from pegasus.gateway.delivery import known_seqs
+from pegasus.gateway.requests import read_frame, read_hello
 from pegasus.intake import InvalidMessage, check_message
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Media
 from pegasus.protocol import BadFrame, CallFrame, ClientChannel, HelloFrame

@@ -7,8 +7,8 @@ import trio
 import trio.testing
 
 from actors import Child, open_supervisor
-from pegasus.client.connect import background
-from pegasus.client.websocket import ClientSocket
+from pegasus.client.client import background
+from pegasus.websocket import ClientSocket
 from tests.pegasus.gateway.test_websocket import HELLO, PING, UPGRADE, RawSocket, frame
 from tests.pegasus.gateway.world import FakeJournal, RawClient, make_server
 

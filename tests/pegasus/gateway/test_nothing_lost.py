@@ -8,9 +8,9 @@ import trio.testing
 from trio_websocket import ConnectionClosed
 
 from actors import Child, Mailbox, open_supervisor
-from pegasus.client.connect import background
-from pegasus.client.websocket import ClientSocket
+from pegasus.client.client import background
 from pegasus.messages import Address, ChannelInfo
+from pegasus.websocket import ClientSocket
 from tests.pegasus.gateway.world import FakeJournal, RawClient, make_server
 
 CHANNELS = [ChannelInfo("web", f"c{n}") for n in range(3)]
@@ -101,7 +101,7 @@ class Here:
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_every_reply_is_seen_by_somebody_who_could_acknowledge_it(seed, autojump_clock, monkeypatch):
-    monkeypatch.setattr("pegasus.gateway.reply_feed.PAGE", 3)
+    monkeypatch.setattr("pegasus.gateway.delivery.PAGE", 3)
     monkeypatch.setattr("pegasus.gateway.delivery.MAX_KEPT", 3)
     random = Random(seed)
     journal = FakeJournal()

@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio_websocket import open_websocket_url
 
-from pegasus.gateway import BadParams, control
+from pegasus.gateway import BadParams, requests
 from pegasus.storage import Connected, Disconnected, Overloaded, StorageError
 from tests.pegasus.gateway.world import TOKEN, WEB, RawClient, world
 
@@ -360,7 +360,7 @@ async def test_a_method_that_fails_is_an_error_with_its_id(method, code, words):
 
 
 async def test_a_method_that_takes_too_long_is_ended(monkeypatch):
-    monkeypatch.setattr(control, "CALL_TIMEOUT", 0.05)
+    monkeypatch.setattr(requests, "CALL_TIMEOUT", 0.05)
     async with world(methods={"m": forever}) as gate, gate.client() as client:
         await client.send(type="call", id="7", method="m")
         answer = await client.get()

@@ -6,26 +6,25 @@ import trio
 import trio.testing
 
 from pegasus.gateway import send_queue
-from pegasus.gateway.send_queue import ANSWERS, Closing, SendQueue
+from pegasus.gateway.send_queue import ANSWERS, SendQueue
 from pegasus.protocol import TRY_LATER
 
 
-class Later:
-    async def frame(self):
-        return "later"
+async def later():
+    return "later"
 
 
 def is_closed_as_full(queue):
-    return queue.closing is not None and queue.closing.code == TRY_LATER
+    return queue.closing is not None and queue.closing[0] == TRY_LATER
 
 
 async def test_entries_come_out_in_order():
-    queue, later = SendQueue(), Later()
+    queue = SendQueue()
     queue.push("a")
-    await queue.reserve()
-    queue.answer(later)
     queue.push("b")
-    assert [await queue.take(), await queue.take(), await queue.take()] == ["a", later, "b"]
+    await queue.answer(later)
+    queue.push("c")
+    assert [await queue.take(), await queue.take()] == [["a", "b"], ["later", "c"]]
 
 
 async def test_a_client_is_disconnected_when_too_many_frames_wait():
@@ -35,7 +34,7 @@ async def test_a_client_is_disconnected_when_too_many_frames_wait():
     assert queue.closing is None
     queue.push("c")
     assert is_closed_as_full(queue)
-    assert await queue.take() is None
+    assert await queue.take() == []
 
 
 async def test_a_client_is_disconnected_when_too_many_bytes_wait_but_the_last_frame_may_be_of_any_size():
@@ -79,20 +78,19 @@ async def test_a_draft_is_left_out_while_the_client_is_behind():
     queue.push("a")
     queue.push_draft("draft")
     queue.push_draft("another")
-    assert [await queue.take(), await queue.take()] == ["a", "draft"]
+    assert await queue.take() == ["a", "draft"]
     assert (len(queue), queue.closing) == (0, None)
 
 
-async def test_answers_have_places_and_the_next_waits_for_one(autojump_clock):
+async def test_so_many_answers_may_be_outstanding_and_then_their_sender_waits(autojump_clock):
     queue = SendQueue()
-    for _ in range(ANSWERS):
-        await queue.reserve()
-        queue.answer("a")
+    for _ in range(ANSWERS - 1):
+        await queue.answer("a")
     with trio.move_on_after(1) as scope:
-        await queue.reserve()
+        await queue.answer("last")
     assert scope.cancelled_caught
-    await queue.take()
-    await queue.reserve()
+    assert await queue.take() == ["a"] * (ANSWERS - 1) + ["last"]
+    await queue.answer("a")
 
 
 async def test_room_waits_until_the_queue_is_half_empty(autojump_clock):
@@ -111,22 +109,22 @@ async def test_after_close_the_rest_is_taken_and_then_none():
     queue.push("a")
     queue.close(1000, "bye")
     queue.push("b")
-    assert [await queue.take(), await queue.take()] == ["a", None]
-    assert queue.closing == Closing(1000, "bye")
+    assert [await queue.take(), await queue.take()] == [["a"], []]
+    assert queue.closing == (1000, "bye")
 
 
 async def test_close_without_flush_drops_the_rest():
     queue = SendQueue()
     queue.push("a")
     queue.close(1013, "full", flush=False)
-    assert await queue.take() is None
+    assert await queue.take() == []
 
 
 async def test_the_first_close_counts():
     queue = SendQueue()
     queue.close(4401, "no")
     queue.close(1001, "gone")
-    assert queue.closing == Closing(4401, "no")
+    assert queue.closing == (4401, "no")
 
 
 async def test_close_wakes_waiting_tasks(autojump_clock):

@@ -12,7 +12,7 @@ import trio
 import trio_websocket
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from pegasus.gateway.websocket import ServerSocket
+from pegasus.websocket import ServerSocket
 from tests.pegasus.gateway.world import TOKEN, WEB, world
 
 UPGRADE = (
@@ -272,7 +272,7 @@ async def test_an_answer_that_comes_in_pieces_is_one_frame_for_the_client():
 
 
 def test_what_is_overridden_in_trio_websocket_is_still_there():
-    """A new version of trio-websocket that fails here needs another look at pegasus/gateway/websocket.py."""
+    """A new version of trio-websocket that fails here needs another look at pegasus/websocket.py."""
     reader = inspect.getsource(WebSocketConnection._reader_task)
     for name in ("message", "ping", "pong", "close_connection", "request", "accept_connection"):
         assert f"self._handle_{name}_event" in reader

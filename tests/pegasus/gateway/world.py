@@ -10,7 +10,7 @@ from actors import Child, Mailbox, open_supervisor
 from pegasus.channels import CatchUp, DeliverReply
 from pegasus.gateway import GatewayConfig, open_listeners, run_gateway
 from pegasus.gateway.connection import GatewayServices
-from pegasus.gateway.hub import Hub
+from pegasus.gateway.delivery import Hub
 from pegasus.gateway.server import Server
 from pegasus.intake import Access, Intake
 from pegasus.messages import Address, ChannelInfo, OutboundMessage, Typing

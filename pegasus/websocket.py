@@ -1,12 +1,14 @@
-"""The server's end of a WebSocket on trio-websocket.
+"""Both ends of a WebSocket on trio-websocket: `ServerSocket` for the gateway, `ClientSocket` for its clients.
 
 trio-websocket's own server has one queue more than the gateway needs, gathers a message of any size before it looks at the
-limit, closes before the reason can be sent, and waits a minute for a handshake that cannot come any more. So `ServerSocket`
-overrides its event handlers. They are private names. They are touched in this file and in pegasus/client/websocket.py only,
-and a test fails if a new version of trio-websocket changes them (tests/pegasus/gateway/test_websocket.py).
+limit, closes before the reason can be sent, and waits a minute for a handshake that cannot come any more. Its own client
+waits for a handshake that cannot succeed any more if the server hangs up in the middle of it, and leaves the stream open
+when the server closes first. So the two classes run its reader themselves and override its event handlers. Those are private
+names. They are touched in this file only, and a test fails if a new version of trio-websocket changes them
+(tests/pegasus/gateway/test_websocket.py).
 
-The socket reads, and calls a `SocketHandler` for each thing that the client does. While a handler runs, nothing more is read
-from this client: that is the backpressure. Handlers are checkpoints, and so is each fragment of a message, for which no handler
+A `ServerSocket` calls a `SocketHandler` for each thing that the client does. While a handler runs, nothing more is read from
+this client: that is the backpressure. Handlers are checkpoints, and so is each fragment of a message, for which no handler
 is called: 16 KiB of empty fragments are 2,700 events, which would keep the event loop from everybody else.
 """
 
@@ -15,26 +17,45 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 import trio
-from trio_websocket import ConnectionClosed, WebSocketConnection
+from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
-from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 RECEIVE_BYTES = 16 * 1024
 """Bytes that are read from the network at a time."""
 LINGER = 2.0
 """Seconds that a client whose bytes are no WebSocket frames gets to read the reason, before the connection is cut."""
+MESSAGE_QUEUE = 16
+"""Messages that a client's socket keeps until they are asked for. Beyond that the connection is not read, and TCP slows the
+server down."""
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 """Names and values of the handshake's header fields, as they came."""
 
 
+class _Socket(WebSocketConnection):
+    """The reader that both ends share. The stream belongs to the caller."""
+
+    async def run(self) -> None:
+        """Read until the other side has gone or the handshake has failed, neither of which is an error here.
+
+        Afterwards nobody waits any more: neither for the end of a handshake nor for a message.
+        """
+        try:
+            await self._reader_task()
+        except (ConnectionClosed, HandshakeError, LocalProtocolError, RemoteProtocolError):
+            pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            self._open_handshake.set()
+            self._close_handshake.set()
+
+
 class SocketHandler(Protocol):
     """The receiver of what a client does. The client is not read while one of these methods runs."""
-
-    def on_activity(self) -> None:
-        """Note that some frame came, if only a pong: the client is reachable."""
 
     async def on_open(self, headers: Headers) -> None:
         """Handle the end of the WebSocket handshake."""
@@ -52,7 +73,7 @@ class SocketHandler(Protocol):
         """Handle bytes that are no WebSocket frames; nothing more can be understood. code: what to close with."""
 
 
-class ServerSocket(WebSocketConnection):
+class ServerSocket(_Socket):
     """One accepted connection. `run` reads it; the other methods may be called once `on_open` was.
 
     Reading and writing are independent: `write` may be called while a handler runs. Only one task may write.
@@ -72,24 +93,13 @@ class ServerSocket(WebSocketConnection):
         """A message was too large; everything that follows is read and dropped."""
         self._is_broken = False
         """The client's bytes are no WebSocket frames any more."""
+        self.active_at = trio.current_time()
+        """Time of the client's last frame, if only a pong, on Trio's clock: it was reachable then."""
 
     def allow(self, max_bytes: int) -> None:
         """Take messages of so many bytes from now on, also in fragments: the client has shown who it is."""
         self._max_bytes = max_bytes
         self._takes_fragments = True
-
-    async def run(self) -> None:
-        """Read until the client has gone or the connection is closed. Errors of the network end it in the same way."""
-        try:
-            await self._reader_task()
-            while self._is_broken and await self._stream.receive_some(RECEIVE_BYTES):
-                pass  # what it still sends is dropped, so that our last frames are not lost in a TCP reset
-        except (ConnectionClosed, LocalProtocolError, RemoteProtocolError):
-            pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-        finally:
-            self._close_handshake.set()  # no one need wait for the client's close frame any more
 
     async def write(self, frames: list[str]) -> None:
         """Send text messages in one write. Raises ConnectionClosed. Cancelled, the connection is of no more use."""
@@ -104,7 +114,7 @@ class ServerSocket(WebSocketConnection):
                 raise ConnectionClosed(self._close_reason) from None
 
     async def probe(self) -> None:
-        """Send a ping; the pong is reported by `on_activity`. Raises ConnectionClosed."""
+        """Send a ping; the pong changes `active_at`. Raises ConnectionClosed."""
         if self._close_reason:
             raise ConnectionClosed(self._close_reason)
         await self._send(Ping())
@@ -126,11 +136,10 @@ class ServerSocket(WebSocketConnection):
         # A client that offers no subprotocol, or another one, is served all the same; nothing is agreed then.
         agreed = self._offered if self._offered in event.subprotocols else None
         await self._accept(event, agreed, [])
-        self._handler.on_activity()
         await self._handler.on_open(list(event.extra_headers))
 
     async def _handle_message_event(self, event: BytesMessage | TextMessage) -> None:
-        self._handler.on_activity()
+        self.active_at = trio.current_time()
         if self._is_dropping or not event.message_finished:
             await trio.lowlevel.checkpoint()
         if self._is_dropping:
@@ -153,17 +162,56 @@ class ServerSocket(WebSocketConnection):
                 await self._handler.on_binary()
 
     async def _handle_ping_event(self, event: Ping) -> None:
-        self._handler.on_activity()
+        self.active_at = trio.current_time()
         await super()._handle_ping_event(event)
 
     async def _handle_pong_event(self, event: Pong) -> None:
         await trio.lowlevel.checkpoint()
-        self._handler.on_activity()
+        self.active_at = trio.current_time()
 
     async def _handle_close_connection_event(self, event: CloseConnection) -> None:
         if self._wsproto.state is ConnectionState.OPEN:  # no close frame came: wsproto gave up on the client's bytes
             self._is_broken = True
             self._reader_running = False  # or it would gather what it can no longer parse
             await self._handler.on_broken(int(event.code), event.reason or "no WebSocket frame")
+            while await self._stream.receive_some(RECEIVE_BYTES):
+                pass  # what it still sends is dropped, so that our last frames are not lost in a TCP reset
             return
         await super()._handle_close_connection_event(event)
+
+
+class ClientSocket(_Socket):
+    """One connection to a server, over a stream that the caller opens and closes.
+
+    Its life: start `run` in a task, `wait_open`, look at `is_open`, then use `send_message`, `get_message` and `aclose`.
+
+    Example::
+
+        socket = ClientSocket(stream, host="127.0.0.1:7717", path="/", subprotocol="pegasus.v1", max_bytes=1 << 20)
+        nursery.start_soon(socket.run)
+        await socket.wait_open()
+        if socket.is_open:
+            await socket.send_message("…")
+    """
+
+    def __init__(self, stream: trio.abc.Stream, *, host: str, path: str, subprotocol: str, max_bytes: int) -> None:
+        super().__init__(
+            stream,
+            WSConnection(ConnectionType.CLIENT),
+            host=host,
+            path=path,
+            client_subprotocols=[subprotocol],
+            message_queue_size=MESSAGE_QUEUE,
+            max_message_size=max_bytes,
+            receive_buffer_size=RECEIVE_BYTES,
+        )
+        self.is_open = False
+        """The handshake has succeeded."""
+
+    async def wait_open(self) -> None:
+        """Wait until the handshake has succeeded or cannot succeed any more; `is_open` says which."""
+        await self._open_handshake.wait()
+
+    async def _handle_accept_connection_event(self, event: AcceptConnection) -> None:
+        self.is_open = True
+        await super()._handle_accept_connection_event(event)

@@ -1,0 +1,299 @@
+"""The frames that a client may send: `read_hello` and `read_frame` read them, `Requests` carries them out.
+
+`pegasus.protocol` reads the shape of a frame. The two functions add what depends on the conversation between the two sides:
+that the first frame is a hello and no later one is, that a client speaks for its own address only (a bridge: for its own
+channel type), that sequence numbers are possible ones, and that attachments are base64. They are pure: text in, a value or a
+BadFrame out. Ids and names of messages are checked by `pegasus.intake`, where messages of adapters pass too; those of the
+other frames are checked here.
+
+`Requests` handles one frame after the other. What takes time (the disk, a call of the control plane) is answered later
+through the queue; answers to messages keep their order, and results of calls come when they are there.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Mapping
+from functools import partial
+from typing import TypeAlias
+
+import attrs
+import trio
+
+from actors import ActorError, Answer
+from pegasus.gateway.config import BadParams, Methods
+from pegasus.gateway.send_queue import Entry, SendQueue
+from pegasus.intake import JOURNAL_TIMEOUT, NAME_RULE, Denied, Intake, InvalidMessage, is_file_name, is_name
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Media
+from pegasus.observe import get_logger
+from pegasus.protocol import (
+    AcceptedFrame,
+    AckFrame,
+    BadFrame,
+    CallFrame,
+    ClientChannel,
+    ClientFrame,
+    ErrorFrame,
+    HelloFrame,
+    MessageFrame,
+    ResultFrame,
+    decode_client_frame,
+    encode_frame,
+)
+from pegasus.storage import Accepted, Acknowledge, Overloaded, StorageError
+from pegasus.wire import describe
+
+MAX_SEQ = 2**63
+"""Sequence numbers are smaller than this, so that every reader can hold them."""
+CALL_TIMEOUT = 30.0
+"""Seconds that a method may take. It is cancelled then, and the caller gets an error."""
+MAX_CALLS = 16
+"""Calls that one connection may have running at the same time. A further one is answered `overloaded`."""
+
+Incoming: TypeAlias = InboundMessage | Acknowledge | CallFrame
+"""What a client may say after its hello, as the rest of the product understands it."""
+
+_log = get_logger("gateway")
+
+
+class Requests:
+    """Carries out what one greeted client says.
+
+    Example::
+
+        requests = Requests(hello.channel, intake, methods, queue, nursery)
+        await requests.handle('{"type":"message","id":"m-1","text":"hi"}')   # later in the queue: {"type":"accepted","id":"m-1"}
+    """
+
+    def __init__(
+        self, own: ClientChannel, intake: Intake, methods: Methods, queue: SendQueue, nursery: trio.Nursery
+    ) -> None:
+        self._own = own
+        """The channel of the hello."""
+        self._intake = intake
+        self._methods = methods
+        self._queue = queue
+        """Takes the answers."""
+        self._nursery = nursery
+        """The connection's: has one task for each running call."""
+        self._calls = 0
+        """Calls that are running."""
+
+    async def handle(self, text: str) -> None:
+        """Carry out a frame. Waits while the client has too many answers outstanding. Raises ActorError."""
+        try:
+            frame = read_frame(text, self._own)
+        except BadFrame as error:
+            await self._queue.answer(error_frame(error.code, error.message, error.id))
+            return
+        match frame:
+            case InboundMessage():
+                await self._queue.answer(await self._submit(frame))
+            case Acknowledge():
+                await self._intake.journal.tell(frame)
+            case CallFrame() if self._calls >= MAX_CALLS:
+                message = f"{MAX_CALLS} calls are under way already; wait for a result"
+                await self._queue.answer(error_frame("overloaded", message, frame.id))
+            case CallFrame():
+                self._calls += 1
+                self._nursery.start_soon(self._run_call, frame)
+
+    async def _submit(self, message: InboundMessage) -> Entry:
+        """Hand the message to the intake, and return its answer as far as it is known.
+
+        The answer of the journal is not waited for here, so the next message can be read and share the sync of the disk.
+        """
+        try:
+            answer = await self._intake.send(message)
+        except InvalidMessage as error:
+            return error_frame("bad_frame", f"message.{error}", message.id if is_name(message.id) else None)
+        except Denied as error:
+            return error_frame("bad_frame", f"not accepted: {error}", message.id)
+        except ActorError as error:
+            return _not_accepted(message.id, error)
+        return partial(_acceptance, message.id, answer)
+
+    async def _run_call(self, call: CallFrame) -> None:
+        """Run a call and queue its answer. Cancelled when the client has gone; the method then ends where it waits."""
+        try:
+            await self._queue.answer(await self._answer_to(call))
+        finally:
+            self._calls -= 1
+
+    async def _answer_to(self, call: CallFrame) -> str:
+        """Run a method and return its result, or its error, as the text of a frame. Raises nothing.
+
+        Errors keep code and message apart: a program decides by the code, and the message can be shown to a person as it is.
+        A method that fails unexpectedly is logged with its traceback; the connection goes on.
+        """
+        method = self._methods.get(call.method)
+        if method is None:
+            allowed = ", ".join(sorted(self._methods))
+            return error_frame("unknown_method", f"method: found {call.method!r}, allowed: {allowed}", call.id)
+        try:
+            with trio.move_on_after(CALL_TIMEOUT):
+                result = await method(self._own, call.params)
+                if not isinstance(result, Mapping):
+                    raise TypeError(f"a result must be a JSON object, found {type(result).__name__}")
+                return encode_frame(ResultFrame(call.id, result))
+        except BadParams as error:
+            return error_frame("bad_frame", str(error), call.id)
+        except Exception as error:
+            _log.exception("a control-plane method failed", error=error, method=call.method)
+            return error_frame("internal", f"{call.method} failed: {error}; the log has the details", call.id)
+        return error_frame("internal", f"{call.method} took longer than {CALL_TIMEOUT:g} s and was ended", call.id)
+
+
+async def _acceptance(id: str, answer: Answer[Accepted | Overloaded]) -> str:
+    """Return the frame that answers a message, once the journal has decided, or after JOURNAL_TIMEOUT seconds."""
+    try:
+        result = await answer.get(JOURNAL_TIMEOUT)
+    except StorageError as error:
+        return error_frame("internal", f"not accepted, disk: {error}", id)
+    except ActorError as error:
+        return _not_accepted(id, error)
+    if isinstance(result, Overloaded):
+        message = f"not accepted, {result.waiting} messages are waiting already; send it again later"
+        return error_frame("overloaded", message, id)
+    return encode_frame(AcceptedFrame(id))
+
+
+def _not_accepted(id: str, error: ActorError) -> str:
+    return error_frame("internal", f"not accepted, the journal does not answer ({error.why}); send it again", id)
+
+
+def error_frame(code: str, message: str, id: str | None = None) -> str:
+    """Return an error frame as text. id: that of the frame that was refused, by which the client finds it."""
+    return encode_frame(ErrorFrame(code, message, id))
+
+
+# ------------------------------------------------------------------ the rules, pure
+
+
+def read_hello(text: str) -> HelloFrame:
+    """Return the first frame of a client, a hello whose fields can be used. The token is not looked at here.
+
+    Raises BadFrame: `unauthorized` if the text is no hello at all, `bad_frame` if a field of the hello is wrong.
+    """
+    try:
+        frame = decode_client_frame(text)
+    except BadFrame as error:
+        if error.frame is HelloFrame:  # with a bad field
+            raise
+        raise BadFrame("unauthorized", f"the first frame must be a hello; {error.message}") from None
+    if not isinstance(frame, HelloFrame):
+        raise BadFrame("unauthorized", "the first frame must be a hello; found another type")
+    channel = frame.channel
+    _check_name("hello.channel.type", channel.type)
+    _check_name("hello.channel.channelId", channel.channel_id)
+    _check_name("hello.channel.userId", channel.user_id)
+    _check_name("hello.channel.replyTo", channel.reply_to)
+    if frame.last_seq is not None:
+        _check_seq("hello.lastSeq", frame.last_seq)
+    for name, seq in frame.last_seqs.items():
+        if not is_name(name):
+            raise BadFrame("bad_frame", f"hello.lastSeqs: found the channelId {describe(name)}, allowed: {NAME_RULE}")
+        _check_seq(f"hello.lastSeqs[{describe(name)}]", seq)
+    return frame
+
+
+def read_frame(text: str, own: ClientChannel) -> Incoming:
+    """Return what a client says that has greeted as `own`. Raises BadFrame `bad_frame` or `unknown_type`.
+
+    The error carries the frame's id if it has one that can be echoed: a client finds what was refused by it. An id that is no
+    name is left out, because it may be of any length.
+
+    Example::
+
+        read_frame('{"type":"ack","seq":3}', ClientChannel("web", "c1"))  # Acknowledge(Address("web", "c1"), 3)
+    """
+    id: str | None = None
+    try:
+        frame = decode_client_frame(text)
+        id = frame.id if isinstance(frame, MessageFrame | CallFrame) else None
+        return _understand(frame, own)
+    except BadFrame as error:
+        id = id or error.id
+        error.id = id if id and is_name(id) else None
+        raise
+
+
+def _understand(frame: ClientFrame, own: ClientChannel) -> Incoming:
+    """Return a frame as what it means for the rest of the product. A second hello is refused: it could change the address."""
+    match frame:
+        case MessageFrame(id, text, channel, metadata, media):
+            channel = _channel_of(channel, own)
+            for number, file in enumerate(media):
+                _check_media(f"message.media[{number}]", file)
+            return InboundMessage(text, channel, id, metadata, media)
+        case AckFrame():
+            return _read_ack(frame, own)
+        case CallFrame():
+            _check_name("call.id", frame.id)
+            _check_name("call.method", frame.method)
+            return frame
+        case HelloFrame():
+            raise BadFrame("bad_frame", "hello was said already; allowed now: message, ack, call")
+
+
+def _channel_of(named: ChannelInfo | None, own: ClientChannel) -> ChannelInfo:
+    """Return the channel of a message: the one it names, if it is the client's own, or else that of the hello.
+
+    A message that names its own address without a user is still written by the user of the hello.
+    """
+    if named is None:
+        if (channel := own.info) is None:
+            raise BadFrame("bad_frame", "message.channel: missing; a bridge must name the channel of each message")
+        return channel
+    _check_own("message.channel", named.address, own)
+    if own.channel_id is None or named.user_id is not None:
+        return named
+    return attrs.evolve(named, user_id=own.user_id)
+
+
+def _read_ack(frame: AckFrame, own: ClientChannel) -> Acknowledge:
+    """Return an acknowledgement of replies to the client's own address; a bridge names one of its type."""
+    _check_seq("ack.seq", frame.seq)
+    if frame.channel is None:
+        if own.info is None:
+            raise BadFrame("bad_frame", "ack.channel: missing; a bridge must name the channel it acknowledges")
+        return Acknowledge(own.info.address, frame.seq)
+    _check_name("ack.channel.channelId", frame.channel.channel_id)
+    address = Address(frame.channel.type, frame.channel.channel_id)
+    _check_own("ack.channel", address, own)
+    return Acknowledge(address, frame.seq)
+
+
+# ------------------------------------------------------------------ single values
+
+
+def _check_own(field: str, address: Address, own: ClientChannel) -> None:
+    """Raise BadFrame if a client names an address that is not its own, or a bridge one of another channel type."""
+    if address.type != own.type and own.channel_id is None:
+        raise BadFrame("bad_frame", f"{field}.type: found {describe(address.type)}, allowed: {describe(own.type)}")
+    if own.channel_id is not None and address != Address(own.type, own.channel_id):
+        raise BadFrame("bad_frame", f"{field}: found {describe(str(address))}, allowed: {describe(str(own))}")
+
+
+def _check_name(field: str, value: str | None) -> None:
+    if value is not None and not is_name(value):
+        raise BadFrame("bad_frame", f"{field}: found {describe(value)}, allowed: {NAME_RULE}")
+
+
+def _check_seq(field: str, value: Json) -> None:
+    """Raise BadFrame for a sequence number that no reply can have. JSON's true is no number here."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MAX_SEQ:
+        raise BadFrame("bad_frame", f"{field}: found {describe(value)}, allowed: a whole number from 0 on")
+
+
+def _check_media(field: str, file: Media) -> None:
+    """Raise BadFrame for an attachment that could not be decoded or named later, when its sender no longer waits."""
+    for key, value in (("name", file.name), ("mime", file.mime)):
+        if not is_file_name(value):
+            raise BadFrame(
+                "bad_frame", f"{field}.{key}: found {describe(value)}, allowed: 1 to 256 printable characters"
+            )
+    try:
+        binascii.a2b_base64(file.data.encode("ascii"), strict_mode=True)
+    except ValueError as error:
+        raise BadFrame("bad_frame", f"{field}.data: found {describe(file.data)} ({error}), allowed: base64") from None
