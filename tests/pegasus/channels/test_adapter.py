@@ -41,6 +41,8 @@ async def running(adapter, journal):
         await supervisor.start_child(Child("sms", adapter.run, supervisor.ref("journal")))
         yield supervisor.ref("sms")
         await wait_all_tasks_blocked()
+        await supervisor.stop_child("sms")
+        await wait_all_tasks_blocked()  # the journal reads the last message of the adapter
 
 
 async def test_what_was_missed_is_delivered_at_the_start_and_acknowledged(autojump_clock):
