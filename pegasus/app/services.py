@@ -50,7 +50,6 @@ from pegasus.storage import JournalMessage, StorageError, escape_field
 from pegasus.tasks import (
     BUILT_IN_TYPES,
     AgentMessage,
-    Doer,
     Reflector,
     TaskDeps,
     TaskLimits,
@@ -281,7 +280,6 @@ def _task_deps(
         types=types,
         # The three stages of a task's step: ask the model, run its tool calls, look back on what was done.
         thinker=Thinker(environment.persona, environment.clock),
-        doer=Doer(executor, environment.clock),
         reflector=Reflector(environment.persona, window),
         toolbox=executor,
         model_for=environment.models.client,

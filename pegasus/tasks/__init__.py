@@ -50,17 +50,14 @@ from pegasus.tasks.log.format import is_date
 from pegasus.tasks.log.persister import PersisterMessage, task_persister
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.log.task_logs import TaskLogs, read_task, read_tasks_of_day
-from pegasus.tasks.run.deps import TaskDeps, TaskLimits, TaskMemory
-from pegasus.tasks.run.doer import Doer
-from pegasus.tasks.run.reflector import Reflector
-from pegasus.tasks.run.thinker import Thinker
+from pegasus.tasks.run.stages import TaskDeps, TaskLimits
+from pegasus.tasks.run.thinker import Reflector, Thinker
 
 __all__ = [
     "BUILT_IN_TYPES",
     "AgentMessage",
     "Cancel",
     "CancelAll",
-    "Doer",
     "GetContext",
     "GetTask",
     "ListTasks",
@@ -78,7 +75,6 @@ __all__ = [
     "TaskError",
     "TaskLimits",
     "TaskLogs",
-    "TaskMemory",
     "TaskState",
     "TaskType",
     "TaskTypes",

@@ -54,8 +54,8 @@ from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_types import DEFAULT_TYPE, apply_overrides, with_overrides, without_overrides
 from pegasus.tasks.core.views import TaskError, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
-from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.messages import StateChanged, TaskActorEnded
+from pegasus.tasks.run.stages import TaskDeps
+from pegasus.tasks.run.task import StateChanged, TaskActorEnded
 
 OUTSIDE_EVENTS: Final = frozenset({EventType.MESSAGE_RECEIVED, EventType.WEBHOOK_TRIGGERED, EventType.SCHEDULE_FIRED})
 """Events from outside that create a task or, with a task id, answer one that waits."""

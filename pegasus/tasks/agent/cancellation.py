@@ -26,7 +26,7 @@ from pegasus.tasks.agent.messages import StoppedTask
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState, TaskEntry
 from pegasus.tasks.core.views import TaskError
-from pegasus.tasks.run.messages import CancelStage, FinishStage
+from pegasus.tasks.run.task import CancelStage, FinishStage
 
 DRAIN: Final = 5.0
 """Seconds that running stages have to finish when the process stops. Those that need longer are cancelled."""

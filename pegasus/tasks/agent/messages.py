@@ -18,7 +18,7 @@ from pegasus.events import Deliver
 from pegasus.messages import Metadata
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.views import Notification, TaskView
-from pegasus.tasks.run.messages import TaskReport
+from pegasus.tasks.run.task import TaskReport
 
 
 def task_id_of(key: str) -> str:

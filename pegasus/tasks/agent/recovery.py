@@ -2,7 +2,7 @@
 
 `plan_recovery` is pure: from the log of a task to a list of actions. Carrying out some of them twice, because of another crash,
 does no harm: a notification has its number, and an event that was recorded already changes the next plan. The plan rests on the rule
-of the doer (`next_steps`): calls that may have been running are those that it returns for the plan in the log; every step behind
+of the stages (`next_steps`): calls that may have been running are those that it returns for the plan in the log; every step behind
 them was not begun.
 
 `Recovery` carries the plans out. Logs are read and events recorded many at a time, and a disk that refuses does not keep the agent
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Final, TypeAlias
 
 import attrs
@@ -44,7 +45,7 @@ from pegasus.tasks.core.context import (
 from pegasus.tasks.core.fsm import RESTARTED, TaskFSM
 from pegasus.tasks.core.views import Notification, task_view
 from pegasus.tasks.log.replay import ReplayedTask
-from pegasus.tasks.run.doer import next_steps, notify_result
+from pegasus.tasks.run.stages import effect_of, next_steps, notify_result
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY
 from pegasus.tools import Effect
 
@@ -222,7 +223,7 @@ class Recovery:
             _log.error("the log of a pending task cannot be read", task=task_id, error=str(found))
             return None
         deps = self._state.deps
-        actions = plan_recovery(found, deps.limits.recovery, deps.doer.effect_of, deps.clock())
+        actions = plan_recovery(found, deps.limits.recovery, partial(effect_of, deps.toolbox), deps.clock())
         for action in actions:
             if isinstance(action, DropTask):
                 _log.warning("dropped a pending task", task=task_id, reason=action.reason)

@@ -34,8 +34,7 @@ from pegasus.tasks.core.context import TaskFailed, TaskState, task_resumed, to_p
 from pegasus.tasks.core.fsm import RESTARTED, TaskFSM
 from pegasus.tasks.core.task_types import DEFAULT_TYPE, TaskType, apply_overrides
 from pegasus.tasks.core.views import TaskError, task_view
-from pegasus.tasks.run.messages import ResumeTask, StateChanged, SuspendAfterStage, TaskActorEnded, TaskMessage
-from pegasus.tasks.run.task import task_actor
+from pegasus.tasks.run.task import ResumeTask, StateChanged, SuspendAfterStage, TaskActorEnded, TaskMessage, task_actor
 
 SHUTDOWN: Final = 5.0
 """Seconds that the actor of a task has to end after a stop request; then it is killed."""

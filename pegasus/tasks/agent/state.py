@@ -29,9 +29,8 @@ from pegasus.tasks.core.context import Payload, TaskState
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
-from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.messages import TaskMessage
-from pegasus.tasks.run.task import apply_recorded
+from pegasus.tasks.run.stages import TaskDeps
+from pegasus.tasks.run.task import TaskMessage, apply_recorded
 
 REMEMBERED: Final = 200
 """Finished tasks whose views are kept in memory: enough for a list of what happened lately, and a bound on memory."""

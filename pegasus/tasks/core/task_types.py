@@ -23,7 +23,6 @@ import attrs
 
 from pegasus import frontmatter
 from pegasus.messages import Json, Metadata
-from pegasus.models import ToolSpec
 from pegasus.wire import kind
 
 BUILT_IN_TYPES: Final = Path(__file__).parents[1] / "subagents"
@@ -71,10 +70,6 @@ class TaskType:
     def allows(self, tool: str) -> bool:
         """Return whether a task may use the tool: both for the list that the model sees and for a call that it makes."""
         return _is_named(self.tools, tool) and _is_named(self.within, tool)
-
-    def allowed_of(self, specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
-        """Return those of these tools that a task may use."""
-        return tuple(spec for spec in specs if self.allows(spec.name))
 
 
 def _is_named(patterns: tuple[str, ...] | None, tool: str) -> bool:

@@ -1,4 +1,4 @@
-"""The stages of a task: thinking, acting, answering, reflecting.
+"""The stages of a task: thinking, acting, answering, reflecting; and everything that they work with.
 
 A stage reads the task and does the work; it never changes the task. It returns the events that came of it as drafts, and the
 actor of the task records and applies them. A stage that is cancelled therefore leaves nothing half done behind: its events were
@@ -8,29 +8,35 @@ All events of a stage are recorded together, in one durable step. For a group of
 result is recorded before the last call has ended; after a crash recovery has to treat the whole group as calls that may have been
 running.
 
-Slots for tool calls are taken here and not in the doer, so that the time in which a call waits for a slot is not counted as its
-duration, and a call is announced to observers when it begins.
+Calls that change something run one after another, in the order of the model, because the model wrote them in that order for a
+reason. Neighbouring calls that only look (`Effect.PURE`) run side by side. Recovery relies on the same rule (`next_steps`): the
+calls that may have been running when the process died are exactly those that it returns for the plan in the log.
+
+The time in which a call waits for a slot is not counted as its duration, and a call is announced to observers when it begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
 
 import attrs
 import trio
 
-from actors import ActorError
+from actors import ActorError, Ref
 from pegasus.conversation import Entry
-from pegasus.events import Emit, EventType
-from pegasus.memory import MemoryRefused
+from pegasus.events import BusMessage, Emit, EventMaker, EventType
+from pegasus.memory import Memory, MemoryRefused
 from pegasus.messages import Json
-from pegasus.models import ModelRequest, ModelResponse, ToolCall
+from pegasus.models import LanguageModel, ToolCall, ToolSpec
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
 from pegasus.tasks.core.context import (
     NeedMoreInfo,
     Payload,
     PlannedCall,
+    PlanStep,
     ReasonDone,
     Reasoning,
     ReflectionDone,
@@ -44,14 +50,69 @@ from pegasus.tasks.core.context import (
     to_payload,
 )
 from pegasus.tasks.core.fsm import TaskFSM
-from pegasus.tasks.core.task_types import TaskType
-from pegasus.tasks.run.call_origin import label_of, outside_sources
-from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.doer import CallResult, allowed_tools, next_steps
-from pegasus.tasks.run.thinker import Thought
-from pegasus.tools import REFLECTION_TOOLS, ToolContext, ToolOutcome
+from pegasus.tasks.core.task_types import TaskType, TaskTypes
+from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, Reflector, Thinker, Thought, label_of
+from pegasus.tools import REFLECTION_TOOLS, Effect, Tool, ToolContext, ToolExecutor, ToolOutcome
+from pegasus.wire import encode_json
+
+_SOURCES: Final = {"network": "web", "mcp": "other"}
+"""Kind of source by category of tool. Files of the workspace do not count: they are mostly the task's own work."""
 
 _log = get_logger("task")
+
+
+@attrs.frozen
+class TaskLimits:
+    """Limits of the task system; docs/agent.md describes the settings. Example: `TaskLimits(max_active=2, timeout=60)`."""
+
+    max_active: int = 5
+    """Tasks that hold a slot at the same time."""
+    max_queued: int = 100
+    """Tasks that wait for their first slot; a further Submit is refused."""
+    max_tools: int = 3
+    """Tool calls at the same time, of all tasks together."""
+    max_iterations: int = 10
+    """Model calls of a task between its start or resume and its answer."""
+    timeout: float = 300.0
+    """Seconds that the stages of a task may take together; time in the queue or suspended does not count."""
+    recovery: str = "resume"
+    """Treatment of interrupted tasks at a start: "resume" or "fail"."""
+
+
+@attrs.frozen(eq=False)
+class TaskDeps:
+    """Everything that the agent and its tasks work with. One object for all tasks, made by the composition root.
+
+    The example is `open_desk` in `tests/pegasus/tasks/world.py`, which makes a whole task system.
+    """
+
+    bus: Ref[BusMessage]
+    """Event bus; recorded events are published there after they are on disk."""
+    events: EventMaker
+    """Maker of event ids and times."""
+    clock: Callable[[], int]
+    """Wall clock, ms."""
+    types: TaskTypes
+    """Types of task."""
+    thinker: Thinker
+    """Makes the model calls."""
+    reflector: Reflector
+    """Makes the reflections; unused without memory."""
+    toolbox: ToolExecutor
+    """All tools, and the one way to run them."""
+    model_for: Callable[[str], LanguageModel]
+    """Model of a name ("<provider>/<model>") or of a role ("subagent", "reflection"). Raises ValueError for unknown names.
+
+    The models themselves bound how many calls run at the same time.
+    """
+    context: ToolContext
+    """The part of a tool call's context that is the same for all tasks."""
+    memory: Memory | None = None
+    """Long-term memory; None = no index, no reflection. A task goes on without it if it cannot be read."""
+    limits: TaskLimits = attrs.field(factory=TaskLimits)
+
+
+# ------------------------------------------------------------------ stages
 
 
 @attrs.frozen
@@ -116,14 +177,14 @@ class Stages:
         if deps.memory is not None and not context.iteration and not context.memory_injected:
             index = await _read_or_nothing(deps.memory.index_message)
         model = deps.model_for(self._type.model_name)
-        return await deps.thinker.think(context, model, self._type, allowed_tools(deps.toolbox, self._type), index)
+        return await deps.thinker.think(context, model, self._type, self._allowed_tools(), index)
 
     # ------------------------------------------------------------------ acting
 
     def next_calls(self) -> tuple[PlannedCall, ...]:
         """Return the calls to make now, () if there is none."""
         plan = self._fsm.context.plan
-        steps = next_steps(plan.steps, self._deps.doer.effect_of) if plan is not None else ()
+        steps = next_steps(plan.steps, partial(effect_of, self._deps.toolbox)) if plan is not None else ()
         return tuple(step.call for step in steps if step.call is not None)
 
     async def act(self, calls: Sequence[PlannedCall]) -> list[EventDraft]:
@@ -132,18 +193,65 @@ class Stages:
         calls: as `next_calls` has returned them. Raises nothing for a call that fails: its error is its result. Cancelled:
         returns when every call has ended with all that it has started; the results are not recorded.
         """
-        results: dict[str, CallResult] = {}
+        drafts: dict[str, list[EventDraft]] = {}
 
         async def make(call: PlannedCall) -> None:
-            context = self._tool_context(call.id, call.name)
             async with self._tool_slots:
                 await self._announce(call)
-                results[call.id] = await self._deps.doer.do(call, self._type, context)
+                drafts[call.id] = await self._call(call)
 
         async with trio.open_nursery() as nursery:
             for call in calls:
                 nursery.start_soon(make, call)
-        return [draft for call in calls for draft in _result_drafts(results[call.id])]
+        return [draft for call in calls for draft in drafts[call.id]]
+
+    async def _call(self, call: PlannedCall) -> list[EventDraft]:
+        """Make one call and return its events; errors are results. Cancelled: the call has ended with all it had started.
+
+        The event of a `notify` call comes before its result: recovery can then tell that it was made.
+        """
+        begun = trio.current_time()
+        outcome = await self._outcome(call)
+        metadata: dict[str, Json] = {"error": True} if outcome.failed else {}
+        result = Entry(self._deps.clock(), "tool", outcome.content, call_id=call.id, metadata=metadata)
+        duration = round((trio.current_time() - begun) * 1000)
+        payload = to_payload(ToolCallDone(call.name, duration, messages_json((result,))))
+        kind = EventType.TOOL_CALL_FAILED if outcome.failed else EventType.TOOL_CALL_COMPLETED
+        # One priority for both types, so that subscribers see results in the order of the calls.
+        done = EventDraft(kind, payload, priority=EventType.TOOL_CALL_COMPLETED)
+        if call.name != NOTIFY.name or outcome.failed:
+            return [done]
+        notified = to_payload(TaskNotified(str(call.arguments["message"])))
+        return [EventDraft(EventType.TASK_NOTIFY, notified), done]
+
+    async def _outcome(self, call: PlannedCall) -> ToolOutcome:
+        """Return the outcome of a call.
+
+        An unknown tool and a forbidden one are results like any other. The model reads the reason and the names that it may use, and
+        usually corrects itself in its next call; failing the task would lose what it has done so far.
+        """
+        if call.error is not None:
+            return _failed(call.error)
+        if call.name == ASK_USER.name:  # with a question it never comes here: it suspends the task
+            return _failed("question is required: one clear question, as a text")
+        if call.name == NOTIFY.name:
+            message = call.arguments.get("message")
+            if not isinstance(message, str) or not message.strip():
+                return _failed("message is required: what they should know, as a text")
+            return ToolOutcome(notify_result(message, self._fsm.task_id), failed=False)
+        tool = self._deps.toolbox.get(call.name)
+        if tool is not None and self._type.allows(call.name):
+            return await self._deps.toolbox.run(tool, call.arguments, self._tool_context(call.id, call.name))
+        why = "there is no such tool"
+        if tool is not None:
+            limited = " with the limits that this one has" if self._type.within is not None else ""
+            why = f"it is not available to tasks of type {self._type.name}{limited}"
+        names = ", ".join(spec.name for spec in (*self._allowed_tools(), NOTIFY, ASK_USER))
+        return _failed(f"{call.name}: {why}. There are: {names}")
+
+    def _allowed_tools(self) -> tuple[ToolSpec, ...]:
+        """Return the tools that the task may use, as the model is shown them."""
+        return tuple(tool.spec for tool in self._deps.toolbox.all() if self._type.allows(tool.name))
 
     async def _announce(self, call: PlannedCall) -> None:
         """Publish TOOL_CALL_REQUESTED. It is not recorded: a call without a result says the same in the log."""
@@ -174,10 +282,8 @@ class Stages:
         deps = self._deps
         if deps.memory is None:
             return []
-        tools = {name: tool for name in REFLECTION_TOOLS if (tool := deps.toolbox.get(name)) is not None}
-
-        async def ask(request: ModelRequest) -> ModelResponse:
-            return await deps.model_for("reflection").generate(request)
+        found = [deps.toolbox.get(name) for name in REFLECTION_TOOLS]
+        tools = {tool.name: tool for tool in found if tool is not None}
 
         async def run(call: ToolCall) -> ToolOutcome:
             tool = tools.get(call.name)
@@ -189,20 +295,61 @@ class Stages:
 
         memory = await _read_or_nothing(deps.memory.for_reflection)
         specs = tuple(tool.spec for tool in tools.values())
-        found = await deps.reflector.reflect(self._fsm.context, memory, specs, ask, run)
-        payload = to_payload(ReflectionDone(found.tool_calls_count, found.assessment))
+        outcome = await deps.reflector.reflect(self._fsm.context, memory, specs, deps.model_for("reflection"), run)
+        payload = to_payload(ReflectionDone(outcome.tool_calls_count, outcome.assessment))
         return [EventDraft(EventType.REFLECTION_COMPLETE, payload)]
 
 
-def _result_drafts(done: CallResult) -> list[EventDraft]:
-    """Return the events of a call. A notification comes before the result: recovery can then tell that it was made."""
-    drafts = []
-    if done.notification:
-        drafts.append(EventDraft(EventType.TASK_NOTIFY, to_payload(TaskNotified(done.notification))))
-    kind = EventType.TOOL_CALL_COMPLETED if done.success else EventType.TOOL_CALL_FAILED
-    payload = to_payload(ToolCallDone(done.call.name, done.duration_ms, messages_json((done.result,))))
-    # One priority for both types, so that subscribers see results in the order of the calls.
-    return [*drafts, EventDraft(kind, payload, priority=EventType.TOOL_CALL_COMPLETED)]
+# ------------------------------------------------------------------ calls
+
+
+def next_steps(steps: Sequence[PlanStep], effect_of: Callable[[str], Effect | None]) -> tuple[PlanStep, ...]:
+    """Return the steps to carry out now: the first open one and, if it only looks, its neighbours that only look too.
+
+    steps: the whole plan, completed steps included. effect_of: effect of a tool by its name, None if it is unknown; such a call
+    runs alone.
+
+    Example: of the calls `read_file, grep, write_file, grep`, the first two are returned, then the third, then the last.
+    """
+    group: list[PlanStep] = []
+    for step in steps:
+        if step.completed:
+            continue
+        looks = step.call is not None and effect_of(step.call.name) is Effect.PURE
+        if group and not looks:
+            break
+        group.append(step)
+        if not looks:
+            break
+    return tuple(group)
+
+
+def effect_of(toolbox: ToolExecutor, name: str) -> Effect | None:
+    """Return the effect of running this tool again, None if it is unknown or the order of its calls matters."""
+    if name in (NOTIFY.name, ASK_USER.name):
+        return None  # messages to the submitter keep the order of the calls
+    tool = toolbox.get(name)
+    return tool.effect if tool else None
+
+
+def notify_result(message: str, task_id: str) -> str:
+    """Return the result of a `notify` call that was made."""
+    return encode_json({"action": "notify", "message": message, "taskId": task_id})
+
+
+def _failed(why: str) -> ToolOutcome:
+    """Return the outcome of a call that was not run."""
+    return ToolOutcome(f"Error: {why}", failed=True)
+
+
+def outside_sources(entries: Iterable[Entry], find_tool: Callable[[str], Tool | None]) -> tuple[str, ...]:
+    """Return the kinds of sources from outside that a task has read so far, as `ToolContext.outside` has them.
+
+    They are taken from the tools it has called. Memory marks what such a task writes, since a web page may have dictated it.
+    """
+    names = sorted({call.name for entry in entries for call in entry.calls})
+    tools = [tool for name in names if (tool := find_tool(name)) is not None]
+    return tuple(sorted({_SOURCES[tool.category] for tool in tools if tool.category in _SOURCES}))
 
 
 async def _read_or_nothing(read: Callable[[], Awaitable[str]]) -> str:

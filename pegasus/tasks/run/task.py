@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import attrs
 import trio
@@ -45,22 +46,95 @@ from pegasus.tasks.core.context import (
 )
 from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM, open_steps
 from pegasus.tasks.core.task_types import TaskType
-from pegasus.tasks.core.views import Notification, TaskError, notification_of, task_view
+from pegasus.tasks.core.views import Notification, TaskError, TaskView, notification_of, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
-from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.messages import (
-    CancelStage,
-    FinishStage,
-    ResumeTask,
-    StateChanged,
-    SuspendAfterStage,
-    TaskMessage,
-    TaskReport,
-)
-from pegasus.tasks.run.reflector import should_reflect
-from pegasus.tasks.run.stages import EventDraft, Stages
+from pegasus.tasks.run.stages import EventDraft, Stages, TaskDeps
+from pegasus.tasks.run.thinker import should_reflect
 
 _log = get_logger("task")
+
+
+# ------------------------------------------------------------------ messages
+# The agent sends requests of people; the actor sends reports. Events do not pass through these messages: the actor applies
+# them itself once they are recorded, and a report only updates the view that the agent has of the task.
+
+
+@attrs.frozen(eq=False)
+class CancelStage:
+    """End the running stage with everything it has started, then fail the task.
+
+    Answered with the activity that was ended ("" if there was none) when nothing of it runs any more. That the task has failed is
+    recorded after the answer, since a disk that refuses must not keep `/stop` from stopping. A reflection is ended too; its task
+    stays completed.
+    """
+
+    reply: Reply[str]
+    """Receives the activity. Fails with ActorError if the actor has ended before; the agent then records the failure."""
+    error: str
+    """Error of the failed task, e.g. "stopped by the owner"."""
+
+
+@attrs.frozen(eq=False)
+class SuspendAfterStage:
+    """Let the running stage finish, record what it did, then suspend the task."""
+
+    reason: str
+    """Reason for the log and the view of the task."""
+
+
+@attrs.frozen(eq=False)
+class FinishStage:
+    """Let the running stage finish and record what it did; begin nothing new. Answered when that is on disk."""
+
+    reply: Reply[None]
+
+
+@attrs.frozen(eq=False)
+class ResumeTask:
+    """Record a resume of a completed task whose reflection is still running, and go on. The reflection is ended.
+
+    Answered when TASK_RESUMED is on disk.
+    """
+
+    reply: Reply[None]
+    """Fails with TaskError if the task cannot be resumed now."""
+    text: str
+    """New input of the task."""
+    key: str
+    """Key of the `Resume`, "" if it has none."""
+    cause: Event | None
+    """Event from outside that asks for this, if there is one."""
+
+
+TaskMessage: TypeAlias = CancelStage | SuspendAfterStage | FinishStage | ResumeTask
+"""Everything that the actor of a task accepts."""
+
+
+@attrs.frozen(eq=False)
+class StateChanged:
+    """To the agent: the task as it is now, after events were recorded or a stage began or ended."""
+
+    task: TaskView
+    """The task after the events, with its activity."""
+    notifications: tuple[Notification, ...] = ()
+    """Notifications that the submitter is owed for the recorded events."""
+
+
+@attrs.frozen(eq=False)
+class TaskActorEnded:
+    """To the agent: the actor of a task has ended."""
+
+    task_id: str
+    """Id of the task."""
+    crashed: str
+    """Reason, "" if it ended by itself."""
+
+
+TaskReport: TypeAlias = StateChanged | TaskActorEnded
+"""Everything that the agent receives about the actors of tasks."""
+
+
+# ------------------------------------------------------------------ the actor
 
 
 async def task_actor(

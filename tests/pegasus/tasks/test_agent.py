@@ -26,7 +26,7 @@ from pegasus.tasks import (
 from pegasus.tasks.agent.state import REMEMBERED
 from pegasus.tasks.log.format import task_line
 from pegasus.tasks.log.replay import replay
-from pegasus.tasks.run.deps import TaskLimits
+from pegasus.tasks.run.stages import TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Listener, MemoryFolder, StubMemory, open_desk
 

@@ -7,8 +7,7 @@ from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import AssistantTurn, ModelResponse, ToolCall, ToolSpec, Usage, UserTurn
 from pegasus.tasks.core.context import ActionResult, TaskContext
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
-from pegasus.tasks.run.reflector import Reflector, should_reflect
-from pegasus.tasks.run.thinker import Thinker
+from pegasus.tasks.run.thinker import Reflector, Thinker, should_reflect
 from pegasus.testing.scripted import After, ScriptedModel, call, say
 from pegasus.tools import ToolOutcome
 
@@ -150,7 +149,7 @@ async def reflect(model, of=None, window=100_000):
         return ToolOutcome("{}", failed=False)
 
     reflector = Reflector(PERSONA, window)
-    found = await reflector.reflect(of or context(), "FACTS", (READ,), model.generate, run)
+    found = await reflector.reflect(of or context(), "FACTS", (READ,), model, run)
     return found, calls
 
 

@@ -10,9 +10,7 @@ from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.messages import ChannelInfo
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
-from pegasus.tasks.run.call_origin import label_of
-from pegasus.tasks.run.reflector import Reflector
-from pegasus.tasks.run.thinker import Thinker
+from pegasus.tasks.run.thinker import Reflector, Thinker, label_of
 from pegasus.testing.scripted import ScriptedModel
 
 CHANNEL = {"type": "slack", "channelId": "C1", "userId": "u1"}
@@ -38,7 +36,7 @@ async def test_thinking_and_looking_back_have_the_label_of_their_task():
     model = ScriptedModel(["done", "nothing to keep"])
     context = TaskContext("t9", input_metadata={"channel": CHANNEL}, messages=AppendOnly([Entry(1, "user", "find it")]))
     await Thinker(PERSONA, lambda: 7).think(context, model, load_task_types(BUILT_IN_TYPES)[0].get("general"), ())
-    await Reflector(PERSONA, 1000).reflect(context, "", (), model.generate, None)
+    await Reflector(PERSONA, 1000).reflect(context, "", (), model, None)
     assert [(asked.label.role, asked.label.task_id) for asked in model.requests] == [
         ("subagent", "t9"),
         ("reflection", "t9"),

@@ -13,7 +13,7 @@ from pegasus.tasks.core.context import TaskState
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import task_line
 from pegasus.tasks.log.replay import replay
-from pegasus.tasks.run.doer import next_steps
+from pegasus.tasks.run.stages import next_steps
 from pegasus.tools import Effect
 from tests.pegasus.tasks.lives import (
     ID,

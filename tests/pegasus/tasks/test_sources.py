@@ -4,7 +4,7 @@ import trio
 
 from pegasus.conversation import Entry
 from pegasus.models.base import ToolCall, ToolSpec
-from pegasus.tasks.run.call_origin import outside_sources
+from pegasus.tasks.run.stages import outside_sources
 from pegasus.testing.scripted import ScriptedModel, call, say
 from pegasus.tools import Effect, Tool
 from tests.pegasus.tasks.world import StubMemory, open_desk

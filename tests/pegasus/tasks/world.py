@@ -13,7 +13,6 @@ from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import ToolSpec
 from pegasus.tasks import (
     BUILT_IN_TYPES,
-    Doer,
     Reflector,
     Submit,
     TaskDeps,
@@ -204,7 +203,6 @@ async def open_desk(
             clock=clock,
             types=types,
             thinker=Thinker(PERSONA, clock),
-            doer=Doer(toolbox, clock),
             reflector=Reflector(PERSONA, 100_000),
             toolbox=toolbox,
             model_for=model_for or (lambda name: model),
