@@ -7,18 +7,15 @@ reaches into every part.
 
 There are three stages because each can be replaced without the next one knowing. A test gives an environment of
 its own and gets the same services; a test of the tree gives services of its own. Imports follow the same order,
-downward: `daemon`, `tree`, `services`, `environment`. Nothing in the product imports this package except the
+downward: `daemon`, `tree`, `services`. Nothing in the product imports this package except the
 command that starts the daemon.
 """
 
-from pegasus.app.control import ControlPlane, actor_json
-from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
+from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods, TaskMethods, actor_json
 from pegasus.app.daemon import run_daemon
-from pegasus.app.environment import Environment, ModelSource
-from pegasus.app.services import BUS, TASK_AGENT, TASK_LISTENER, Services, build_services
+from pegasus.app.services import TASK_AGENT, Environment, build_services
 from pegasus.app.tree import (
     CHILD_BACKOFF,
-    CHILD_INTENSITY,
     ROOT_INTENSITY,
     AgentTree,
     start_channels,
@@ -27,19 +24,14 @@ from pegasus.app.tree import (
 )
 
 __all__ = [
-    "BUS",
     "CHILD_BACKOFF",
-    "CHILD_INTENSITY",
     "ROOT_INTENSITY",
     "TASK_AGENT",
-    "TASK_LISTENER",
     "AgentTree",
     "ControlPlane",
     "Environment",
     "MemoryMethods",
-    "ModelSource",
     "PersonaMethods",
-    "Services",
     "TaskMethods",
     "actor_json",
     "build_services",

@@ -1,7 +1,9 @@
 """The control plane behind the command line: what a program may ask the running daemon.
 
-A client sends a `call` frame with a method's name; `ControlPlane.methods` is the table that the gateway looks it up in.
-This file has the methods about the daemon as a whole; those about tasks, memory and the persona are in `control_methods`.
+A client sends a `call` frame with a method's name; `ControlPlane.methods` is the table that the gateway looks it up in. The
+gateway passes the caller and the frame's params to the method, and sends what it returns (JSON) as the `result` frame. A method
+raises `BadParams` for params that make no sense, which becomes an `error` frame; the message says what was found and what is
+allowed.
 
 The table is written out name by name, as it is the list of what a client with the token may do. A method has no
 state of its own: it asks the actor that knows, and a restart of that actor changes nothing here. Methods that
@@ -13,23 +15,270 @@ gateway bounds the call.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar, TypeVarTuple
 
 import attrs
 import trio
 
-from actors import ActorError, ActorInfo, Ref, Supervisor
+from actors import ActorError, ActorInfo, Ref, Reply, Supervisor
 from pegasus import __version__
-from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
-from pegasus.gateway import Caller, Method, Params
-from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop
-from pegasus.messages import Json
-from pegasus.models import BreakerStatus, ModelService
+from pegasus.conversation import to_json
+from pegasus.gateway import BadParams, Caller, Method, Params
+from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, persona_view, proposal_view
+from pegasus.intake import is_owner
+from pegasus.main_agent import GetStatus, MainAgentMessage, Stop
+from pegasus.memory import Author, Memory, MemoryRefused, files_view
+from pegasus.memory import view_of as change_view
+from pegasus.messages import ChannelInfo, Json
+from pegasus.models import ModelService
 from pegasus.storage import JournalMessage, Waiting
-from pegasus.tasks import ListTasks
+from pegasus.tasks import (
+    AgentMessage,
+    Cancel,
+    GetContext,
+    GetTask,
+    ListTasks,
+    Resume,
+    TaskError,
+    TaskView,
+    is_date,
+    wait_until_running,
+)
+from pegasus.tools import found_json
+from pegasus.wire import camel, to_wire
+
+R = TypeVar("R")
+Args = TypeVarTuple("Args")
 
 ANSWER_TIMEOUT = 5.0
 """Seconds an actor may take to report its state."""
+DEFAULT_CHANGES = 50
+"""Changes that `memory.log` returns when the caller names no limit."""
+MAX_CHANGES = 200
+"""Changes that `memory.log` returns at most. Each shows up to 4,000 characters, and an answer must fit into
+a frame."""
+DEFAULT_HITS = 8
+"""Passages that `memory.search` returns when the caller names no limit."""
+
+
+# ------------------------------------------------------------------ params
+
+
+def require_text(params: Params, key: str, allowed: str = "a text") -> str:
+    """Return a text that is not empty. `allowed` completes the message of the BadParams that is raised otherwise."""
+    value = params.get(key)
+    if not isinstance(value, str) or not value:
+        raise BadParams(f"{key}: found {value!r}, allowed: {allowed}")
+    return value
+
+
+def read_number(params: Params, key: str, default: int) -> int:
+    """Return a whole number from 0, or `default` where the key is missing. Raises BadParams."""
+    value = params.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise BadParams(f"{key}: found {value!r}, allowed: a whole number from 0")
+    return value
+
+
+@contextmanager
+def bad_params_for(*refusals: type[Exception], key: str = "") -> Iterator[None]:
+    """Turn errors of these types into BadParams within the block. key: the param that their texts are about."""
+    try:
+        yield
+    except refusals as error:
+        raise BadParams(f"{key}: {error}" if key else str(error)) from None
+
+
+# ------------------------------------------------------------------ tasks
+
+
+@attrs.frozen(eq=False)
+class TaskMethods:
+    """Tasks: `tasks.list`, `tasks.show`, `tasks.replay`, `tasks.cancel`, `tasks.resume`.
+
+    The task system starts behind the ready line, so each method waits until it runs (the gateway's deadline for calls
+    bounds that wait).
+
+        tasks = TaskMethods(root.ref(TASK_AGENT))
+        await tasks.cancel(caller, {"taskId": "t-42"})
+    """
+
+    agent: Ref[AgentMessage]
+    """The orchestrator of the task system."""
+
+    async def list(self, caller: Caller, params: Params) -> Json:
+        """Return the tasks in memory or, with `date` (YYYY-MM-DD, UTC), those that were created on that day.
+
+        Tasks of an earlier day are read from the task log, so this takes as long as reading that day's file.
+        """
+        date = params.get("date")
+        if date is not None and not (isinstance(date, str) and is_date(date)):
+            raise BadParams(f"date: found {date!r}, allowed: YYYY-MM-DD")
+        return {"tasks": [task_json(task) for task in await self._ask(ListTasks, date)]}
+
+    async def show(self, caller: Caller, params: Params) -> Json:
+        """Return the state and result of the task `taskId`.
+
+        Tasks that have ended are found too, as long as their log is kept.
+        """
+        task_id = _task_id(params)
+        task = await self._ask(GetTask, task_id)
+        if task is None:
+            raise BadParams(f"taskId: there is no task {task_id!r}")
+        return task_json(task)
+
+    async def replay(self, caller: Caller, params: Params) -> Json:
+        """Return the whole conversation of the task `taskId`."""
+        task_id = _task_id(params)
+        context = await self._ask(GetContext, task_id)
+        if context is None:
+            raise BadParams(f"taskId: there is no task {task_id!r}")
+        return {"taskId": task_id, "messages": [to_json(entry) for entry in context.messages]}
+
+    async def cancel(self, caller: Caller, params: Params) -> Json:
+        """Cancel the task `taskId`, and return what was ended once nothing of it runs.
+
+        A task that does not exist or has ended already is a BadParams. Cancelling this call does not save the
+        task.
+        """
+        return to_wire(await self._ask(Cancel, _task_id(params), f"a control call ({caller.type})"))
+
+    async def resume(self, caller: Caller, params: Params) -> Json:
+        """Resume a suspended, completed or interrupted task, with `input` as a new message if there is one.
+
+        It returns as soon as the task is queued or running; the result comes to the Main Agent as a
+        notification.
+        """
+        task_id, text = _task_id(params), params.get("input", "")
+        if not isinstance(text, str):
+            raise BadParams("input: must be a text")
+        await self._ask(Resume, task_id, text)
+        return {"taskId": task_id, "status": "resumed"}
+
+    async def _ask(self, make: Callable[[Reply[R], *Args], AgentMessage], *args: *Args) -> R:
+        """Return the answer of the task system, once it runs. Raises BadParams for what it refuses."""
+        await wait_until_running(self.agent)
+        with bad_params_for(TaskError):
+            return await self.agent.ask(make, *args)
+
+
+def task_json(task: TaskView) -> Json:
+    """Return a task as it appears on the wire, where its state is a word.
+
+    Keys are the camelCase names of TaskView's fields; those with a default value are left out.
+    """
+    return {**to_wire(task), "state": task.state.value}
+
+
+def _task_id(params: Params) -> str:
+    return require_text(params, "taskId", "a task's id")
+
+
+# ------------------------------------------------------------------ memory
+
+
+@attrs.frozen(eq=False)
+class MemoryMethods:
+    """Memory: `memory.list`, `memory.show`, `memory.log`, `memory.undo`, `memory.search`.
+
+    For example:
+
+        memory = MemoryMethods(services.memory)
+        await memory.log(caller, {"path": "facts/user.md", "limit": 10})
+    """
+
+    memory: Memory
+    """The agent's memory."""
+
+    async def list(self, caller: Caller, params: Params) -> Json:
+        """Return every file with path, summary, size, and whether it holds text from outside."""
+        return files_view(await self.memory.list())
+
+    async def show(self, caller: Caller, params: Params) -> Json:
+        """Return the whole of the file `path`."""
+        path = require_text(params, "path")
+        with bad_params_for(MemoryRefused, key="path"):
+            return {"path": path, "content": await self.memory.read(path)}
+
+    async def log(self, caller: Caller, params: Params) -> Json:
+        """Return the latest changes, newest first: of the file `path` only, at most `limit`, with numbers below `before`."""
+        path = require_text(params, "path") if params.get("path") is not None else None
+        limit, before = read_number(params, "limit", DEFAULT_CHANGES), read_number(params, "before", 0)
+        changes = await self.memory.log(path, min(limit or DEFAULT_CHANGES, MAX_CHANGES), before or None)
+        return {"changes": [change_view(change) for change in changes]}
+
+    async def undo(self, caller: Caller, params: Params) -> Json:
+        """Undo the change `n`, and return the change that does it."""
+        n = read_number(params, "n", 0)
+        if not n:
+            raise BadParams(f"n: found {params.get('n')!r}, allowed: the number of a change, see memory.log")
+        author = Author("user", user=caller.user_id or "", channel=f"{caller.type}:{caller.channel_id or '*'}")
+        with bad_params_for(MemoryRefused, key="n"):
+            return {"change": change_view(await self.memory.undo(n, author))}
+
+    async def search(self, caller: Caller, params: Params) -> Json:
+        """Return passages that fit `query`, at most `limit`, `in` memory or archives, as the tool memory_search does."""
+        query, where = require_text(params, "query"), params.get("in") or ""
+        limit = read_number(params, "limit", DEFAULT_HITS) or DEFAULT_HITS
+        with bad_params_for(MemoryRefused):
+            return found_json(await self.memory.search(query, limit, str(where)))
+
+
+# ------------------------------------------------------------------ persona
+
+
+@attrs.frozen(eq=False)
+class PersonaMethods:
+    """The persona: `persona.list`, `persona.accept`, `persona.reject`.
+
+    Only owners may call them. The command line of this machine (type `cli`) counts as an owner, since whoever runs it
+    holds the home itself.
+
+        persona = PersonaMethods(evolution, in_force, owners=("telegram:42",))
+        await persona.accept(caller, {"n": 3})
+    """
+
+    evolution: Evolution
+    """Proposals and decisions."""
+    in_force: Persona
+    """The persona of this run; accepted changes count from the next start on."""
+    owners: tuple[str, ...]
+    """The setting `agent.owners`."""
+
+    async def list(self, caller: Caller, params: Params) -> Json:
+        """Return the persona and all proposals."""
+        self._check_owner(caller)
+        with bad_params_for(PersonaError):
+            return persona_view(await self.evolution.read_state(), self.in_force)
+
+    async def accept(self, caller: Caller, params: Params) -> Json:
+        """Accept the proposal `n`."""
+        return await self._decide(caller, params, accept=True)
+
+    async def reject(self, caller: Caller, params: Params) -> Json:
+        """Reject the proposal `n`, or revert it if it was accepted."""
+        return await self._decide(caller, params, accept=False)
+
+    async def _decide(self, caller: Caller, params: Params, *, accept: bool) -> Json:
+        self._check_owner(caller)
+        n = params.get("n")
+        if not isinstance(n, int) or isinstance(n, bool):
+            raise BadParams(f"n: found {n!r:.40}, allowed: the number of a proposal")
+        with bad_params_for(ProposalRefused, PersonaError):
+            proposal = await self.evolution.decide(n, accept=accept, by=f"{caller.type}:{caller.channel_id or ''}")
+            return proposal_view(proposal, (await self.evolution.read_state()).persona)
+
+    def _check_owner(self, caller: Caller) -> None:
+        channel = ChannelInfo(caller.type, caller.channel_id or "", caller.user_id)
+        if caller.type != "cli" and not is_owner(channel, self.owners):
+            raise BadParams("only an owner may see and decide about the persona (agent.owners of the settings)")
+
+
+# ------------------------------------------------------------------ all methods
 
 
 @attrs.frozen(eq=False)
@@ -110,7 +359,16 @@ class ControlPlane:
             "handled": agent.turns,
             "sessionEntries": agent.entries,
             "usage": {key: usage[key] for key in ("today", "budgets") if key in usage},
-            "failingModels": [_breaker_json(model, status) for model, status in self.models.breakers().items()],
+            "failingModels": [
+                {
+                    "model": model,
+                    "breaker": status.state,
+                    "failures": status.failures,
+                    "retryIn": round(status.seconds, 1),
+                    "why": status.why,
+                }
+                for model, status in self.models.breakers().items()
+            ],
         }
 
     async def _count_tasks(self) -> Json:
@@ -149,44 +407,17 @@ class ControlPlane:
         Cancelling the call does not take the stop back.
         """
         ended = await self.main_agent.ask(Stop, f"a control call ({caller.type})")
-        return {"ended": [_ended_json(work) for work in ended]}
-
-
-def _breaker_json(model: str, status: BreakerStatus) -> Json:
-    """Return the state of a model's circuit breaker. `retryIn` is in seconds; the model is not called before."""
-    return {
-        "model": model,
-        "breaker": status.state,
-        "failures": status.failures,
-        "retryIn": round(status.seconds, 1),
-        "why": status.why,
-    }
-
-
-def _ended_json(work: EndedWork) -> Json:
-    """Return a piece of work that was ended: its kind, a short description, and how long it had taken, in seconds."""
-    return {"kind": work.kind, "what": work.what, "seconds": round(work.seconds, 2)}
-
-
-_WIRE_NAMES = {
-    "high_water": "highWater",
-    "message_age": "messageAge",
-    "shutdown_budget": "shutdownBudget",
-    "waiting_at": "waitingAt",
-}
-"""Fields of ActorInfo that have another name on the wire, which uses camel case."""
+        return {"ended": [{"kind": work.kind, "what": work.what, "seconds": round(work.seconds, 2)} for work in ended]}
 
 
 def actor_json(info: ActorInfo) -> Json:
     """Return an actor and all below it as JSON. Fields without a value are left out; times are in seconds.
 
-    The keys are part of the contract with clients. A field that is added to ActorInfo appears on its own, but
-    needs an entry in `_WIRE_NAMES` if its name has an underscore.
+    The keys are the camelCase names of ActorInfo's fields and part of the contract with clients.
     """
-    fields = attrs.asdict(info, recurse=False)
     node: dict[str, Json] = {
-        _WIRE_NAMES.get(key, key): round(value, 3) if isinstance(value, float) else value
-        for key, value in fields.items()
+        camel(key): round(value, 3) if isinstance(value, float) else value
+        for key, value in attrs.asdict(info, recurse=False).items()
         if key != "children" and value is not None
     }
     if info.children:

@@ -32,11 +32,9 @@ import attrs
 import trio
 
 from actors import ActorDied, Child, GaveUp, Strategy, Supervisor, open_supervisor
-from pegasus.app.control import ControlPlane
-from pegasus.app.control_methods import MemoryMethods, PersonaMethods, TaskMethods
-from pegasus.app.environment import Environment
+from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods, TaskMethods
 from pegasus.app.reload import Reloader
-from pegasus.app.services import TASK_AGENT
+from pegasus.app.services import TASK_AGENT, Environment
 from pegasus.app.tree import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
 from pegasus.channels import AdapterMessage
 from pegasus.formatting import first_cause
@@ -87,7 +85,8 @@ def run_daemon(home: Home, settings: Settings) -> int:
             with own_home(home):
                 token = ensure_token(home, settings.gateway.token)
                 # The token is needed even if nobody connects: the redaction of logs has to know it.
-                base = _persona(home, settings)
+                persona = settings.agent.persona
+                base = load_persona(home.resolve(persona)) if persona else BUILT_IN
                 return _run(_World(home, settings, token, base, persona_at_start(base, home.data)))
         finally:
             stop_logging()  # first, so that the message below is the last line on the screen
@@ -216,7 +215,16 @@ def _gateway_child(
     methods = {**control.methods(), "config.reload": reloader.call}
     access = Access({"cli": world.settings.channels.cli.allow_from})
     intake = Intake(tree.journal, access, world.settings.agent.owners)
-    return Child("gateway", run_gateway, _gateway_config(world), intake, listeners, methods, backoff=CHILD_BACKOFF)
+    gateway = world.settings.gateway
+    config = GatewayConfig(
+        token=world.token,
+        agent=world.persona.name,
+        origins=frozenset(gateway.allowed_origins),
+        max_frame_bytes=gateway.max_frame_bytes,
+        # A connection that cannot be accepted for lack of a descriptor would make the listener fail.
+        max_connections=connections_within(raise_descriptor_limit()),
+    )
+    return Child("gateway", run_gateway, config, intake, listeners, methods, backoff=CHILD_BACKOFF)
 
 
 async def _kill_when_late(signals: Signals, root: Supervisor) -> None:
@@ -263,27 +271,6 @@ def _url(host: str, listeners: Sequence[trio.SocketListener]) -> str:
     """Return the address that clients connect to, with the port that was chosen if the setting is 0."""
     port = listeners[0].socket.getsockname()[1]
     return f"ws://[{host}]:{port}" if ":" in host else f"ws://{host}:{port}"
-
-
-def _gateway_config(world: _World) -> GatewayConfig:
-    """Return the settings of the gateway.
-
-    The number of connections follows the process's limit of open files, since a connection that cannot be
-    accepted for lack of a descriptor would make the listener fail.
-    """
-    settings = world.settings.gateway
-    return GatewayConfig(
-        token=world.token,
-        agent=world.persona.name,
-        origins=frozenset(settings.allowed_origins),
-        max_frame_bytes=settings.max_frame_bytes,
-        max_connections=connections_within(raise_descriptor_limit()),
-    )
-
-
-def _persona(home: Home, settings: Settings) -> Persona:
-    """Return the persona of the settings, or the built-in one. Raises PersonaError."""
-    return load_persona(home.resolve(settings.agent.persona)) if settings.agent.persona else BUILT_IN
 
 
 def _cause(error: BaseException) -> str:

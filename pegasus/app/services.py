@@ -1,4 +1,4 @@
-"""Services: the objects that the actors of the tree work with, built once and passed to them.
+"""The environment that a tree is built from, and the services that its actors work with, built once and passed to them.
 
 Nothing here is an actor. `build_services` is called when the journal runs; what it makes is finished, so that no actor has to know how
 its services are made, and nothing is looked up while a message is handled.
@@ -17,17 +17,21 @@ not keep the agent from starting.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from random import Random
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
+import trio
 
 from actors import ActorError, Ref
-from pegasus.app.environment import Environment
+from pegasus.conversation import sanitize_for_prompt
 from pegasus.events import BusMessage, EventMaker
-from pegasus.identity import ChannelNote, Evolution, main_prompt
+from pegasus.identity import ChannelNote, Evolution, Persona, main_prompt
+from pegasus.intake import is_owner
 from pegasus.main_agent import (
     REPLY,
     SPAWN_ALIAS,
@@ -36,17 +40,20 @@ from pegasus.main_agent import (
     AgentToolset,
     Compactor,
     OpenTaskFinder,
+    SessionArchives,
     SkillInvoker,
     TaskDelegation,
     archive_tool,
     delegation_tools,
+    persona_answer,
 )
 from pegasus.memory import Memory, MemoryRefused
-from pegasus.messages import Address
+from pegasus.messages import Address, ChannelInfo, InboundMessage
+from pegasus.models import Lane, LanguageModel, ModelRequest, ModelSwitch, UsageTracker, model_command
 from pegasus.observe import get_logger
 from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
-from pegasus.storage import JournalMessage, StorageError, escape_field
+from pegasus.storage import Disk, JournalMessage, StorageError, escape_field
 from pegasus.tasks import (
     BUILT_IN_TYPES,
     AgentMessage,
@@ -68,6 +75,74 @@ _MAX_CHANNEL_NAME: Final = 64
 """Characters of a channel's name that the system prompt may contain. Ids of real services are far shorter."""
 
 _log = get_logger("services")
+
+
+class ModelSource(Protocol):
+    """Models by role or by `<provider>/<model>`. `pegasus.models.ModelService` is the real one."""
+
+    @property
+    def usage(self) -> UsageTracker | None:
+        """Counts and limits calls; None: nothing does."""
+
+    def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
+        """Return a model that may be kept: it follows reloads and choices. Raises ModelConfigError."""
+
+    def context_window(self, role: str = "default") -> int:
+        """Return how many tokens fit into the model of a role."""
+
+    async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
+        """Return about how many tokens a request has, most exactly near the limit."""
+
+    async def usage_text(self, channel: ChannelInfo | None = None) -> str:
+        """Return the answer to `/usage` in this chat."""
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Environment:
+    """Everything that the supervision tree is given from outside.
+
+    The daemon builds one from its home and the real world. Tests and simulations build one from a disk in memory, a scripted
+    model and a clock of their own (`pegasus.testing.world`), and start the same tree. So neither this file nor `tree` touches
+    files of the home, the network, the wall clock or randomness by itself.
+
+    >>> async with open_supervisor(strategy=Strategy.REST_FOR_ONE, name="pegasus") as root:
+    ...     tree = await start_tree(root, Environment(settings=settings, disk=disk, models=models, …))
+    """
+
+    settings: Settings
+    """Settings of the start. Parts that can be reloaded follow `Reloader.settings` instead."""
+    disk: Disk
+    """Where the journal writes."""
+    models: ModelSource
+    """Models of all roles."""
+    persona: Persona
+    """The persona in force: that of the settings with the changes that its owner accepted."""
+    base_persona: Persona
+    """The persona of the settings, without changes."""
+    clock: Callable[[], int]
+    """Returns the wall clock, in ms since the epoch."""
+    random: Random
+    """Makes ids. Nothing that must be secret comes from it."""
+    workspace: Path
+    """The folder that tasks work in."""
+    subagent_folders: tuple[Path, ...] = ()
+    """Folders with SUBAGENT.md files beside the built-in types, the strongest last."""
+    skill_folders: tuple[Path, ...] = ()
+    """Folders with skills beside the built-in ones, the strongest last."""
+    open_memory: Callable[[Ref[JournalMessage]], Memory]
+    """Opens the memory, which the journal writes. Called once."""
+    make_tools: Callable[[Memory], Sequence[Tool]]
+    """Makes the tools of tasks, without those about tasks themselves. Called once."""
+    archives: SessionArchives
+    """Reads the archives of the session."""
+    secrets: tuple[str, ...] = ()
+    """Texts that tool results must not show."""
+    switch: ModelSwitch | None = None
+    """Changes the default model at run time (`/model`); None: nothing can."""
+    reads_in_thread: bool = True
+    """True if small files are read in threads. Tests in virtual time set False."""
+    may_work: trio.Event = attrs.field(factory=trio.Event)
+    """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""
 
 
 @attrs.frozen(eq=False)
@@ -294,3 +369,36 @@ def _task_deps(
             recovery=settings.tasks.recovery,
         ),
     )
+
+
+# ------------------------------------------------------------------ chat commands
+
+CommandAnswer: TypeAlias = Callable[[InboundMessage], Awaitable[str]]
+"""Returns the answer to a command. A StorageError that it raises becomes the answer."""
+
+
+def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
+    """Return the answers to the commands that need more than the Main Agent has: `/usage`, `/model` and `/persona`.
+
+    The Main Agent recognises a command by the first word of a message and lists these names in `/help`; it answers `/stop`,
+    `/new`, `/status` and `/help` itself. The services are read at each command, so that it sees the settings and the model in
+    force.
+    """
+    environment = services.environment
+    owners = environment.settings.agent.owners
+
+    async def usage(message: InboundMessage) -> str:
+        return await environment.models.usage_text(message.channel)
+
+    async def model(message: InboundMessage) -> str:
+        """Show the model or, for an owner, change it. Without a switch (in tests) only the name is shown."""
+        if environment.switch is None:
+            return f"I use {services.agent.model.name}."
+        _, *argument = sanitize_for_prompt(message.text).split(None, 1)
+        return await model_command("".join(argument), environment.switch, owner=is_owner(message.channel, owners))
+
+    async def persona(message: InboundMessage) -> str:
+        """Show the persona and its proposals or, for an owner, decide about them."""
+        return await persona_answer(services.evolution, environment.persona, owners, message.text, message.channel)
+
+    return {"/usage": usage, "/model": model, "/persona": persona}

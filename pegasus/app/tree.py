@@ -47,9 +47,7 @@ from actors import (
     open_supervisor,
     supervisor,
 )
-from pegasus.app.commands import ChatCommands
-from pegasus.app.environment import Environment
-from pegasus.app.services import BUS, TASK_LISTENER, Services, build_services
+from pegasus.app.services import BUS, TASK_LISTENER, Environment, Services, build_services, chat_commands
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.events import event_bus
 from pegasus.main_agent import MainAgentMessage, forward_notifications, main_agent, message_publisher
@@ -122,7 +120,7 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
         main_agent,
         announce=root.ref("channels/switchboard"),
         publish=message_publisher(root.ref(BUS), environment.clock, environment.random),
-        answers=ChatCommands(services).answers(),
+        answers=chat_commands(services),
     )
     return [
         Child("global", run, journal, services.agent, backoff=CHILD_BACKOFF),
