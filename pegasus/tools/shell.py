@@ -17,6 +17,7 @@ workspace instead of those that the code means.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ import attrs
 import trio
 
 from pegasus.formatting import plural
-from pegasus.messages import Json, Metadata
+from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.environment import command_environment
@@ -83,20 +84,17 @@ def shell_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
         tools = shell_tools(CommandLimits(grace=5.0))
     """
 
-    async def shell_exec(arguments: Metadata, context: ToolContext) -> Json:
+    async def shell_exec(arguments: Any, context: ToolContext) -> Json:
         """Run a line of shell. What is wrong with the arguments is refused before anything is started."""
-        command: Any = arguments["command"]
+        command = arguments["command"]
         if not command.strip():
             raise ToolError("command is empty")
-        cwd: Any = arguments.get("cwd") or "."
-        env: Any = arguments.get("env") or {}
-        return await _run(command, cwd, env, arguments, context, limits)
+        return await _run(command, arguments, context, limits)
 
-    async def run_python(arguments: Metadata, context: ToolContext) -> Json:
+    async def run_python(arguments: Any, context: ToolContext) -> Json:
         """Run code in a new interpreter, so that it cannot touch the daemon's own modules."""
-        code: Any = arguments["code"]
         argv = [sys.executable, "-I", "-u", "-X", "utf8", "-"]
-        return await _run(argv, ".", {}, arguments, context, limits, stdin=code.encode("utf-8", "replace"))
+        return await _run(argv, arguments, context, limits, stdin=arguments["code"].encode("utf-8", "replace"))
 
     return (
         Tool(_SHELL, shell_exec, "code", Effect.ONCE, more=_MORE),
@@ -105,13 +103,7 @@ def shell_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
 
 
 async def _run(
-    command: str | Sequence[str],
-    cwd: str,
-    env: dict[str, str],
-    arguments: Metadata,
-    context: ToolContext,
-    limits: CommandLimits,
-    stdin: bytes = b"",
+    command: str | Sequence[str], arguments: Any, context: ToolContext, limits: CommandLimits, stdin: bytes = b""
 ) -> Json:
     """Run a command for a tool and return its result.
 
@@ -120,16 +112,17 @@ async def _run(
 
     A cancel ends the command with everything that it has started before it takes effect (`run_process`).
     """
-    requested: Any = arguments.get("timeout")
-    if requested is not None and not requested > 0:
+    requested, env = arguments.get("timeout", math.inf), arguments.get("env", {})
+    if not requested > 0:
         raise ToolError(f"timeout must be above 0 seconds, found {requested}")
     for name, value in env.items():
-        if not isinstance(value, str) or not name or "=" in name or "\0" in name + value:
+        if not name or "=" in name or "\0" in name + value:
             raise ToolError(f"env: {name!r} is not an environment variable with a text as its value")
-    folder = await trio.to_thread.run_sync(real_folder, context, cwd)
+    folder = await trio.to_thread.run_sync(real_folder, context, arguments.get("cwd") or ".")
     environment = command_environment(os.environ, {**context.env, **env})
-    bounds = attrs.evolve(limits, output=_output_per_stream(limits.output, context.max_result))
-    timeout = min(requested or float("inf"), time_left(limits.grace))
+    # Both streams fit into the result as JSON: two fifths each, a fifth for the other fields and for escapes.
+    bounds = attrs.evolve(limits, output=min(limits.output, max(context.max_result * 2 // 5, 1000)))
+    timeout = min(requested, time_left(limits.grace))
     try:
         result = await run_process(command, cwd=folder, env=environment, timeout=timeout, limits=bounds, stdin=stdin)
     except ProcessError as error:
@@ -144,15 +137,7 @@ def time_left(grace: float) -> float:
     the rest.
     """
     left = trio.current_effective_deadline() - trio.current_time()
-    return max(left - min(grace + _MARGIN, left / 4), 0.0) if left < float("inf") else left
-
-
-def _output_per_stream(limit: int, room: int) -> int:
-    """Return the bytes to keep of each stream, so that both fit into `room` characters as JSON.
-
-    Two fifths each: a fifth of the room is left for the other fields and for escapes.
-    """
-    return min(limit, max(room * 2 // 5, 1000))
+    return max(left - min(grace + _MARGIN, left / 4), 0.0) if left < math.inf else left
 
 
 def _format_result(result: CommandResult, timeout: float, limits: CommandLimits) -> dict[str, Json]:

@@ -16,12 +16,12 @@ from pegasus.memory import Memory
 from pegasus.settings import ToolSettings
 from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import Tool, ToolContext
-from pegasus.tools.data import data_tools
+from pegasus.tools.basic import basic_tools
+from pegasus.tools.environment import environment_tools
 from pegasus.tools.files import file_tools, real_folders
 from pegasus.tools.http_client import HttpClient
 from pegasus.tools.memory import memory_tools
 from pegasus.tools.shell import shell_tools
-from pegasus.tools.system import current_time, system_tools
 from pegasus.tools.web_fetch import fetch_tools
 from pegasus.tools.web_search import web_search
 
@@ -37,13 +37,12 @@ def standard_tools(settings: ToolSettings, memory: Memory, clock: Callable[[], i
     clock: returns the wall clock in ms since the epoch.
     """
     return (
-        current_time(clock),
-        *system_tools(),
+        *basic_tools(clock),
+        *environment_tools(),
         *file_tools(),
         *fetch_tools(HttpClient(AddressGuard(settings.allowed_hosts))),
         web_search(settings.web_search),
         *shell_tools(),
-        *data_tools(),
         *memory_tools(memory),
     )
 

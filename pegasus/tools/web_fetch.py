@@ -22,11 +22,11 @@ import codecs
 import re
 from typing import Any, Final
 
-from pegasus.messages import Json, Metadata
+from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.http_client import HttpAnswer, HttpClient
-from pegasus.tools.text import find_codec
+from pegasus.tools.text import PROBE, detect_encoding, find_codec
 from pegasus.wire import decode_json, encode_json
 
 # ------------------------------------------------------------------ the tools
@@ -82,33 +82,28 @@ def fetch_tools(client: HttpClient) -> tuple[Tool, ...]:
         tools = fetch_tools(HttpClient(AddressGuard()))
     """
 
-    async def http_get(arguments: Metadata, context: ToolContext) -> Json:
-        """Fetch an address."""
-        return await _send(client, "GET", arguments, context)
+    def tool(spec: ToolSpec, method: str, effect: Effect) -> Tool:
+        """Return a tool. method: "" if the model gives it."""
 
-    async def http_post(arguments: Metadata, context: ToolContext) -> Json:
-        """Send a body."""
-        return await _send(client, "POST", arguments, context)
+        async def run(arguments: Any, context: ToolContext) -> Json:
+            return await _send(client, method or arguments["method"], arguments, context)
 
-    async def http_request(arguments: Metadata, context: ToolContext) -> Json:
-        """Send any request."""
-        return await _send(client, str(arguments["method"]), arguments, context)
+        return Tool(spec, run, "network", effect, more=_MORE)
 
     return (
-        Tool(_GET, http_get, "network", Effect.PURE, more=_MORE),
-        Tool(_POST, http_post, "network", Effect.ONCE, more=_MORE),
-        Tool(_REQUEST, http_request, "network", Effect.ONCE, more=_MORE),
+        tool(_GET, "GET", Effect.PURE),
+        tool(_POST, "POST", Effect.ONCE),
+        tool(_REQUEST, "", Effect.ONCE),
     )
 
 
-async def _send(client: HttpClient, method: str, arguments: Metadata, context: ToolContext) -> Json:
+async def _send(client: HttpClient, method: str, arguments: Any, context: ToolContext) -> Json:
     """Send a request with the arguments of a tool and return the answer as JSON."""
-    given: Any = arguments.get("headers") or {}
-    headers = {name.lower(): value for name, value in given.items()}
+    headers = {name.lower(): value for name, value in (arguments.get("headers") or {}).items()}
     body = _encode_body(arguments.get("body"), headers)
     if method in _CHANGING_METHODS and context.key:
         headers.setdefault("idempotency-key", context.key)  # servers that know this header do the same thing only once
-    answer = await client.fetch(method, str(arguments["url"]), headers, body)
+    answer = await client.fetch(method, arguments["url"], headers, body)
     # Half of the result at least is for the body, however small the result may be.
     room = max(context.max_result - _ROOM_FOR_HEADERS, context.max_result // 2)
     return {
@@ -137,13 +132,10 @@ def _encode_body(body: Json, headers: dict[str, str]) -> bytes | None:
 
 def _is_json(text: str) -> bool:
     """Return whether a text is a JSON object or array. Models pass JSON as text more often than as an object."""
-    if text.lstrip()[:1] not in ("{", "["):
-        return False
     try:
-        decode_json(text)
+        return isinstance(decode_json(text), dict | list)
     except ValueError:
         return False
-    return True
 
 
 # ------------------------------------------------------------------ bodies
@@ -158,16 +150,14 @@ _TEXT_TYPES: Final = re.compile(
 """Media types that are text, though some do not begin with `text/`."""
 _UNSPECIFIC_TYPES: Final = ("", "application/octet-stream", "binary/octet-stream", "application/unknown")
 """Media types that say nothing; then the bytes decide."""
-_BYTE_ORDER_MARKS: Final = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-"""Marks at the beginning of a body, which are stronger than what the server says."""
+_CHARSET_IN_HEADER: Final = re.compile(r"""charset\s*=\s*["']?([^"';\s]+)""", re.IGNORECASE)
+"""Parameter of the header Content-Type."""
 _CHARSET_IN_HTML: Final = re.compile(rb"""<meta[^>]{0,200}charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE)
 """Declaration in a `meta` tag. All parts are bounded, so that hostile pages take linear time."""
 _CHARSET_IN_XML: Final = re.compile(rb"""^\s{0,20}<\?xml[^>]{0,200}encoding\s*=\s*["']([\w.:-]{1,40})""")
 """Declaration in the first line of XML."""
+_WINDOWS_1252: Final = ("iso8859-1", "ascii")
+"""Encodings that mean Windows 1252 on the web (WHATWG Encoding)."""
 
 
 def describe_body(answer: HttpAnswer, room: int) -> dict[str, Json]:
@@ -177,29 +167,18 @@ def describe_body(answer: HttpAnswer, room: int) -> dict[str, Json]:
     """
     if answer.note and not answer.body:
         return {"body": "", "notice": answer.note}
-    media_type, charset = parse_content_type(answer.headers.get("content-type", ""))
+    content_type = answer.headers.get("content-type", "")
+    media_type = content_type.partition(";")[0].strip().lower()
+    charset = _CHARSET_IN_HEADER.search(content_type)
     if not is_text(media_type, answer.body):
         return _describe_binary(media_type, answer)
-    text = decode_body(answer.body, media_type, charset)
+    text = decode_body(answer.body, media_type, charset[1] if charset else "")
     notices = [answer.note] if answer.note else []
     fields: dict[str, Json] = {"body": text[:room]}
     if not answer.complete or len(text) > room:
         fields["truncated"] = True
         notices.append(f"only the first {min(len(text), room):,} characters of the body are here")
     return {**fields, "notice": "; ".join(notices)} if notices else fields
-
-
-def parse_content_type(header: str) -> tuple[str, str]:
-    """Return media type and charset in lower case, each "" if the header does not name it.
-
-    parse_content_type('text/html; charset="UTF-8"') == ("text/html", "utf-8")
-    """
-    media_type, *rest = header.split(";")
-    for part in rest:
-        name, _, value = part.partition("=")
-        if name.strip().lower() == "charset":
-            return media_type.strip().lower(), value.strip().strip("\"'").lower()
-    return media_type.strip().lower(), ""
 
 
 def is_text(media_type: str, data: bytes) -> bool:
@@ -209,12 +188,11 @@ def is_text(media_type: str, data: bytes) -> bool:
     """
     if media_type not in _UNSPECIFIC_TYPES:
         return _TEXT_TYPES.fullmatch(media_type) is not None
-    if any(data.startswith(mark) for mark, _ in _BYTE_ORDER_MARKS):
-        return True
-    if b"\0" in data[:4096]:
-        return False
+    encoding = detect_encoding(data)
+    if encoding != "utf-8":
+        return encoding is not None
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(data[:4096])
+        codecs.getincrementaldecoder(encoding)().decode(data[:PROBE])
     except UnicodeDecodeError:
         return False
     return True
@@ -226,19 +204,14 @@ def decode_body(data: bytes, media_type: str, charset: str) -> str:
     Names that are unknown or not allowed (see `pegasus.tools.text`) are skipped. Bytes that do not
     fit become �.
     """
-    for mark, encoding in _BYTE_ORDER_MARKS:
-        if data.startswith(mark):
-            return data[len(mark) :].decode(encoding, "replace")
+    if (marked := detect_encoding(data)) and marked != "utf-8":
+        return data.decode(marked, "replace")
     declared = _CHARSET_IN_XML.search(data[:1024]) if "xml" in media_type else None
     declared = declared or (_CHARSET_IN_HTML.search(data[:4096]) if "html" in media_type else None)
     for name in (charset, declared.group(1).decode("ascii", "replace") if declared else ""):
         if codec := find_codec(name):
             return data.decode("cp1252" if codec in _WINDOWS_1252 else codec, "replace")
     return data.decode("utf-8", "replace")
-
-
-_WINDOWS_1252: Final = ("iso8859-1", "ascii")
-"""Encodings that mean Windows 1252 on the web (WHATWG Encoding)."""
 
 
 def _describe_binary(media_type: str, answer: HttpAnswer) -> dict[str, Json]:

@@ -14,13 +14,14 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from html.parser import HTMLParser
 from typing import Any, Final
 from urllib.parse import parse_qs, quote_plus, urlsplit
 
 import attrs
 
-from pegasus.messages import Json, Metadata
+from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.settings import WebSearchSettings
 from pegasus.tools.addresses import AddressGuard
@@ -82,12 +83,11 @@ def web_search(settings: WebSearchSettings) -> Tool:
     host = urlsplit(settings.base_url).hostname
     client = HttpClient(AddressGuard([host] if host else []))
 
-    async def run(arguments: Metadata, context: ToolContext) -> Json:
-        query = str(arguments["query"]).strip()
+    async def run(arguments: Any, context: ToolContext) -> Json:
+        query = arguments["query"].strip()
         if not query:
             raise ToolError("query is empty")
-        requested: Any = arguments.get("limit") or settings.max_results
-        limit = min(requested, settings.max_results)
+        limit = min(arguments.get("limit", settings.max_results), settings.max_results)
         service, base_url = _configured_service(settings)
         request = service.make_request(query, limit, settings.api_key)
         answer = await client.fetch(request.method, base_url + request.path, request.headers, request.body)
@@ -156,8 +156,11 @@ def _plain_text(text: str) -> str:
 # ------------------------------------------------------------------ services that answer in JSON
 
 
-def _read_json(answer: HttpAnswer, path: Sequence[str], snippet: str) -> list[Mapping[str, Any]]:
-    """Return the list at `path`, with the field named `snippet` as the snippet. Raises ToolError for any other form."""
+def _read_json(path: Sequence[str], snippet: str, answer: HttpAnswer) -> list[Mapping[str, Any]]:
+    """Return the list at `path`, with the field named `snippet` as the snippet. Raises ToolError for any other form.
+
+    A part of the path may be missing or null, as `web` of Brave is if only other kinds of results were found.
+    """
     try:
         found: Any = decode_json(answer.body)
         for name in path:
@@ -177,11 +180,6 @@ def _ask_tavily(query: str, limit: int, key: str) -> _SearchRequest:
     return _SearchRequest("POST", "/search", headers, body)
 
 
-def _read_tavily(answer: HttpAnswer) -> list[Mapping[str, Any]]:
-    """Return the results of Tavily: `{"results": [{"title", "url", "content", …}]}`."""
-    return _read_json(answer, ("results",), "content")
-
-
 def _ask_brave(query: str, limit: int, key: str) -> _SearchRequest:
     """Return the request to Brave, which takes parameters in the address and the key in a header.
 
@@ -192,23 +190,10 @@ def _ask_brave(query: str, limit: int, key: str) -> _SearchRequest:
     return _SearchRequest("GET", path, {"x-subscription-token": key, "accept": "application/json"})
 
 
-def _read_brave(answer: HttpAnswer) -> list[Mapping[str, Any]]:
-    """Return the results of Brave: `{"web": {"results": [{"title", "url", "description", …}]}}`.
-
-    `web` is missing or null if only other kinds of results were found, such as videos.
-    """
-    return _read_json(answer, ("web", "results"), "description")
-
-
 def _ask_searxng(query: str, limit: int, key: str) -> _SearchRequest:
     """Return the request to a SearXNG. A key is sent if there is one, for instances behind a proxy that wants it."""
     headers = {"accept": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
     return _SearchRequest("GET", f"/search?q={quote_plus(query)}&format=json", headers)
-
-
-def _read_searxng(answer: HttpAnswer) -> list[Mapping[str, Any]]:
-    """Return the results of a SearXNG: `{"results": [{"title", "url", "content", …}]}`."""
-    return _read_json(answer, ("results",), "content")
 
 
 # ------------------------------------------------------------------ DuckDuckGo's page
@@ -290,8 +275,10 @@ def _link_target(href: str) -> str:
 
 
 _SERVICES: Final = {
-    "tavily": _SearchService("https://api.tavily.com", True, _ask_tavily, _read_tavily),
-    "brave": _SearchService("https://api.search.brave.com", True, _ask_brave, _read_brave),
+    "tavily": _SearchService("https://api.tavily.com", True, _ask_tavily, partial(_read_json, ("results",), "content")),
+    "brave": _SearchService(
+        "https://api.search.brave.com", True, _ask_brave, partial(_read_json, ("web", "results"), "description")
+    ),
     "duckduckgo": _SearchService("https://html.duckduckgo.com", False, _ask_duckduckgo, _read_duckduckgo),
-    "searxng": _SearchService("", False, _ask_searxng, _read_searxng),
+    "searxng": _SearchService("", False, _ask_searxng, partial(_read_json, ("results",), "content")),
 }

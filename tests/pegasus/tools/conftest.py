@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from pegasus.tools import ToolExecutor, base_context
-from pegasus.tools.data import data_tools
+from pegasus.tools.basic import basic_tools
 from pegasus.tools.files import file_tools
 
 
@@ -23,7 +23,7 @@ class Workshop:
     def __init__(self, workspace, allowed_paths=(), window=128_000):
         self.workspace = workspace
         self.context = base_context(workspace, allowed_paths, window)
-        self.executor = ToolExecutor(chain(file_tools(), data_tools()))
+        self.executor = ToolExecutor(chain(file_tools(), basic_tools(lambda: 0)))
 
     async def __call__(self, name, arguments=None, /, **more):
         outcome = await self.executor.run(self.executor.get(name), {**(arguments or {}), **more}, self.context)

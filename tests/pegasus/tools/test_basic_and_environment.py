@@ -7,7 +7,8 @@ import pytest
 import trio
 
 from pegasus.tools import ToolContext, current_time, run_tool
-from pegasus.tools.system import MAX_VARIABLES, system_tools
+from pegasus.tools.basic import basic_tools
+from pegasus.tools.environment import MAX_VARIABLES, environment_tools
 
 ENVIRON = {
     "PATH": "/bin",
@@ -16,7 +17,7 @@ ENVIRON = {
     "DATABASE_URL": "postgres://u:p@h",
     "HARMLESS": "x",
 }
-TOOLS = {tool.name: tool for tool in system_tools(ENVIRON)}
+TOOLS = {tool.name: tool for tool in (*basic_tools(lambda: 0), *environment_tools(ENVIRON))}
 
 
 async def call(name, context=None, /, **arguments):
