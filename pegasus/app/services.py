@@ -39,12 +39,12 @@ from pegasus.main_agent import (
     AgentServices,
     AgentToolset,
     Compactor,
-    OpenTaskFinder,
     SessionArchives,
     SkillInvoker,
     TaskDelegation,
     archive_tool,
     delegation_tools,
+    find_open_tasks,
     persona_answer,
 )
 from pegasus.memory import Memory, MemoryRefused
@@ -238,10 +238,10 @@ def _agent_services(
         models.client("compact"),
         models.context_window,
         environment.clock,
-        count_tokens=models.compare_tokens,
+        models.compare_tokens,
         threshold_share=settings.session.compact_threshold,
         timeout=settings.models.timeout,
-        open_tasks=OpenTaskFinder(task_agent),
+        open_tasks=partial(find_open_tasks, task_agent),
         memory_index=memory_index,
     )
     return AgentServices(

@@ -42,7 +42,7 @@ from pegasus.main_agent.chat_commands import (
     Stop,
     persona_answer,
 )
-from pegasus.main_agent.compaction import Compactor, OpenTaskFinder
+from pegasus.main_agent.compaction import Compactor, find_open_tasks
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
 from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications
 from pegasus.main_agent.replies import REPLY
@@ -65,7 +65,6 @@ __all__ = [
     "FolderArchives",
     "GetStatus",
     "MainAgentMessage",
-    "OpenTaskFinder",
     "SessionArchives",
     "SkillInvoker",
     "Stop",
@@ -73,6 +72,7 @@ __all__ = [
     "archive_names",
     "archive_tool",
     "delegation_tools",
+    "find_open_tasks",
     "forward_notifications",
     "is_archive",
     "line_text",

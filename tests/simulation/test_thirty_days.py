@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from pegasus.main_agent.compaction import opening
+from pegasus.main_agent.compaction import open_items
 from pegasus.memory import Memory, Written
 from pegasus.settings import AgentSettings
 from tests.simulation.thirty_days.life import Life
@@ -62,7 +62,7 @@ def test_an_agent_that_forgets_what_it_was_told_is_found_out(monkeypatch):
 
 
 def test_a_compaction_that_carries_nothing_over_is_found_out(monkeypatch):
-    monkeypatch.setattr(opening, "_item_sections", lambda items: [])
+    monkeypatch.setattr(open_items, "_item_sections", lambda items: [])
     _, verdict = lived(3, talks=5, facts=1)
     assert any("knows nothing of the tasks" in wrong for wrong in verdict.wrong)
 

@@ -3,7 +3,7 @@
 `Compactor` is what the think loop uses. Planning, transcript, checks and open items are pure functions below it, each in its file.
 """
 
-from pegasus.main_agent.compaction.compactor import CompactableSession, Compactor
-from pegasus.main_agent.compaction.open_items import OpenTask, OpenTaskFinder, OpenTaskSource
+from pegasus.main_agent.compaction.compactor import Compactor
+from pegasus.main_agent.compaction.open_items import OpenTask, find_open_tasks
 
-__all__ = ["CompactableSession", "Compactor", "OpenTask", "OpenTaskFinder", "OpenTaskSource"]
+__all__ = ["Compactor", "OpenTask", "find_open_tasks"]

@@ -1,11 +1,16 @@
 """The compactor: decides when a session is compacted, and puts a new session with a summary in its place.
 
 Everything that takes long or may fail comes first: the plan, the summary, the questions to the task system and to memory. Then one
-step changes the session (`CompactableSession.restart`), and that step is atomic on disk. A crash or a cancel before it leaves the
-session as it was; after it, the new session is complete and the old one is an archive.
+step changes the session (`Session.restart`), and that step is atomic on disk. A crash or a cancel before it leaves the session as it
+was; after it, the new session is complete and the old one is an archive.
 
 There are two moments to compact. Before a model call, by our own count: `fit` compacts at the threshold. After a call that the
 provider refused as too long, whatever was counted: `shrink` makes the session smaller, until the provider takes it.
+
+A summary takes a model call of many seconds. It is therefore begun in the background a little before it is needed, so that nobody
+waits for it, and describes the session up to some entry. It stays usable as long as that entry stands at the same place and no queue
+item that is being worked on begins before it, however much the session has grown behind it. Otherwise it is dropped and a new one is
+begun. At most one summary exists or is under way at any time.
 
 A turn never fails because of compaction. A summary that does not come in time, or fails its checks twice, is made by code. A source
 that does not answer is left out. What a provider still finds too long is made smaller again, about by half each time, until nothing
@@ -14,32 +19,37 @@ is left that can be shortened; only then does the caller see the provider's erro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final, Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 import attrs
 import trio
 
 from pegasus.conversation import Entry
-from pegasus.main_agent.compaction.background_summary import BackgroundSummary
-from pegasus.main_agent.compaction.open_items import OpenItems, OpenTaskSource, bound_items, find_open_items
-from pegasus.main_agent.compaction.opening import SessionSummary, memory_index_entry, opening_entry
+from pegasus.main_agent.compaction.open_items import (
+    OpenItems,
+    OpenTask,
+    SessionSummary,
+    bound_items,
+    find_open_items,
+    memory_index_entry,
+    opening_entry,
+)
 from pegasus.main_agent.compaction.planning import (
     CompactionPlan,
     cut_middle,
     entry_tokens,
+    first_running,
     is_opening,
     plan_compaction,
     shorten_entries,
 )
-from pegasus.main_agent.compaction.summary import NoSummary, SummaryRequest, summarise_by_code, summarise_by_model
+from pegasus.main_agent.compaction.summary import NoSummary, summarise_by_code, summarise_by_model
 from pegasus.main_agent.compaction.transcript import MessageEvent, previous_summary, read_events, write_transcript
+from pegasus.main_agent.session import Session
 from pegasus.messages import Address
 from pegasus.models import Label, LanguageModel, ModelError, ModelRequest
 from pegasus.observe import get_logger
-
-TokenCount: TypeAlias = Callable[[ModelRequest, int], Awaitable[int]]
-"""Returns about how many tokens a request has; exact only near the given limit, since counting may take a network call."""
 
 _log = get_logger("compaction")
 _T = TypeVar("_T")
@@ -68,15 +78,31 @@ SHORTEST_CUT: Final = 400
 """Characters below which a summary is not cut any more."""
 
 
-class CompactableSession(Protocol):
-    """Session as the compactor sees it."""
+@attrs.define(eq=False)
+class _SummaryJob:
+    """A summary that is wanted, under way, or ready."""
 
-    @property
-    def entries(self) -> Sequence[Entry]:
-        """All of it, repaired."""
+    plan: CompactionPlan
+    """Cut that the summary is made for."""
+    item: int | None
+    """Queue item that the summary is made for."""
+    summary: SessionSummary | None = None
+    """Result; None until it is ready, and for ever if the job was ended."""
+    done: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the job is over, with or without a summary."""
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Cancelled when the summary is not wanted any more."""
 
-    async def restart(self, begin: Callable[[str], Sequence[Entry]], at: int) -> str:
-        """Archive the session and go on with `begin(archive's name)`, as one durable step; return that name. at: wall clock, ms."""
+    def plan_for(self, entries: Sequence[Entry], running: Sequence[int]) -> CompactionPlan | None:
+        """Return the plan with the same cut for the session as it is now; None if the job does not fit it any more."""
+        cut = len(self.plan.summarised)
+        if (
+            len(entries) < cut
+            or entries[cut - 1] is not self.plan.summarised[-1]
+            or cut > first_running(entries, running)
+        ):
+            return None
+        return CompactionPlan(entries[:cut], entries[cut:])
 
 
 @attrs.define(eq=False)
@@ -89,6 +115,9 @@ class Compactor:
         ...
         if await compactor.fit(session, request, [item.n]):
             request = make_request_again()
+
+    `running` is everywhere: the numbers of the queue items that are being worked on, all of whose entries stay. The model calls of a
+    summary are counted for the last one.
     """
 
     model: LanguageModel
@@ -97,176 +126,207 @@ class Compactor:
     """Returns the window in tokens of the model of a role. It is asked each time, since settings may change while we run."""
     clock: Callable[[], int]
     """Returns the wall-clock time in ms."""
-    count_tokens: TokenCount | None = None
-    """Counts the tokens of a request; None: nobody can."""
+    count_tokens: Callable[[ModelRequest, int], Awaitable[int]]
+    """Returns about how many tokens a request has; exact only near the given limit, since counting may take a network call."""
     threshold_share: float = 0.8
     """Part of the window at which a session is compacted (`session.compact_threshold`)."""
     timeout: float = 120.0
     """Seconds that a summary may take, all calls of it together."""
-    open_tasks: OpenTaskSource | None = None
-    """Source of tasks that are not done. None: the session itself has to tell."""
+    open_tasks: Callable[[], Awaitable[Sequence[OpenTask] | None]] | None = None
+    """Returns the tasks that are not done, None if not known; may raise, and may take long. None: the session itself has to tell."""
     memory_index: Callable[[], Awaitable[str]] | None = None
     """Returns the text of the message that lists long-term memory, "" for none."""
     _tokens_after: int | None = None
     """Tokens of the first request after the last compaction."""
     _was_compacted: bool = False
     """True until the first request after a compaction was measured."""
-    _background: BackgroundSummary = attrs.field(
-        init=False, default=attrs.Factory(lambda self: BackgroundSummary(self._plan, self._summarise), takes_self=True)
-    )
+    _job: _SummaryJob | None = None
+    """The only summary in the background; one that is over stays here until it is used or dropped."""
+    _wakeup: trio.Event | None = None
+    """Set when a summary is wanted; None while `run` does not run."""
 
     # ------------------------------------------------------------------ when
 
-    async def fit(self, session: CompactableSession, request: ModelRequest, running: Sequence[int]) -> bool:
+    async def fit(self, session: Session, request: ModelRequest, running: Sequence[int]) -> bool:
         """Compact the session if this request is too long for it. Return whether it was compacted: the request must be made anew.
 
-        To be called before every model call. A little below the threshold a summary is begun in the background. running: numbers of
-        the queue items that are being worked on; the model calls of a summary are counted for the last one. Without `count_tokens`
-        only the provider can say that a request is too long (see `shrink`). Cancelled: the session is as it was, or compacted.
-        """
-        if self.count_tokens is None:
-            return False
-        window = self.context_window("default")
-        tokens = await self.count_tokens(request, self._threshold(window))
-        if self._is_due(tokens, window):
-            return await self.compact(session, running, item=running[-1]) is not None
-        if tokens >= round(PREPARE_SHARE * self._threshold(window)):
-            self.prepare(session.entries, running, running[-1])
-        return False
-
-    async def shrink(self, session: CompactableSession, running: Sequence[int]) -> bool:
-        """Make the session smaller, since the provider has refused it as too long. Return whether that could be done."""
-        return await self.compact(session, running, item=running[-1], forced=True) is not None
-
-    def _threshold(self, window: int) -> int:
-        return round(self.threshold_share * window)
-
-    def _is_due(self, tokens: int, window: int) -> bool:
-        """Return whether to compact before a request of about so many tokens.
+        To be called before every model call. A little below the threshold a summary is begun in the background.
 
         A request that is still large after a compaction (prompt, tools, the message at hand) does not trigger another one until
         the conversation has grown by GROWTH_SHARE of the window. Otherwise every thought would begin with a compaction.
+
+        Cancelled: the session is as it was, or compacted.
         """
+        window = self.context_window("default")
+        threshold = round(self.threshold_share * window)
+        tokens = await self.count_tokens(request, threshold)
         if self._was_compacted:
             self._tokens_after, self._was_compacted = tokens, False
         has_grown = self._tokens_after is None or tokens >= self._tokens_after + GROWTH_SHARE * window
-        return has_grown and tokens >= self._threshold(window)
+        if has_grown and tokens >= threshold:
+            return await self.compact(session, running) is not None
+        if tokens >= round(PREPARE_SHARE * threshold):
+            self.prepare(session.entries, running)
+        return False
+
+    async def shrink(self, session: Session, running: Sequence[int]) -> bool:
+        """Make the session smaller, since the provider has refused it as too long. Return whether that could be done."""
+        return await self.compact(session, running, forced=True) is not None
 
     # ------------------------------------------------------------------ in the background
 
     async def run(self) -> None:
-        """Write the summaries that are prepared, one at a time, until cancelled."""
-        await self._background.run()
+        """Write the summaries that are prepared, one at a time, until cancelled. One that a cancel interrupts has no result."""
+        try:
+            while True:
+                job = self._job
+                if job is None or job.done.is_set():
+                    self._wakeup = trio.Event()
+                    await self._wakeup.wait()
+                    continue
+                with job.scope:
+                    job.summary = await self._summarise(job.plan, job.item)
+                job.done.set()
+        finally:
+            self._wakeup = None
+            if self._job is not None:
+                self._job.done.set()
 
-    def prepare(self, entries: Sequence[Entry], running: Collection[int], item: int | None = None) -> None:
-        """Begin a summary in the background, unless one that fits is there. Does nothing while `run` does not run."""
-        self._background.begin(entries, running, item)
+    def prepare(self, entries: Sequence[Entry], running: Sequence[int]) -> None:
+        """Begin a summary in the background, unless one that fits is there or under way.
+
+        Does nothing while `run` does not run: then the summary is written when it is needed.
+        """
+        if self._wakeup is None or (self._job is not None and self._job.plan_for(entries, running) is not None):
+            return
+        self._drop_job()
+        plan = self._plan(entries, running)
+        if plan.is_worth_it:
+            self._job = _SummaryJob(plan, _last(running))
+            self._wakeup.set()
+
+    async def _take_prepared(
+        self, entries: Sequence[Entry], running: Sequence[int]
+    ) -> tuple[CompactionPlan, SessionSummary] | None:
+        """Return the summary that was begun, and its plan for the session as it is now; None if there is none that fits.
+
+        Waits for one that is under way. A summary by code that was not caused by a timeout is not returned either: the model was
+        down when it was made, and may be back by now.
+        """
+        job = self._job
+        if job is None or job.plan_for(entries, running) is None:
+            return None
+        await job.done.wait()
+        plan, summary = job.plan_for(entries, running), job.summary
+        if plan is None or summary is None or (summary.by_code and not summary.timed_out):
+            return None
+        return plan, summary
+
+    def _drop_job(self) -> None:
+        """Forget the summary. If it is under way, its model call ends."""
+        if self._job is not None:
+            self._job.scope.cancel()
+            self._job = None
 
     # ------------------------------------------------------------------ now
 
-    async def compact(
-        self, session: CompactableSession, running: Collection[int], *, item: int | None = None, forced: bool = False
-    ) -> str | None:
+    async def compact(self, session: Session, running: Sequence[int], *, forced: bool = False) -> str | None:
         """Compact the session. Return the archive's name, or None if nothing can be made smaller.
 
-        running: numbers of the queue items that are being worked on; all of their entries stay. item: the queue item that the model
-        calls are counted for. forced: the provider has said that the session is too long. Each such call leaves, word for word,
-        about half of what the one before has left; None: no more can be done.
+        forced: the provider has said that the session is too long. Each such call leaves, word for word, about half of what the one
+        before has left; None: no more can be done.
 
         While the disk refuses to write, `session.restart` waits. Cancelled: either nothing has happened, or all of it.
         """
-        made = await (self._force(session, running, item) if forced else self._make(session, running, item))
+        made = await (self._halve if forced else self._make)(session.entries, running)
         self._was_compacted = True
         if made is None:
             return None
         plan, summary = made
         now, before = self.clock(), len(session.entries)
         items = await self._open_items(session.entries, plan.kept, now)
-        index = await self._ask(self.memory_index, "", "memory") if self.memory_index is not None else ""
+        index = await self._ask(self.memory_index, "", "memory")
         memory = (memory_index_entry(now, index),) if index.strip() else ()
 
         def begin(archive: str) -> Sequence[Entry]:
             return (opening_entry(now, archive, summary, items), *memory, *plan.kept)
 
         archive = await session.restart(begin, now)
-        self._background.drop()
-        _log.info(
-            "compacted the session",
-            archive=archive,
-            before=before,
-            after=len(session.entries),
-            by_code=summary.by_code,
-        )
+        self._drop_job()
+        after = len(session.entries)
+        _log.info("compacted the session", archive=archive, before=before, after=after, by_code=summary.by_code)
         return archive
 
     async def _make(
-        self, session: CompactableSession, running: Collection[int], item: int | None
+        self, entries: Sequence[Entry], running: Sequence[int]
     ) -> tuple[CompactionPlan, SessionSummary] | None:
         """Return plan and summary of a compaction at the threshold; None if there is nothing to summarise or to shorten.
 
         Kept entries that no provider could take are shortened at once. Some providers do not report an overflow but leave
         out whatever they like (Ollama), and all of them would want the whole of it first.
         """
-        ready = await self._background.take(session.entries, running)
-        if ready is not None:
-            plan, summary = ready
-        else:
-            plan = self._plan(session.entries, running)
-            if plan.is_worth_it:
-                summary = await self._summarise(plan, item)
-            else:
-                summary = SessionSummary(previous_summary(session.entries), by_code=False)
+        made = await self._take_prepared(entries, running)
+        if made is None:
+            plan = self._plan(entries, running)
+            made = plan, await self._summarise_if_worth_it(plan, entries, running)
+        plan, summary = made
         window = self.context_window("default")
         shortened = None
         if sum(map(entry_tokens, plan.kept)) > TOO_LONG * window:
             shortened = shorten_entries(plan.kept, int(SHORTENED_SHARE * window))
         if shortened is not None:
             return attrs.evolve(plan, kept=shortened), summary
-        return (plan, summary) if plan.is_worth_it else None
+        return made if plan.is_worth_it else None
 
-    async def _force(
-        self, session: CompactableSession, running: Collection[int], item: int | None
+    async def _halve(
+        self, entries: Sequence[Entry], running: Sequence[int]
     ) -> tuple[CompactionPlan, SessionSummary] | None:
         """Return plan and summary that leave about half of the session; None if nothing can be made smaller.
 
         The means, in this order: summarise more; shorten what must stay; cut the summary itself.
         """
-        entries = session.entries
         size = sum(entry_tokens(entry) for entry in entries if not is_opening(entry))
         keep = min(size // 2, int(KEPT_SHARE * self.context_window("default")))
         plan = plan_compaction(entries, running, keep)
         shortened = shorten_entries(plan.kept, keep) if sum(map(entry_tokens, plan.kept)) > keep else None
         if shortened is not None:
             plan = attrs.evolve(plan, kept=shortened)
-        if plan.is_worth_it:
-            return plan, await self._summarise(plan, item)
+        if plan.is_worth_it or shortened is not None:
+            return plan, await self._summarise_if_worth_it(plan, entries, running)
         before = previous_summary(entries)
-        if shortened is not None:
-            return plan, SessionSummary(before, by_code=False)
         if len(before) <= SHORTEST_CUT:
             return None
         return plan, SessionSummary(cut_middle(before, len(before) // 2), by_code=True)
 
     # ------------------------------------------------------------------ pieces
 
-    def _plan(self, entries: Sequence[Entry], running: Collection[int]) -> CompactionPlan:
+    def _plan(self, entries: Sequence[Entry], running: Sequence[int]) -> CompactionPlan:
         return plan_compaction(entries, running, int(KEPT_SHARE * self.context_window("default")))
+
+    async def _summarise_if_worth_it(
+        self, plan: CompactionPlan, entries: Sequence[Entry], running: Sequence[int]
+    ) -> SessionSummary:
+        """Return the summary of a plan; the one that is there already if the plan adds nothing to it."""
+        if plan.is_worth_it:
+            return await self._summarise(plan, _last(running))
+        return SessionSummary(previous_summary(entries), by_code=False)
 
     async def _summarise(self, plan: CompactionPlan, item: int | None) -> SessionSummary:
         """Return the summary of a plan within `timeout` seconds, by the model if it gives one, else by code.
 
         If the model's window turns out to be smaller than we thought, it is asked once more with parts of a fourth of the size.
+        item: the queue item that the model calls are counted for.
         """
         limit = min(LONGEST_SUMMARY, max(SHORTEST_SUMMARY, int(SUMMARY_SHARE * self.context_window("default"))))
         part_tokens = max(1_000, int(TRANSCRIPT_SHARE * self.context_window("compact")) - 3 * limit)
-        places = _conversations(plan.summarised)
+        places, label = _conversations(plan.summarised), Label("compact", None, item)
         problem = "it took too long"
         with trio.move_on_after(self.timeout) as scope:
             for divisor in (1, 4):
                 transcript = write_transcript(plan.summarised, part_tokens // divisor)
-                request = SummaryRequest(transcript, places, limit, Label("compact", None, item))
                 try:
-                    return SessionSummary(await summarise_by_model(self.model, request), by_code=False)
+                    text = await summarise_by_model(self.model, transcript, places, limit, label)
+                    return SessionSummary(text, by_code=False)
                 except (ModelError, NoSummary) as error:
                     problem = str(error)
                     if not (isinstance(error, ModelError) and error.kind == "overflow"):
@@ -276,15 +336,17 @@ class Compactor:
         return SessionSummary(text, by_code=True, timed_out=scope.cancelled_caught)
 
     async def _open_items(self, entries: Sequence[Entry], kept: Sequence[Entry], now: int) -> OpenItems:
+        """Return what is carried over; the tasks as the task system knows them, if it answers."""
         items = find_open_items(entries, kept)
-        if self.open_tasks is not None:
-            tasks = await self._ask(self.open_tasks.open_tasks, None, "tasks")
-            if tasks is not None:
-                items = attrs.evolve(items, tasks=tuple(tasks))
+        tasks = await self._ask(self.open_tasks, None, "tasks")
+        if tasks is not None:
+            items = attrs.evolve(items, tasks=tuple(tasks))
         return bound_items(items, now, self.context_window("default"))
 
-    async def _ask(self, ask: Callable[[], Awaitable[_T]], default: _T, source: str) -> _T:
-        """Return the answer of a source, or the default if it fails or does not answer within SOURCE_TIMEOUT."""
+    async def _ask(self, ask: Callable[[], Awaitable[_T]] | None, default: _T, source: str) -> _T:
+        """Return the answer of a source; the default if there is none, if it fails, or does not answer within SOURCE_TIMEOUT."""
+        if ask is None:
+            return default
         try:
             with trio.move_on_after(SOURCE_TIMEOUT):
                 return await ask()
@@ -292,6 +354,10 @@ class Compactor:
         except Exception as error:
             _log.warning("left out of the new session", source=source, error=str(error))
         return default
+
+
+def _last(running: Sequence[int]) -> int | None:
+    return running[-1] if running else None
 
 
 def _conversations(entries: Sequence[Entry]) -> list[Address]:

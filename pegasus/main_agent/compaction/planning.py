@@ -17,13 +17,12 @@ compacted a little early costs little, and one that is compacted too late is ref
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
 from pegasus.conversation import Entry
-from pegasus.messages import Json
 from pegasus.models import ToolCall
 
 COMPACT: Final = "compact"
@@ -128,11 +127,9 @@ def shorten_entries(entries: Sequence[Entry], limit: int) -> list[Entry] | None:
 
     Returns None if nothing is long enough to be shortened and no pictures are attached.
     """
-    longest = max((len(text) for entry in entries for text in _entry_texts(entry)), default=0)
-    if longest <= SHORTEST and not any("media" in entry.metadata for entry in entries):
-        return None
+    length = max((len(entry.content) + len(str(entry.calls)) for entry in entries), default=0)
     last_turn = max((index for index, entry in enumerate(entries) if entry.role == "assistant"), default=-1)
-    length, shortened = longest, list(entries)
+    shortened = list(entries)
     while length > SHORTEST:
         length = max(length // 2, SHORTEST)
         shortened = [
@@ -140,7 +137,8 @@ def shorten_entries(entries: Sequence[Entry], limit: int) -> list[Entry] | None:
         ]
         if sum(map(entry_tokens, shortened)) <= limit:
             return shortened
-    return [_without_media(entry) for entry in shortened]
+    shortened = [_without_media(entry) for entry in shortened]
+    return shortened if shortened != list(entries) else None
 
 
 def cut_middle(text: str, limit: int) -> str:
@@ -179,20 +177,3 @@ def _cut_strings(value: Any, length: int) -> Any:
     if isinstance(value, Mapping):
         return {key: _cut_strings(inner, length) for key, inner in value.items()}
     return [_cut_strings(inner, length) for inner in value] if isinstance(value, list) else value
-
-
-def _entry_texts(entry: Entry) -> Iterator[str]:
-    yield entry.content
-    for call in entry.calls:
-        yield from _strings(call.arguments)
-
-
-def _strings(value: Json) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _strings(inner)

@@ -29,8 +29,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-import attrs
-
 from pegasus.conversation import Entry, escape_imitations
 from pegasus.main_agent.compaction.planning import cut_middle, estimate_tokens
 from pegasus.main_agent.compaction.transcript import (
@@ -81,39 +79,30 @@ class NoSummary(Exception):
     """The model gave no summary that passes the checks. The text names the problems of the last one, for the log."""
 
 
-@attrs.frozen(eq=False)
-class SummaryRequest:
-    """Everything that the model needs to know about a wanted summary.
+async def summarise_by_model(
+    model: LanguageModel, transcript: Transcript, places: Sequence[Address], limit: int, label: Label
+) -> str:
+    """Return a summary of the whole transcript that passes the checks. Raises NoSummary and ModelError. Cancelling ends the call.
 
-    Example: `SummaryRequest(write_transcript(entries, 20_000), places, limit=4_000)`.
+    places: conversations that the summary must name, newest last. limit: tokens that it may have. label: of the model calls, for usage
+    and budgets.
     """
-
-    transcript: Transcript
-    """Text to summarise, with the summary that went before."""
-    places: Sequence[Address]
-    """Conversations that the summary must name, newest last."""
-    limit: int
-    """Tokens that the summary may have."""
-    label: Label = attrs.field(factory=lambda: Label("compact"))
-    """Label of the model calls, for usage and budgets."""
-
-
-async def summarise_by_model(model: LanguageModel, request: SummaryRequest) -> str:
-    """Return a summary of the whole transcript that passes the checks. Raises NoSummary and ModelError. Cancelling ends the call."""
-    summary = request.transcript.previous
-    parts = request.transcript.parts
-    for number, part in enumerate(parts, 1):
-        position = f" (part {number} of {len(parts)})" if len(parts) > 1 else ""
+    summary = transcript.previous
+    for number, part in enumerate(transcript.parts, 1):
+        is_last = number == len(transcript.parts)
+        position = f" (part {number} of {len(transcript.parts)})" if len(transcript.parts) > 1 else ""
         prompt = (
             f"The summary so far:\n<summary>\n{summary or 'none'}\n</summary>\n\n"
             f"What has happened since{position}, oldest first, times in UTC:\n<transcript>\n{part}\n</transcript>\n\n"
-            f"Write the new summary of all of it, in at most {request.limit * 3 // 4:,} tokens."
+            f"Write the new summary of all of it, in at most {limit * 3 // 4:,} tokens."
         )
-        summary = await _summarise_part(model, prompt, request, request.places if number == len(parts) else ())
+        summary = await _summarise_part(model, prompt, places if is_last else (), limit, label)
     return summary
 
 
-async def _summarise_part(model: LanguageModel, prompt: str, request: SummaryRequest, places: Sequence[Address]) -> str:
+async def _summarise_part(
+    model: LanguageModel, prompt: str, places: Sequence[Address], limit: int, label: Label
+) -> str:
     """Return a summary that passes the checks, asked for with this prompt. Raises NoSummary after ATTEMPTS answers, and ModelError.
 
     The second request shows the model its own answer and the problems. An empty answer is not shown, because providers refuse a turn
@@ -123,18 +112,16 @@ async def _summarise_part(model: LanguageModel, prompt: str, request: SummaryReq
     problems: list[str] = []
     for _ in range(ATTEMPTS):
         # Room for a model that thinks first and counts its thoughts among what it writes.
-        max_tokens = max(2 * request.limit, 4_096)
-        response = await model.generate(ModelRequest(SYSTEM_PROMPT, turns, max_tokens=max_tokens, label=request.label))
-        problems = find_problems(response, places, request.limit)
+        max_tokens = max(2 * limit, 4_096)
+        response = await model.generate(ModelRequest(SYSTEM_PROMPT, turns, max_tokens=max_tokens, label=label))
+        problems = find_problems(response, places, limit)
+        text = response.text.strip()
         if not problems:
-            return response.text.strip()
-        correction = "\n".join(
-            ["This cannot be used:", *(f"- {problem}" for problem in problems), "", "Write the whole summary again."]
-        )
-        if response.text.strip():
-            turns = (turns[0], AssistantTurn(response.text.strip()), UserTurn(text=correction))
-        else:
-            turns = (UserTurn(text=f"{prompt}\n\n{correction}"),)
+            return text
+        listed = "\n".join(f"- {problem}" for problem in problems)
+        correction = f"This cannot be used:\n{listed}\n\nWrite the whole summary again."
+        again = (turns[0], AssistantTurn(text), UserTurn(text=correction))
+        turns = again if text else (UserTurn(text=f"{prompt}\n\n{correction}"),)
     raise NoSummary("; ".join(problems))
 
 

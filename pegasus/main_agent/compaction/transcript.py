@@ -207,11 +207,6 @@ class Transcript:
     parts: tuple[str, ...]
     """Text of everything since, oldest first."""
 
-    @property
-    def text(self) -> str:
-        """All of it."""
-        return "\n".join((self.previous, *self.parts))
-
 
 def write_transcript(entries: Sequence[Entry], part_tokens: int) -> Transcript:
     """Return the transcript of these entries in at most MOST_PARTS parts of at most `part_tokens` tokens each.

@@ -27,9 +27,14 @@ def nobody(request):
     raise AssertionError("no model was to be asked")
 
 
+async def no_tokens(request, limit):
+    return 0
+
+
 def compactor(model=nobody, *, window=WINDOW, reads=100_000, timeout=60.0, **more):
     scripted = model if isinstance(model, ScriptedModel) else ScriptedModel(model)
-    return Compactor(scripted, {"default": window, "compact": reads}.__getitem__, lambda: NOW, timeout=timeout, **more)
+    windows = {"default": window, "compact": reads}.__getitem__
+    return Compactor(scripted, windows, lambda: NOW, no_tokens, timeout=timeout, **more)
 
 
 @asynccontextmanager
@@ -76,9 +81,9 @@ async def test_older_turns_become_a_summary_that_names_the_archive_of_all_of_the
 async def test_the_summary_is_asked_for_with_its_role_and_the_item_it_is_made_for(autojump_clock):
     model = ScriptedModel([good()])
     async with session_of(long_talk()) as session:
-        await compactor(model).compact(session, (), item=7)
+        await compactor(model).compact(session, [99])
     [request] = model.requests
-    assert (request.label.role, request.label.item, request.tools) == ("compact", 7, ())
+    assert (request.label.role, request.label.item, request.tools) == ("compact", 99, ())
     assert "message 0 " in request.turns[0].text
     assert "message 39 " not in request.turns[0].text  # it stays
 
@@ -87,7 +92,7 @@ async def test_where_nothing_can_be_summarised_nothing_happens(autojump_clock):
     talk = Talk()
     talk.heard("hi")
     async with session_of(talk) as session:
-        assert await compactor().compact(session, {1}) is None
+        assert await compactor().compact(session, [1]) is None
         assert session.entries == talk.entries
         assert session.disk.paths() == [PATH]
 
@@ -98,7 +103,7 @@ async def test_a_message_that_no_provider_could_take_is_cut_before_it_is_sent(au
     talk = long_talk(messages=before)
     talk.heard("begin " + "many words " * 10_000 + "end")
     async with session_of(talk) as session:
-        name = await compactor(lambda _: good()).compact(session, {talk.last_item})
+        name = await compactor(lambda _: good()).compact(session, [talk.last_item])
         assert total(session.entries) < WINDOW
         [message] = [entry for entry in session.entries if entry.item == talk.last_item]
         assert "begin many words" in message.content
@@ -112,7 +117,7 @@ async def test_one_that_may_fit_is_left_to_the_provider(autojump_clock):
     talk = Talk()
     talk.heard("word " * (WINDOW * 4 // 5))
     async with session_of(talk) as session:
-        assert await compactor().compact(session, {1}) is None
+        assert await compactor().compact(session, [1]) is None
 
 
 async def test_one_compaction_after_the_other_keeps_one_summary(autojump_clock):
@@ -130,15 +135,14 @@ async def test_one_compaction_after_the_other_keeps_one_summary(autojump_clock):
 
 
 async def test_tasks_and_memory_are_asked_and_stand_in_the_new_session(autojump_clock):
-    class Source:
-        async def open_tasks(self):
-            return [OpenTask("t7", "count the stars", kind="explore", state="acting")]
+    async def open_tasks():
+        return [OpenTask("t7", "count the stars", kind="explore", state="acting")]
 
     async def index():
         return "[Memory: facts/user.md]"
 
     async with session_of(long_talk()) as session:
-        await compactor([good()], open_tasks=Source(), memory_index=index).compact(session, ())
+        await compactor([good()], open_tasks=open_tasks, memory_index=index).compact(session, ())
         opening, memory, *_ = session.entries
     assert "t7 (explore, acting): count the stars" in opening.content
     assert (memory.role, memory.content, memory.metadata) == (
@@ -150,9 +154,8 @@ async def test_tasks_and_memory_are_asked_and_stand_in_the_new_session(autojump_
 
 
 async def test_who_does_not_answer_or_fails_costs_no_turn(autojump_clock):
-    class Source:
-        async def open_tasks(self):
-            await trio.sleep_forever()
+    async def open_tasks():
+        await trio.sleep_forever()
 
     async def index():
         raise ExceptionGroup("several", [ValueError("no memory")])
@@ -161,7 +164,7 @@ async def test_who_does_not_answer_or_fails_costs_no_turn(autojump_clock):
     talk.heard("go")
     talk.gave("t1", "count the stars")
     async with session_of(talk) as session:
-        await compactor([good()], open_tasks=Source(), memory_index=index).compact(session, ())
+        await compactor([good()], open_tasks=open_tasks, memory_index=index).compact(session, ())
         assert "t1, asked for on cli:main: count the stars" in session.entries[0].content
         assert trio.current_time() < 10
 
@@ -286,7 +289,7 @@ async def test_forced_again_and_again_it_gets_smaller_until_nothing_is_left(auto
     async with session_of(talk) as session:
         old = session.disk.content(PATH)
         for _ in range(40):
-            if await agent.compact(session, {talk.last_item}, forced=True) is None:
+            if await agent.compact(session, [talk.last_item], forced=True) is None:
                 break
             sizes.append(total(session.entries))
             assert is_well_formed(session.entries)
@@ -307,10 +310,10 @@ async def test_the_summary_itself_is_shortened_last(autojump_clock):
     long_summary = say(GOOD.replace("Anna", "Anna " * 100) + " main")
     agent = compactor(lambda _: long_summary)
     async with session_of(talk) as session:
-        await agent.compact(session, {30}, forced=True)
+        await agent.compact(session, [30], forced=True)
         before = total(session.entries)
         for _ in range(40):
-            if await agent.compact(session, {30}, forced=True) is None:
+            if await agent.compact(session, [30], forced=True) is None:
                 break
             assert total(session.entries) < before
             before = total(session.entries)
@@ -396,7 +399,7 @@ async def test_one_that_covers_an_item_that_is_taken_up_again_is_not_used(autoju
     async with session_of(talk) as session, preparing(agent):
         agent.prepare(session.entries, ())
         await trio.sleep(1)
-        await agent.compact(session, {3})
+        await agent.compact(session, [3])
         assert session.of_item(3)
 
 

@@ -43,11 +43,9 @@ async def talk(disk, model, first, last, *, count, size=300):
     """count: whether tokens are counted before a call; else only the provider says that it is too long."""
 
     async def tokens(request, near):
-        return characters(request) // 3
+        return characters(request) // 3 if count else 0
 
-    compactor = Compactor(
-        model, {"default": WINDOW, "compact": 100_000}.__getitem__, wall_clock, tokens if count else None
-    )
+    compactor = Compactor(model, {"default": WINDOW, "compact": 100_000}.__getitem__, wall_clock, tokens)
     toolset = AgentToolset("prompt", ToolExecutor(()))
     services = AgentServices(model, toolset, wall_clock, compactor=compactor)
     async with open_supervisor(

@@ -12,12 +12,13 @@ from pegasus.main_agent.compaction.open_items import (
     KEPT_FOR,
     MOST_ITEMS,
     OpenItems,
+    SessionSummary,
     bound_items,
     find_open_items,
     items_from_metadata,
     items_to_metadata,
+    opening_entry,
 )
-from pegasus.main_agent.compaction.opening import SessionSummary, opening_entry
 from pegasus.messages import Address
 
 from .kit import NOW, Talk

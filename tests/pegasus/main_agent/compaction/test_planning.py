@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.conversation.entry import Entry
-from pegasus.main_agent.compaction.open_items import OpenItems
-from pegasus.main_agent.compaction.opening import SessionSummary, opening_entry
+from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, opening_entry
 from pegasus.main_agent.compaction.planning import (
     SHORTEST,
     cut_middle,

@@ -3,8 +3,7 @@
 import attrs
 import pytest
 
-from pegasus.main_agent.compaction.open_items import OpenItems
-from pegasus.main_agent.compaction.opening import SessionSummary, memory_index_entry, opening_entry
+from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, memory_index_entry, opening_entry
 from pegasus.main_agent.compaction.planning import estimate_tokens
 from pegasus.main_agent.compaction.summary import SYSTEM_PROMPT, find_problems, summarise_by_code
 from pegasus.main_agent.compaction.transcript import MOST_PARTS, previous_summary, write_transcript
@@ -68,7 +67,7 @@ def test_one_endless_message_fits_too():
     talk = Talk()
     talk.heard("好" * 5_000_000)
     source = write_transcript(talk.entries, 1_000)
-    assert estimate_tokens(source.text) <= 2_000
+    assert estimate_tokens("\n".join(source.parts)) <= 2_000
 
 
 # ------------------------------------------------------------------ checks

@@ -1,6 +1,8 @@
 """What the task system says is open, when a session is compacted."""
 
-from pegasus.main_agent.compaction import OpenTaskFinder
+from functools import partial
+
+from pegasus.main_agent.compaction import find_open_tasks
 from pegasus.messages import Address
 from pegasus.testing.scripted import Hang, ScriptedModel, say
 from pegasus.testing.world import FakeChannel, open_world
@@ -16,8 +18,8 @@ async def test_tasks_that_are_not_done_are_told_with_where_they_were_asked_for(a
             await world.next_reply()
         await world.say("long")
         await world.idle()
-        finder = OpenTaskFinder(agent_of(world))
-        [task] = await finder.open_tasks()
+        finder = partial(find_open_tasks, agent_of(world))
+        [task] = await finder()
         assert (task.kind, task.state, task.description, task.address) == (
             "general",
             "reasoning",
@@ -25,4 +27,4 @@ async def test_tasks_that_are_not_done_are_told_with_where_they_were_asked_for(a
             Address("cli", "main"),
         )
         await world.root.stop()
-        assert await finder.open_tasks() is None
+        assert await finder() is None
