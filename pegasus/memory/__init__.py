@@ -9,16 +9,15 @@ The files are read from their folder and written by the journal. Every change is
 
     memory          reading, changing, undo; the lock that keeps changes apart
     logged_files    files and log, kept in step through the journal
-    history         the log; `changes`: differences and undo
+    changes         the log: changes, their differences and undo
     pages           names and texts of files; `provenance`: marks of origin
     views           the index and the log as others see them
     folder          reading the folder
     search          an index of words over memory and archived sessions
 """
 
-from pegasus.memory.changes import Author, Change
+from pegasus.memory.changes import LOG, Author, Change, changes_in
 from pegasus.memory.folder import HEAD, FileState, FolderReader, MemoryFolder, Stamp
-from pegasus.memory.history import LOG, changes_in
 from pegasus.memory.memory import Memory, Written, memory_in, read_whole
 from pegasus.memory.pages import FOLDER, MemoryRefused
 from pegasus.memory.provenance import SOURCES, marks_in, warning_for

@@ -1,24 +1,33 @@
-"""Changes of memory files as the log keeps them, and how to take one back. Pure functions.
+"""The log of memory: changes of files, how to take one back, and the content of each file that follows from the log.
+
+    {"base":"facts/user.md","hash":…,"text":"…"}   the file before the first change that follows (text null: too large)
+    {"n":7,"ts":…,"path":…,"how":…,"splices":…}    a change, written before the file is
+    {"void":7,"ts":…}                              change 7 was written but not made: process or disk stopped in between
 
 A change is a list of *splices*: at this place these lines were replaced by those. So it is small however long the file
-is, and it can be undone although the file was changed elsewhere since. To find where the lines stand now, their place is
-moved through every later change: insertions in front of it shift it, and a change that overlaps it extends it. If the
-text at the resulting place is still the one that the change has put there, it is replaced by the old one. Otherwise a
-later change stands on it, and undoing would silently undo that too, so it is refused with the number of that change.
+is. The log is a second copy of memory, and a file that differs from it was changed by hand. Texts are the bytes of the
+files decoded with `surrogateescape`, so that bytes that are not UTF-8 come back unchanged.
 
-Changes that cancel each other out (one and its undo, a switch of an editor and back) are left out of the computation: the
-log has the hash of the file after each change, and a hash that comes again marks a detour.
+**Undo.** A change can be taken back although the file was changed elsewhere since. Its splices are turned round, and
+their places are moved by the difference between the file after the change and the file now. If that difference touches
+one of the places, undoing would silently undo a later change too, so it is refused with the number of that change.
 
-Texts are the bytes of the files decoded with `surrogateescape`, so that bytes that are not UTF-8 come back unchanged.
+**Growth.** A log that has grown by `GROWTH` is shortened to its latest changes. In front of them stand "base" lines, so
+that the content of every file still follows from the log.
 
-The alternatives were keeping the whole text of every version, which lets the log grow with the size of the
-files and can only go back to a state, and unified diffs, whose context lines find their place by guessing. Here
-the place is computed: the log has every change, so where a line has moved is known exactly.
+**Reading.** The log is read once when the process starts, and after an error. From then on `History` follows each line
+that is written, so that a change costs an append and no reading. Because it knows the content of each file, a splice
+can be computed without having read the file before, and an edit by hand becomes visible as a difference. A line that is
+damaged (a torn write, an edit by hand) makes the text of its file unknown, as later splices have nothing to be applied
+to. The hash of the file is still known from the next line on, so changes are still noticed; only their text can be
+neither shown nor undone.
+
+Pure functions; `logged_files` does the writing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -27,8 +36,16 @@ import attrs
 
 from pegasus.memory.pages import is_summary
 from pegasus.messages import Json
-from pegasus.wire import number_of
+from pegasus.wire import BadLine, encode_line, number_of, scan_lines
 
+LOG: Final = ".log/changes.jsonl"
+"""The log's path in the memory folder."""
+KEPT_FILE: Final = 65_536
+"""Bytes of a file up to which the log holds its content. Of a larger file it has only the hash."""
+KEPT_CHANGES: Final = 2 << 20
+"""Bytes of changes that stay when the log is shortened. The last change of each file stays however old it is."""
+GROWTH: Final = 4 << 20
+"""Bytes by which the log grows before it is shortened."""
 MOST_LINES: Final = 4_000
 """Lines of a passage that are compared with each other. A longer one becomes one splice, because `SequenceMatcher`
 takes quadratic time in the worst case and the caller holds the memory's lock."""
@@ -165,32 +182,6 @@ def applied(text: str, splices: Iterable[Splice]) -> str:
 # ------------------------------------------------------------------ undo
 
 
-class _Place(NamedTuple):
-    """The place of a splice's new lines in the text of now."""
-
-    start: int
-    """First character of the place."""
-    end: int
-    """The character behind the place; equal to `start` if all lines of the splice were deleted."""
-    touched: tuple[int, ...] = ()
-    """Numbers of later changes that overlap it."""
-
-    def after(self, change: Change) -> _Place:
-        """Return the place after one more change."""
-        start, end, before, inside, touched = self.start, self.end, 0, 0, False
-        for at, old, new in change.splices or ():
-            behind, longer = at + len(old), len(new) - len(old)
-            # A change in front only moves the place. One that overlaps it, or is inside it, extends it to both.
-            # Changes behind it have no influence.
-            if behind <= self.start:
-                before += longer
-            elif at < self.end or at < self.start:
-                start, end, touched = min(start, at), max(end, behind), True
-                inside += longer
-        marks = (*self.touched, change.n) if touched else self.touched
-        return _Place(start + before, end + before + inside, marks)
-
-
 def undo_change(change: Change, later: Sequence[Change], text: str) -> str:
     """Return the file without this change. later: the changes of the file since, in order. Raises CannotUndo.
 
@@ -199,51 +190,58 @@ def undo_change(change: Change, later: Sequence[Change], text: str) -> str:
     """
     if change.splices is None:
         raise CannotUndo(f"change {change.n} was too large to be kept")
-    later = _without_detours(change.after, later)
-    large = next((other.n for other in later if other.splices is None), None)
-    if large is not None:
-        raise CannotUndo(f"change {large}, which came later, was too large to be kept")
-    kept = []
-    for splice, place in zip(change.splices, _places(change.splices), strict=True):
-        for other in later:
-            place = place.after(other)
-        if text[place.start : place.end] == splice.new:
-            kept.append(Splice(place.start, splice.new, splice.old))
-        elif not (is_summary(splice.old) and is_summary(splice.new)):  # a summary that was renewed since stays
-            names = ", ".join(map(str, place.touched)) or "one that is not in the log"
-            raise CannotUndo(f"a later change stands on it: {names}; take that back first")
-    try:
-        return applied(text, sorted(kept))
-    except ValueError as error:
-        raise CannotUndo(str(error)) from None
+    states = [text]  # the file after each of the later changes, the newest first, and after the change itself
+    for other in reversed(later):
+        if other.splices is None:
+            raise CannotUndo(f"change {other.n}, which came later, was too large to be kept")
+        states.append(_applied_or_refused(states[-1], _inverse(other.splices)))
+    undone = _undone(change.splices, states[-1], text)
+    if undone is not None:
+        return undone
+    # The newest change that made the undo impossible. Right after the change itself it was possible.
+    stands_on_it = next(
+        other
+        for other, state in zip(reversed(later), states[1:], strict=True)
+        if _undone(change.splices, states[-1], state) is not None
+    )
+    raise CannotUndo(f"a later change stands on it: {stands_on_it.n}; take that back first")
 
 
-def _without_detours(state: str, later: Iterable[Change]) -> list[Change]:
-    """Return the changes without those that led back to an earlier state of the file (a change and its undo)."""
-    direct: list[Change] = []
-    length_at = {state: 0}
-    for change in later:
-        direct.append(change)
-        if change.after in length_at:
-            for detour in direct[length_at[change.after] : -1]:
-                length_at.pop(detour.after, None)
-            # The hash was seen before: everything since then led back to that state, and states on the way
-            # cannot be returned to.
-            del direct[length_at[change.after] :]
-        else:
-            length_at[change.after] = len(direct)
-    return direct
-
-
-def _places(splices: Iterable[Splice]) -> Iterable[_Place]:
-    """Yield the place of each splice's new lines in the text after all of them."""
-    moved = 0
+def _inverse(splices: Iterable[Splice]) -> Iterator[Splice]:
+    """Yield the splices that lead back, from the text after these splices to the text before."""
+    longer = 0
     for at, old, new in splices:
-        yield _Place(at + moved, at + moved + len(new))
-        moved += len(new) - len(old)
+        yield Splice(at + longer, new, old)
+        longer += len(new) - len(old)
 
 
-# ------------------------------------------------------------------ on disk
+def _undone(splices: Iterable[Splice], after: str, now: str) -> str | None:
+    """Return the text of now without these splices, or None if a later change touches their lines.
+
+    after: the text right after the splices were made.
+    """
+    since = difference(after, now)
+    kept = []
+    for at, new, old in _inverse(splices):
+        end = at + len(new)
+        if any(other.at < end and other.at + len(other.old) > at for other in since):
+            if not (is_summary(old) and is_summary(new)):
+                return None
+            continue  # a summary that was renewed since stays
+        moved = sum(len(other.new) - len(other.old) for other in since if other.at + len(other.old) <= at)
+        kept.append(Splice(at + moved, new, old))
+    return _applied_or_refused(now, kept)
+
+
+def _applied_or_refused(text: str, splices: Iterable[Splice]) -> str:
+    """Return the text after these splices. Raises CannotUndo if they do not fit: the log does not have every change."""
+    try:
+        return applied(text, splices)
+    except ValueError:
+        raise CannotUndo("a later change stands on it: one that is not in the log") from None
+
+
+# ------------------------------------------------------------------ lines of the log
 
 
 def to_json(change: Change) -> dict[str, Json]:
@@ -266,3 +264,193 @@ def from_json(line: Mapping[str, Any]) -> Change:
     path, how, before, after = (str(line[key]) for key in ("path", "how", "before", "after"))
     n, ts, undoes = number_of(line["n"]), number_of(line["ts"]), number_of(line.get("undoes", 0))
     return Change(n, ts, path, how, by, before, after, splices, undoes)
+
+
+def change_line(change: Change) -> bytes:
+    """Return the line that is appended to the log for a change."""
+    return encode_line(to_json(change))
+
+
+def void_line(n: int, ts: int) -> bytes:
+    """Return the line that is appended to the log for a change that was not made."""
+    return encode_line({"void": n, "ts": ts})
+
+
+# ------------------------------------------------------------------ what follows from the log
+
+
+class KnownContent(NamedTuple):
+    """The content of a file as it follows from the log."""
+
+    hash: str
+    """See `hash_of`; "" for a file that does not exist."""
+    text: str | None
+    """None if it was too large to be kept, or a line of the log is missing."""
+
+
+ABSENT: Final = KnownContent("", "")
+"""Content of a file that does not exist."""
+
+
+def known_content(content: bytes) -> KnownContent:
+    """Return the entry of the log's state for a file with this content."""
+    return KnownContent(hash_of(content), text_of(content) if len(content) <= KEPT_FILE else None)
+
+
+class History:
+    """State that follows from the lines of the log.
+
+    For example:
+
+        history = read_history(data)
+        history.of("facts/user.md").text   # the content that the file must have
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, KnownContent] = {}
+        """The files that exist, by path."""
+        self.count = 0
+        """Number of the last change, void ones included."""
+        self.last: Change | None = None
+        """The last change, unless it is void."""
+        self.size = 0
+        """Bytes of the log."""
+        self.shortened_size = 0
+        """Bytes of the log when it was shortened."""
+        self.damaged: list[bytes] = []
+        """Lines that are no records."""
+        self._before = ABSENT
+        """Content of the last change's file before it."""
+
+    def of(self, path: str) -> KnownContent:
+        """Return the content of a file."""
+        return self.files.get(path, ABSENT)
+
+    def add(self, change: Change) -> None:
+        """Apply one more change."""
+        before = self.of(change.path)
+        self.put(change.path, _after(before, change))
+        self.count, self.last, self._before = change.n, change, before
+
+    def retract_last(self) -> None:
+        """Take back the last change, which was not made."""
+        if self.last is not None:
+            self.put(self.last.path, self._before)
+            self.last = None
+
+    def put(self, path: str, known: KnownContent) -> None:
+        """Set the content of a file, such as that from before the changes that follow."""
+        if known.hash:
+            self.files[path] = known
+        else:
+            self.files.pop(path, None)
+
+
+def _after(before: KnownContent, change: Change) -> KnownContent:
+    """Return the content of a file after a change, without the text if that does not follow from the log.
+
+    Splices that do not fit mean that a line is missing before them. Then the hash is all that is known.
+    """
+    if not change.after:
+        return ABSENT
+    if before.text is None or change.splices is None:
+        return KnownContent(change.after, None)
+    try:
+        text = applied(before.text, change.splices)
+    except ValueError:  # a line before this one is missing
+        return KnownContent(change.after, None)
+    return KnownContent(change.after, text if len(text) <= KEPT_FILE else None)
+
+
+class _Void(NamedTuple):
+    """A change that was not made."""
+
+    n: int
+    """Number of that change."""
+
+
+class _Base(NamedTuple):
+    """The content of a file before the changes that follow."""
+
+    path: str
+    known: KnownContent
+
+
+def _records(data: bytes, damaged: list[bytes]) -> Iterable[Change | _Base | _Void]:
+    """Yield the records of a log. Lines that are none are added to `damaged`.
+
+    A record of the right shape may still be wrong; `read_history` compares the hashes at the end.
+    """
+    for line in scan_lines(data):
+        if isinstance(line, BadLine):
+            damaged.append(line.raw)
+            continue
+        value = line.value
+        try:
+            if "void" in value:
+                yield _Void(number_of(value["void"]))
+            elif "base" in value:
+                text = value["text"]
+                yield _Base(str(value["base"]), KnownContent(str(value["hash"]), None if text is None else str(text)))
+            else:
+                yield from_json(value)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            damaged.append(data[line.offset : line.offset + line.length])
+
+
+def read_history(data: bytes) -> History:
+    """Return the state after all lines of a log. Lines that are no records are left out; see `History.damaged`."""
+    history = History()
+    history.size = len(data)
+    for record in _records(data, history.damaged):
+        match record:
+            case Change():
+                history.add(record)
+            case _Base(path, known):
+                history.put(path, known)
+            case _Void(n):
+                if history.last is not None and history.last.n == n:
+                    history.retract_last()
+    for path, known in history.files.items():
+        if known.text is not None and hash_of(bytes_of(known.text)) != known.hash:  # a line in front of it is missing
+            history.files[path] = KnownContent(known.hash, None)
+    return history
+
+
+def changes_in(data: bytes) -> list[Change]:
+    """Return every change that was made, in order."""
+    made: dict[int, Change] = {}
+    for record in _records(data, []):
+        if isinstance(record, Change):
+            made[record.n] = record
+        elif isinstance(record, _Void):
+            made.pop(record.n, None)
+    return list(made.values())
+
+
+def shortened(data: bytes, kept: int = KEPT_CHANGES) -> bytes:
+    """Return a log with the same content of every file, and of the changes the last `kept` bytes and each file's last.
+
+    It is written as one replaced file, so a crash leaves either log. Undone or old changes cannot be undone any
+    more.
+    """
+    made = {change.n: change for change in changes_in(data)}
+    last_of = {change.path: change.n for change in made.values()}
+    stay = set(last_of.values())
+    for n, change in reversed(made.items()):
+        kept -= len(change_line(change))
+        if kept < 0:
+            break
+        stay.add(n)
+    history, bases = History(), dict[str, KnownContent]()
+    for record in _records(data, []):
+        if isinstance(record, _Base):
+            history.put(record.path, record.known)
+        elif isinstance(record, Change) and record.n in made:
+            if record.n in stay:
+                bases.setdefault(record.path, history.of(record.path))
+            history.add(record)
+    for path, known in history.files.items():
+        bases.setdefault(path, known)
+    lines = [encode_line({"base": path, **known._asdict()}) for path, known in bases.items() if known.hash]
+    return b"".join([*lines, *(change_line(made[n]) for n in sorted(stay))])

@@ -23,21 +23,24 @@ from typing import Final
 import trio
 
 from actors import Ref
-from pegasus.memory.changes import Author, Change, difference, hash_of, text_of
-from pegasus.memory.folder import LARGEST, FileState, MemoryFolder, Stamp
-from pegasus.memory.history import (
+from pegasus.memory.changes import (
     ABSENT,
     GROWTH,
     LOG,
+    Author,
+    Change,
     History,
     KnownContent,
     change_line,
     changes_in,
+    difference,
+    hash_of,
     known_content,
     read_history,
     shortened,
     void_line,
 )
+from pegasus.memory.folder import LARGEST, FileState, MemoryFolder, Stamp
 from pegasus.memory.pages import FOLDER
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile
@@ -161,7 +164,7 @@ class LoggedFiles:
         if self._stamps.get(file.path) == file.stamp:
             return None
         content = file.content
-        now = KnownContent(f"{file.size} bytes", None) if content is None else known_content(content, text_of(content))
+        now = KnownContent(f"{file.size} bytes", None) if content is None else known_content(content)
         return (file.path, now) if now.hash != history.of(file.path).hash else None
 
     # ------------------------------------------------------------------ changing
@@ -174,7 +177,7 @@ class LoggedFiles:
         history = self._history
         if history is None:
             raise RuntimeError("change() is called without refresh() before it")
-        now = known_content(content, text_of(content))
+        now = known_content(content)
         if now.hash == history.of(path).hash:
             return None
         change = self._change(history, path, how, by, now, history.count + 1, undoes)

@@ -15,14 +15,18 @@ from pegasus.memory.changes import (
     Splice,
     applied,
     bytes_of,
+    change_line,
+    changes_in,
     difference,
     from_json,
     hash_of,
+    read_history,
+    shortened,
     text_of,
     to_json,
     undo_change,
+    void_line,
 )
-from pegasus.memory.history import change_line, changes_in, read_history, shortened, void_line
 
 LINES = st.lists(st.sampled_from(["a", "b", "- c: 1", "", "> Summary: s", "日本"]), max_size=12).map("\n".join)
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from pegasus.cli.memory import log_text
-from pegasus.memory.history import GROWTH, KEPT_CHANGES, KEPT_FILE
+from pegasus.memory.changes import GROWTH, KEPT_CHANGES, KEPT_FILE
 from pegasus.memory.logged_files import LARGEST
 from pegasus.memory.memory import FACTS_SHOWN, FULL
 from pegasus.memory.pages import LONGEST_SUMMARY, MOST, appended, summary_of
