@@ -3,13 +3,11 @@
 The agent is one actor. Its parts are plain objects that share an `AgentState` and run in the agent's nursery, so none of them needs
 a lock except where it waits between reading and changing a task.
 
-agent         routes messages, creates tasks
-state         the tasks in memory
-scheduler     slots: starting, suspending and resuming tasks
-cancellation  ending tasks, and the stop of the process
-queries       views of tasks
-notifier      notifications, until the listener has taken them
-recovery      the tasks that the last run left pending
-tools         the tools task_list and task_replay
-messages      requests, and what the listener receives
+agent      routes messages, answers questions, creates tasks
+state      the tasks in memory
+scheduler  slots: starting, suspending, resuming and ending tasks, and the stop of the process
+notifier   notifications, until the listener has taken them
+recovery   the tasks that the last run left pending
+tools      the tools task_list and task_replay
+messages   requests, and what the listener receives
 """

@@ -26,10 +26,8 @@ import trio
 
 from actors import ActorError, Inbox, Ref, Reply, open_pool
 from pegasus.events import Deliver, Emit, Event, EventType, Subscribe
-from pegasus.messages import Metadata
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
-from pegasus.tasks.agent.cancellation import Cancellation
 from pegasus.tasks.agent.messages import (
     AgentInput,
     Cancel,
@@ -45,14 +43,13 @@ from pegasus.tasks.agent.messages import (
     task_id_of,
 )
 from pegasus.tasks.agent.notifier import TaskNotifier
-from pegasus.tasks.agent.queries import Queries
 from pegasus.tasks.agent.recovery import Recovery
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState, TaskEntry
-from pegasus.tasks.core.context import TaskCreated, to_payload
+from pegasus.tasks.core.context import TaskContext, TaskCreated, to_payload
 from pegasus.tasks.core.fsm import TaskFSM
-from pegasus.tasks.core.task_types import DEFAULT_TYPE, apply_overrides, with_overrides, without_overrides
-from pegasus.tasks.core.views import TaskError, task_view
+from pegasus.tasks.core.task_types import DEFAULT_TYPE, with_overrides, without_overrides
+from pegasus.tasks.core.views import TaskError, TaskView, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.stages import TaskDeps
 from pegasus.tasks.run.task import StateChanged, TaskActorEnded
@@ -71,7 +68,7 @@ async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, archive: TaskLogs
     again until it has taken each one. The agent is up when recovery has registered the pending tasks; their events may be
     recorded later.
 
-    Stopped: stages that run may finish for a while (`Cancellation.drain`); whatever is left is taken up at the next start.
+    Stopped: stages that run may finish for a while (`TaskScheduler.drain`); whatever is left is taken up at the next start.
     Cancelled or crashed: all tasks end at once, with everything they have started, and stay pending.
 
     Example: `Child("agent", task_agent, deps, TaskLogs(persister), listener)`.
@@ -92,7 +89,7 @@ async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, archive: TaskLogs
         async for message in inbox:
             await agent.handle(message)
         await deps.bus.tell(Emit(deps.events.create(EventType.SYSTEM_SHUTTING_DOWN, "agent")))
-        await agent.cancellation.drain()
+        await scheduler.drain()
         nursery.cancel_scope.cancel()
 
 
@@ -115,44 +112,41 @@ class _Agent:
         self._scheduler = scheduler
         self._nursery = nursery
         """Runs the work that requests cause, so that the loop of the agent never waits for a disk or a task."""
-        self._queries = Queries(state)
-        self.cancellation = Cancellation(state, scheduler, nursery)
-        """Carries out cancel requests, and the drain at the stop."""
 
     def is_over(self, task_id: str) -> bool:
         """Return whether a task is over; one that is not in memory is."""
-        entry = self._state.registry.get_or_none(task_id)
+        entry = self._state.registry.get(task_id)
         return entry is None or entry.is_over
 
     async def handle(self, message: AgentInput) -> None:
         """Handle one message. Work that waits is started and not waited for."""
-        start, queries, cancellation = self._answer_with, self._queries, self.cancellation
+        start, scheduler = self._answer_with, self._scheduler
         match message:
             case StateChanged():
-                await self._scheduler.state_changed(message)
+                await scheduler.state_changed(message)
             case TaskActorEnded():
-                self._nursery.start_soon(self._scheduler.actor_ended, message)
+                self._nursery.start_soon(scheduler.actor_ended, message)
             case Deliver(event):
                 if event.task_id is not None or "handledBy" not in event.payload:
                     self._nursery.start_soon(self._take_event, event)
             case Submit(reply):
                 start(reply, partial(self._submit, message))
             case GetTask(reply, task_id):
-                start(reply, partial(queries.view, task_id))
+                start(reply, partial(self._view, task_id))
             case ListTasks(reply, date):
-                start(reply, partial(queries.views, date))
+                start(reply, partial(self._views, date))
             case GetContext(reply, task_id):
-                start(reply, partial(queries.context, task_id))
+                start(reply, partial(self._context, task_id))
             case Wait(reply, task_id):
-                self._nursery.start_soon(queries.wait, reply, task_id)
+                self._nursery.start_soon(self._wait, reply, task_id)
             case Cancel(reply, task_id, by):
-                start(reply, partial(cancellation.cancel, task_id, by))
+                start(reply, partial(scheduler.cancel, task_id, by))
             case CancelAll(reply, by, channel):
-                start(reply, partial(cancellation.cancel_all, by, channel))
+                start(reply, partial(scheduler.cancel_all, by, channel))
             case Suspend(reply, task_id, reason):
-                start(reply, partial(self._scheduler.suspend, task_id, reason))
+                start(reply, partial(scheduler.suspend, task_id, reason))
             case Resume(reply, task_id, text, key):
-                start(reply, partial(self._scheduler.resume, task_id, text, key))
+                start(reply, partial(scheduler.resume, task_id, text, key))
 
     def _answer_with(self, reply: Reply[_T], work: Callable[[], Awaitable[_T]]) -> None:
         """Run the work of a request in a Trio task of its own, and answer with its result or its error.
@@ -170,6 +164,51 @@ class _Agent:
 
         self._nursery.start_soon(answer)
 
+    # ------------------------------------------------------------------ questions
+    # A view of a task in memory is as new as the last report of its actor. A view from a log is what a replay gives; the two agree
+    # as soon as the report has arrived.
+
+    async def _view(self, task_id: str) -> TaskView | None:
+        """Return a task, None if there is none.
+
+        Memory is checked again after the log: the task may have been created meanwhile, and the caller would submit it again.
+        """
+        registry = self._state.registry
+        fsm = None if registry.get(task_id) else await self._state.archive.load(task_id)
+        entry = registry.get(task_id)
+        if entry is not None:
+            return entry.view
+        return task_view(fsm) if fsm is not None else None
+
+    async def _views(self, date: str | None) -> tuple[TaskView, ...]:
+        """Return the tasks in memory that are on disk, or all tasks of a day (UTC, YYYY-MM-DD)."""
+        registry = self._state.registry
+        if date is None:
+            return tuple(entry.view for entry in registry if entry.created.is_set())
+        stored = await self._state.archive.views(date)
+        current = {entry.task_id: entry.view for entry in registry}
+        return tuple(current.get(view.task_id, view) for view in stored)
+
+    async def _context(self, task_id: str) -> TaskContext | None:
+        """Return everything that a task knows, None if there is no such task."""
+        fsm = await self._state.archive.load(task_id)
+        return fsm.context if fsm is not None else None
+
+    async def _wait(self, reply: Reply[TaskView], task_id: str) -> None:
+        """Answer when the task is over.
+
+        The reply is kept in the entry of the task, so no Trio task waits. A crash of the agent fails it for the asker.
+        """
+        try:
+            entry = await self._state.find(task_id)
+        except (TaskError, StorageError, ActorError) as error:
+            reply.fail(error)
+            return
+        if entry.is_over:
+            reply.send(entry.view)
+        else:
+            entry.waiting.append(reply)
+
     # ------------------------------------------------------------------ creating tasks
 
     async def _submit(self, request: Submit) -> str:
@@ -181,8 +220,8 @@ class _Agent:
         """
         if not request.text.strip():
             raise TaskError("input is empty: say what is to be done")
+        self._check_type(request)
         metadata = with_overrides(request.metadata, request.model, request.tools)
-        self._check_type(request, metadata)
         task_id = task_id_of(request.key) if request.key else self._state.deps.events.new_id()
         if await self._exists(request, task_id):
             return task_id
@@ -191,7 +230,7 @@ class _Agent:
         payload = {"text": request.text, "handledBy": "agent"}
         received = self._state.deps.events.create(EventType.MESSAGE_RECEIVED, request.source, payload)
         data = TaskCreated(request.description, request.text, request.source, metadata, request.task_type)
-        entry = self._state.registry.get_or_none(task_id)  # another request with this key may have come meanwhile
+        entry = self._state.registry.get(task_id)  # another request with this key may have come meanwhile
         if entry is None:
             await self._create(received, data, task_id, request.priority, announce=True)
         else:
@@ -200,23 +239,22 @@ class _Agent:
 
     async def _exists(self, request: Submit, task_id: str) -> bool:
         """Return whether a finished run has created the task of this key; a task in memory is checked later."""
-        if not request.key or task_id in self._state.registry:
+        if not request.key or self._state.registry.get(task_id):
             return False
         return await self._state.archive.load(task_id) is not None
 
-    def _check_type(self, request: Submit, metadata: Metadata) -> None:
+    def _check_type(self, request: Submit) -> None:
         """Raise TaskError for an unknown type, and for an override that names an unknown model.
 
         A task with a bad model would fail at its first thought; the submitter can still choose another model now.
         """
         deps = self._state.deps
-        task_type = deps.types.get(request.task_type)
-        if task_type is None:
+        if deps.types.get(request.task_type) is None:
             known = ", ".join(deps.types.names())
             raise TaskError(f"there is no type {request.task_type!r} of task; there are: {known}")
         if request.model:
             try:
-                deps.model_for(apply_overrides(task_type, metadata).model_name)
+                deps.model_for(request.model)
             except ValueError as error:
                 raise TaskError(str(error)) from error
 

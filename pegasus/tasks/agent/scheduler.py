@@ -1,4 +1,4 @@
-"""Slots: which queued task runs next, starting its actor, suspending it, and resuming it later.
+"""Slots: which queued task runs next, starting its actor, suspending it, resuming it later, and ending it for certain.
 
 The life of a task as the scheduler sees it: `enqueue` puts it into the queue with the event that starts it; `fill` takes the
 most urgent one out of the queue while there are free slots, and starts its actor; the actor's reports (`state_changed`) free
@@ -15,10 +15,23 @@ finished is not treated as finished while its TASK_RESUMED is on the way to the 
 An actor may crash after it has recorded an event and before it has reported it. So the log is replayed before a crashed task is
 failed: if its result is in the log, the task is completed and its submitter receives the result. Actors are not restarted by
 their pool: the log decides what becomes of the task.
+
+Ending a task "for certain" means that the answer comes when nothing of it runs: model call, tool, and every process that a tool has
+started. The order of the steps in `cancel` keeps a task from slipping through: it is marked as ending before anything is
+awaited, so it gets no slot from now on; if its actor is just being started, that is awaited; then the actor ends its stage.
+That the task has failed is recorded afterwards, by its actor if there is one, else by the agent.
+
+The answer does not wait for the disk. A disk that refuses would otherwise keep a person from stopping a task that does harm. If the
+process dies before the failure is recorded, the task is still pending, and recovery treats it as an interrupted one.
+
+A stage ends only when everything that it has started has ended: Trio leaves a nursery when its last task is done, and tools end
+their processes before they return. So a cancel may take as long as the slowest tool needs to end; there is no time limit,
+since an answer that comes too early would be false.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -26,18 +39,30 @@ import trio
 from actors import ActorError, Child, Crashed, Exit, Killed, Mailbox, Ref, Restart, Supervisor, watch
 from pegasus.events import Event, EventType
 from pegasus.formatting import describe_error
+from pegasus.messages import Metadata
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
-from pegasus.tasks.agent.messages import AgentInput
+from pegasus.tasks.agent.messages import AgentInput, StoppedTask
 from pegasus.tasks.agent.state import AgentState, TaskEntry
 from pegasus.tasks.core.context import TaskFailed, TaskState, task_resumed, to_payload
 from pegasus.tasks.core.fsm import RESTARTED, TaskFSM
 from pegasus.tasks.core.task_types import DEFAULT_TYPE, TaskType, apply_overrides
 from pegasus.tasks.core.views import TaskError, task_view
-from pegasus.tasks.run.task import ResumeTask, StateChanged, SuspendAfterStage, TaskActorEnded, TaskMessage, task_actor
+from pegasus.tasks.run.task import (
+    CancelStage,
+    FinishStage,
+    ResumeTask,
+    StateChanged,
+    SuspendAfterStage,
+    TaskActorEnded,
+    TaskMessage,
+    task_actor,
+)
 
 SHUTDOWN: Final = 5.0
 """Seconds that the actor of a task has to end after a stop request; then it is killed."""
+DRAIN: Final = 5.0
+"""Seconds that running stages have to finish when the process stops. Those that need longer are cancelled."""
 MAILBOX: Final = Mailbox(64)
 """Mailbox of a task: it receives requests of people only."""
 
@@ -84,13 +109,12 @@ class TaskScheduler:
         entry.holds_slot, entry.since = True, trio.current_time()
         entry.fsm = entry.start = None
         entry.starting, entry.ended = trio.Event(), trio.Event()
-        deps = self._state.deps
         child: Child[TaskMessage] = Child(
             f"task:{fsm.task_id}",
             task_actor,
             fsm,
             self._type_of(fsm),
-            deps,
+            self._state.deps,
             self._state.archive,
             self._tool_slots,
             self._agent,
@@ -107,15 +131,9 @@ class TaskScheduler:
         self._nursery.start_soon(self._watch, fsm.task_id, entry.ref)
 
     def _type_of(self, fsm: TaskFSM) -> TaskType:
-        """Return the type of a task with its overrides; one whose type was removed gets the default.
-
-        Raises TaskError if the default type is missing too, which only a broken installation can cause.
-        """
+        """Return the type of a task with its overrides; one whose type was removed gets the default, which is built in."""
         types, context = self._state.deps.types, fsm.context
-        task_type = types.get(context.task_type) or types.get(DEFAULT_TYPE)
-        if task_type is None:
-            raise TaskError(f"the type {DEFAULT_TYPE!r} is missing")
-        return apply_overrides(task_type, context.input_metadata)
+        return apply_overrides(types.get(context.task_type) or types[DEFAULT_TYPE], context.input_metadata)
 
     async def _watch(self, task_id: str, ref: Ref[TaskMessage]) -> None:
         """Report the end of an actor to the agent, through its mailbox: behind everything that the actor has reported itself."""
@@ -126,7 +144,7 @@ class TaskScheduler:
 
     async def state_changed(self, report: StateChanged) -> None:
         """Take over what the actor of a task reports, and give its slot to another task if it needs it no more."""
-        entry = self._state.registry.get(report.task.task_id)
+        entry = self._state.registry[report.task.task_id]
         self._state.update(entry, report.task, report.notifications)
         if report.task.is_over or report.task.state is TaskState.SUSPENDED:
             await self._free(entry)
@@ -140,7 +158,7 @@ class TaskScheduler:
 
         Waits for the disk, so it must not run in the loop of the agent.
         """
-        entry = self._state.registry.get(report.task_id)
+        entry = self._state.registry[report.task_id]
         entry.ref = None
         if report.crashed:
             async with entry.lock:
@@ -193,7 +211,7 @@ class TaskScheduler:
 
     async def suspend(self, task_id: str, reason: str) -> None:
         """Suspend a task at work after its stage. Returns when its actor has the request. Raises TaskError, ActorError."""
-        entry = self._state.registry.get_or_none(task_id)
+        entry = self._state.registry.get(task_id)
         if entry is None or entry.ref is None or not entry.holds_slot:
             raise TaskError(f"task {task_id!r} is not at work")
         await entry.ref.tell(SuspendAfterStage(reason))
@@ -236,6 +254,74 @@ class TaskScheduler:
             event = self._state.make_event(entry, EventType.TASK_RESUMED, payload, cause)
             await self._state.record(entry, event)
         await self.enqueue(entry, event)
+
+    # ------------------------------------------------------------------ cancel, drain
+
+    async def cancel(self, task_id: str, by: str) -> StoppedTask:
+        """End a task. Returns when nothing of it runs; that it was stopped is recorded behind that.
+
+        by: name for the error of the task. Raises TaskError if the task is not running, or is being cancelled already. For a task
+        that is over and still reflects, the reflection is ended and the task stays completed.
+        """
+        entry = self._state.registry.get(task_id)
+        if entry is None or entry.is_ending or (entry.is_over and entry.ref is None):
+            raise TaskError(f"task {task_id!r} is not running")
+        what = entry.view.description or entry.view.input_text
+        seconds = trio.current_time() - entry.since if entry.holds_slot else 0.0
+        was_over, was_waiting, error = entry.is_over, not entry.holds_slot, f"stopped by {by}"
+        entry.is_ending = not was_over
+        self._state.registry.withdraw(entry)
+        if entry.starting is not None:
+            await entry.starting.wait()
+        doing: str | None = None
+        if entry.ref is not None:
+            with suppress(ActorError):
+                doing = await entry.ref.ask(CancelStage, error)
+        if was_over and not doing:
+            raise TaskError(f"task {task_id!r} is not running")
+        if doing is None:  # no actor, or one that has ended without having taken the request
+            self._nursery.start_soon(self.fail, entry, error)
+        return StoppedTask(task_id, what, "waiting" if was_waiting and not was_over else doing or "", seconds)
+
+    async def cancel_all(self, by: str, channel: tuple[str, str] | None) -> tuple[StoppedTask, ...]:
+        """End all tasks, or those of a channel (type, channelId), at the same time."""
+        stopped: list[StoppedTask] = []
+
+        async def cancel(task_id: str) -> None:
+            with suppress(TaskError):
+                stopped.append(await self.cancel(task_id, by))
+
+        async with trio.open_nursery() as nursery:
+            for entry in self._state.registry:
+                if not entry.is_over and (channel is None or _channel_of(entry.view.metadata) == channel):
+                    nursery.start_soon(cancel, entry.task_id)
+        return tuple(sorted(stopped, key=lambda each: each.task_id))
+
+    async def drain(self) -> None:
+        """Let running stages finish and what was requested be recorded, for at most DRAIN seconds.
+
+        Whatever is left is still pending and is taken up at the next start.
+        """
+
+        async def finish(entry: TaskEntry) -> None:
+            if entry.ref is not None:
+                with suppress(ActorError):
+                    await entry.ref.ask(FinishStage)
+            async with entry.lock:  # the agent may be recording an event of it
+                pass
+
+        with trio.move_on_after(DRAIN):
+            async with trio.open_nursery() as nursery:
+                for entry in self._state.registry:
+                    nursery.start_soon(finish, entry)
+
+
+def _channel_of(metadata: Metadata) -> tuple[str, str] | None:
+    """Return (type, channelId) of the channel in the metadata of a task, None if there is none."""
+    channel = metadata.get("channel")
+    if not isinstance(channel, dict):
+        return None
+    return str(channel.get("type")), str(channel.get("channelId"))
 
 
 def _check_resumable(entry: TaskEntry, text: str) -> None:

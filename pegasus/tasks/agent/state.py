@@ -36,14 +36,6 @@ REMEMBERED: Final = 200
 """Finished tasks whose views are kept in memory: enough for a list of what happened lately, and a bound on memory."""
 
 
-class TaskNotFound(KeyError):
-    """There is no task of this id in memory. Raised for ids that the agent itself has registered, so it indicates a defect."""
-
-    def __str__(self) -> str:
-        """Return a sentence; a KeyError would show the id alone."""
-        return f"there is no task {self.args[0]!r} in memory"
-
-
 @attrs.define(eq=False, repr=False)
 class TaskEntry:
     """A task in memory.
@@ -113,24 +105,17 @@ class TaskRegistry:
         """Iterate over a copy: tasks may be registered and removed meanwhile."""
         return iter(tuple(self._tasks.values()))
 
-    def __contains__(self, task_id: object) -> bool:
-        """Return whether a task of this id is in memory."""
-        return task_id in self._tasks
+    def __getitem__(self, task_id: str) -> TaskEntry:
+        """Return the task. Raises KeyError for an id that is not in memory."""
+        return self._tasks[task_id]
+
+    def get(self, task_id: str) -> TaskEntry | None:
+        """Return the task, None if there is none in memory."""
+        return self._tasks.get(task_id)
 
     def register(self, entry: TaskEntry) -> TaskEntry:
         """Hold a task, unless one of its id is held already; returns the one that is held."""
         return self._tasks.setdefault(entry.task_id, entry)
-
-    def get(self, task_id: str) -> TaskEntry:
-        """Return the task. Raises TaskNotFound."""
-        try:
-            return self._tasks[task_id]
-        except KeyError:
-            raise TaskNotFound(task_id) from None
-
-    def get_or_none(self, task_id: str) -> TaskEntry | None:
-        """Return the task, None if there is none."""
-        return self._tasks.get(task_id)
 
     @property
     def active(self) -> int:
@@ -187,7 +172,7 @@ class AgentState:
 
     async def find(self, task_id: str) -> TaskEntry:
         """Return a task that is in memory or on disk. Raises TaskError if there is none, StorageError."""
-        entry = self.registry.get_or_none(task_id)
+        entry = self.registry.get(task_id)
         if entry is not None:
             return entry
         fsm = await self.archive.load(task_id)
@@ -220,12 +205,12 @@ class AgentState:
 
     def update(self, entry: TaskEntry, view: TaskView, notifications: tuple[Notification, ...]) -> None:
         """Take over the new state of a task: notify its submitter, and answer those who wait for its end."""
-        was_over = entry.view.is_over
+        was_over, is_over = entry.view.is_over, view.is_over
         entry.view = view
         for notification in notifications:
-            self.notifier.add(notification, is_last=view.is_over and notification is notifications[-1])
+            self.notifier.add(notification, is_last=is_over and notification is notifications[-1])
             entry.notified = notification.n
-        if view.is_over and not was_over:
+        if is_over and not was_over:
             entry.start = entry.fsm = None
             for reply in entry.waiting:
                 reply.send(view)

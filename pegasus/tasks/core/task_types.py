@@ -92,6 +92,10 @@ class TaskTypes:
         """Add types; a later one replaces an earlier one of its name, so the user's win over the built-in."""
         self._types.update((task_type.name, task_type) for task_type in types)
 
+    def __getitem__(self, name: str) -> TaskType:
+        """Return the type of this name. Raises KeyError if there is none."""
+        return self._types[name]
+
     def get(self, name: str) -> TaskType | None:
         """Return the type of this name, None if there is none."""
         return self._types.get(name)

@@ -251,7 +251,8 @@ class Stages:
 
     def _allowed_tools(self) -> tuple[ToolSpec, ...]:
         """Return the tools that the task may use, as the model is shown them."""
-        return tuple(tool.spec for tool in self._deps.toolbox.all() if self._type.allows(tool.name))
+        specs = [tool.spec for tool in self._deps.toolbox.all()]
+        return tuple(spec for spec in specs if self._type.allows(spec.name))
 
     async def _announce(self, call: PlannedCall) -> None:
         """Publish TOOL_CALL_REQUESTED. It is not recorded: a call without a result says the same in the log."""

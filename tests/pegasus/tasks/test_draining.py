@@ -5,7 +5,7 @@ import trio
 
 from pegasus.events import EventType
 from pegasus.tasks import Cancel, GetContext, GetTask, Resume, Suspend, TaskState
-from pegasus.tasks.agent.cancellation import DRAIN
+from pegasus.tasks.agent.scheduler import DRAIN
 from pegasus.tasks.run.stages import TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import MemoryFolder, StubMemory, open_desk

@@ -9,7 +9,7 @@ import pytest
 from pegasus.events import Deliver
 from pegasus.settings import ModelSettings, Settings, TaskSettings
 from pegasus.tasks import AgentMessage
-from pegasus.tasks.agent.cancellation import DRAIN
+from pegasus.tasks.agent.scheduler import DRAIN
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, LARGEST, load_task_types, parse_task_type
 from pegasus.tasks.run import thinker
 from pegasus.tasks.run.stages import TaskLimits
