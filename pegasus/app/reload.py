@@ -28,7 +28,7 @@ from pegasus.host import Home
 from pegasus.messages import Json
 from pegasus.models import ModelConfigError, ModelService, PriceList
 from pegasus.observe import configure_logging, get_logger
-from pegasus.settings import Settings, SettingsError, changed_keys, reload_settings, secrets_of
+from pegasus.settings import Settings, SettingsError, changed_keys, load_settings, secrets_of
 from pegasus.storage import JournalMessage, ReplaceFile
 from pegasus.tools import secrets_in_environment
 from pegasus.wire import decode_object, encode_line
@@ -112,7 +112,7 @@ class Reloader:
 
         Raises SettingsError and ModelConfigError; then nothing has changed. The files are read in a thread.
         """
-        new = await trio.to_thread.run_sync(reload_settings, self.settings)
+        new = await trio.to_thread.run_sync(load_settings, self.settings.source)
         changed = changed_keys(self.settings, new)
         now = [key for key in changed if key.startswith(RELOADABLE)]
         later = [key for key in changed if key not in now]

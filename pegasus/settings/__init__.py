@@ -5,32 +5,23 @@ from, `load` checks and merges them, `checks` looks at several keys together, `r
 at once, and each names its source, its key path, the value that was found and the values that are allowed.
 docs/user/settings.md is the page for people.
 
-A `Settings` object is immutable. A reload makes a new one (`reload_settings`), and whoever uses settings replaces the whole
-object, so that no reader ever sees one key of the new file beside another one of the old. What a package needs it is given as
-its section (`settings.gateway`), not as the whole.
+A `Settings` object is immutable. A reload makes a new one (`load_settings` with the `source` of the old one), and whoever uses
+settings replaces the whole object, so that no reader ever sees one key of the new file beside another one of the old. What a
+package needs it is given as its section (`settings.gateway`), not as the whole.
 """
 
-from pegasus.settings.checks import is_loopback
-from pegasus.settings.errors import SettingsError, SettingsProblem
-from pegasus.settings.load import changed_keys, load_settings, reload_settings, secrets_of
+from pegasus.settings.keys import SettingsError
+from pegasus.settings.load import changed_keys, load_settings, secrets_of
 from pegasus.settings.render import commented_file, effective
 from pegasus.settings.sections import (
     MODEL_ROLES,
     PROVIDER_TYPES,
     AgentSettings,
     BudgetSettings,
-    ChannelSettings,
-    ChannelsSettings,
-    GatewaySettings,
-    HttpSettings,
-    LogSettings,
-    McpServerSettings,
-    McpSettings,
     ModelSettings,
     PriceSettings,
     ProviderSettings,
     RouteSettings,
-    RunSettings,
     SessionSettings,
     Settings,
     SettingsSource,
@@ -44,22 +35,13 @@ __all__ = [
     "PROVIDER_TYPES",
     "AgentSettings",
     "BudgetSettings",
-    "ChannelSettings",
-    "ChannelsSettings",
-    "GatewaySettings",
-    "HttpSettings",
-    "LogSettings",
-    "McpServerSettings",
-    "McpSettings",
     "ModelSettings",
     "PriceSettings",
     "ProviderSettings",
     "RouteSettings",
-    "RunSettings",
     "SessionSettings",
     "Settings",
     "SettingsError",
-    "SettingsProblem",
     "SettingsSource",
     "TaskSettings",
     "ToolSettings",
@@ -67,8 +49,6 @@ __all__ = [
     "changed_keys",
     "commented_file",
     "effective",
-    "is_loopback",
     "load_settings",
-    "reload_settings",
     "secrets_of",
 ]

@@ -11,12 +11,12 @@ where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ipaddress import ip_address, ip_network
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from pegasus.settings.errors import SettingsProblem, one_of
+from pegasus.settings.keys import SettingsProblem, describe, one_of, walk
 from pegasus.settings.sections import MODEL_ROLES, PROVIDER_TYPES, McpServerSettings, Settings
 
 Report: TypeAlias = Callable[[str, str, str, str], None]
@@ -249,34 +249,20 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
 def _check_not_yet(settings: Settings, report: Report) -> None:
     """Refuse settings for features that do not exist yet.
 
-    A value is compared with the default by its text, which NOT_YET has for the error message anyway.
+    A value is compared with the default by its text, which NOT_YET has for the error message anyway. None of these keys is secret.
     """
-    for pattern, values, instead in NOT_YET:
-        for key, value in _matching(settings, pattern.split("."), ""):
-            refused = value in values or (ANY_VALUE in values and value)
-            if refused or (NOT_DEFAULT in values and str(value) != instead):
-                report(key, f"{_shown(value)}, which is not in this version yet", instead, "")
+    for path, _, value in walk(settings):
+        key = ".".join(path)
+        for pattern, values, instead in NOT_YET:
+            refused = (
+                value in values or (ANY_VALUE in values and value) or (NOT_DEFAULT in values and str(value) != instead)
+            )
+            if refused and fits_pattern(pattern, key):
+                shown = "a list" if isinstance(value, tuple) else describe(value)
+                report(key, f"{shown}, which is not in this version yet", instead, "")
 
 
-def _matching(section: Any, pattern: list[str], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the key paths that fit the pattern, with their values.
-
-    section: a settings object, a table of them by name, or at the end of the pattern a value. path: the way to it.
-    """
-    if not pattern:
-        yield path.lstrip("."), section
-        return
-    name, rest = pattern[0], pattern[1:]
-    names = [name] if name != "*" else list(section)
-    for key in names:
-        inner = section[key] if isinstance(section, dict) else getattr(section, key)
-        yield from _matching(inner, rest, f"{path}.{key}")
-
-
-def _shown(value: object) -> str:
-    """Return a value as error messages show it. Only values of keys in NOT_YET come here, none of which is secret."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value)
-    return f'"{value}"' if isinstance(value, str) else "a list"
+def fits_pattern(pattern: str, key: str) -> bool:
+    """Return True if the key path fits a pattern of NOT_YET."""
+    wanted, given = pattern.split("."), key.split(".")
+    return len(wanted) == len(given) and all(a in ("*", b) for a, b in zip(wanted, given, strict=True))

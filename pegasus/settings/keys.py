@@ -8,32 +8,29 @@ A settings class in `sections` is an attrs class whose fields are made by the fu
 
         port: int = whole(7717, "0 = any free port", least=0, most=65535)
 
-Each such field has a default, and a `Key` in its metadata with attrs validators for its limits and the words for people. The
-check of a value is in two steps: a cattrs converter brings it into the field's type, without guessing (`"1"` is no number,
-`true` is no 1), then the validators look at the limits. They are not the field's own validators, because a default may say
-"nothing" where a person must not (`models.routes.NAME.model`). Error messages, the file of `pegasus init`, `config show`
-and the test of docs/user/settings.md read the same metadata, so that they cannot contradict the check.
+Each such field has a default, and a `Key` in its metadata with the type, the limits and the words for people. The limits are
+not validators of the field, because a default may say "nothing" where a person must not (`models.routes.NAME.model`). Error
+messages, the file of `pegasus init`, `config show` and the test of docs/user/settings.md read the same metadata, so that they
+cannot contradict the check.
 
 Values are never converted from one type to another. Guessing types has known results in YAML (`no` is false, `1.10` is 1.1);
 a person who wrote `port = "7717"` gets an error that says what to write instead. Text from outside a file, where there are no
 quotes to tell the types apart, is converted by `sources` before it comes here.
+
+Mistakes are `SettingsProblem`: where it is, what was found and what is allowed. Somebody who edits a file by hand makes several
+mistakes at once, so that they are collected and raised together: fixing them one start at a time would take as many starts.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, TypeVar
 
 import attrs
-import cattrs
-from attrs import validators
-
-from pegasus.settings.errors import one_of
 
 T = TypeVar("T")
-
-Validator: TypeAlias = Callable[[Any, "attrs.Attribute[Any]", Any], object]
 
 _METADATA: Final = "pegasus"
 """Name under which a field's metadata has its Key or Section."""
@@ -45,19 +42,31 @@ class Key:
 
     Example::
 
-        Key("0 = any free port", "a whole number from 0 to 65535", (validators.ge(0), validators.le(65535)))
+        Key("0 = any free port", "a whole number from 0 to 65535", int, lambda port: 0 <= port <= 65535)
     """
 
     doc: str
     """Meaning, one line."""
     allowed: str
     """Values it may hold, as error messages and the documentation say it; "" for a table."""
-    checks: tuple[Validator, ...] = ()
-    """attrs validators of a value that has the right type."""
+    type: type
+    """bool, int, float, str, tuple for a list of texts, dict for a table with names of the user's own."""
+    is_allowed: Callable[[Any], bool] = lambda _: True
+    """Limits of a value that has the type."""
     secret: bool = False
     """The value is never shown."""
-    each: attrs.Attribute[Any] | None = None
-    """Of a table with names of the user's own: the field that describes each of its values."""
+    each: Key | None = None
+    """Of a table with names of the user's own: the description of each of its values."""
+
+    def check(self, value: object) -> Any:
+        """Return the value, as TOML has it, in the key's type. Raises ValueError if the key does not allow it.
+
+        The error has no message for people: the caller makes one of `allowed`.
+        """
+        typed = _typed(value, self.type)
+        if not self.is_allowed(typed):
+            raise ValueError("outside of the limits")
+        return typed
 
 
 @attrs.frozen
@@ -85,21 +94,43 @@ def keys_of(cls: type[attrs.AttrsInstance]) -> Mapping[str, Key | Section]:
     return {field.name: field.metadata[_METADATA] for field in attrs.fields(cls) if _METADATA in field.metadata}
 
 
-def key_of(field: attrs.Attribute[Any]) -> Key:
-    """Return the Key of a field that holds one value."""
-    key: Key = field.metadata[_METADATA]
-    return key
+def walk(section: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Key, Any]]:
+    """Yield path, description and value of every key of a settings object, in the order of definition."""
+    for name, key in keys_of(type(section)).items():
+        value = getattr(section, name)
+        if isinstance(key, Key):
+            yield (*path, name), key, value
+        else:
+            for inner_path, inner in _tables((*path, name), key, value):
+                yield from walk(inner, inner_path)
 
 
-def check_value(field: attrs.Attribute[Any], value: object) -> Any:
-    """Return the value in the field's own type. Raises ValueError if the field does not allow it.
+def _tables(path: tuple[str, ...], section: Section, value: Any) -> list[tuple[tuple[str, ...], Any]]:
+    """Return the tables of a section with their paths: itself, or those under names of the user's own."""
+    return [((*path, name), inner) for name, inner in value.items()] if section.named else [(path, value)]
 
-    value: as TOML has it. The error has no message for people: the caller makes one of the key's `allowed`.
+
+# ------------------------------------------------------------------ types
+
+_ACCEPTED: Final[Mapping[type, Any]] = {bool: bool, int: int, float: int | float, str: str, tuple: list}
+"""Types of TOML values that each type of key takes: numbers without a fraction are floats too."""
+
+
+def _typed(value: object, type_: type) -> Any:
+    """Return the value in the type. Raises ValueError for a value of another type, and for what no key holds.
+
+    In Python true is a whole number as well, in a settings file it is a mistake. inf and nan, which TOML has, would pass most
+    comparisons with limits. A line break in a text is the mark of a file that was read into a variable.
     """
-    structured = _CONVERTER.structure(value, field.type)  # type: ignore[arg-type]
-    for check in key_of(field).checks:
-        check(None, field, structured)
-    return structured
+    if not isinstance(value, _ACCEPTED[type_]) or (isinstance(value, bool) and type_ is not bool):
+        raise ValueError("another type")
+    if type_ is float and not abs(value) <= sys.float_info.max:
+        raise ValueError("not a finite number")
+    if type_ is str and not is_clean(value):
+        raise ValueError("not one line of text")
+    if type_ is tuple:
+        return tuple(_typed(item, str) for item in value)
+    return type_(value)
 
 
 def is_clean(text: str) -> bool:
@@ -107,116 +138,81 @@ def is_clean(text: str) -> bool:
     return not any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) <= 0xDFFF for c in text)
 
 
-# ------------------------------------------------------------------ types
-
-
-def _make_converter() -> cattrs.Converter:
-    """Return a converter that accepts a value only as its own type; numbers without a fraction are floats too."""
-    converter = cattrs.Converter(detailed_validation=False)
-    converter.register_structure_hook(bool, _structure_flag)
-    converter.register_structure_hook(int, _structure_whole)
-    converter.register_structure_hook(float, _structure_number)
-    converter.register_structure_hook(str, _structure_text)
-    converter.register_structure_hook_func(lambda type_: type_ == tuple[str, ...], _structure_texts)
-    return converter
-
-
-def _structure_flag(value: object, _type: object) -> bool:
-    """Accept true and false. cattrs itself would accept 0, "" and any other value."""
-    if not isinstance(value, bool):
-        raise ValueError("not true or false")
-    return value
-
-
-def _structure_whole(value: object, _type: object) -> int:
-    """Accept a whole number. In Python true is one as well, in a settings file it is a mistake."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError("not a whole number")
-    return value
-
-
-def _structure_number(value: object, _type: object) -> float:
-    """Accept a number with or without a fraction. inf and nan, which TOML has, would pass most comparisons with limits."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not _is_finite(value):
-        raise ValueError("not a finite number")
-    return float(value)
-
-
-def _structure_text(value: object, _type: object) -> str:
-    """Accept one line of text. A line break in a key or a host is the mark of a file that was read into a variable."""
-    if not isinstance(value, str) or not is_clean(value):
-        raise ValueError("not one line of text")
-    return value
-
-
-def _structure_texts(value: object, _type: object) -> tuple[str, ...]:
-    """Accept a list of texts. A single text is no list of one, and must not become a list of its letters."""
-    if not isinstance(value, list):
-        raise ValueError("not a list")
-    return tuple(_structure_text(item, str) for item in value)
-
-
-def _is_finite(value: float) -> bool:
-    """Return True for a number that a float can hold."""
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number beyond what a float can hold
-        return False
-
-
-_CONVERTER: Final = _make_converter()
-"""Converter of single values. `wire` has another one, for JSON, which is lenient where this one is strict."""
+def is_bare(name: str) -> bool:
+    """Return True for a name that may stand in a table's head without quotes: letters, digits, - and _ only."""
+    return name.isascii() and name.replace("-", "a").replace("_", "a").isalnum()
 
 
 # ------------------------------------------------------------------ fields
 
 
 def number(
-    default: float, doc: str, *, least: float | None = None, above: float | None = None, most: float | None = None
+    default: float,
+    doc: str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    type: type = float,
 ) -> float:
     """Declare a key that holds a finite number: at least `least`, or more than `above`, and at most `most`."""
-    return _key(Key(doc, _range_text("a number", least, above, most), _limits(least, above, most)), default)
+
+    def in_range(value: float) -> bool:
+        return (
+            (least is None or value >= least) and (above is None or value > above) and (most is None or value <= most)
+        )
+
+    allowed = "a whole number" if type is int else "a number"
+    if least is not None and most is not None:
+        allowed += f" from {least} to {most}"
+    elif least is not None:
+        allowed += f", at least {least}"
+    elif above is not None:
+        allowed += f" above {above}" + (f", at most {most}" if most is not None else "")
+    return _key(Key(doc, allowed, type, in_range), default)
 
 
 def whole(default: int, doc: str, *, least: int, most: int | None = None) -> int:
     """Declare a key that holds a whole number."""
-    return _key(Key(doc, _range_text("a whole number", least, None, most), _limits(least, None, most)), default)
+    declared: Any = number(default, doc, least=least, most=most, type=int)
+    return declared  # type: ignore[no-any-return]
 
 
 def text(default: str, doc: str, *, filled: bool = False, secret: bool = False) -> str:
     """Declare a key that holds a line of text. filled: not an empty one. secret: never shown."""
-    allowed = "one line of text, not empty" if filled else "one line of text"
-    return _key(Key(doc, allowed, (validators.min_len(1),) if filled else (), secret), default)
+    if filled:
+        return _key(Key(doc, "one line of text, not empty", str, bool, secret), default)
+    return _key(Key(doc, "one line of text", str, secret=secret), default)
 
 
 def choice(default: str, doc: str, *choices: str) -> str:
     """Declare a key that holds one of some words."""
-    return _key(Key(doc, one_of(choices), (validators.in_(choices),)), default)
+    return _key(Key(doc, one_of(choices), str, choices.__contains__), default)
 
 
 def flag(default: bool, doc: str) -> bool:
     """Declare a key that holds true or false."""
-    return _key(Key(doc, "true or false"), default)
+    return _key(Key(doc, "true or false", bool), default)
 
 
 def texts(doc: str, *default: str) -> tuple[str, ...]:
     """Declare a key that holds a list of texts."""
-    return _key(Key(doc, 'a list of texts, as ["a", "b"]'), default)
+    return _key(Key(doc, 'a list of texts, as ["a", "b"]', tuple), default)
 
 
 def seconds_by_name(doc: str) -> Mapping[str, float]:
     """Declare a table of times above 0, empty by default."""
-    table: Mapping[str, float] = _table(doc, _SecondsItem, secret=False)
-    return table
+    each = Key("", "a number above 0", float, lambda seconds: bool(seconds > 0))
+    return _key(Key(doc, "", dict, each=each), attrs.Factory(dict))
 
 
 def texts_by_name(doc: str) -> Mapping[str, str]:
     """Declare a table of secret texts, empty by default."""
-    table: Mapping[str, str] = _table(doc, _SecretItem, secret=True)
-    return table
+    each = Key("", "one line of text", str, secret=True)
+    return _key(Key(doc, "", dict, secret=True, each=each), attrs.Factory(dict))
 
 
-def section(cls: type[attrs.AttrsInstance], factory: Callable[[], T] | None = None) -> Any:
+def section(cls: type[attrs.AttrsInstance], factory: Callable[[], object] | None = None) -> Any:
     """Declare a section. factory: makes its default, if that is not `cls()`.
 
     The result is typed Any, because a type checker knows only `attrs.field` itself as something that may stand for a value.
@@ -236,36 +232,78 @@ def _key(key: Key, default: T) -> T:
     return declared
 
 
-def _table(doc: str, item: type[attrs.AttrsInstance], *, secret: bool) -> Any:
-    """Return the attrs field of a table with names of the user's own."""
-    (each,) = attrs.fields(attrs.resolve_types(item))
-    return attrs.field(factory=dict, metadata={_METADATA: Key(doc, "", (), secret, each)})
-
-
-def _limits(least: float | None, above: float | None, most: float | None) -> tuple[Validator, ...]:
-    """Return validators for the bounds that are given."""
-    bounds = ((validators.ge, least), (validators.gt, above), (validators.le, most))
-    return tuple(validator(bound) for validator, bound in bounds if bound is not None)
-
-
-def _range_text(words: str, least: float | None, above: float | None, most: float | None) -> str:
-    """Return the bounds in words."""
-    if least is not None and most is not None:
-        return f"{words} from {least} to {most}"
-    if above is not None:
-        return f"{words} above {above}" + (f", at most {most}" if most is not None else "")
-    return f"{words}, at least {least}" if least is not None else words
+# ------------------------------------------------------------------ mistakes
 
 
 @attrs.frozen
-class _SecondsItem:
-    """Value of a table of times. A class, so that each value of a table is checked by a field like any other key."""
+class SettingsProblem:
+    """One mistake; str() is one printable line: `FILE: gateway.port: found "x"; allowed: a whole number from 0 to 65535`.
 
-    value: float = number(1.0, "", above=0)
+    Example::
+
+        SettingsProblem("pegasus.toml", "gateway.port", '"x"', "a whole number from 0 to 65535")
+    """
+
+    source: str
+    """File, environment variable or option with the mistake."""
+    key: str
+    """Dotted key path; "" = the source as a whole."""
+    found: str
+    """The value as it is written in TOML, or a description of it. Never a secret."""
+    allowed: str
+    """The values that would be right."""
+    hint: str = ""
+    """One more sentence, or ""."""
+
+    def __str__(self) -> str:
+        place = f"{self.source}: {self.key}" if self.key else self.source
+        line = f"{place}: found {self.found}; allowed: {self.allowed}"
+        line = f"{line}. {self.hint}" if self.hint else line
+        # A key or value may hold any character; control characters are escaped, so that a mistake stays one harmless line.
+        return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
-@attrs.frozen
-class _SecretItem:
-    """Value of a table of secret texts."""
+class SettingsError(Exception):
+    """Settings that cannot be used. str() has one line for each mistake."""
 
-    value: str = text("", "", secret=True)
+    exit_code = 78
+    """EX_CONFIG of sysexits.h: a service manager must not restart the daemon, since nothing would change."""
+
+    problems: tuple[SettingsProblem | str, ...]
+    """Every mistake, not only the first."""
+
+    def __init__(self, problems: Iterable[SettingsProblem | str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def closest(name: str, names: Sequence[str]) -> str:
+    """Return `Did you mean "port"?`, or "" where no name is near."""
+    near = get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    return f'Did you mean "{near[0]}"?' if near else ""
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Return `"line" or "json"`; with more names `one of "a", "b", "c"`."""
+    quoted = [f'"{name}"' for name in names]
+    return " or ".join(quoted) if len(quoted) <= 2 else "one of " + ", ".join(quoted)
+
+
+def describe(value: object, *, secret: bool = False) -> str:
+    """Return a value as it stands in a settings file; of a secret only its kind, of a long value only its beginning.
+
+    For error messages: one printable line of bounded length, whatever was found.
+    """
+    if secret:
+        return "a secret with control characters" if isinstance(value, str) else f"a {type(value).__name__}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        shown = value if is_clean(value) else ascii(value)[1:-1]
+        return f'"{shown}"' if len(shown) <= 60 else f'"{shown[:60]}…" ({len(shown)} characters)'
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, list):
+        shown = ", ".join(describe(item) for item in value[:3])
+        return f"[{shown}{', …' if len(value) > 3 else ''}]"
+    return str(value)[:60]

@@ -15,15 +15,25 @@ which is expensive for a budget and dangerous for `allow_from`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 
 from pegasus.settings.checks import check_settings
-from pegasus.settings.errors import SettingsError, SettingsProblem, closest
-from pegasus.settings.keys import Key, Section, check_value, is_clean, key_of, keys_of
+from pegasus.settings.keys import (
+    Key,
+    Section,
+    SettingsError,
+    SettingsProblem,
+    closest,
+    describe,
+    is_bare,
+    is_clean,
+    keys_of,
+    walk,
+)
 from pegasus.settings.sections import PROVIDER_TYPES, Settings, SettingsSource
 from pegasus.settings.sources import (
     Interpolated,
@@ -50,7 +60,8 @@ _MAX_NAME: Final = 64
 def load_settings(source: SettingsSource, environ: Mapping[str, str] = os.environ) -> Settings:
     """Return the settings of a source and an environment. Raises SettingsError with everything that is wrong.
 
-    environ: usually os.environ; variables of providers, `PEGASUS__…`, and those that `${…}` names are read from it.
+    A reload is the same with the source of the settings before (`settings.source`). environ: usually os.environ; variables of
+    providers, `PEGASUS__…`, and those that `${…}` names are read from it.
 
     Example::
 
@@ -73,36 +84,18 @@ def load_settings(source: SettingsSource, environ: Mapping[str, str] = os.enviro
     return settings
 
 
-def reload_settings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Settings:
-    """Return the settings read again from the same file and options. Raises SettingsError; the old settings stay valid.
-
-    The environment is that of the process, which does not change while it runs: new keys belong in the file.
-    """
-    return load_settings(settings.source, environ)
-
-
 def changed_keys(old: Settings, new: Settings) -> tuple[str, ...]:
     """Return the key paths whose values differ, for the log line of a reload.
 
     Paths only, no values: one of them may be a secret. A section that was added or removed counts with all its keys.
     """
-    before, after = dict(leaves(old)), dict(leaves(new))
+    before, after = leaves(old), leaves(new)
     return tuple(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
 
 
-def leaves(section: Any, path: Path = ()) -> list[tuple[str, Any]]:
-    """Return all key paths of the settings with their values, in the order of definition."""
-    found: list[tuple[str, Any]] = []
-    for name, key in keys_of(type(section)).items():
-        value = getattr(section, name)
-        if isinstance(key, Key):
-            found.append((".".join((*path, name)), value))
-        elif key.named:
-            for inner_name, inner in value.items():
-                found += leaves(inner, (*path, name, inner_name))
-        else:
-            found += leaves(value, (*path, name))
-    return found
+def leaves(settings: Settings) -> dict[str, Any]:
+    """Return the value of every key path of the settings, in the order of definition."""
+    return {".".join(path): value for path, _, value in walk(settings)}
 
 
 def secrets_of(settings: Settings) -> tuple[str, ...]:
@@ -110,20 +103,13 @@ def secrets_of(settings: Settings) -> tuple[str, ...]:
 
     Secrets that are in no setting, such as the token in the home's file, are added by the caller.
     """
-    return tuple(secret for secret in _secrets(settings) if secret)
-
-
-def _secrets(section: Any) -> Iterator[str]:
-    """Yield every secret below a section."""
-    for name, key in keys_of(type(section)).items():
-        value = getattr(section, name)
-        if isinstance(key, Section):
-            for inner in value.values() if key.named else (value,):
-                yield from _secrets(inner)
-        elif key.secret:
-            yield from value.values() if key.each is not None else (value,)
+    found: list[str] = []
+    for _, key, value in walk(settings):
+        if key.secret:
+            found += value.values() if key.each is not None else [value]
         elif isinstance(value, str) and "@" in value and "://" in value:
-            yield _password(value)
+            found.append(_password(value))
+    return tuple(filter(None, found))
 
 
 def _password(url: str) -> str:
@@ -167,7 +153,6 @@ class _SettingsReader:
         keys of a file are not, since TOML distinguishes them.
         """
         keys = keys_of(cls)
-        fields = attrs.fields_dict(attrs.resolve_types(cls))
         for written, value in self._items(table, path, layer, "a table of keys: " + ", ".join(keys)):
             name = written.lower() if layer.folded else written
             key = keys.get(name)
@@ -175,7 +160,7 @@ class _SettingsReader:
                 hint = closest(name, list(keys))
                 self._report(layer, (*path, name), "an unknown key", ", ".join(keys), hint)
             elif isinstance(key, Key):
-                self._read_key(key, fields[name], value, (*path, name), tree, layer)
+                self._read_key(key, value, (*path, name), tree, layer)
             elif key.named:
                 self._read_named(key, value, (*path, name), tree.setdefault(name, {}), layer)
             else:
@@ -185,41 +170,31 @@ class _SettingsReader:
         """Read tables under names of the user's own. A name is created by its first key, and merged with later layers."""
         for written, value in self._items(table, path, layer, f"tables, as [{'.'.join(path)}.NAME]"):
             name = _known_name(written, tree) if layer.folded else written
-            if not (_is_model(name) if section.models else _is_name(name)):
+            if not (_is_model(name) if section.models else is_bare(name) and len(name) <= _MAX_NAME):
                 allowed = '"<provider>/<model>"' if section.models else f"letters, digits, - and _, at most {_MAX_NAME}"
                 self._report(layer, path, f'the name "{name[:80]}"', allowed)
             else:
                 self.read_section(section.cls, value, (*path, name), tree.setdefault(name, {}), layer)
 
-    def _read_key(
-        self, key: Key, field: attrs.Attribute[Any], value: object, path: Path, tree: Tree, layer: Layer
-    ) -> None:
+    def _read_key(self, key: Key, value: object, path: Path, tree: Tree, layer: Layer) -> None:
         """Read one value into the tree, or report why it cannot be used.
 
-        The converter and the validators raise exceptions of several kinds, all of them ValueErrors; their texts are of no use to
-        a person, so that the message is made of the value and the key's own words.
+        A table of values under names of the user's own is read value by value; names of environment variables are in capitals.
         """
         if key.each is not None:
-            self._read_table(key, key.each, value, path, tree, layer)
+            inner = tree.setdefault(path[-1], {})
+            for written, item in self._items(value, path, layer, "a table"):
+                name = written.lower() if layer.folded and not key.secret else written
+                self._read_key(key.each, item, (*path, name), inner, layer)
+            self.origins[".".join(path)] = layer.source
             return
         try:
-            tree[path[-1]] = check_value(field, self._filled(value, textual=field.type is str))
+            tree[path[-1]] = key.check(self._filled(value, textual=key.type is str))
             self.origins[".".join(path)] = layer.source
         except InterpolationError as error:
             self._report(layer, path, error.found, error.allowed)
         except ValueError:
             self._report(layer, path, describe(value, secret=key.secret), key.allowed)
-
-    def _read_table(
-        self, key: Key, each: attrs.Attribute[Any], table: object, path: Path, tree: Tree, layer: Layer
-    ) -> None:
-        """Read a table of values under names of the user's own; those of environment variables are in capitals."""
-        inner = tree.setdefault(path[-1], {})
-        self.origins[".".join(path)] = layer.source
-        item = key_of(each)
-        for written, value in self._items(table, path, layer, "a table"):
-            name = written.lower() if layer.folded and not key.secret else written
-            self._read_key(item, each, value, (*path, name), inner, layer)
 
     def _report(self, layer: Layer, path: Path, found: str, allowed: str, hint: str = "") -> None:
         """Add a mistake."""
@@ -249,31 +224,6 @@ class _SettingsReader:
             return list(table.items())
         self._report(layer, path, describe(table), allowed)
         return []
-
-
-def describe(value: object, *, secret: bool = False) -> str:
-    """Return a value as it stands in a settings file; of a secret only its kind, of a long value only its beginning.
-
-    For error messages: one printable line of bounded length, whatever was found.
-    """
-    if secret:
-        return "a secret with control characters" if isinstance(value, str) else f"a {type(value).__name__}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        shown = value if is_clean(value) else ascii(value)[1:-1]
-        return f'"{shown}"' if len(shown) <= 60 else f'"{shown[:60]}…" ({len(shown)} characters)'
-    if isinstance(value, Mapping):
-        return "a table"
-    if isinstance(value, list):
-        shown = ", ".join(describe(item) for item in value[:3])
-        return f"[{shown}{', …' if len(value) > 3 else ''}]"
-    return str(value)[:60]
-
-
-def _is_name(name: str) -> bool:
-    """Return True for a name that may stand in a table's head without quotes."""
-    return len(name) <= _MAX_NAME and name.isascii() and name.replace("-", "a").replace("_", "a").isalnum()
 
 
 def _is_model(name: str) -> bool:

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import attrs
 
-from pegasus.settings.checks import NOT_YET
-from pegasus.settings.keys import Key, Section, keys_of
+from pegasus.settings.checks import NOT_YET, fits_pattern
+from pegasus.settings.keys import Key, Section, is_bare, keys_of, walk
 from pegasus.settings.load import leaves
 from pegasus.settings.sections import ProviderSettings, Settings
 from pegasus.settings.sources import PROVIDER_VARIABLES
@@ -62,35 +62,18 @@ def effective(settings: Settings) -> str:
 
     The result can be read back, but for the secrets.
     """
-    defaults = dict(leaves(Settings()))
-    origins = {key: settings.origins.get(key, "") for key, value in leaves(settings) if defaults.get(key) != value}
-    return "\n".join(_effective(settings, (), origins)).lstrip("\n")
-
-
-def _effective(section: Any, path: tuple[str, ...], origins: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of a section and of those below it.
-
-    A table's own keys come before the tables below it, since TOML would count them to the last of these. origins: sources of
-    the values that are not defaults, by key path.
-    """
-    keys = keys_of(type(section))
-    if any(isinstance(key, Key) for key in keys.values()):
-        yield f"\n[{'.'.join(map(_bare, path))}]"
-    for name, key in keys.items():
-        if isinstance(key, Key):
-            origin = origins.get(".".join((*path, name)))
-            yield f"{name} = {as_toml(_masked(getattr(section, name), key))}" + (f"  # {origin}" if origin else "")
-    for name, key in keys.items():
-        if isinstance(key, Section) and key.named:
-            for inner_name, inner in getattr(section, name).items():
-                yield from _effective(inner, (*path, name, inner_name), origins)
-        elif isinstance(key, Section):
-            yield from _effective(getattr(section, name), (*path, name), origins)
-
-
-def _bare(key: str) -> str:
-    """Return a key as it stands in the head of a table: in quotes, unless it has letters, digits, - and _ only."""
-    return key if key.replace("-", "a").replace("_", "a").isalnum() and key.isascii() else as_toml(key)
+    defaults = leaves(Settings())
+    lines: list[str] = []
+    head: tuple[str, ...] = ()
+    for path, key, value in walk(settings):
+        if path[:-1] != head:
+            head = path[:-1]
+            names = (name if is_bare(name) else as_toml(name) for name in head)
+            lines += ["", f"[{'.'.join(names)}]"]
+        name = ".".join(path)
+        origin = settings.origins.get(name) if defaults.get(name) != value else None
+        lines.append(f"{path[-1]} = {as_toml(_masked(value, key))}" + (f"  # {origin}" if origin else ""))
+    return "\n".join(lines).lstrip("\n")
 
 
 def _masked(value: Any, key: Key) -> object:
@@ -173,14 +156,8 @@ def _provider_table(name: str) -> Iterator[str]:
 def _not_yet(key: str) -> str:
     """Return ` ("chat": not in this version yet)` for a key with such values, else ""."""
     for pattern, values, _ in NOT_YET:
-        if _fits(pattern, key):
+        if fits_pattern(pattern, key):
             named = " and ".join(as_toml(value) for value in values if isinstance(value, str | bool))
             shown = named or "any other value"
             return f" ({shown}: not in this version yet)"
     return ""
-
-
-def _fits(pattern: str, key: str) -> bool:
-    """Return True if the key path fits a pattern of NOT_YET."""
-    wanted, given = pattern.split("."), key.split(".")
-    return len(wanted) == len(given) and all(a in ("*", b) for a, b in zip(wanted, given, strict=True))

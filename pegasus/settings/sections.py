@@ -263,16 +263,12 @@ class ChannelSettings:
     allow_from: tuple[str, ...] = texts("user ids whose messages are accepted; [] = everybody who has the token")
 
 
-def _terminal() -> ChannelSettings:
-    """Return the default of [channels.cli]: the only channel that is open without being configured."""
-    return ChannelSettings(enabled=True)
-
-
 @attrs.frozen(eq=False, repr=False)
 class ChannelsSettings:
     """The ways to reach people."""
 
-    cli: ChannelSettings = section(ChannelSettings, _terminal)
+    # The terminal is the only channel that is open without being configured.
+    cli: ChannelSettings = section(ChannelSettings, lambda: ChannelSettings(enabled=True))
     telegram: ChannelSettings = section(ChannelSettings)
     slack: ChannelSettings = section(ChannelSettings)
     sms: ChannelSettings = section(ChannelSettings)

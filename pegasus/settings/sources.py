@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import attrs
 
-from pegasus.settings.errors import SettingsProblem
+from pegasus.settings.keys import SettingsProblem
 
 MAX_FILE_BYTES: Final = 1 << 20
 """Bytes of a settings file at most: a name that was confused with a log or a device must not fill the memory."""
@@ -227,24 +227,9 @@ def _header_path(line: str) -> tuple[str, ...] | None:
 
 
 def toml_value(text: str) -> Any:
-    """Return the text as a TOML value where it is one, else the text itself.
-
-    Plain words and numbers are decided here, since most values are one of them; everything else is left to the TOML parser.
-    """
-    stripped = text.strip()
-    if stripped in ("true", "false"):
-        return stripped == "true"
-    if re.fullmatch(r"[+-]?(0|[1-9][0-9]{0,18})", stripped):
-        return int(stripped)
-    if not stripped or not re.match(r"""[\[{"'0-9+-]|inf|nan""", stripped):
-        return text
-    return _parsed(stripped, text)
-
-
-def _parsed(stripped: str, text: str) -> Any:
-    """Return the text parsed as a TOML value, or the text if it is none."""
+    """Return the text as a TOML value where it is one, else the text itself."""
     try:
-        table = tomllib.loads(f"value = {stripped}")
+        table = tomllib.loads(f"value = {text.strip()}")
     except (ValueError, RecursionError):
         return text
     return table["value"] if len(table) == 1 else text
@@ -254,6 +239,8 @@ def _parsed(stripped: str, text: str) -> Any:
 
 VARIABLE_FORMS: Final = "${VAR}, ${VAR:-default}, ${VAR:?message}, or $${ for a plain ${"
 """Allowed forms, for error messages."""
+_VARIABLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+"""An escaped `${`, or a variable: the text between the braces, and the closing one, which may be missing."""
 
 
 class Interpolated(str):
@@ -286,21 +273,16 @@ def interpolate(text: str, environ: Mapping[str, str]) -> str:
 
         interpolate("https://${HOST:-localhost}/v1", {"HOST": "example.org"})  # https://example.org/v1
     """
-    if "${" not in text:
-        return text
-    parts: list[str] = []
-    rest = text
-    while (at := rest.find("${")) >= 0:
-        if rest[:at].endswith("$"):
-            parts.append(rest[: at - 1] + "${")
-            rest = rest[at + 2 :]
-            continue
-        inside, closed, after = rest[at + 2 :].partition("}")
+
+    def fill(match: re.Match[str]) -> str:
+        inside, closed = match.groups()
+        if inside is None:
+            return "${"
         if not closed or "${" in inside:
-            raise InterpolationError(f'"{rest[at:]}"', VARIABLE_FORMS)
-        parts += [rest[:at], _value(inside, environ)]
-        rest = after
-    return Interpolated("".join(parts) + rest)
+            raise InterpolationError(f'"{text[match.start() :]}"', VARIABLE_FORMS)
+        return _value(inside, environ)
+
+    return Interpolated(_VARIABLE.sub(fill, text)) if "${" in text else text
 
 
 def _value(inside: str, environ: Mapping[str, str]) -> str:

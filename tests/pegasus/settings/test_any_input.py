@@ -12,7 +12,7 @@ from pegasus.settings import Settings, SettingsError, SettingsSource, load_setti
 from pegasus.settings.load import leaves
 from pegasus.settings.render import as_toml, effective
 
-KEYS = st.sampled_from([key for key, _ in leaves(Settings())] + ["mcp.servers.x.env.A", "providers.x.type", "no.key"])
+KEYS = st.sampled_from([*leaves(Settings()), "mcp.servers.x.env.A", "providers.x.type", "no.key"])
 TEXTS = st.text(st.characters(blacklist_categories=("Cs",)), max_size=20) | st.sampled_from(
     ["${A}", "${", "$${", "${B:?}"]
 )

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pegasus.settings import is_loopback, secrets_of
-from pegasus.settings.checks import ANY_VALUE, NOT_DEFAULT, NOT_YET
+from pegasus.settings import secrets_of
+from pegasus.settings.checks import ANY_VALUE, NOT_DEFAULT, NOT_YET, is_loopback
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LOCALHOST"])

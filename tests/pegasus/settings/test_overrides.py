@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pegasus.settings import SettingsSource, load_settings, reload_settings
+from pegasus.settings import SettingsSource, load_settings
 
 
 def test_the_file_overrides_the_default_the_environment_the_file_and_set_both(load):
@@ -102,5 +102,5 @@ def test_a_reload_reads_the_same_file_and_options_again(tmp_path):
     file.write_text("[gateway]\nport = 1\n[log]\nlevel = 'info'\n")
     old = load_settings(SettingsSource(file, overrides=("gateway.port=2",)), {})
     file.write_text("[gateway]\nport = 3\n[log]\nlevel = 'debug'\n")
-    new = reload_settings(old, {})
+    new = load_settings(old.source, {})
     assert (new.gateway.port, new.log.level) == (2, "debug")
