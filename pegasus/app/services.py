@@ -35,7 +35,6 @@ from pegasus.intake import is_owner
 from pegasus.main_agent import (
     REPLY,
     SPAWN_ALIAS,
-    AgentConfig,
     AgentServices,
     AgentToolset,
     Compactor,
@@ -248,7 +247,7 @@ def _agent_services(
         model=models.client("default", "conversation"),
         toolset=_toolset(environment, memory, evolution, types, task_agent, _channel_notes(settings, known)),
         clock=environment.clock,
-        config=_agent_config(settings),
+        config=settings.agent,
         memory_index=memory_index,
         model_for=partial(models.client, lane="conversation"),
         work=TaskDelegation(task_agent),
@@ -299,19 +298,6 @@ def _executor(environment: Environment, tools: Iterable[Tool]) -> ToolExecutor:
     """Return the executor of these tools. It knows all secrets and removes them from every result before a model or a log sees it."""
     settings = environment.settings.tools
     return ToolExecutor(tools, timeout=settings.timeout, timeouts=settings.timeouts, secrets=environment.secrets)
-
-
-def _agent_config(settings: Settings) -> AgentConfig:
-    """Return the settings of the Main Agent in its own type, so that its package does not depend on all settings."""
-    agent = settings.agent
-    return AgentConfig(
-        max_thoughts=agent.max_thoughts,
-        max_replies=agent.max_replies,
-        direct=agent.speech == "direct",
-        when_busy=agent.when_busy,
-        steer_cap=agent.steer_cap,
-        burst_cap=agent.burst_cap,
-    )
 
 
 def _channel_notes(settings: Settings, known: Sequence[Address]) -> tuple[ChannelNote, ...]:

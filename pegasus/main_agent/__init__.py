@@ -46,7 +46,7 @@ from pegasus.main_agent.compaction import Compactor, find_open_tasks
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
 from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications
 from pegasus.main_agent.replies import REPLY
-from pegasus.main_agent.services import AgentConfig, AgentServices, AgentToolset, message_publisher
+from pegasus.main_agent.services import AgentServices, AgentToolset, message_publisher
 from pegasus.main_agent.skill_invocation import SkillInvoker
 
 __all__ = [
@@ -55,7 +55,6 @@ __all__ = [
     "NOTIFICATION_BATCH",
     "REPLY",
     "SPAWN_ALIAS",
-    "AgentConfig",
     "AgentServices",
     "AgentStatus",
     "AgentToolset",

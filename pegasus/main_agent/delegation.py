@@ -20,10 +20,11 @@ once: the key is stored with the message that resumed the task, which lets a res
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
-import trio
+import attrs
 
 from actors import ActorError, Ref
 from pegasus.conversation import OpenCall
@@ -71,59 +72,80 @@ _RESTING: Final = frozenset({TaskState.IDLE, TaskState.SUSPENDED, TaskState.COMP
 def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tuple[Tool, ...]:
     """Return spawn_subagent, its alias spawn_task, task_status and resume_task.
 
-    agent: actor of the task system. types: name and description of each type of task. Every failure becomes a ToolError, whose text
-    the model reads as the result of its call.
+    agent: actor of the task system. types: name and description of each type of task. The names are part of the schema, so that a
+    model does not invent one. Every failure becomes a ToolError, whose text the model reads as the result of its call.
     """
-    return (_spawn_tool(agent, tuple(types)), _spawn_alias_tool(agent), _status_tool(agent), _resume_tool(agent))
-
-
-def _spawn_tool(agent: Ref[AgentMessage], types: Sequence[str]) -> Tool:
-    """Return spawn_subagent. The names of the types are part of its schema, so that a model does not invent one."""
-    whole_task = "The whole task, with everything the subagent must know: it sees nothing of this conversation"
-    spec = ToolSpec(
+    description = _text_parameter("What it is about, in a few words")
+    task = _text_parameter(
+        "The whole task, with everything the subagent must know: it sees nothing of this conversation"
+    )
+    task_id = _text_parameter("Its id")
+    kind: Metadata = {
+        "type": "string",
+        "enum": list(types),
+        "description": f"Kind of subagent; {DEFAULT_TYPE} if left out",
+    }
+    spawn = ToolSpec(
         SPAWN,
         "Delegate work to a background subagent. Returns at once; its result comes to you by itself.",
-        parameters(
-            {
-                "description": _text_parameter("What it is about, in a few words"),
-                "input": _text_parameter(whole_task),
-                "type": {
-                    "type": "string",
-                    "enum": list(types),
-                    "description": f"Kind of subagent; {DEFAULT_TYPE} if left out",
-                },
-            },
-            "description",
-            "input",
-        ),
+        parameters({"description": description, "input": task, "type": kind}, "description", "input"),
     )
-
-    async def run(arguments: Metadata, context: ToolContext) -> Json:
-        return await _spawn(agent, arguments, str(arguments.get("type") or DEFAULT_TYPE), context)
-
-    return Tool(spec, run, "task", Effect.IDEMPOTENT)
-
-
-def _spawn_alias_tool(agent: Ref[AgentMessage]) -> Tool:
-    """Return spawn_task. Models that know it from other programs, or from an old session, call it although it is not shown."""
-    properties = {"description": _text_parameter("What it is about"), "input": _text_parameter("The whole task")}
-    spec = ToolSpec(
+    # Models that know this name from other programs, or from an old session, call it although it is not shown.
+    alias = ToolSpec(
         SPAWN_ALIAS,
         f"The same as {SPAWN} with type {DEFAULT_TYPE}.",
-        parameters(properties, "description", "input"),
+        parameters({"description": description, "input": task}, "description", "input"),
+    )
+    status = ToolSpec(
+        "task_status",
+        "The state of one task: what it does now, or how it ended.",
+        parameters({"taskId": task_id}, "taskId"),
+    )
+    resume = ToolSpec(
+        RESUME,
+        "Continue a task with more information: one that asked for it, one that is suspended, or a finished one that is to go on.",
+        parameters({"taskId": task_id, "input": _text_parameter("What it is to know or do now")}, "taskId", "input"),
+    )
+    return (
+        Tool(spawn, partial(_spawn, agent), "task", Effect.IDEMPOTENT),
+        Tool(alias, partial(_spawn, agent), "task", Effect.IDEMPOTENT),
+        Tool(status, partial(_status, agent), "task", Effect.PURE),
+        Tool(resume, partial(_resume, agent), "task", Effect.ONCE),
     )
 
-    async def run(arguments: Metadata, context: ToolContext) -> Json:
-        return await _spawn(agent, arguments, DEFAULT_TYPE, context)
 
-    return Tool(spec, run, "task", Effect.IDEMPOTENT)
+def _text_parameter(description: str) -> Metadata:
+    return {"type": "string", "description": description}
 
 
-async def _spawn(agent: Ref[AgentMessage], arguments: Metadata, task_type: str, context: ToolContext) -> Json:
+async def _spawn(agent: Ref[AgentMessage], arguments: Metadata, context: ToolContext) -> Json:
     """Begin a task and return the result of the call, which names the task's id. Raises ToolError."""
-    description = str(arguments["description"])
+    task_type, description = str(arguments.get("type") or DEFAULT_TYPE), str(arguments["description"])
     task_id = await submit_task(agent, context, str(arguments["input"]), task_type, description)
     return _spawned(task_id, task_type, description)
+
+
+async def _status(agent: Ref[AgentMessage], arguments: Metadata, context: ToolContext) -> Json:
+    """Return the view of a task. Its metadata is left out: it is for the program (channel, origin), the model has no use for it."""
+    await wait_until_running(agent)
+    try:
+        task = await agent.ask(GetTask, str(arguments["taskId"]))
+    except (ActorError, StorageError) as error:
+        raise ToolError(str(error)) from error
+    if task is None:
+        raise ToolError(f"there is no task {arguments['taskId']!r}; task_list shows the tasks of a day")
+    return {key: value for key, value in to_wire(task).items() if key != "metadata"}
+
+
+async def _resume(agent: Ref[AgentMessage], arguments: Metadata, context: ToolContext) -> Json:
+    """Continue a task. The key of the call is stored with the message to the task, for `TaskDelegation.result_of`."""
+    task_id = str(arguments["taskId"])
+    await wait_until_running(agent)
+    try:
+        await agent.ask(Resume, task_id, str(arguments["input"]), context.key)
+    except (TaskError, ActorError, StorageError) as error:
+        raise ToolError(str(error)) from error
+    return _resumed(task_id)
 
 
 async def submit_task(
@@ -162,6 +184,9 @@ async def submit_task(
     raise AssertionError("the last attempt returns or raises")
 
 
+# ------------------------------------------------------------------ results
+
+
 def skill_task_result(task_id: str, skill: str) -> dict[str, Json]:
     """Return the result of a skill that runs as a task.
 
@@ -175,62 +200,12 @@ def _spawned(task_id: str, task_type: str, description: str) -> dict[str, Json]:
     return {"taskId": task_id, "status": "spawned", "type": task_type, "description": description}
 
 
-def _status_tool(agent: Ref[AgentMessage]) -> Tool:
-    """Return task_status. It changes nothing, so it may be repeated at any time."""
-    spec = ToolSpec(
-        "task_status",
-        "The state of one task: what it does now, or how it ended.",
-        parameters({"taskId": _text_parameter("Its id")}, "taskId"),
-    )
-
-    async def run(arguments: Metadata, context: ToolContext) -> Json:
-        task_id = str(arguments["taskId"])
-        await wait_until_running(agent)
-        try:
-            task = await agent.ask(GetTask, task_id)
-        except (ActorError, StorageError) as error:
-            raise ToolError(str(error)) from error
-        if task is None:
-            raise ToolError(f"there is no task {task_id!r}; task_list shows the tasks of a day")
-        # The metadata is for the program (channel, origin). The model has no use for it.
-        return {key: value for key, value in to_wire(task).items() if key != "metadata"}
-
-    return Tool(spec, run, "task", Effect.PURE)
-
-
-def _resume_tool(agent: Ref[AgentMessage]) -> Tool:
-    """Return resume_task. The key of the call is stored with the message to the task, for `TaskDelegation.result_of`."""
-    spec = ToolSpec(
-        RESUME,
-        "Continue a task with more information: one that asked for it, one that is suspended, or a finished one that is to go on.",
-        parameters(
-            {"taskId": _text_parameter("Its id"), "input": _text_parameter("What it is to know or do now")},
-            "taskId",
-            "input",
-        ),
-    )
-
-    async def run(arguments: Metadata, context: ToolContext) -> Json:
-        task_id = str(arguments["taskId"])
-        await wait_until_running(agent)
-        try:
-            await agent.ask(Resume, task_id, str(arguments["input"]), context.key)
-        except (TaskError, ActorError, StorageError) as error:
-            raise ToolError(str(error)) from error
-        return _resumed(task_id)
-
-    return Tool(spec, run, "task", Effect.ONCE)
-
-
 def _resumed(task_id: str) -> dict[str, Json]:
     """Return the result of a call that has resumed a task, the same for the call itself and for its repair after a crash."""
     return {"taskId": task_id, "status": "resumed"}
 
 
-def _text_parameter(description: str) -> Metadata:
-    return {"type": "string", "description": description}
-
-
+@attrs.frozen(eq=False)
 class TaskDelegation:
     """The tasks behind the delegating tools, as the actor of the Main Agent sees them.
 
@@ -242,11 +217,8 @@ class TaskDelegation:
         ended = await work.stop("the user (telegram)", channel)
     """
 
-    def __init__(self, agent: Ref[AgentMessage], wanted: trio.Event | None = None) -> None:
-        self._agent = agent
-        """Actor of the task system."""
-        self._wanted = wanted
-        """Starts the task system when it is set, for one that is only started when something needs it."""
+    agent: Ref[AgentMessage]
+    """Actor of the task system."""
 
     async def stop(self, by: str, channel: ChannelInfo | None) -> tuple[EndedWork, ...]:
         """Cancel the tasks of a channel (None: all); return them when none of them runs any more.
@@ -254,9 +226,9 @@ class TaskDelegation:
         by: author of the /stop, for the history of each task. A task system that is about to start is waited for, since it would
         resume the tasks that are to be ended. Cancelled: the task system goes on ending the tasks.
         """
-        await self._is_running()
+        await wait_until_running(self.agent)
         try:
-            stopped = await self._agent.ask(
+            stopped = await self.agent.ask(
                 CancelAll, by, None if channel is None else (channel.type, channel.channel_id)
             )
         except ActorError:  # it does not run, and so no task does
@@ -268,10 +240,10 @@ class TaskDelegation:
 
         It does not wait for the task system to start, unlike the other methods: it only serves /status.
         """
-        if not self._agent.alive:
+        if not self.agent.alive:
             return ()
         try:
-            tasks = await self._agent.ask(ListTasks, None)
+            tasks = await self.agent.ask(ListTasks, None)
         except (ActorError, StorageError):
             return ()
         return tuple(
@@ -287,30 +259,23 @@ class TaskDelegation:
         task system cannot be asked: the call then counts as cancelled, and if the model repeats it, a second task may be begun.
         """
         call = open_call.call
-        if call.name not in (SPAWN, SPAWN_ALIAS, RESUME, USE_SKILL) or not await self._is_running():
+        if call.name not in (SPAWN, SPAWN_ALIAS, RESUME, USE_SKILL) or not await wait_until_running(self.agent):
             return None
         try:
             if call.name == RESUME:
                 task_id = str(call.arguments.get("taskId"))
-                context = await self._agent.ask(GetContext, task_id)
+                context = await self.agent.ask(GetContext, task_id)
                 messages = context.messages if context is not None else ()
                 is_resumed = any(entry.metadata.get("key") == key for entry in messages)
                 return encode_json(_resumed(task_id)) if is_resumed else None
-            task = await self._agent.ask(GetTask, task_id_of(key))
+            task = await self.agent.ask(GetTask, task_id_of(key))
         except (ActorError, StorageError):
             return None
         return None if task is None else encode_json(_begun_result(open_call, task))
 
-    async def _is_running(self) -> bool:
-        """Start the task system if that is needed, and return whether it runs within the time that `wait_until_running` allows."""
-        if self._wanted is not None:
-            self._wanted.set()
-        return await wait_until_running(self._agent)
 
-
-# Each tool has its own form of result, so the name of the open call's tool decides.
 def _begun_result(open_call: OpenCall, task: TaskView) -> dict[str, Json]:
-    """Return the result that a call which has begun this task would have had without the crash."""
+    """Return the result that a call which has begun this task would have had without the crash: each tool has its own form."""
     if open_call.call.name == USE_SKILL:
         return skill_task_result(task.task_id, str(open_call.call.arguments.get("skill")).removeprefix("/"))
     return _spawned(task.task_id, task.task_type, task.description)

@@ -24,6 +24,7 @@ from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.messages import InboundMessage
 from pegasus.models import LanguageModel, ToolSpec
+from pegasus.settings import AgentSettings
 from pegasus.tools import ToolExecutor
 from pegasus.wire import to_wire
 
@@ -58,24 +59,6 @@ class AgentToolset:
 
 
 @attrs.frozen(eq=False)
-class AgentConfig:
-    """Limits and manners of the Main Agent (settings [agent])."""
-
-    max_thoughts: int = 20
-    """Model calls that one queue item may take."""
-    max_replies: int = 200
-    """Replies that one queue item may have."""
-    direct: bool = False
-    """True if a text without tool calls is the reply (`agent.speech = "direct"`)."""
-    when_busy: str = "followup"
-    """Effect of a message whose chat is being thought about: "followup", "steer" or "interrupt"."""
-    steer_cap: int = 10
-    """Messages that may join one thought."""
-    burst_cap: int = 1
-    """Messages that have waited together and are taken up as one."""
-
-
-@attrs.frozen(eq=False)
 class AgentServices:
     """Everything that the Main Agent is given when it starts.
 
@@ -87,7 +70,8 @@ class AgentServices:
     toolset: AgentToolset
     clock: Callable[[], int]
     """Returns the wall-clock time in ms."""
-    config: AgentConfig = attrs.field(factory=AgentConfig)
+    config: AgentSettings = attrs.field(factory=AgentSettings)
+    """Limits and manners: the settings [agent]."""
     memory_index: Callable[[], Awaitable[str]] | None = None
     """Returns the text about long-term memory for a session that begins; "" for none."""
     model_for: Callable[[str], LanguageModel] | None = None

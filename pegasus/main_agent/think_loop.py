@@ -78,7 +78,7 @@ MOST_CALLS: Final = 64
 place in the session for ever, and its result in every later request."""
 
 _TOO_MANY_REPLIES: Final = "this message has had as many replies as it may have; do not reply to it any more"
-"""Text for the model. `AgentConfig.max_replies` protects people from a model that sends the same reply again and again."""
+"""Text for the model. The setting `agent.max_replies` protects people from a model that sends the same reply again and again."""
 
 
 @attrs.define(eq=False)
@@ -242,7 +242,7 @@ class ThinkLoop:
 
         Its label counts the usage for the channel and the number of this item.
         """
-        draft = _DraftWriter(item, self._show_draft) if self._config.direct else None
+        draft = _DraftWriter(item, self._show_draft) if self._config.speech == "direct" else None
         return ModelRequest(
             self._toolset.system_prompt,
             tuple(self._session.projection.turns),
@@ -306,7 +306,7 @@ class ThinkLoop:
         # Some providers count their ids from 0 in every answer, and the keys of posts and tasks are made of them.
         calls = session.with_unique_ids(response.calls[:MOST_CALLS])
         spoken = None
-        if config.direct and not response.calls:
+        if config.speech == "direct" and not response.calls:
             spoken = direct_reply(response.text, item, before.thoughts + 1)
         parsed = _parse_replies(item, calls, config.max_replies - before.replies)
         posts = tuple(post for post in (spoken, *parsed.values()) if isinstance(post, Post))
