@@ -13,7 +13,7 @@ The files are read from their folder and written by the journal. Every change is
     pages           names and texts of files; `provenance`: marks of origin
     views           the index and the log as others see them
     folder          reading the folder
-    search          an index of words over memory and archived sessions
+    search          full-text search over memory and archived sessions; `search_index`: words in SQLite
 """
 
 from pegasus.memory.changes import LOG, Author, Change, changes_in
@@ -21,7 +21,8 @@ from pegasus.memory.folder import HEAD, FileState, FolderReader, MemoryFolder, S
 from pegasus.memory.memory import Memory, Written, memory_in, read_whole
 from pegasus.memory.pages import FOLDER, MemoryRefused
 from pegasus.memory.provenance import SOURCES, marks_in, warning_for
-from pegasus.memory.search import Found, Hit, Searcher
+from pegasus.memory.search import Searcher
+from pegasus.memory.search_index import Found, Hit
 from pegasus.memory.views import MemoryFile, describe_file, files_view, view_of
 
 __all__ = [

@@ -32,7 +32,8 @@ from pegasus.memory.folder import LARGEST, FileState, FolderReader, MemoryFolder
 from pegasus.memory.logged_files import LoggedFiles
 from pegasus.memory.pages import FOLDER, MemoryRefused, appended, check_new, find, not_found, title_for
 from pegasus.memory.provenance import mark_for, marked_entry, marked_page, marked_piece
-from pegasus.memory.search import Found, Searcher
+from pegasus.memory.search import Searcher
+from pegasus.memory.search_index import Found
 from pegasus.memory.views import EPISODE_INDEX, MemoryFile, describe_file, fit_lines, format_file, index_message
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, StorageError

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 from pegasus.cli.memory import log_text
+from pegasus.memory import search
 from pegasus.memory.changes import GROWTH, KEPT_CHANGES, KEPT_FILE
 from pegasus.memory.logged_files import LARGEST
 from pegasus.memory.memory import FACTS_SHOWN, FULL
 from pegasus.memory.pages import LONGEST_SUMMARY, MOST, appended, summary_of
 from pegasus.memory.provenance import mark_for, marked_entry
-from pegasus.memory.search import passages, searcher
 from pegasus.memory.views import EPISODE_INDEX, MemoryFile, index_message
 
 PAGE = (Path(__file__).parents[3] / "docs" / "memory-system.md").read_text("utf-8")
@@ -40,9 +40,9 @@ def test_the_limits_are_the_real_ones():
 def test_the_numbers_of_log_and_search_are_the_real_ones():
     assert f"{GROWTH >> 20} MiB" in PAGE
     assert f"{KEPT_CHANGES >> 20} MiB" in PAGE
-    for number in (KEPT_FILE, searcher.LARGEST, passages.LONGEST_MESSAGE, passages.LONGEST_RESULT):
+    for number in (KEPT_FILE, search.LARGEST, search.LONGEST_MESSAGE, search.LONGEST_RESULT):
         assert f"{number:,}" in PAGE
-    assert f"at most {searcher.BUDGET:g} s" in PAGE
+    assert f"at most {search.BUDGET:g} s" in PAGE
 
 
 def test_the_marks_are_the_real_ones():

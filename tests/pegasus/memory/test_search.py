@@ -3,16 +3,14 @@
 import json
 import sqlite3
 import threading
-import time
 
 import pytest
 import trio
 
 from pegasus.memory import FolderReader, Memory, MemoryRefused
-from pegasus.memory.search import Searcher, searcher
-from pegasus.memory.search.index import Index
-from pegasus.memory.search.passages import Passage, passages_of_page, words_of
-from pegasus.memory.search.words import needles_of, snippet, terms_of
+from pegasus.memory import search as searcher
+from pegasus.memory.search import Searcher, passages_of_page, words_of
+from pegasus.memory.search_index import Passage, needles_of, snippet, terms_of
 
 EPISODES = """# 2026-02
 
@@ -378,22 +376,3 @@ def test_passages_of_a_page():
     assert long[1].line == long[0].text.count("\n") + 2
     assert list(passages_of_page("")) == []
     assert list(passages_of_page("x")) == [Passage(1, "", "x")]
-
-
-def test_what_was_put_in_piece_by_piece_is_merged(tmp_path):
-    """A search looks into every part that words were put in by."""
-    index = Index(str(tmp_path / "index.sqlite"))
-
-    def parts():
-        [level] = index._db.execute("SELECT count(DISTINCT segid) FROM words_idx").fetchone()
-        return level
-
-    for n in range(12):
-        index.begin()
-        index.add(index.mark(f"facts/{n}.md", "1 2 3"), "facts", [Passage(1, "Title", f"harbour {n}")])
-        index.commit()
-    before = parts()
-    index.tidy(time.monotonic() + 10, whole=True)
-    assert parts() == 1 < before
-    assert len(index.find("harbour", 20)) == 12
-    index.close()

@@ -15,34 +15,55 @@ large home takes up to `BUDGET`, and the following ones continue where it stoppe
 
 A crash at any point leaves a database that is valid or recognised as damaged; in both cases nothing is lost but
 time.
+
+**Passages** are the units of search: entries of memory files and messages of archived sessions. A passage has the words
+that a person would recognise, without JSON and ids, and its place, so that the reader can read on from there. Long texts
+are cut: a tool result is usually a file or a page that can be read again, and its beginning is enough to find it.
+Archives may be damaged or very large, so a line that is no JSON, or longer than `LONGEST_LINE`, is skipped without being
+read into memory as a whole.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import sqlite3
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, NamedTuple
 
 import trio
 
 from pegasus.memory.folder import LARGEST, FolderReader, Stamp
 from pegasus.memory.pages import FOLDER
-from pegasus.memory.search.index import PLACES, Found, Index, IndexedFile
-from pegasus.memory.search.passages import archives_in, lines_of_session, passages_of_page
+from pegasus.memory.search_index import PLACES, Found, Index, IndexedFile, Passage
+from pegasus.messages import Json
 from pegasus.observe import get_logger
+from pegasus.wire import decode_json, decode_object
 
 SCAN_EVERY: Final = 1.0
 """Seconds between two scans of the folders."""
 BUDGET: Final = 5.0
 """Seconds that one search may spend on bringing the index up to date."""
-TIDYING: Final = 0.02
-"""Seconds that a search may spend on merging the parts of the index."""
 BATCH: Final = 500
 """Passages that are indexed between two looks at the clock."""
+ARCHIVE: Final = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(?:-\d+)?\.jsonl")
+"""Names of archived sessions. The current session is not searched: the agent has it in its context."""
+LONGEST: Final = 4_000
+"""Characters of a passage of a memory file. A longer entry becomes several passages."""
+LONGEST_MESSAGE: Final = 8_000
+"""Characters of a message that are indexed."""
+LONGEST_RESULT: Final = 2_000
+"""Characters of a tool result that are indexed."""
+LONGEST_LINE: Final = 16 << 20
+"""Bytes of a line in an archive. A longer one is skipped."""
+
+_ENTRY: Final = re.compile(r"^##[ \t]+(.*)$", re.MULTILINE)
+"""Heading of an entry. Deeper headings belong to the entry that they stand in."""
+
 _DISK_ERRORS: Final = {
     *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
     *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM),
@@ -73,8 +94,6 @@ class Searcher:
         """Number of files that were not indexed completely by the last scan."""
         self._scan_at = -math.inf
         """Time of Trio's clock from which on a search scans the folders."""
-        self._is_place_usable = True
-        """False after an error that a new file in the same place would meet as well."""
         self._lock = trio.Lock()
         """Held during a search, since the index is used from one thread at a time."""
 
@@ -117,9 +136,9 @@ class Searcher:
         Each step is tried only if the one before failed. If all fail, the result has no hits and the reason in
         `problem`: a broken search must not end the task that asked.
         """
-        problem = ""
+        problem, is_place_usable = "", True
         for attempt in (self._open, self._open_new, self._open_in_memory):
-            if attempt == self._open_new and problem and not self._is_place_usable:
+            if attempt == self._open_new and not is_place_usable:
                 continue  # a new file would have the same trouble
             try:
                 index = self._index = self._index or attempt()
@@ -128,9 +147,8 @@ class Searcher:
                 return Found(index.find(query, limit, where), self._behind)
             except sqlite3.Error as error:
                 problem = f"{type(error).__name__}: {error}"
-                self._is_place_usable = (
-                    getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF not in _DISK_ERRORS
-                )
+                code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB)
+                is_place_usable = code & 0xFF not in _DISK_ERRORS
                 _log.warning("the index of memory is rebuilt", problem=problem)
                 with suppress(sqlite3.Error):
                     self.close()
@@ -171,7 +189,8 @@ class Searcher:
             self._refresh_pages(index, known)
             index.commit()
             behind = self._refresh_sessions(index, known, until)
-            index.tidy(until if not known else min(until, time.monotonic() + TIDYING), whole=not known)
+            if not known and not behind:
+                index.merge()
             return behind
         except BaseException:
             with suppress(sqlite3.Error):
@@ -186,7 +205,8 @@ class Searcher:
             if file.content is not None:
                 place = "episodes" if file.path.startswith("episodes/") else "facts"
                 id = index.mark(file.path, _text(file.stamp))
-                index.replace(id, place, passages_of_page(file.content.decode("utf-8-sig", "replace")))
+                index.clear(id)
+                index.add(id, place, passages_of_page(file.content.decode("utf-8-sig", "replace")))
         for path in seen.keys() - {file.path for file in files if file.size <= LARGEST}:
             index.remove(path)
 
@@ -250,3 +270,129 @@ def _text(stamp: Stamp) -> str:
 def _stamp(text: str) -> Stamp:
     """Return the stamp that `_text` has made a text of; marks of an unfinished file are skipped."""
     return tuple(int(part) for part in text.split() if part.isdigit())
+
+
+# ------------------------------------------------------------------ passages of memory files
+
+
+def passages_of_page(text: str) -> Iterator[Passage]:
+    """Yield the passages of a memory file: the text before the first `##` entry, then each entry.
+
+    For example, a page with a summary and the entries `## Tea` and `## Cats` has three passages, with the
+    titles "", "Tea" and "Cats".
+    """
+    text = text.replace("\r\n", "\n")
+    heads = list(_ENTRY.finditer(text))
+    starts = [0, *(head.start() for head in heads), len(text)]
+    titles = ["", *(head[1].strip() for head in heads)]
+    line = 1
+    for title, start, end in zip(titles, starts, starts[1:], strict=False):
+        for piece in _pieces(text[start:end]):
+            if piece.strip():
+                yield Passage(line, title, piece.strip())
+            line += piece.count("\n")
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield the text in pieces that are not too long, cut between lines where possible."""
+    while len(text) > LONGEST:
+        # Not before the middle, so that a text with few line ends does not become many small pieces.
+        cut = text.rfind("\n", LONGEST // 2, LONGEST) + 1 or LONGEST
+        yield text[:cut]
+        text = text[cut:]
+    yield text
+
+
+# ------------------------------------------------------------------ passages of archived sessions
+
+
+class SessionLine(NamedTuple):
+    """A line of an archived session."""
+
+    number: int
+    """Line of the archive, from 1."""
+    end: int
+    """Offset of the byte behind it."""
+    passage: Passage | None
+    """None if it holds no words."""
+
+
+def lines_of_session(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[SessionLine]:
+    """Yield the lines from `offset` on. number: of the line before. Lines that are no JSON or too long have no passage."""
+    file.seek(offset)
+    while raw := file.readline(LONGEST_LINE):
+        offset += len(raw)
+        number += 1
+        whole = raw.endswith(b"\n")
+        # The rest of a line that is too long is read and dropped piece by piece; `raw` becomes empty, which is
+        # no JSON.
+        while not whole and (rest := file.readline(LONGEST_LINE)):
+            offset += len(rest)
+            whole = rest.endswith(b"\n")
+            raw = b""
+        yield SessionLine(number, offset, _passage(raw, number))
+
+
+def _passage(raw: bytes, number: int) -> Passage | None:
+    """Return the passage of a line, None for a line that is damaged or without words."""
+    try:
+        entry = decode_object(raw)
+    except ValueError:
+        return None
+    if entry.get("role") not in ("user", "assistant", "tool", "system"):
+        return None
+    text = words_of(entry).strip()
+    return Passage(number, str(entry["role"]), text) if text else None
+
+
+def words_of(entry: Mapping[str, Json]) -> str:
+    """Return the words of an entry of a session, without JSON and ids.
+
+    Of a tool call only the texts among its arguments count, since keys and ids are no words that anybody would
+    search for.
+    """
+    content = entry.get("content")
+    content = content if isinstance(content, str) else ""
+    if entry.get("role") == "tool":
+        return _result_words(content)
+    parts = [content[:LONGEST_MESSAGE]]
+    calls = entry.get("toolCalls")
+    made = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    parts += ["\n".join(_texts(call.get("arguments")))[:LONGEST_MESSAGE] for call in made]
+    return "\n".join(filter(None, parts))
+
+
+def _result_words(content: str) -> str:
+    """Return the texts in a tool result, which is usually JSON."""
+    try:
+        value = decode_json(content) if content[:1] in '{["' else content
+    except ValueError:
+        value = content
+    return "\n".join(_texts(value))[:LONGEST_RESULT]
+
+
+def _texts(value: object, depth: int = 0) -> Iterator[str]:
+    """Yield the strings in a JSON value, down to eight levels."""
+    if isinstance(value, str):
+        if value.strip():
+            yield value
+    elif depth < 8:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        for item in inner:
+            yield from _texts(item, depth + 1)
+
+
+def archives_in(folder: Path) -> Iterator[tuple[str, Stamp]]:
+    """Yield name and stamp of every archived session in the folder, newest first."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [entry for entry in entries if ARCHIVE.fullmatch(entry.name)]
+    except FileNotFoundError:
+        return
+    for entry in sorted(found, key=lambda entry: entry.name, reverse=True):
+        try:
+            if entry.is_file(follow_symlinks=False):
+                status = entry.stat(follow_symlinks=False)
+                yield entry.name, (status.st_mtime_ns, status.st_size, status.st_ino)
+        except OSError:  # it is gone
+            continue

@@ -1,0 +1,368 @@
+"""The index of search: words of passages in SQLite's FTS5, ranked by bm25, and words of any language.
+
+The index is derived from the files, so it is thrown away whenever something is wrong with it. FTS5 is used because it is
+part of SQLite, needs no process of its own, and ranks ten thousand passages in milliseconds. The text of a passage is
+kept beside its words in `passages`, since a hit must show a snippet and the file may have changed.
+
+SQLite's tokenizer finds words between spaces, folds case and accents, and stems English. Chinese, Japanese, Thai and
+others have no spaces, so runs of their characters are given to it as pairs of neighbours, one pair beginning with each
+character:
+
+    北京天气  →  北京 京天 天气 气
+
+A run in a query is a phrase of its pairs, so it finds exactly the texts that contain it. A single character finds every
+pair that begins with it.
+
+Which words a text has is decided by the rules in this file, Unicode tables and SQLite's tokenizer. The database names the
+version of these rules, and a database of another version is refused and made anew.
+
+Used from one thread at a time.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import unicodedata
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+VERSION: Final = f"2 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
+"""Versions of everything that decides which words a text has."""
+PLACES: Final = ("facts", "episodes", "sessions")
+"""Values of `place`, which a search can be limited to."""
+MOST: Final = 30
+"""Passages that one search returns at most; more do not fit usefully into a tool result."""
+LONGEST_QUERY: Final = 1_000
+"""Characters of a query that are used."""
+
+_TABLES: Final = """
+CREATE TABLE about (version TEXT);
+CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT UNIQUE, stamp TEXT, offset INT, line INT);
+CREATE TABLE passages (id INTEGER PRIMARY KEY, file INT, line INT, place TEXT, title TEXT, text TEXT);
+CREATE INDEX by_file ON passages (file);
+CREATE VIRTUAL TABLE words USING fts5 (
+    place, title, body, tokenize = "porter unicode61 remove_diacritics 2 categories 'L* M* N* Co'"
+);
+INSERT INTO words (words, rank) VALUES ('rank', 'bm25(0.0, 3.0, 1.0)');
+"""
+"""`about` has one row. `files` says how far each file is indexed. `passages` has the texts, `words` the index over
+them."""
+
+
+class Passage(NamedTuple):
+    """A text that can be found."""
+
+    line: int
+    """Line of the file at which it begins, from 1."""
+    title: str
+    """Heading of the entry; in a session the role of the speaker."""
+    text: str
+    """The words, at most `LONGEST` characters of a page."""
+
+
+class Hit(NamedTuple):
+    """A passage that was found."""
+
+    place: str
+    """facts, episodes or sessions."""
+    path: str
+    """Path of the memory file, or name of the archive."""
+    line: int
+    """Line at which the passage begins."""
+    title: str
+    """Heading of the entry, or the speaker's role."""
+    snippet: str
+    """About 240 characters around the words that were asked for, on one line."""
+    text: str
+    """The whole passage."""
+
+
+class Found(NamedTuple):
+    """Result of a search."""
+
+    hits: tuple[Hit, ...]
+    """Best first."""
+    behind: int = 0
+    """Number of files that the index does not hold yet."""
+    problem: str = ""
+    """The reason why there is no index, "" if there is one."""
+
+
+class IndexedFile(NamedTuple):
+    """A file in the index."""
+
+    id: int
+    """Row in the table `files`."""
+    stamp: str
+    """Stamp of the state that was indexed."""
+    offset: int
+    """Byte up to which it was indexed."""
+    line: int
+    """Line up to which it was indexed."""
+
+
+BUSY_TIMEOUT: Final = 1000
+"""Milliseconds to wait for another program that has locked the file."""
+
+
+class Index:
+    """An open database. Every method may raise sqlite3.Error; then the database is to be closed and made anew.
+
+    For example:
+
+        index = Index(":memory:")
+        index.begin()
+        index.add(index.mark("facts/user.md", stamp), "facts", passages_of_page(text))
+        index.commit()
+        hits = index.find("tea", 5)
+    """
+
+    def __init__(self, path: str) -> None:
+        self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT / 1000, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def _prepare(self) -> None:
+        """Create the tables of an empty database, and refuse one that other rules have made.
+
+        WAL and NORMAL mean that a power failure may lose the last transactions. The files are there to index them again.
+        """
+        db = self._db
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA cache_size = -8000")
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if not tables:
+            db.executescript(f"BEGIN; {_TABLES} COMMIT;")
+            db.execute("INSERT INTO about VALUES (?)", (VERSION,))
+        elif "about" not in tables or db.execute("SELECT version FROM about").fetchone() != (VERSION,):
+            raise sqlite3.DatabaseError("the index was made by other rules")
+
+    # ------------------------------------------------------------------ filling
+
+    def files(self) -> dict[str, IndexedFile]:
+        """Return the indexed files by path, or by name for sessions."""
+        rows = self._db.execute("SELECT path, id, stamp, offset, line FROM files")
+        return {path: IndexedFile(*rest) for path, *rest in rows}
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """End the transaction and keep it."""
+        self._db.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """End the transaction, if there is one, and forget it."""
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def mark(self, path: str, stamp: str, offset: int = 0, line: int = 0) -> int:
+        """Record how far a file is indexed, and return its id."""
+        [file] = self._db.execute(
+            "INSERT INTO files (path, stamp, offset, line) VALUES (?, ?, ?, ?) ON CONFLICT (path) DO UPDATE"
+            " SET stamp = excluded.stamp, offset = excluded.offset, line = excluded.line RETURNING id",
+            (path, stamp, offset, line),
+        ).fetchone()
+        return int(file)
+
+    def add(self, file: int, place: str, passages: Iterable[Passage]) -> None:
+        """Add passages of a file."""
+        db = self._db
+        for line, title, text in passages:
+            row = db.execute(
+                "INSERT INTO passages (file, line, place, title, text) VALUES (?, ?, ?, ?, ?)",
+                (file, line, place, title, text),
+            ).lastrowid
+            words = (row, place, indexed(title), indexed(text))
+            db.execute("INSERT INTO words (rowid, place, title, body) VALUES (?, ?, ?, ?)", words)
+
+    def clear(self, file: int) -> None:
+        """Remove all passages of a file."""
+        self._db.execute("DELETE FROM words WHERE rowid IN (SELECT id FROM passages WHERE file = ?)", (file,))
+        self._db.execute("DELETE FROM passages WHERE file = ?", (file,))
+
+    def remove(self, path: str) -> None:
+        """Remove a file that does not exist any more."""
+        file = self._db.execute("SELECT id FROM files WHERE path = ?", (path,)).fetchone()
+        if file is not None:
+            self.clear(*file)
+            self._db.execute("DELETE FROM files WHERE id = ?", file)
+
+    def merge(self) -> None:
+        """Merge the parts of a new index into one, since a search looks into each of them. Later parts merge by themselves."""
+        self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
+
+    # ------------------------------------------------------------------ finding
+
+    def find(self, query: str, limit: int, where: str = "") -> tuple[Hit, ...]:
+        """Return passages with all of the words, then those with some. () if the query has no word."""
+        query = query[:LONGEST_QUERY]
+        terms, limit = terms_of(query), max(1, min(limit, MOST))
+        if not terms:
+            return ()
+        rows = self._matching(" ".join(terms), limit, where)
+        if len(rows) < limit and len(terms) > 1:
+            known = {row for row, *_ in rows}
+            more = self._matching(" OR ".join(terms), limit, where)
+            rows += [row for row in more if row[0] not in known][: limit - len(rows)]
+        needles = needles_of(query)
+        return tuple(
+            Hit(place, path, line, title, snippet(text, needles), text) for _, place, path, line, title, text in rows
+        )
+
+    def _matching(self, terms: str, limit: int, where: str) -> list[tuple[int, str, str, int, str, str]]:
+        """Return the rows that match these terms, best first. Equal ranks: later passages first, which are newer."""
+        terms = f"{{title body}} : ({terms})"
+        match = f"place : {where} AND {terms}" if where in PLACES else terms
+        return self._db.execute(
+            "SELECT p.id, p.place, f.path, p.line, p.title, p.text FROM"
+            " (SELECT rowid AS id, rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?) AS best"
+            " JOIN passages p ON p.id = best.id JOIN files f ON f.id = p.file ORDER BY best.rank, p.id DESC",
+            (match, limit),
+        ).fetchall()
+
+
+# ------------------------------------------------------------------ words
+
+MOST_TERMS: Final = 24
+"""Terms of a query that are used; further ones are ignored."""
+
+_UNSPACED: Final = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+)
+"""Scripts that are indexed as pairs: Thai, Lao, Burmese, Khmer, kana, Han, and Hangul, whose particles cling to
+the words."""
+_RUN: Final = re.compile(f"[{_UNSPACED}]+")
+"""Run of characters without spaces between words."""
+_QUOTED: Final = re.compile(r'"([^"]*)"|“([^”]*)”|「([^」]*)」')
+"""Words in quotes, which must follow each other."""
+_PIECE: Final = re.compile(r"[^\s,;!?()\[\]{}\"，。、；！？（）「」『』【】]+")
+"""Characters between blanks and punctuation, in a query."""
+
+
+def folded(text: str) -> str:
+    """Return the text NFKC-normalised and case-folded.
+
+    The tokenizer folds case itself; this does what it does not, such as full-width letters.
+    """
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+
+
+def indexed(text: str) -> str:
+    """Return the text as it is given to the tokenizer."""
+    return text if text.isascii() else _RUN.sub(lambda run: f" {_pairs(run[0])} ", folded(text))
+
+
+def _pairs(run: str) -> str:
+    """Return the pairs of a run for the index, with its last character as a pair of its own."""
+    return " ".join([*(run[n : n + 2] for n in range(len(run) - 1)), run[-1]])
+
+
+def terms_of(query: str) -> tuple[str, ...]:
+    """Return the terms of an FTS5 query; words in quotes are one term. () if the query has no word.
+
+    For example:
+
+        terms_of('tea "green cup"') == ('"green cup"', '"tea"')
+
+    Everything is quoted, so that no operator of FTS5 in the text of a query has an effect or causes a syntax
+    error.
+    """
+    phrases = [next(filter(None, found), "") for found in _QUOTED.findall(query)]
+    pieces = _PIECE.findall(_QUOTED.sub(" ", query))
+    terms = [term for phrase in phrases if (term := _term(folded(phrase)))]
+    for piece in pieces:
+        terms += _terms_of_piece(folded(piece))
+    return tuple(dict.fromkeys(terms))[:MOST_TERMS]
+
+
+def _terms_of_piece(piece: str) -> list[str]:
+    """Return the terms of a piece without spaces. `GPU显存` is two terms."""
+    parts, done = [], 0
+    for run in _RUN.finditer(piece):
+        parts += [piece[done : run.start()], run[0]]
+        done = run.end()
+    return [term for part in (*parts, piece[done:]) if (term := _term(part))]
+
+
+def _term(phrase: str) -> str:
+    """Return a phrase in the syntax of FTS5, "" if there is no word in it.
+
+    Punctuation alone is no word: FTS5 would refuse the empty phrase.
+    """
+    if not any(map(str.isalnum, phrase)):
+        return ""
+    if len(phrase) == 1 and _RUN.fullmatch(phrase):
+        # A prefix search finds all pairs that begin with the character.
+        return f'"{phrase}"*'
+    text = _RUN.sub(lambda run: f" {_pairs_alone(run[0])} ", phrase).replace('"', " ").strip()
+    return f'"{text}"'
+
+
+def _pairs_alone(run: str) -> str:
+    """Return the pairs of a run for a query, or the run itself if it has one character."""
+    return " ".join(run[n : n + 2] for n in range(len(run) - 1)) or run
+
+
+def needles_of(query: str) -> tuple[str, ...]:
+    """Return pieces of the query as they may occur in a text that was found, longest first. They choose the snippet."""
+    found: dict[str, None] = {}
+    for piece in _PIECE.findall(query.replace('"', " ")):
+        for part in (piece, *_RUN.findall(piece)):
+            low = part.lower()
+            found[low] = None
+            if len(low) > 5 and low.isascii():
+                found[low[: max(4, len(low) - 3)]] = None  # other endings
+            if _RUN.fullmatch(part):
+                found.update(dict.fromkeys(low[n : n + 2] for n in range(len(low) - 1)))
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def snippet(text: str, needles: tuple[str, ...], room: int = 240) -> str:
+    """Return the part of the text with the most needles, on one line.
+
+    needles: from `needles_of`. room: characters. The window with the most needles is chosen among those that
+    begin at one; numbers of needles and places are bounded, since texts have thousands of characters and
+    queries hundreds.
+    """
+    low = text.lower()
+    if len(low) != len(text):
+        low = text  # a letter whose small form is longer
+    places = sorted(at for needle in needles[:40] for at in _first_places(low, needle))
+    best, most = 0, 0
+    for n, at in enumerate(places):
+        count = sum(1 for other in places[n : n + 60] if other < at + room)
+        if count > most:
+            best, most = at, count
+    start = max(0, min(best - room // 6, len(text) - room))
+    if start:
+        start = _word_start(text, start)
+    shown = " ".join(text[start : start + room].split())
+    return f"{'…' if start else ''}{shown}{'…' if start + room < len(text) else ''}"
+
+
+def _first_places(text: str, needle: str, most: int = 8) -> list[int]:
+    """Return the first positions of a needle, at most `most`, without overlaps."""
+    places: list[int] = []
+    at = text.find(needle)
+    while at >= 0 and len(places) < most:
+        places.append(at)
+        at = text.find(needle, at + len(needle))
+    return places
+
+
+def _word_start(text: str, start: int) -> int:
+    """Return the start of the next word, if there is one near."""
+    space = text.find(" ", start, start + 20)
+    return space + 1 if space >= 0 else start
