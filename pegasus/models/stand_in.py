@@ -1,18 +1,25 @@
 r"""The stand-in: a few fixed rules instead of a model, so that a fresh installation answers and says what is missing.
 
-Without an API key a newcomer can still try everything: a message, a reply to another channel, a task with its tools, a skill. The
-stand-in needs no network and is deterministic: the same conversation gives the same answer. It keeps nothing between calls. What it
-must know (whether it has introduced itself, whether its reply failed) it reads in the conversation, as a model does.
+Without an API key a newcomer can still try everything: a message, the clock, a task with its tools, a skill. The stand-in needs no
+network and is deterministic: the same conversation gives the same answer. It keeps nothing between calls. What it must know (whether
+it has introduced itself, whether its reply was interrupted) it reads in the conversation, as a model does.
 
 A message comes with a line `[channel: web | id: c1]`, which says where the reply must go. The last message of the conversation is
-matched against `_RULES`, in order; jobs for background tasks are in `stand_in_tasks.py`. To add a rule, write a function that
-returns a `Decision`, and put it into `_RULES` with a pattern for the beginning of a message.
-
-The answer always goes through the same tools that a model would use. A reply is a call of `reply`, the time comes from
-`current_time`, and a job becomes a call of `spawn_subagent`. So whatever works with the stand-in works with a model:
+answered, always through the tools that a model would use, so whatever works with the stand-in works with a model:
 
     UserTurn("[channel: web | id: c1]\nhello")
     → ModelResponse("A greeting; I greet back.", (ToolCall(…, "reply", {"text": "Hello! …", "channelId": "c1"}),))
+
+A message that is a job ("run uname -a") needs a task. In the task the stand-in finds the same job in the input, makes its one tool
+call, and reports the result, which comes back as a notification and is passed on to the user:
+
+    message "run `uname -a`"
+    → spawn_subagent {"input": "run: uname -a"}
+    → in the task: shell_exec {"command": "uname -a"} → "Linux …"
+    → notification "[Task ab completed] …" → reply "Linux …"
+
+The patterns of jobs accept little. A message that is taken for a job by mistake would run a command that nobody wanted; a job that is
+not recognised costs only an answer that says so.
 """
 
 from __future__ import annotations
@@ -20,71 +27,36 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
-import attrs
 import trio
 
 from pegasus.formatting import truncate
-from pegasus.messages import Json
-from pegasus.models.base import (
-    AssistantTurn,
-    ModelRequest,
-    ModelResponse,
-    ToolCall,
-    ToolResult,
-    Usage,
-    UserTurn,
-)
-from pegasus.models.stand_in_tasks import PlannedCall, find_job, is_task, next_step, parse_notification, spawn_call
+from pegasus.messages import Json, Metadata
+from pegasus.models.base import AssistantTurn, ModelRequest, ModelResponse, ToolCall, ToolResult, Usage, UserTurn
 
-# Part of the first reply in each conversation, because people must not take the rules below for a language model.
 INTRODUCTION: Final = (
     "I am only a stand-in: a few fixed rules, not a language model. To give me a real one, set ANTHROPIC_API_KEY or "
     "OPENAI_API_KEY, or name a model in pegasus.toml ([models] default; a local Ollama, for example, is "
     '"ollama/<model>"), and start Pegasus again.'
 )
-_INTRODUCTION_ZH: Final = (
-    "我只是一个替身：几条固定的规则，不是语言模型。请设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY，然后重新启动 Pegasus。"
-)
-# Shown with the introduction, and where no rule matches a message. It must name only what `_RULES` and `stand_in_tasks` can do.
+"""End of the first reply in each conversation, because people must not take the rules below for a language model."""
 _ABILITIES: Final = (
-    'I can greet you, tell the time, pass on messages ("tell main that dinner is ready"), and give small jobs to background '
-    'tasks: "list files", "read notes.txt", "run uname -a", "search for TODO", "fetch https://example.org".'
+    "I can greet you, tell the time, and give small jobs to background tasks: "
+    '"list files", "read notes.txt", "run uname -a", "search for TODO", "fetch https://example.org".'
 )
+"""Part of the reply where no rule matches a message. It must name only what the rules below can do."""
+_ACKNOWLEDGEMENTS: Final = ("", "ok", "okay", "thanks", "thank you", "got it")
+"""Messages that are not answered, without signs and emoji (nothing is left of a thumbs-up): a reply to each of them could start an
+endless exchange of politeness."""
+_RESULT_LENGTH: Final = 1500
+"""Characters of a tool's output or a skill that a reply shows. It fits into one message of the usual channels."""
 
-
-@attrs.frozen
-class MessageSource:
-    """Channel that a message came from, its fields as they stand in the metadata line.
-
-    Example: `MessageSource("web", "c1", None).reply("hello")` is `("reply", {"text": "hello", "channelId": "c1", …})`.
-    """
-
-    type: str
-    """Type of the channel, such as "web"; still escaped."""
-    channel_id: str
-    """Id of the channel within its type; still escaped."""
-    thread: str | None
-    """Message that the reply belongs to, if the channel has threads."""
-
-    def reply(self, text: str) -> PlannedCall:
-        """Return the call that answers there."""
-        arguments: dict[str, Json] = {"text": text, "channelId": self.channel_id, "channelType": self.type}
-        if self.thread:
-            arguments["replyTo"] = self.thread
-        return "reply", arguments
-
-
-@attrs.frozen
-class Decision:
-    """Answer of the stand-in: a thought and tool calls."""
-
-    thought: str
-    """Text beside the calls. It is the whole answer where no tool is offered."""
-    calls: tuple[PlannedCall, ...] = ()
-    """Calls in the order in which they are to be carried out. Without calls the work on the message ends."""
+PlannedCall: TypeAlias = tuple[str, Metadata]
+"""Tool and arguments of a call. A reply without a channel goes to the newest message."""
+Decision: TypeAlias = tuple[str, list[PlannedCall]]
+"""A thought, and the calls in the order in which they are to be carried out. Without calls the work on the message ends."""
 
 
 class StandIn:
@@ -111,230 +83,28 @@ class StandIn:
         is the answer. Takes one checkpoint, so that a cancel reaches also an agent that talks to itself without end.
         """
         await trio.lowlevel.checkpoint()
-        decision = decide(request)
+        text, planned = _decide(request)
         offered = {tool.name for tool in request.tools} if request.tool_choice != "none" else set()
         mark = _checksum(request)
         calls = tuple(
             ToolCall(f"standin_{mark}_{index}", tool, arguments)
-            for index, (tool, arguments) in enumerate(decision.calls)
+            for index, (tool, arguments) in enumerate(planned)
             if tool in offered
         )
-        text = decision.thought
-        if decision.calls and not calls:
-            text = "\n\n".join(str(arguments.get("text", "")) for _, arguments in decision.calls) or text
-        if text and request.on_text is not None:
+        if planned and not calls:
+            text = "\n\n".join(str(arguments.get("text", "")) for _, arguments in planned) or text
+        if request.on_text is not None:
             request.on_text(text)
         return ModelResponse(text, calls, Usage(), "tool_calls" if calls else "end")
 
 
 def _checksum(request: ModelRequest) -> str:
-    """Return a mark of this point of the conversation, which makes the ids of calls unique and reproducible.
-
-    It consists of the number of turns and a checksum of the last three. Random ids would make two runs of a test differ.
-    """
-    checksum = 0
-    for turn in request.turns[-3:]:
-        parts = (turn.text, *(call.id for call in turn.calls)) if isinstance(turn, AssistantTurn) else (turn.text,)
-        for part in parts:
-            checksum = zlib.crc32(part.encode("utf-8", "replace"), checksum)
-    return f"{len(request.turns):x}_{checksum:08x}"
+    """Return a mark of this point of the conversation, which makes the ids of calls unique and reproducible."""
+    texts = "\n".join(turn.text for turn in request.turns[-3:])
+    return f"{len(request.turns):x}_{zlib.crc32(texts.encode('utf-8', 'replace')):08x}"
 
 
 # ------------------------------------------------------------------ deciding
-
-
-def decide(request: ModelRequest) -> Decision:
-    """Return the answer to the end of the conversation.
-
-    The conversation may end in five ways: in a task, with the results of own calls, with a message from a channel, with the
-    notification of a task, or with something that only a model can answer (a summary for compaction, say). They are checked in an
-    order that a text cannot influence: first who asks (a task has other tools), then whether a metadata line is there, which nobody
-    but the program can write.
-    """
-    last = request.turns[-1]
-    if not isinstance(last, UserTurn):
-        return Decision("There is no message.")
-    if is_task(request):
-        return Decision(*next_step(request))
-    source, text = _parse_message(last.text)
-    if source is None and last.results:
-        return _continue(request, last.results)
-    if source is None:
-        question = truncate(last.text, 2000)
-        return Decision(f"{INTRODUCTION}\n\nOnly a language model can answer this: {question}")
-    decision = _delegate(request, source, text) or _answer(source, text)
-    return decision if _is_introduced(request) else _introduce(source, decision)
-
-
-def _delegate(request: ModelRequest, source: MessageSource, text: str) -> Decision | None:
-    """Return the decision for a job or for the notification of a task; None for any other message.
-
-    A job is recognised only if the request offers `spawn_subagent`. Its sender gets a note at once, since the result takes a while.
-    """
-    notification = parse_notification(text)
-    if notification == "":
-        return Decision("The person who stopped that task knows it.")
-    if notification is not None:
-        return Decision("A task has sent something; I pass it on.", (source.reply(notification),))
-    job = find_job(text) if any(tool.name == "spawn_subagent" for tool in request.tools) else None
-    if job is None:
-        return None
-    note = source.reply(f"I have given that to a background task: {job.line}")
-    return Decision("This needs files, a shell or the web: a task for a subagent.", (note, spawn_call(job)))
-
-
-def _answer(source: MessageSource, text: str) -> Decision:
-    """Return the decision of the first rule that matches a message.
-
-    Punctuation and case make no difference for acknowledgements. Without a matching rule the reply lists the abilities.
-    """
-    words = " ".join(re.sub(r"[^\w\s]|_", " ", text).lower().split())
-    if words in _ACKNOWLEDGEMENTS:
-        return Decision("An acknowledgement; it needs no answer.")
-    for pattern, rule in _RULES:
-        match = re.match(pattern, text)
-        if match:
-            return rule(source, match)
-    sentence = f'That is beyond my rules. {_ABILITIES} You wrote: "{truncate(text, 300)}"'
-    return Decision("I have no rule for this, and say so.", (source.reply(sentence),))
-
-
-# ------------------------------------------------------------------ rules
-
-
-def _greet(source: MessageSource, match: re.Match[str]) -> Decision:
-    """Greet back in the same words."""
-    return Decision("A greeting; I greet back.", (source.reply(f"{match[1].capitalize()}! What can I do for you?"),))
-
-
-def _greet_in_chinese(source: MessageSource, match: re.Match[str]) -> Decision:
-    """Greet back in Chinese."""
-    return Decision("A greeting in Chinese; I greet back.", (source.reply(f"{match[1]}！有什么可以帮您？"),))
-
-
-def _ask_clock(source: MessageSource, match: re.Match[str]) -> Decision:
-    """Call `current_time`, for the time zone in the message if it has one. The result is reported in `_report_time`."""
-    zone = re.search(r"\b[A-Z][A-Za-z]+/[A-Z][A-Za-z_]+(?:/[A-Z][A-Za-z_]+)?\b", match.string)
-    return Decision("I look at the clock.", (("current_time", {"timezone": zone[0]} if zone else {}),))
-
-
-def _pass_on(source: MessageSource, match: re.Match[str]) -> Decision:
-    """Send the words of a message to another channel, and tell the sender. The target is `#general`, or `cli:main` with its type."""
-    text, to = match["text"].strip().strip("\"'“”"), match["to"].strip().rstrip(".,:;!?")
-    channel_type, colon, channel_id = to.partition(":")
-    arguments: dict[str, Json] = {"text": text, "channelId": channel_id if colon and channel_id else to}
-    if colon and channel_id:
-        arguments["channelType"] = channel_type
-    note = source.reply(f"I am passing that on to {to}.")
-    return Decision(f"I pass this on to {to}, and say so.", (("reply", arguments), note))
-
-
-def _introduce_again(source: MessageSource, match: re.Match[str]) -> Decision:
-    """Say what the stand-in is and can do."""
-    return Decision("I say what I am.", (source.reply(f"{INTRODUCTION} {_ABILITIES}"),))
-
-
-def _show_skill(source: MessageSource, match: re.Match[str]) -> Decision:
-    """Show the instructions of a skill that the user called by `/name`."""
-    body = match["body"].strip()
-    excerpt = body if len(body) <= 1500 else f"{body[:1500].rstrip()}…"
-    text = f"/{match['name']} is a skill: instructions for a language model, which I am not. A model would get:\n\n{excerpt}"
-    return Decision("A skill; I can only show its instructions.", (source.reply(text),))
-
-
-_RULES: Final[tuple[tuple[str, Callable[[MessageSource, re.Match[str]], Decision]], ...]] = (
-    (
-        r"(?s)/(?P<name>[a-z0-9-]+)(?: [^\n]*)?\n\n\(The skill (?P=name) is in force\. It says:\)\n\n(?P<body>.+)",
-        _show_skill,
-    ),
-    (r"(?is)(?:please )?(?:say|send|post|write) (?P<text>.+?) (?:to|in|on) (?P<to>[#@]?\S+)", _pass_on),
-    (
-        r"(?i).*(?:\b(?:what|current|tell me|now|know)\b.*\b(?:time|date|day)\b|what'?s the time\b|几点|现在时间)",
-        _ask_clock,
-    ),
-    (r"(?is)(?:please )?tell (?P<to>[#@]?\S+) (?:that )?(?P<text>.+)", _pass_on),
-    (r"(?i)(?:who|what) are you\b|what can you do\b|help\b", _introduce_again),
-    (r"(?i)(hi|hello|hey|hallo|greetings|good (?:morning|afternoon|evening|day))\b", _greet),
-    (r"(你好|您好|嗨|早上好|晚上好)", _greet_in_chinese),
-)
-"""Patterns for the beginning of a message, with their rules. The first match wins."""
-
-# "Thanks!" is not answered: a stand-in that replied to every acknowledgement would start an endless exchange of politeness.
-_PHRASES: Final = ("thank you", "thank you very much", "thanks a lot", "got it", "all right", "alright", "sounds good")
-_SINGLE_WORDS: Final = "ok okay k kk thanks thx ty cool great nice fine perfect danke merci gracias 谢谢 好的 好 嗯"
-_ACKNOWLEDGEMENTS: Final = frozenset(("", *_PHRASES, *_SINGLE_WORDS.split()))
-"""Messages that need no answer, without signs and emoji: nothing is left of a thumbs-up."""
-
-
-# ------------------------------------------------------------------ after tool results
-
-
-def _continue(request: ModelRequest, results: tuple[ToolResult, ...]) -> Decision:
-    """Return the decision after the results of the stand-in's own calls.
-
-    Two results lead to a call: the time is reported, and a reply that failed is tried again. Everything else is done with its result.
-    The source is the newest message in the conversation; results without their call, or without a source, are ignored.
-    """
-    source = next((found for found, _ in _messages_backward(request)), None)
-    before = request.turns[-2]
-    call_by_id = {call.id: call for call in before.calls} if isinstance(before, AssistantTurn) else {}
-    calls: list[PlannedCall] = []
-    for result in results:
-        call = call_by_id.get(result.call_id)
-        if call is None or source is None:
-            continue
-        if call.name == "current_time":
-            calls.append(_report_time(request, source, result))
-        elif call.name == "reply" and result.is_error:
-            calls += _retry_reply(request, source, call, result)
-    return Decision("I go on with the results." if calls else "That is done.", tuple(calls))
-
-
-def _report_time(request: ModelRequest, source: MessageSource, result: ToolResult) -> PlannedCall:
-    """Return the reply with the result of `current_time`."""
-    time = truncate(_parse_time(result.content), 200)
-    text = f"I could not read the clock: {time}" if result.is_error else f"It is {time}."
-    return source.reply(text if _is_introduced(request) else f"{text}\n\n{INTRODUCTION}")
-
-
-def _parse_time(content: str) -> str:
-    """Return the text of a result of current_time, also of an unexpected one."""
-    try:
-        value = json.loads(content)
-    except ValueError:
-        return content
-    if not isinstance(value, Mapping):
-        return str(value)
-    time, zone = value.get("formatted") or value.get("iso"), value.get("timezone")
-    return f"{time} ({zone})" if time and zone else str(time or content)
-
-
-def _retry_reply(
-    request: ModelRequest, source: MessageSource, call: ToolCall, result: ToolResult
-) -> Iterator[PlannedCall]:
-    """Yield the call after a failed reply: the same again if it was interrupted, else one report to the source.
-
-    A second failure since the last message is given up, because the report could fail for the same reason for ever.
-    """
-    if '"cancelled"' in result.content:
-        yield call.name, call.arguments
-        return
-    failures = 0
-    for turn in reversed(request.turns):
-        if isinstance(turn, UserTurn):
-            if re.search(_METADATA, turn.text):
-                break
-            failures += any(result.is_error for result in turn.results)
-    if failures > 1:
-        return
-    if call.arguments.get("channelId") == source.channel_id:
-        yield source.reply(str(call.arguments.get("text", "")))
-    else:
-        reason = truncate(result.content, 300)
-        yield source.reply(f"I could not say that in {call.arguments.get('channelId')}: {reason}")
-
-
-# ------------------------------------------------------------------ reading the conversation
 
 _METADATA: Final = (
     r"(?m)^\[channel: (?P<type>[^|\[\]\n]*) \| id: (?P<id>[^|\[\]\n]*?)(?: \| thread: (?P<thread>[^|\[\]\n]*))?"
@@ -343,43 +113,184 @@ _METADATA: Final = (
 """Line before each message."""
 
 
-def _parse_message(text: str) -> tuple[MessageSource | None, str]:
-    """Return source and text of the last message in a turn; several may have been merged into one turn."""
-    lines = list(re.finditer(_METADATA, text))
-    if not lines:
-        return None, text
-    line = lines[-1]
-    return MessageSource(line["type"], line["id"], line["thread"]), text[line.end() :].strip()
+def _decide(request: ModelRequest) -> Decision:
+    """Return the answer to the end of the conversation.
 
-
-def _messages_backward(request: ModelRequest) -> Iterator[tuple[MessageSource, str]]:
-    """Yield source and text of the messages, newest first."""
-    for turn in reversed(request.turns):
-        if isinstance(turn, UserTurn):
-            source, text = _parse_message(turn.text)
-            if source is not None:
-                yield source, text
-
-
-def _is_introduced(request: ModelRequest) -> bool:
-    """Return True if the conversation already contains a reply."""
-    return any(
-        isinstance(turn, AssistantTurn) and any(call.name == "reply" for call in turn.calls) for turn in request.turns
-    )
-
-
-def _introduce(source: MessageSource, decision: Decision) -> Decision:
-    """Append the introduction to the first reply to the source, if there is one.
-
-    The rule's own answer stays in front, so that the newcomer sees that the message was understood.
+    The conversation may end in four ways: in a task, with a message from a channel, with the results of own calls, or with something
+    that only a model can answer (a summary for compaction, say). They are checked in an order that a text cannot influence: first
+    who asks (a task has other tools), then whether a metadata line is there, which nobody but the program can write.
     """
-    calls = list(decision.calls)
-    for index, (tool, arguments) in enumerate(calls):
-        if tool == "reply" and arguments.get("channelId") == source.channel_id:
-            text = str(arguments["text"])
-            if INTRODUCTION not in text:
-                is_chinese = re.match(r"你好|您好|嗨|早上好|晚上好", text)
-                introduction = f"{INTRODUCTION}\n{_INTRODUCTION_ZH}" if is_chinese else INTRODUCTION
-                calls[index] = (tool, {**arguments, "text": f"{text}\n\n{introduction}"})
-            return attrs.evolve(decision, calls=tuple(calls))
-    return decision
+    tools = {tool.name for tool in request.tools}
+    inputs = [turn for turn in request.turns if isinstance(turn, UserTurn)]
+    last = inputs[-1]
+    calls = [call for turn in request.turns if isinstance(turn, AssistantTurn) for call in turn.calls]
+    if "notify" in tools and "reply" not in tools:
+        return _work(inputs[0].text, last, calls, tools)
+    sources = [line for turn in inputs for line in re.finditer(_METADATA, turn.text)]
+    if not sources or not (last.results or re.search(_METADATA, last.text)):
+        return f"{INTRODUCTION}\n\nOnly a language model can answer this: {truncate(last.text, 2000)}", []
+    source = sources[-1]
+    if re.search(_METADATA, last.text):
+        thought, planned = _answer(last.text[source.end() :].strip(), can_delegate="spawn_subagent" in tools)
+    else:
+        thought, planned = _continue(last.results, calls)
+    channel: Metadata = {"channelId": source["id"], "channelType": source["type"]}
+    if source["thread"]:
+        channel = {**channel, "replyTo": source["thread"]}
+    is_introduced = any(call.name == "reply" for call in calls)
+    for index, (tool, arguments) in enumerate(planned):
+        if tool == "reply":
+            ending = "" if is_introduced else f"\n\n{INTRODUCTION}"
+            planned[index] = tool, {**channel, **arguments, "text": f"{arguments['text']}{ending}"}
+            is_introduced = True
+    return thought, planned
+
+
+def _answer(text: str, *, can_delegate: bool) -> Decision:
+    """Return the decision of the first rule that matches a message. Without one the reply lists the abilities."""
+    if notification := re.match(r"(?s)\[Task \S+ (completed|failed|update|needs information)\]\n?(.*)", text):
+        return _pass_on(notification[1], notification[2].strip())
+    if " ".join(re.sub(r"[^\w\s]", " ", text).lower().split()) in _ACKNOWLEDGEMENTS:
+        return "An acknowledgement; it needs no answer.", []
+    if skill := re.match(r"(?s)/([a-z0-9-]+)(?: [^\n]*)?\n\n\(The skill \1 is in force\. It says:\)\n\n(.+)", text):
+        body = f"/{skill[1]} is a skill: instructions for a language model, which I am not. A model would get:\n\n{skill[2]}"
+        return "A skill; I can only show its instructions.", [_reply(_shorten(body))]
+    if can_delegate and (job := find_job(text)):
+        line, _ = job
+        spawn = "spawn_subagent", {"description": line, "input": line}
+        return "This needs a task.", [_reply(f"I have given that to a background task: {line}"), spawn]
+    if re.match(r"(?i).*\b(?:what|current|tell)\b.*\b(?:time|date|day)\b", text):
+        return "I look at the clock.", [("current_time", {})]
+    if greeting := re.match(r"(?i)(hi|hello|hey)\b", text):
+        return "A greeting; I greet back.", [_reply(f"{greeting[1].capitalize()}! What can I do for you?")]
+    sentence = f'That is beyond my rules. {_ABILITIES} You wrote: "{truncate(text, 300)}"'
+    return "I have no rule for this, and say so.", [_reply(sentence)]
+
+
+def _reply(text: str) -> PlannedCall:
+    return "reply", {"text": text}
+
+
+def _pass_on(kind: str, text: str) -> Decision:
+    """Pass a task's notification on. Whoever stopped a task knows it and gets no reply."""
+    if kind == "failed" and text.startswith("stopped by "):
+        return "The person who stopped that task knows it.", []
+    if kind == "completed":
+        result = _parse_object(text)
+        text = text if result is None else str(result.get("response") or "The task is done; it had nothing to report.")
+    beginning = {"failed": "The task failed: ", "needs information": "The task asks: "}.get(kind, "")
+    return "A task has sent something; I pass it on.", [_reply(f"{beginning}{text}")]
+
+
+def _continue(results: tuple[ToolResult, ...], calls: list[ToolCall]) -> Decision:
+    """Return the decision after the results of own calls: report the time, and repeat a reply that was interrupted.
+
+    A reply that failed in another way is given up, because it could fail for the same reason for ever.
+    """
+    call_by_id = {call.id: call for call in calls}
+    planned: list[PlannedCall] = []
+    for result in results:
+        call = call_by_id.get(result.call_id)
+        if call is not None and call.name == "current_time":
+            time = _parse_object(result.content) or {}
+            found = f"{time['formatted']} ({time['timezone']})" if time else truncate(result.content, 200)
+            planned.append(_reply(f"It is {found}."))
+        elif call is not None and call.name == "reply" and result.is_error and '"cancelled"' in result.content:
+            planned.append((call.name, call.arguments))
+    return "I go on with the results." if planned else "That is done.", planned
+
+
+# ------------------------------------------------------------------ jobs
+
+_JOBS: Final = (
+    ("shell_exec", "command", r"(?P<verb>run)[: ]\s*(?P<object>[^\n]+)"),
+    ("read_file", "path", r"(?P<verb>read)[: ]\s*(?P<object>`?[^\s`]*[./][^\s`]*`?)"),
+    ("list_files", "path", r"(?P<verb>list)(?: files)?(?:[: ]\s*(?P<object>\S+))?"),
+    ("grep_files", "pattern", r"(?P<verb>search)(?: for)?[: ]\s*(?P<object>[^\n]+)"),
+    ("http_get", "url", r"(?P<verb>fetch)[: ]\s*(?P<object>https?://\S+?)[.,]*"),
+)
+"""Tool, its parameter, and the pattern of a message for each kind of job."""
+
+
+def find_job(text: str) -> tuple[str, PlannedCall] | None:
+    """Return the job that a message asks for, as one line and as the one call that it takes; None if it is not a job.
+
+    `find_job` understands the line as well as the message that it came from. Example: `find_job("please run uname -a")` is
+    `("run: uname -a", ("shell_exec", {"command": "uname -a"}))`.
+    """
+    for tool, parameter, pattern in _JOBS:
+        if match := re.fullmatch(f"(?i)(?:please )?{pattern}", text.strip()):
+            value = (match["object"] or ".").strip().strip("`")
+            return f"{match['verb'].lower()}: {value}", (tool, {parameter: value})
+    return None
+
+
+def _work(first: str, last: UserTurn, calls: list[ToolCall], tools: set[str]) -> Decision:
+    """Return text and calls of a task's next step: first the call of its job, then a report of the result.
+
+    A step without calls ends the task, and its text is the task's result. A later message to the task is a new job. Only the first
+    line of the input is read: what follows is memory and other context, which is meant for a model.
+    """
+    if last.results and not last.text:
+        names = {call.id: call.name for call in calls}
+        return "\n\n".join(_describe(names.get(result.call_id, ""), result) for result in last.results), []
+    job = find_job((last.text or first).strip().partition("\n")[0])
+    if job is None:
+        return (
+            "I am a stand-in without a language model: I can run, list, read, search and fetch, one thing a task.",
+            [],
+        )
+    line, call = job
+    if call[0] not in tools:
+        return f"A task of this type may not use {call[0]}.", []
+    return f"I {line.partition(':')[0]} what was asked.", [call]
+
+
+def _describe(tool: str, result: ToolResult) -> str:
+    """Return a tool's result as text for a person."""
+    if result.is_error:
+        return f"That did not work: {_shorten(result.content)}"
+    value = _parse_object(result.content)
+    return _shorten(result.content if value is None else _DESCRIPTIONS.get(tool, str)(value))
+
+
+def _describe_shell(value: Mapping[str, Any]) -> str:
+    """Return the output of a command, and its exit code if that is not 0."""
+    output = "\n".join(str(value[key]).rstrip() for key in ("stdout", "stderr") if value.get(key))
+    code = value.get("exitCode")
+    return (output or "(no output)") + (f"\n(exit code {code})" if code else "")
+
+
+def _describe_list(value: Mapping[str, Any]) -> str:
+    """Return the names in a folder, one a line."""
+    return "\n".join(file["name"] + "/" * bool(file.get("isDir")) for file in value["files"]) or "(nothing there)"
+
+
+def _describe_matches(value: Mapping[str, Any]) -> str:
+    """Return the matches of a search, one a line."""
+    lines = [f"{found['file']}:{found['lineNumber']}: {found['line'].strip()}" for found in value["matches"]]
+    return "\n".join(lines) or "(no match)"
+
+
+_DESCRIPTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "shell_exec": _describe_shell,
+    "read_file": lambda value: f"{value['path']}:\n{value['content']}",
+    "list_files": _describe_list,
+    "grep_files": _describe_matches,
+    "http_get": lambda value: f"{value['url']} ({value['status']}):\n{value['body']}",
+}
+"""By tool, the function that describes its result. The result of any other tool is shown as it is."""
+
+
+def _parse_object(content: str) -> dict[str, Json] | None:
+    """Return the JSON object in a text, None if it is something else."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _shorten(text: str) -> str:
+    """Cut a long output; the report says how long it was."""
+    return text if len(text) <= _RESULT_LENGTH else f"{text[:_RESULT_LENGTH]}… ({len(text):,} characters in all)"

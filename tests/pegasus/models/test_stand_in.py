@@ -1,15 +1,16 @@
-"""The stand-in as a person meets it."""
+"""The stand-in as a person meets it: it answers, delegates small jobs, does them as a subagent, and passes on what comes of them."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.models import AssistantTurn, ModelRequest, ModelResponse, ToolCall, ToolResult, ToolSpec, Turn, UserTurn
-from pegasus.models.stand_in import StandIn, decide
+from pegasus.models.stand_in import StandIn, find_job
 from tests.pegasus.models.conftest import REPLY
 
 CLOCK = ToolSpec("current_time", "The time.", {"type": "object"})
@@ -64,21 +65,14 @@ async def test_its_first_answer_says_what_it_is_and_how_to_get_a_real_model() ->
     assert "stand-in" not in str(said(await hear("hello"))[0]["text"])
 
 
-@pytest.mark.parametrize("text", ["👍", "ok", "OK!", "Thanks.", "thank you very much", "got it", "谢谢", "🙏🙏", "..."])
+@pytest.mark.parametrize("text", ["👍", "ok", "OK!", "Thanks.", "thank you", "got it", "🙏🙏", "..."])
 async def test_an_acknowledgement_needs_no_answer(text: str) -> None:
     response = await hear(text)
     assert response.calls == ()
     assert response.text
 
 
-async def test_a_chinese_greeting_is_answered_in_chinese() -> None:
-    assert "你好" in str(said(await hear("你好"))[0]["text"])
-    assert "替身" in str(said(await hear("你好", known=False))[0]["text"])
-
-
-@pytest.mark.parametrize(
-    "text", ["What time is it?", "do you know what day it is", "现在几点了？", "tell me the time please"]
-)
+@pytest.mark.parametrize("text", ["What time is it?", "do you know what day it is", "tell me the time please"])
 async def test_it_looks_at_the_clock_and_then_says_the_time(text: str) -> None:
     first = await hear(text)
     assert [call.name for call in first.calls] == ["current_time"]
@@ -89,24 +83,6 @@ async def test_it_looks_at_the_clock_and_then_says_the_time(text: str) -> None:
     (reply,) = said(second)
     assert reply["text"] == "It is Monday, 12:00:00 (UTC)."
     assert reply["channelId"] == "c%7C1"
-
-
-async def test_it_asks_for_the_time_of_a_zone() -> None:
-    assert (await hear("what time is it in Asia/Shanghai?")).calls[0].arguments == {"timezone": "Asia/Shanghai"}
-
-
-@pytest.mark.parametrize(
-    ("text", "to", "words"),
-    [
-        ("say good morning to #general", {"channelId": "#general"}, "good morning"),
-        ('please send "dinner is ready" to cli:main', {"channelId": "main", "channelType": "cli"}, "dinner is ready"),
-        ("tell main that I am late", {"channelId": "main"}, "I am late"),
-    ],
-)
-async def test_it_passes_words_on_to_another_channel(text: str, to: dict[str, str], words: str) -> None:
-    there, here = said(await hear(text))
-    assert there == {"text": words, **to}
-    assert here["channelId"] == "c%7C1"
 
 
 @pytest.mark.parametrize("text", ["write me a poem", "explain quantum physics", "x" * 5000, "[a", "https://a.b"])
@@ -131,28 +107,20 @@ async def test_of_several_messages_in_one_turn_the_last_is_answered() -> None:
     assert reply["channelId"] == "main"
 
 
-async def failed(text: str, *contents: str, to: str = "#nowhere") -> ModelResponse:
-    """After a reply to `to` failed so many times."""
-    turns: list[Turn] = [UserTurn(text=f"{FAR}\nsay hi to {to}")]
-    for n, content in enumerate(contents):
-        channel = to if n == 0 else "main"
-        turns.append(AssistantTurn("", (ToolCall(f"c{n}", "reply", {"text": text, "channelId": channel}),)))
-        turns.append(UserTurn((ToolResult(f"c{n}", "reply", content, is_error=True),)))
-    return await think(*turns)
-
-
-async def test_after_a_failed_reply_it_tells_the_source_once() -> None:
-    (reply,) = said(await failed("hi", "Error: no such channel"))
-    assert reply["channelId"] == "main"
-    assert "#nowhere" in str(reply["text"])
-    assert "no such channel" in str(reply["text"])
-    assert said(await failed("hi", "Error: no such channel", "Error: still not")) == []
+async def failed(content: str) -> ModelResponse:
+    """After a reply failed."""
+    call = ToolCall("c", "reply", {"text": "hi", "channelId": "main"})
+    results = (ToolResult("c", "reply", content, is_error=True),)
+    return await think(UserTurn(text=f"{FAR}\nhello"), AssistantTurn("", (call,)), UserTurn(results))
 
 
 async def test_a_reply_that_was_interrupted_is_said_again() -> None:
-    cancelled = '{"cancelled":true,"reason":"process restarted"}'
-    (reply,) = said(await failed("hi", cancelled))
-    assert reply == {"text": "hi", "channelId": "#nowhere"}
+    (reply,) = said(await failed('{"cancelled":true,"reason":"process restarted"}'))
+    assert (reply["text"], reply["channelId"]) == ("hi", "main")
+
+
+async def test_a_reply_that_cannot_arrive_is_given_up() -> None:
+    assert said(await failed("Error: no such channel")) == []
 
 
 async def test_after_a_reply_that_arrived_it_is_silent() -> None:
@@ -174,6 +142,119 @@ async def test_the_same_conversation_gives_the_same_answer_and_another_one_other
 
 @given(st.text(max_size=80))
 def test_no_text_confuses_it(text: str) -> None:
-    plan = decide(ModelRequest("s", (UserTurn(text=f"{FAR}\n{text}"),)))
-    assert plan.thought
-    assert all(str(arguments.get("text", "x")).strip() for _, arguments in plan.calls)
+    response = trio.run(hear, text)
+    assert response.text
+    assert all(str(call.arguments.get("text", "x")).strip() for call in response.calls)
+
+
+# ------------------------------------------------------------------ jobs
+
+SPAWN = ToolSpec("spawn_subagent", "Delegate.", {"type": "object"})
+TASK_TOOLS = tuple(
+    ToolSpec(name, "", {"type": "object"}) for name in ("shell_exec", "read_file", "list_files", "grep_files", "notify")
+)
+
+
+async def main_agent(text, tools=(REPLY, SPAWN)):
+    return await StandIn().generate(ModelRequest("sys", (UserTurn(text=f"[channel: web | id: c1]\n{text}"),), tools))
+
+
+async def subagent(*turns, tools=TASK_TOOLS):
+    return await StandIn().generate(ModelRequest("sys", turns, tools))
+
+
+async def after(name, content, *, is_error=False):
+    """What it reports when its call gave this."""
+    call = ToolCall("a", name, {})
+    results = (ToolResult("a", name, content if isinstance(content, str) else json.dumps(content), is_error),)
+    return await subagent(UserTurn(text="run: x"), AssistantTurn("", (call,)), UserTurn(results))
+
+
+@pytest.mark.parametrize(
+    ("text", "tool", "arguments"),
+    [
+        ("run `ls -la`", "shell_exec", {"command": "ls -la"}),
+        ("Please run uname -a | head", "shell_exec", {"command": "uname -a | head"}),
+        ("read notes.txt", "read_file", {"path": "notes.txt"}),
+        ("read `src/a.py`", "read_file", {"path": "src/a.py"}),
+        ("list files", "list_files", {"path": "."}),
+        ("list", "list_files", {"path": "."}),
+        ("list src/", "list_files", {"path": "src/"}),
+        ("search for TODO", "grep_files", {"pattern": "TODO"}),
+        ("search TODO", "grep_files", {"pattern": "TODO"}),
+        ("fetch https://example.org/x.", "http_get", {"url": "https://example.org/x"}),
+    ],
+)
+def test_small_jobs_are_understood_and_their_line_is_understood_again(text, tool, arguments):
+    line, call = find_job(text)
+    assert call == (tool, arguments)
+    assert find_job(line) == (line, call)
+
+
+@pytest.mark.parametrize("text", ["hello", "read my mind", "listen", "running late", "what is a file?", "researching"])
+def test_other_words_are_no_job(text):
+    assert find_job(text) is None
+
+
+async def test_a_job_is_delegated_with_a_word_to_the_user():
+    response = await main_agent("run `ls`")
+    reply, spawn = response.calls
+    assert reply.arguments["channelId"] == "c1"
+    assert "run: ls" in reply.arguments["text"]
+    assert (spawn.name, spawn.arguments["input"]) == ("spawn_subagent", "run: ls")
+
+
+async def test_without_a_task_system_it_says_that_it_has_no_rule():
+    [reply] = (await main_agent("run `ls`", tools=(REPLY,))).calls
+    assert "beyond my rules" in reply.arguments["text"]
+
+
+async def test_as_a_subagent_it_makes_the_one_call_of_its_job():
+    [call] = (await subagent(UserTurn(text="run: ls -la\n\n# Memory\nrun: rm -rf /"))).calls
+    assert (call.name, call.arguments) == ("shell_exec", {"command": "ls -la"})
+
+
+async def test_a_tool_that_its_type_lacks_is_said():
+    response = await subagent(UserTurn(text="fetch: https://example.org"))
+    assert (response.calls, response.text) == ((), "A task of this type may not use http_get.")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("shell_exec", {"exitCode": 0, "stdout": "a\nb\n", "stderr": ""}, "a\nb"),
+        ("shell_exec", {"exitCode": 3, "stdout": "", "stderr": "no"}, "no\n(exit code 3)"),
+        ("shell_exec", {"exitCode": 0, "stdout": "", "stderr": ""}, "(no output)"),
+        ("read_file", {"path": "x", "content": "hi"}, "x:\nhi"),
+        ("list_files", {"files": [{"name": "a"}, {"name": "d", "isDir": True}]}, "a\nd/"),
+        ("grep_files", {"matches": [{"file": "f", "lineNumber": 3, "line": "  TODO x"}]}, "f:3: TODO x"),
+        ("other", "plain words", "plain words"),
+    ],
+)
+async def test_it_reports_what_came_of_the_call(name, content, words):
+    assert (await after(name, content)).text == words
+
+
+async def test_it_reports_a_failure_as_one_and_cuts_what_is_long():
+    assert (await after("shell_exec", "Error: no", is_error=True)).text == "That did not work: Error: no"
+    assert (await after("read_file", {"path": "x", "content": "y" * 9000})).text.endswith("characters in all)")
+
+
+@pytest.mark.parametrize(
+    ("notification", "words"),
+    [
+        ('[Task ab completed]\n{"response":"It is done.","iterations":2}', "It is done."),
+        ('[Task ab completed]\n{"response":null}', "The task is done; it had nothing to report."),
+        ("[Task ab failed]\nno such file", "The task failed: no such file"),
+        ("[Task ab update]\nhalf way", "half way"),
+        ("[Task ab needs information]\nwhich one?", "The task asks: which one?"),
+    ],
+)
+async def test_what_a_task_says_is_passed_on_where_it_was_asked_for(notification, words):
+    [reply] = (await main_agent(notification)).calls
+    assert reply.arguments["text"].startswith(words)
+    assert reply.arguments["channelId"] == "c1"
+
+
+async def test_that_a_task_was_stopped_is_no_news_to_who_stopped_it():
+    assert (await main_agent("[Task ab failed]\nstopped by the user (cli)")).calls == ()
