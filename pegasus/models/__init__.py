@@ -4,14 +4,15 @@
 
     base.py             the vocabulary: turns, request, response, errors, the `LanguageModel` protocol
     service.py          `ModelService`: clients by role, reloads, `/model`; what is made from the settings
-    client.py           one call: `ModelClient`, its middleware, `TextRelay` for streamed text, `CallLimit`
-    routing.py, fallback.py, usage_tracker.py   the middleware
-    http_model.py       a call over HTTP: attempts, pauses, deadline; sse.py and sdk.py below it
+    roles.py            from settings to models: `PROVIDERS`, roles, `/model`
+    client.py           one call: `ModelClient`, `TextRelay` for streamed text, and its middleware; more of it in
+                        fallback.py and usage_tracker.py
+    http_model.py       a call over HTTP: connection, attempts, pauses, deadline, events
     wire_format.py      interface of a provider's format; anthropic.py and openai.py implement it
     tokens.py           sizes of prompts: estimate, exact counts
     stand_in.py         fixed rules that answer where there is no model
 
-To add a provider, see the top of `service.py` and `docs/user/models.md`.
+To add a provider, see `PROVIDERS` and `docs/user/models.md`.
 
 A call by a task or the Main Agent looks like this. It either returns or raises ModelError, whose text can be shown to people:
 
@@ -44,14 +45,22 @@ from pegasus.models.base import (
 from pegasus.models.catalog import PriceList
 from pegasus.models.client import Lane, ModelClient
 from pegasus.models.fallback import BreakerStatus
-from pegasus.models.model_switch import ModelSwitch, model_command
 from pegasus.models.pictures import EXTENSIONS, MOST_PICTURES, picture_problem
-from pegasus.models.roles import OFFLINE, ModelConfigError, find_providers, problems, role_spec, split_spec
+from pegasus.models.roles import (
+    OFFLINE,
+    ModelConfigError,
+    ModelSwitch,
+    find_providers,
+    model_command,
+    problems,
+    role_spec,
+    split_spec,
+)
 from pegasus.models.service import ModelService
-from pegasus.models.stop_reasons import unfinished
 from pegasus.models.tokens import TokenCounter
 from pegasus.models.usage_report import amount_text, budget_text
 from pegasus.models.usage_tracker import UsageTracker, usage_keeper
+from pegasus.models.wire_format import unfinished
 
 __all__ = [
     "EXTENSIONS",

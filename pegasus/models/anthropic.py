@@ -34,43 +34,20 @@ The answer is a stream of events. A block is opened, extended by deltas and clos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
 from typing import Any, Final
 
-import attrs
-
-from pegasus.messages import Json
-from pegasus.models.base import (
-    AssistantTurn,
-    ModelRequest,
-    ModelResponse,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-    Turn,
-    Usage,
-    UserTurn,
-)
-from pegasus.models.errors import output_limit, provider_message
-from pegasus.models.pictures import RefusedPictures, describe_pictures
-from pegasus.models.sdk import SdkClient, load_client
-from pegasus.models.stop_reasons import CUT, missing_arguments, refusal_note, stop_reason
+from pegasus.messages import Json, Metadata
+from pegasus.models.base import AssistantTurn, ModelRequest, ModelResponse, ToolCall, ToolSpec, Turn, Usage, UserTurn
 from pegasus.models.wire_format import (
-    UNLIMITED,
-    CallIds,
-    MessageCache,
-    encode_json,
-    ignore_text,
+    AnswerAssembler,
+    WireFormat,
     join_surrogates,
-    original_names,
-    parse_arguments,
-    wire_id,
+    restrict_tools,
+    stop_reason,
     wire_name,
-    wire_names,
 )
 
-BASE_URL: Final = "https://api.anthropic.com"
-"""Address of Anthropic's own service."""
 PROVIDER_TYPE: Final = "anthropic"
 """Value of `thinking_of` for blocks of this API. Blocks of another provider are not sent back."""
 THINKING: Final = ("thinking", "redacted_thinking")
@@ -79,31 +56,16 @@ _EPHEMERAL: Final[Json] = {"type": "ephemeral"}
 """Cache marker of the usual lifetime, five minutes, which each use renews."""
 
 
-def anthropic_client(api_key: str, base_url: str) -> SdkClient:
-    """Return the HTTP client. Servers other than Anthropic's own get the key in both headers that are in use.
-
-    api_key: "" for a server that needs none. base_url: "" for Anthropic's own service. The SDK is imported at the first call only.
-    """
-    options: dict[str, object] = {
-        "api_key": api_key or "none",
-        "base_url": base_url or BASE_URL,
-        "open_telemetry": False,
-    }
-    if base_url not in ("", BASE_URL):
-        options["default_headers"] = {"X-Api-Key": api_key or "none"}
-    return SdkClient("anthropic", lambda: load_client("anthropic", "AsyncAnthropic", options, (api_key,)))
-
-
-class AnthropicWire:
+class AnthropicWire(WireFormat):
     """`WireFormat` of the Messages API.
 
-    It learns three things from refusals: to leave out thinking (a conversation may hold blocks of another account, whose
-    signatures are invalid here), to leave out pictures, and to ask for shorter answers. The lessons are kept in memory only; after a
-    restart, each of them costs one refusal again.
+    It learns one thing more from refusals than others: to leave out thinking. A conversation may hold blocks of another account, whose
+    signatures are invalid here. They are not repaired but left out for good: without its thinking the conversation still makes
+    sense, and a single foreign block would otherwise make every further call fail.
 
     Example:
         wire = AnthropicWire("claude-sonnet-5-5")
-        assembler = wire.assembler(request, print)
+        assembler = wire.assembler(request)
         for event in events_of(post(wire.path, wire.body(request))):
             assembler.feed(event)
         response = assembler.response()
@@ -115,207 +77,105 @@ class AnthropicWire:
     """Path of the exact count of a request's tokens."""
 
     def __init__(self, model: str) -> None:
-        self._model = model
+        super().__init__(model)
         self._sends_thinking = True
         """False once the server has refused thinking blocks of this conversation."""
-        self._longest_answer = UNLIMITED
-        """Upper limit of `max_tokens`, learned from a refusal."""
-        self._pictures = RefusedPictures()
-        """Pictures that the server does not accept; they are described in words instead."""
-        self._messages = MessageCache(self._translate)
-        """Messages of the turns that were sent before. Cleared whenever a lesson changes how turns are translated."""
 
-    def body(self, request: ModelRequest) -> bytes:
-        """Return the request as JSON, with the cache markers.
-
-        The marker of the conversation is put on a copy of the last message, because the cached one must not have it in the next call.
-        """
-        messages = self._messages.of(request.turns)
-        messages[-1] = _with_cache_marker(messages[-1])
-        head: dict[str, Json] = {
-            "model": self._model,
-            "max_tokens": min(request.max_tokens, self._longest_answer),
-            "stream": True,
-        }
-        return encode_json({**head, **self._prompt(request), "messages": messages})
+    def head(self, request: ModelRequest) -> dict[str, Json]:
+        """Return the request without the turns."""
+        return {"max_tokens": self.answer_limit(request), "stream": True, **self._prompt(request)}
 
     def count_body(self, request: ModelRequest) -> bytes:
         """Return the body for `count_tokens`: as for a call, without the parameters of the answer."""
-        return encode_json(
-            {"model": self._model, **self._prompt(request), "messages": self._messages.of(request.turns)}
-        )
+        return self.encode(self._prompt(restrict_tools(request)), request.turns)
 
-    def assembler(self, request: ModelRequest, on_text: Callable[[str], None] = ignore_text) -> MessageAssembler:
-        """Return an assembler for the answer to this request."""
-        return MessageAssembler(original_names(request.tools), CallIds(request.turns), on_text)
+    def _prompt(self, request: ModelRequest) -> dict[str, Json]:
+        """Return the fields that the prompt is made of, without the turns."""
+        prompt: dict[str, Json] = {"model": self.model}
+        if tools := request.tools or _tools_of_history(request.turns):
+            specs: list[dict[str, Json]] = [
+                {"name": spec.name, "description": spec.description, "input_schema": spec.parameters} for spec in tools
+            ]
+            specs[-1]["cache_control"] = _EPHEMERAL
+            prompt["tools"] = list[Json](specs)
+            choice = request.tool_choice if request.tools else "none"
+            if choice != "auto":
+                known = {"none": "none", "required": "any"}.get(choice)
+                prompt["tool_choice"] = {"type": known} if known else {"type": "tool", "name": wire_name(choice)}
+        if request.system.strip():
+            prompt["system"] = [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
+        return {**prompt, "messages": []}
 
-    def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
-        """Learn from a refusal; return True if the call is worth another try at once.
+    def user_messages(self, turn: UserTurn) -> list[Json]:
+        """Return one message with results, pictures and text. The API rejects blank text, so a note stands for an empty message."""
+        content: list[Json] = []
+        for result in turn.results:
+            output = result.content if result.content.strip() else "(no output)"
+            block: Metadata = {"type": "tool_result", "tool_use_id": result.call_id, "content": output}
+            content.append({**block, "is_error": True} if result.is_error else block)
+        for image in turn.images:
+            source: Json = {"type": "base64", "media_type": image.mime, "data": image.data}
+            content.append({"type": "image", "source": source})
+        if turn.text.strip() or not content:
+            content.append({"type": "text", "text": turn.text if turn.text.strip() else "(empty message)"})
+        return [{"role": "user", "content": content}]
 
-        status: HTTP status of the refusal. body: its parsed JSON, or its text. request: the request that was refused. Each lesson is
-        learned at most once, so the caller may repeat without counting.
+    def assistant_messages(self, turn: AssistantTurn) -> list[Json]:
+        """Return one message with thinking, text and calls; in the model's own order if that was recorded and fits the turn.
 
-        A refused signature is not repaired but left out for good: without its thinking the conversation still makes sense, and a
-        single foreign block would otherwise make every further call fail.
+        A message must not be empty and must not end in thinking, so a note stands where nothing else does.
         """
-        limit = output_limit(status, body, min(request.max_tokens, self._longest_answer))
-        if limit is not None:
-            self._longest_answer = limit
-            return True
-        if self._pictures.learn(status, body, request):
-            self._messages.clear()
-            return True
-        message = provider_message(body)
+        is_own = self._sends_thinking and turn.thinking_of == PROVIDER_TYPE
+        layout: list[Any] = [block for block in turn.thinking if isinstance(block, dict)] if is_own else []
+        calls: dict[object, Any] = {
+            call.id: {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+            for call in turn.calls
+        }
+        texts = [str(block.get("text")) for block in layout if block.get("type") == "text"]
+        ids = [block.get("id") for block in layout if block.get("type") == "tool_use"]
+        if "".join(texts) not in ("", turn.text) or len(ids) != len(calls.keys() & ids):
+            layout, texts = [block for block in layout if block.get("type") in THINKING], []
+        content = [calls.pop(block["id"]) if block.get("type") == "tool_use" else block for block in layout]
+        if turn.text.strip() and not texts:
+            content.append({"type": "text", "text": turn.text})
+        content += calls.values()
+        if not content or content[-1].get("type") in THINKING:
+            content.append({"type": "text", "text": "(silence)"})
+        return [{"role": "assistant", "content": content}]
+
+    def mark_last(self, message: Any) -> Json:
+        """Return the message with the cache marker on its last block."""
+        *blocks, last = message["content"]
+        return {**message, "content": [*blocks, {**last, "cache_control": _EPHEMERAL}]}
+
+    def assembler(self, request: ModelRequest) -> MessageAssembler:
+        """Return an assembler for the answer to this request."""
+        return MessageAssembler(request)
+
+    def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
+        """Leave out thinking once it is refused."""
         is_refused = "thinking" in message and ("signature" in message or "cannot be modified" in message)
         if status != 400 or not is_refused or not self._sends_thinking:
             return False
         self._sends_thinking = False
-        self._messages.clear()
         return True
-
-    def _prompt(self, request: ModelRequest) -> dict[str, Json]:
-        """Return the fields before the conversation: tools and system prompt."""
-        prompt: dict[str, Json] = {}
-        tools = request.tools or _tools_of_history(request.turns)
-        choice = request.tool_choice if request.tools else "none"
-        if tools:
-            names = wire_names(tools)
-            specs: list[dict[str, Json]] = [
-                {"name": names[spec.name], "description": spec.description, "input_schema": spec.parameters}
-                for spec in tools
-            ]
-            specs[-1]["cache_control"] = _EPHEMERAL
-            prompt["tools"] = list[Json](specs)
-            if choice != "auto":
-                prompt["tool_choice"] = _tool_choice(choice)
-        if request.system.strip():
-            prompt["system"] = [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
-        return prompt
-
-    def _translate(self, turn: Turn) -> Iterator[Json]:
-        """Yield the message of a turn."""
-        if isinstance(turn, AssistantTurn):
-            layout = turn.thinking if self._sends_thinking and turn.thinking_of == PROVIDER_TYPE else ()
-            yield {"role": "assistant", "content": list(_assistant_blocks(turn, layout))}
-        elif not turn.images or not self._pictures.hides(turn):
-            yield {"role": "user", "content": list(_user_blocks(turn))}
-        else:
-            note: Json = {"type": "text", "text": describe_pictures(turn.images)}
-            others = list(_user_blocks(attrs.evolve(turn, images=()))) if turn.results or turn.text.strip() else []
-            yield {"role": "user", "content": [*others, note]}
-
-
-def _with_cache_marker(message: Any) -> Json:
-    """Return a copy of the message whose last block has the cache marker."""
-    *blocks, last = message["content"]
-    return {**message, "content": [*blocks, {**last, "cache_control": _EPHEMERAL}]}
-
-
-def _tool_choice(choice: str) -> Json:
-    """Return `tool_choice` for a word, or for the name of the tool that must be called."""
-    known = {"none": "none", "required": "any"}.get(choice)
-    return {"type": known} if known else {"type": "tool", "name": wire_name(choice)}
 
 
 def _tools_of_history(turns: tuple[Turn, ...]) -> tuple[ToolSpec, ...]:
     """Return placeholder tools for a request without tools: the API wants every tool declared that the conversation calls."""
     names = sorted({call.name for turn in turns if isinstance(turn, AssistantTurn) for call in turn.calls})
-    return tuple(ToolSpec(name, "No longer available.", {"type": "object"}) for name in names)
+    return tuple(ToolSpec(wire_name(name), "No longer available.", {"type": "object"}) for name in names)
 
 
-# ------------------------------------------------------------------ content blocks of a request
-
-
-def _user_blocks(turn: UserTurn) -> Iterator[Json]:
-    """Yield results, pictures and text. The API rejects blank text, so a note stands for an empty message."""
-    for result in turn.results:
-        yield _result_block(result)
-    for image in turn.images:
-        yield {"type": "image", "source": {"type": "base64", "media_type": image.mime, "data": image.data}}
-    if turn.text.strip():
-        yield {"type": "text", "text": turn.text}
-    elif not turn.results and not turn.images:
-        yield {"type": "text", "text": "(empty message)"}
-
-
-def _result_block(result: ToolResult) -> Json:
-    """Return the block of a tool result."""
-    block: dict[str, Json] = {
-        "type": "tool_result",
-        "tool_use_id": wire_id(result.call_id),
-        "content": result.content if result.content.strip() else "(no output)",
-    }
-    return {**block, "is_error": True} if result.is_error else block
-
-
-def _assistant_blocks(turn: AssistantTurn, layout: tuple[Json, ...]) -> Iterator[Json]:
-    """Yield thinking, text and calls; in the model's own order if the layout has one and fits the turn.
-
-    A message must not be empty and must not end in thinking, so a note stands where nothing else does.
-    """
-    if not _fits(layout, turn):
-        layout = tuple(block for block in layout if _type_of(block) in THINKING)
-    has_text = any(_type_of(block) == "text" for block in layout)
-    calls = {wire_id(call.id): call for call in turn.calls}
-    needs_note = True
-    for block in layout:
-        if _type_of(block) == "tool_use":
-            yield _call_block(calls.pop(_id_of(block)))
-        else:
-            yield block
-        needs_note = _type_of(block) in THINKING
-    if turn.text.strip() and not has_text:
-        yield {"type": "text", "text": turn.text}
-        needs_note = False
-    for call in calls.values():
-        yield _call_block(call)
-        needs_note = False
-    if needs_note:
-        yield {"type": "text", "text": "(silence)"}
-
-
-def _fits(layout: tuple[Json, ...], turn: AssistantTurn) -> bool:
-    """Return True if the layout has exactly this turn's text (or none) and only calls of this turn, each once."""
-    text = "".join(
-        str(block.get("text")) for block in layout if isinstance(block, Mapping) and _type_of(block) == "text"
-    )
-    ids = [_id_of(block) for block in layout if _type_of(block) == "tool_use"]
-    known = {wire_id(call.id) for call in turn.calls}
-    return (not text or text == turn.text) and len(ids) == len(set(ids)) and known.issuperset(ids)
-
-
-def _call_block(call: ToolCall) -> Json:
-    """Return the block of a tool call."""
-    return {"type": "tool_use", "id": wire_id(call.id), "name": wire_name(call.name), "input": call.arguments}
-
-
-def _type_of(block: Json) -> object:
-    """Return the type of a block, None for anything else. Blocks from the session file may be any JSON."""
-    return block.get("type") if isinstance(block, Mapping) else None
-
-
-def _id_of(block: Json) -> str:
-    """Return the id of a block, "" for none."""
-    return str(block.get("id")) if isinstance(block, Mapping) else ""
-
-
-# ------------------------------------------------------------------ answers
-
-
-class MessageAssembler:
+class MessageAssembler(AnswerAssembler):
     """`AnswerAssembler` for the events of a message (https://platform.claude.com/docs/en/build-with-claude/streaming).
 
     A message is a list of content blocks. `content_block_start` opens a block, deltas with its index extend it. The pieces of each
     block are collected in `block["pieces"]` and joined at the end.
     """
 
-    def __init__(self, names: Mapping[str, str], ids: CallIds, on_text: Callable[[str], None] = ignore_text) -> None:
-        self._names = names
-        """The tools' own names by their names on the wire."""
-        self._ids = ids
-        """Makes the ids of calls unique within the conversation."""
-        self._on_text = on_text
-        """Receives each piece of text as it arrives."""
+    def __init__(self, request: ModelRequest) -> None:
+        super().__init__(request)
         self._blocks: dict[int, dict[str, Any]] = {}
         """Content blocks by their index. Each has the API's fields, "pieces", and "streaming" once its text is streamed."""
         self._usage: dict[str, Any] = {}
@@ -324,8 +184,6 @@ class MessageAssembler:
         """The API's `stop_reason`."""
         self._stop_details: object = None
         """The API's reason for a refusal, for the text that stands for the answer."""
-        self.complete = False
-        """True once the end of the answer has arrived. A stream that ends before was cut off."""
 
     def feed(self, event: Any) -> object:
         """Take one event. Return the error object if the event is an error, else None."""
@@ -333,8 +191,7 @@ class MessageAssembler:
         if kind == "content_block_delta":
             self._extend(self._blocks[event["index"]], event["delta"])
         elif kind == "content_block_start":
-            self._blocks[event["index"]] = block = {**event["content_block"], "pieces": []}
-            self._start_streaming(block)
+            self._start(event["index"], event["content_block"])
         elif kind == "message_start":
             self._count(event["message"].get("usage"))
         elif kind == "message_delta":
@@ -348,21 +205,22 @@ class MessageAssembler:
             return event.get("error") or event
         return None
 
-    def finish(self) -> None:
-        """Do nothing: the `[DONE]` of other formats has no meaning in this one."""
-
     def feed_whole(self, body: Any) -> object:
         """Take a message that was not streamed."""
         if body.get("type") == "error" or "content" not in body:
             return body.get("error") or body
-        self._blocks = {index: {**block, "pieces": []} for index, block in enumerate(body["content"])}
-        for block in self._blocks.values():
-            self._start_streaming(block)
+        for index, block in enumerate(body["content"]):
+            self._start(index, block)
         self._count(body.get("usage"))
         self._stop = body.get("stop_reason") or ""
         self._stop_details = body.get("stop_details")
         self.complete = True
         return None
+
+    def _start(self, index: int, fields: Any) -> None:
+        """Open a block."""
+        self._blocks[index] = block = {**fields, "pieces": []}
+        self._start_streaming(block)
 
     def _extend(self, block: dict[str, Any], delta: Any) -> None:
         """Take a piece of a block."""
@@ -370,7 +228,7 @@ class MessageAssembler:
         if kind == "text_delta":
             block["pieces"].append(delta["text"])
             if block.get("streaming"):
-                self._on_text(delta["text"])
+                self.stream(delta["text"])
             else:
                 self._start_streaming(block)
         elif kind == "input_json_delta":
@@ -385,7 +243,7 @@ class MessageAssembler:
         text = _text_of(block) if block["type"] == "text" else ""
         if text.strip():
             block["streaming"] = True
-            self._on_text(text)
+            self.stream(text)
 
     def _count(self, usage: Any) -> None:
         """Merge usage numbers. They are cumulative: a later number replaces an earlier one, null changes nothing."""
@@ -394,7 +252,8 @@ class MessageAssembler:
     def response(self) -> ModelResponse:
         """Return the answer. Only valid when `complete`.
 
-        The texts of all blocks are joined. `thinking` gets the thinking blocks, and the places of the others where these matter.
+        The texts of all blocks are joined. `thinking` gets the thinking blocks alone if they all come first; else also the places of
+        the texts and calls between them.
         """
         blocks = [block for _, block in sorted(self._blocks.items())]
         layout: list[Json] = []
@@ -402,36 +261,28 @@ class MessageAssembler:
         calls: list[ToolCall] = []
         reason = stop_reason(self._stop, has_calls=any(block["type"] == "tool_use" for block in blocks))
         for block in blocks:
-            kind = block["type"]
-            if kind == "text":
-                text = join_surrogates(_text_of(block))
-                if text.strip():
-                    texts.append(text)
-                    layout.append({"type": "text", "text": text})
-            elif kind == "tool_use":
-                calls.append(self._call(block, reason, is_last=block is blocks[-1]))
-                layout.append({"type": "tool_use", "id": calls[-1].id})
-            elif kind in THINKING:
+            if block["type"] == "text" and (text := join_surrogates(_text_of(block))).strip():
+                texts.append(text)
+                layout.append({"type": "text", "text": text})
+            elif block["type"] == "tool_use":
+                raw = "".join(block["pieces"]) or block.get("input")
+                is_last = block is blocks[-1]
+                call = self.tool_call(str(block.get("id") or ""), str(block["name"]), raw, reason, is_last=is_last)
+                calls.append(call)
+                layout.append({"type": "tool_use", "id": call.id})
+            elif block["type"] in THINKING:
                 layout.append(_thinking_block(block))
-        thinking = _without_tail(layout)
+        thinking = [block for block in layout if isinstance(block, dict) and block["type"] in THINKING]
+        kept = tuple(thinking if layout[: len(thinking)] == thinking else layout)
         is_refusal = reason == "refusal" and not calls
         return ModelResponse(
-            text="".join(texts) or (refusal_note(self._stop_details) if is_refusal else ""),
+            text="".join(texts) or (_refusal_note(self._stop_details) if is_refusal else ""),
             calls=tuple(calls),
             usage=self._total_usage(),
             stop_reason=reason,
-            thinking=thinking,
-            thinking_of=PROVIDER_TYPE if thinking else None,
+            thinking=kept,
+            thinking_of=PROVIDER_TYPE if kept else None,
         )
-
-    def _call(self, block: dict[str, Any], reason: str, *, is_last: bool) -> ToolCall:
-        """Return the call in a finished block. Arguments that cannot be read become an error for the model."""
-        raw = "".join(block["pieces"]) or block.get("input")
-        arguments, error = parse_arguments(raw, cut=CUT.get(reason, ""))
-        error = error or missing_arguments(raw, reason, is_last=is_last)
-        name = str(block["name"])
-        call_id = self._ids.unique(str(block.get("id") or ""))
-        return ToolCall(call_id, self._names.get(name, join_surrogates(name)), arguments, error)
 
     def _total_usage(self) -> Usage:
         """Return the usage of the answer.
@@ -456,9 +307,8 @@ def _thinking_block(block: dict[str, Any]) -> Json:
     return {key: value for key, value in block.items() if key != "pieces"}
 
 
-def _without_tail(layout: list[Json]) -> tuple[Json, ...]:
-    """Return the thinking blocks alone if they all come first; else the whole layout, so that their places are known."""
-    places = [n for n, block in enumerate(layout) if _type_of(block) in THINKING]
-    if places != list(range(len(places))):
-        return tuple(layout)
-    return tuple(layout[: len(places)])
+def _refusal_note(details: object) -> str:
+    """Return the provider's explanation of its refusal, as a note in place of the text it kept back; "" if it gave none."""
+    given = details.get("explanation") or details.get("category") if isinstance(details, dict) else None
+    text = given if isinstance(given, str) else json.dumps(given)
+    return f"(The provider refused this answer: {text})" if given else ""

@@ -138,8 +138,8 @@ PRICES: Final[Mapping[str, TokenPrice]] = {
 
 _SUFFIX: Final = r"(-\d{4}-\d\d-\d\d|-\d{4,8}|-latest|-preview|@.*|\[1m\])+$"
 """Date or other additions to a model's name."""
-_PRICED_TYPES: Final = frozenset({"anthropic", "openai", "gemini"})
-_FREE_TYPES: Final = frozenset({"ollama", "offline"})
+_PRICED_TYPES: Final = ("anthropic", "openai", "gemini")
+_FREE_TYPES: Final = ("ollama", "offline")
 
 
 class PriceList:

@@ -14,8 +14,11 @@ happens under one deadline of `models.timeout` seconds.
 Text is streamed to `request.on_text` while it arrives. When an attempt fails after it has streamed text, None is sent before the next
 one begins.
 
-The SDK does not retry here, although it could. Only this file knows the deadline, can repeat an answer that broke off after its status
-line said 200, and counts both kinds of failures together.
+Only `post()` of an SDK's client is used, with a body that is JSON already. It keeps what the SDKs are good for: authentication,
+platform headers, connection pool, error types. The typed `create()` would walk every message in Python, and typed streams would build
+a model object for every event; neither understands the servers that only roughly speak the format. The SDK does not retry, although
+it could: only this file knows the deadline, can repeat an answer that broke off after its status line said 200, and counts both kinds
+of failures together.
 
 Five attempts with pauses of 0.5, 1, 2 and 4 seconds are enough for a short failure or a short limit of the rate. During longer
 failures the fallback models answer, which are asked when this call has failed.
@@ -27,9 +30,10 @@ call is being cancelled.
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -48,10 +52,7 @@ from pegasus.models.errors import (
     timeout_error,
     unreachable_error,
 )
-from pegasus.models.sdk import ProviderConnection, SdkClient
-from pegasus.models.sse import EventDecoder
-from pegasus.models.stop_reasons import is_failure
-from pegasus.models.wire_format import AnswerAssembler, WireFormat, ignore_text
+from pegasus.models.wire_format import AnswerAssembler, WireFormat, is_failure
 from pegasus.observe import get_logger
 
 _log = get_logger("models")
@@ -66,6 +67,135 @@ _LARGEST_ANSWER: Final = 16 * 1024 * 1024
 """Bytes. A longer answer is cut off: it would only fill the memory."""
 _MALFORMED: Final = (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError)
 """Exceptions that an `AnswerAssembler` or the JSON parser raises for malformed data."""
+_CONNECT_TIMEOUT: Final = 10.0
+"""Seconds for TCP and TLS. Everything after that is bounded by the deadline of the call."""
+_KEEP_ALIVE: Final = 60.0
+"""Seconds that an idle connection is kept, so that a person's pauses do not cost a TLS handshake each."""
+
+
+# ------------------------------------------------------------------ connections
+
+
+class ProviderClient:
+    """HTTP client of one provider, by its official SDK, which is imported at the first use. All models of a provider share it.
+
+    Importing an SDK takes one to three seconds of CPU. So it happens in a thread, either soon after the daemon is ready (`warm_up` of
+    the service) or at the first call, which then waits for it.
+
+    package, client_class: of the SDK. api_key: "" for a server that needs none; the SDK wants a word all the same. options: further
+    arguments of the client.
+
+        client = ProviderClient("openai", "AsyncOpenAI", api_key, "https://api.openai.com/v1")
+        await client.load()
+        response = await client.post("/chat/completions", body)
+        try:
+            data = await response.aread()
+        finally:
+            await response.aclose()
+    """
+
+    status_errors: type[Any]
+    """Raised for a response with an error status."""
+    connection_errors: tuple[type[BaseException], ...]
+    """Raised when there is no response at all."""
+    unreachable_errors: tuple[type[BaseException], ...]
+    """Causes of connection errors that mean: nobody answers at this address."""
+    read_errors: tuple[type[BaseException], ...]
+    """Raised while the body of a response is read."""
+
+    def __init__(self, package: str, client_class: str, api_key: str, base_url: str, **options: object) -> None:
+        self.base_url = base_url
+        self.secrets = (api_key,)
+        """Strings that must not appear in any message."""
+        self._package = package
+        self._client_class = client_class
+        self._options = {"api_key": api_key or "none", "base_url": base_url, **options}
+        self._lock = trio.Lock()
+        self._client: Any = None
+
+    async def load(self) -> None:
+        """Get ready for `post`; wait while the SDK is being imported. Raises ModelError if it cannot be used; may be tried again."""
+        if self._client is not None:
+            return
+        async with self._lock:
+            if self._client is None:
+                try:
+                    self._client = await trio.to_thread.run_sync(self._import, abandon_on_cancel=True)
+                except Exception as error:
+                    text = f"the package {self._package} cannot be used: {error}"
+                    raise ModelError(text, kind="request") from error
+
+    def _import(self) -> Any:
+        """Import the SDK and return its client. Blocking; the only place that loads a heavy package."""
+        module: Any = importlib.import_module(self._package)
+        httpx: Any = importlib.import_module("httpx2")
+        self.status_errors = module.APIStatusError
+        self.connection_errors = (module.APIError, httpx.HTTPError, httpx.InvalidURL)
+        self.unreachable_errors = (httpx.ConnectError, httpx.ConnectTimeout)
+        self.read_errors = (httpx.HTTPError, httpx.StreamError)
+        self._response_types = {"cast_to": httpx.Response, "stream_cls": module.AsyncStream}
+        timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEEP_ALIVE)
+        http_client = module.DefaultAsyncHttpxClient(timeout=timeout, limits=limits)
+        return getattr(module, self._client_class)(timeout=timeout, http_client=http_client, **self._options)
+
+    async def post(self, path: str, body: bytes) -> Any:
+        """Send one request; return the httpx response with its body unread. The caller closes it. Only after `load`.
+
+        Raises one of `status_errors` or `connection_errors`. On cancellation the connection is closed.
+        """
+        no_retries = {"max_retries": 0}
+        return await self._client.post(path, content=body, options=no_retries, stream=True, **self._response_types)
+
+    async def aclose(self) -> None:
+        """Close all connections; calls under way fail. The next `load` creates a new client."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+
+class EventDecoder:
+    r"""Decoder of server-sent events that arrive in chunks, which may be cut anywhere.
+
+    Only what model providers use is implemented (https://html.spec.whatwg.org/multipage/server-sent-events.html): the data of
+    events. Names, ids, retry times and comments are skipped; some servers send comments (": keep-alive") while the model thinks.
+
+        decoder = EventDecoder()
+        for chunk in (b"event: delta\ndata: {", b"}\n\n"):
+            for data in decoder.feed(chunk):
+                …  # b"{}"
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        """Bytes of the incomplete event, all line ends as newlines."""
+        self._ends_in_return = False
+        """True if the chunk before ended in CR: the LF of a CRLF may follow."""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take a chunk; return the data of the events that are complete now, in order. An event ends with an empty line."""
+        if not chunk:
+            return []
+        if self._ends_in_return:
+            chunk = chunk.removeprefix(b"\n")
+        self._ends_in_return = chunk.endswith(b"\r")
+        searched = max(0, len(self._buffer) - 1)  # the empty line may be cut in two
+        self._buffer += chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        end = self._buffer.rfind(b"\n\n", searched)
+        if end < 0:
+            return []
+        blocks = bytes(self._buffer[:end]).split(b"\n\n")
+        del self._buffer[: end + 2]
+        lines = ([line for line in block.split(b"\n") if line.startswith(b"data:")] for block in blocks)
+        return [b"\n".join(line[5:].removeprefix(b" ") for line in data) for data in lines if data]
+
+    @property
+    def rest(self) -> bytes:
+        """Bytes after the last complete event."""
+        return bytes(self._buffer)
+
+
+# ------------------------------------------------------------------ calls
 
 
 class _AttemptFailed(Exception):
@@ -96,19 +226,26 @@ class HttpModel:
     SDK does not count. rng: randomness of the pauses.
 
     Example:
-        sdk = anthropic_client(api_key, "")
+        client = ProviderClient("anthropic", "AsyncAnthropic", api_key, "https://api.anthropic.com")
         wire = AnthropicWire("claude-sonnet-5-5")
-        model = HttpModel("anthropic/claude-sonnet-5-5", "anthropic", wire, sdk, timeout=120, rng=Random())
+        model = HttpModel("anthropic/claude-sonnet-5-5", "anthropic", wire, client, timeout=120, rng=Random())
         response = await model.generate(request)
     """
 
     def __init__(
-        self, name: str, provider_type: str, wire: WireFormat, sdk: SdkClient, *, timeout: float, rng: random.Random
+        self,
+        name: str,
+        provider_type: str,
+        wire: WireFormat,
+        client: ProviderClient,
+        *,
+        timeout: float,
+        rng: random.Random,
     ) -> None:
         self._name = name
         self._provider_type = provider_type
         self._wire = wire
-        self._sdk = sdk
+        self._client = client
         self._timeout = timeout
         self._rng = rng
 
@@ -123,54 +260,47 @@ class HttpModel:
         Raises ModelError: of kind "timeout" when the deadline passes, otherwise the error of the last attempt. Cancelled: the
         connection is closed, also if the provider is still sending.
         """
-        client = await self._sdk.get()  # before the deadline begins: an import is not the provider's fault
+        await self._client.load()  # before the deadline begins: an import is not the provider's fault
         failures: list[ModelError] = []
         with trio.move_on_after(self._timeout):
-            return await self._retry(client, request, failures)
+            return await self._retry(request, failures)
         raise timeout_error(self._name, self._timeout, failures[-1] if failures else None)
 
-    async def _retry(
-        self, client: ProviderConnection, request: ModelRequest, failures: list[ModelError]
-    ) -> ModelResponse:
+    async def _retry(self, request: ModelRequest, failures: list[ModelError]) -> ModelResponse:
         """Make attempts until one succeeds. Raises the ModelError of the last one.
 
         failures: receives the errors of the attempts that failed. It belongs to the caller, because it is needed when the deadline
         cancels this method: the timeout error names what went wrong before.
+
+        The pauses without the server's wish lose up to a quarter at random, so that many clients which failed at the same time do
+        not all try again at the same time.
         """
         for attempt in range(ATTEMPTS):
             try:
-                return await self._attempt(client, request)
+                return await self._attempt(request)
             except _AttemptFailed as failure:
                 failures.append(failure.error)
                 time_left = trio.current_effective_deadline() - trio.current_time()
                 is_pause_too_long = failure.pause is not None and failure.pause >= time_left
                 if not failure.can_retry or attempt == ATTEMPTS - 1 or is_pause_too_long:
                     raise failure.error from failure.__cause__
-                pause = self._backoff(attempt) if failure.pause is None else failure.pause
+                pause = failure.pause
+                if pause is None:
+                    pause = min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE) * (1 - 0.25 * self._rng.random())
                 _log.warning(
                     "model call is retried", model=self._name, reason=str(failure.error), pause=round(pause, 2)
                 )
             await trio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def _backoff(self, attempt: int) -> float:
-        """Return the seconds before the next attempt.
-
-        attempt: number of the one that failed, from 0. Up to a quarter is taken off at random, so that many clients which failed at
-        the same time do not all try again at the same time.
-        """
-        pause: float = min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE)
-        return pause * (1 - 0.25 * self._rng.random())
-
-    async def _attempt(self, client: ProviderConnection, request: ModelRequest) -> ModelResponse:
+    async def _attempt(self, request: ModelRequest) -> ModelResponse:
         """Send the request once and return the answer. Raises _AttemptFailed.
 
         On every exit the response is closed: left open, it would hold its connection until the garbage collector comes.
         """
-        on_text = request.on_text or ignore_text
-        response = await self._post(client, request)
+        response = await self._post(request)
         try:
-            return await self._read(client, response, self._wire.assembler(request, on_text))
+            return await self._read(response, self._wire.assembler(request))
         except _AttemptFailed:
             if request.on_text is not None:
                 request.on_text(None)
@@ -180,12 +310,13 @@ class HttpModel:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + _DRAIN):
                     await response.aclose()
 
-    async def _post(self, client: ProviderConnection, request: ModelRequest) -> Any:
+    async def _post(self, request: ModelRequest) -> Any:
         """Send the request; return the httpx response, its body unread. Raises _AttemptFailed.
 
         While the wire format learns from refusals, the request is repeated at once and without counting: each lesson can be learned
-        only once, so this ends.
+        only once, so this ends. `x-should-retry` is the header by which a server overrides the rule for retries.
         """
+        client = self._client
         while True:
             try:
                 return await client.post(self._wire.path, self._wire.body(request))
@@ -193,19 +324,15 @@ class HttpModel:
                 body = error.body if error.body is not None else str(getattr(error, "message", ""))
                 if self._wire.adapt(error.status_code, body, request):
                     continue
-                raise self._refusal(client, error, body) from error
+                failure = status_error(self._name, error.status_code, body, client.secrets)
+                headers = error.response.headers
+                overrides = {"true": True, "false": False}
+                can_retry = overrides.get(headers.get("x-should-retry", ""), is_temporary(failure))
+                raise _AttemptFailed(failure, can_retry=can_retry, pause=_requested_pause(headers)) from error
             except client.connection_errors as error:
-                failure = self._connection_error(client, error)
-                raise _AttemptFailed(failure, can_retry=True) from error
+                raise _AttemptFailed(self._connection_error(error), can_retry=True) from error
 
-    def _refusal(self, client: ProviderConnection, error: Any, body: object) -> _AttemptFailed:
-        """Return the failure for an error status. `x-should-retry` is the header by which a server overrides the rule."""
-        failure = status_error(self._name, error.status_code, body, client.secrets)
-        headers = error.response.headers
-        can_retry = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), is_temporary(failure))
-        return _AttemptFailed(failure, can_retry=can_retry, pause=_requested_pause(headers))
-
-    def _connection_error(self, client: ProviderConnection, error: BaseException) -> ModelError:
+    def _connection_error(self, error: BaseException) -> ModelError:
         """Return the error for a request without a response: the server is not there, or the connection broke.
 
         The SDK wraps the exception of httpx, which wraps that of Trio. The whole chain is searched, because only a connection that
@@ -213,38 +340,39 @@ class HttpModel:
         """
         cause: BaseException | None = error
         while cause is not None:
-            if isinstance(cause, client.unreachable_errors):
-                return unreachable_error(self._name, self._provider_type, client.base_url, cause)
+            if isinstance(cause, self._client.unreachable_errors):
+                return unreachable_error(self._name, self._provider_type, self._client.base_url, cause)
             cause = cause.__cause__ or cause.__context__
-        return network_error(self._name, error, client.secrets)
+        return network_error(self._name, error, self._client.secrets)
 
     # ------------------------------------------------------------ reading the answer
 
-    async def _read(self, client: ProviderConnection, response: Any, assembler: AnswerAssembler) -> ModelResponse:
+    async def _read(self, response: Any, assembler: AnswerAssembler) -> ModelResponse:
         """Return the answer in a response, by its content type. Raises _AttemptFailed.
 
         Servers that do not stream answer with `application/json`; everything else is read as events, whatever it calls itself.
         """
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/html":
-            page = one_line((await self._read_body(client, response)).decode("utf-8", "replace"), client.secrets)
-            error = protocol_error(self._name, f"a web page instead of a model ({page}); check base_url")
-            raise _AttemptFailed(error, can_retry=False)
+            page = one_line((await self._read_body(response)).decode("utf-8", "replace"), self._client.secrets)
+            raise self._senseless(f"a web page instead of a model ({page}); check base_url")
         if kind == "application/json":
-            await self._read_whole(client, response, assembler)
+            data = await self._read_body(response)
+            if data.strip():
+                with self._parsing(data):
+                    self._raise_error(assembler.feed_whole(json.loads(data)))
         else:
-            await self._read_events(client, response, assembler)
+            await self._read_events(response, assembler)
         if not assembler.complete:
             raise _AttemptFailed(cut_error(self._name), can_retry=True)
-        with self._parsing(client):
+        with self._parsing():
             answer = assembler.response()
         if is_failure(answer):
-            error = protocol_error(self._name, "the provider gave up on it, and nothing came")
-            raise _AttemptFailed(error, can_retry=True)
+            raise self._senseless("the provider gave up on it, and nothing came", can_retry=True)
         return answer
 
-    async def _read_events(self, client: ProviderConnection, response: Any, assembler: AnswerAssembler) -> None:
-        """Feed every event of a stream to the assembler.
+    async def _read_events(self, response: Any, assembler: AnswerAssembler) -> None:
+        """Feed every event of a stream to the assembler. Raises _AttemptFailed.
 
         The stream is read to its end even after a failure or a complete answer, for at most `_DRAIN` seconds more: only then can the
         connection be used again. Some servers send their usage after the end of the answer, others never end the stream. An error that
@@ -255,96 +383,79 @@ class HttpModel:
         failure: _AttemptFailed | None = None
         with trio.CancelScope() as scope:
             try:
-                async for chunk in _chunks(response):
+                async for chunk in response.aiter_bytes():
                     size += len(chunk)
                     if failure is None:
-                        failure = self._feed(client, decoder.feed(chunk), assembler)
+                        failure = self._feed(decoder.feed(chunk), assembler)
                     if size > _LARGEST_ANSWER:
-                        failure = _AttemptFailed(protocol_error(self._name, "it does not end"), can_retry=False)
+                        failure = self._senseless("it does not end")
                         scope.cancel()
                     elif (failure or assembler.complete) and scope.deadline == float("inf"):
                         scope.deadline = trio.current_time() + _DRAIN
-            except client.read_errors as error:
+            except self._client.read_errors as error:
                 if failure is None and not assembler.complete:
-                    failure = _AttemptFailed(network_error(self._name, error, client.secrets), can_retry=True)
+                    failure = _AttemptFailed(network_error(self._name, error, self._client.secrets), can_retry=True)
         if failure is None and not assembler.complete:
-            failure = self._feed_rest(client, decoder, assembler)
+            failure = self._feed_rest(decoder, assembler)
         if failure is not None:
             raise failure
 
-    def _feed_rest(
-        self, client: ProviderConnection, decoder: EventDecoder, assembler: AnswerAssembler
-    ) -> _AttemptFailed | None:
+    def _feed_rest(self, decoder: EventDecoder, assembler: AnswerAssembler) -> _AttemptFailed | None:
         """Feed what follows the last complete event: the last event may lack its empty line. Other text is no answer at all."""
         rest = decoder.rest
-        failure = self._feed(client, decoder.feed(b"\n\n"), assembler)
+        failure = self._feed(decoder.feed(b"\n\n"), assembler)
         if failure is not None and failure.error.kind != "protocol":
             return failure
         if rest.strip() and not rest.startswith((b"data:", b"event:", b"id:", b":")):
-            text = rest[:400].decode("utf-8", "replace")
-            return _AttemptFailed(protocol_error(self._name, text, client.secrets), can_retry=False)
+            return self._senseless(rest[:400].decode("utf-8", "replace"))
         return None
 
-    def _feed(
-        self, client: ProviderConnection, events: list[tuple[bytes, bytes]], assembler: AnswerAssembler
-    ) -> _AttemptFailed | None:
+    def _feed(self, events: list[bytes], assembler: AnswerAssembler) -> _AttemptFailed | None:
         """Feed events to the assembler. Return the failure that ends the answer, None while there is none."""
-        for _, data in events:
+        for data in events:
             if data == b"[DONE]":
                 assembler.finish()
                 continue
             try:
-                error = assembler.feed(json.loads(data))
+                self._raise_error(assembler.feed(json.loads(data)))
+            except _AttemptFailed as failure:
+                return failure
             except _MALFORMED:
-                text = data[:200].decode("utf-8", "replace")
-                return _AttemptFailed(protocol_error(self._name, text, client.secrets), can_retry=True)
-            if error is not None:
-                return self._error_event(client, error)
+                return self._senseless(data[:200].decode("utf-8", "replace"), can_retry=True)
         return None
 
-    async def _read_whole(self, client: ProviderConnection, response: Any, assembler: AnswerAssembler) -> None:
-        """Read an answer that is one JSON object: some servers do not stream."""
-        data = await self._read_body(client, response)
-        if not data.strip():
-            raise _AttemptFailed(cut_error(self._name), can_retry=True)
-        with self._parsing(client, data):
-            error = assembler.feed_whole(json.loads(data))
-        if error is not None:
-            raise self._error_event(client, error)
-
-    async def _read_body(self, client: ProviderConnection, response: Any) -> bytes:
+    async def _read_body(self, response: Any) -> bytes:
         """Return the whole body, cut off at `_LARGEST_ANSWER`."""
         body = bytearray()
         with trio.CancelScope() as scope:
             try:
-                async for chunk in _chunks(response):
+                async for chunk in response.aiter_bytes():
                     body += chunk
                     if len(body) > _LARGEST_ANSWER:
                         scope.cancel()
-            except client.read_errors as error:
-                raise _AttemptFailed(network_error(self._name, error, client.secrets), can_retry=True) from error
+            except self._client.read_errors as error:
+                failure = network_error(self._name, error, self._client.secrets)
+                raise _AttemptFailed(failure, can_retry=True) from error
         return bytes(body)
 
-    def _error_event(self, client: ProviderConnection, error: object) -> _AttemptFailed:
-        """Return the failure for an error object inside an answer that began with status 200."""
-        failure = status_error(self._name, event_status(error), error, client.secrets)
-        return _AttemptFailed(failure, can_retry=is_temporary(failure))
+    def _raise_error(self, error: object) -> None:
+        """Raise the failure for an error object inside an answer that began with status 200; None is no error."""
+        if error is not None:
+            failure = status_error(self._name, event_status(error), error, self._client.secrets)
+            raise _AttemptFailed(failure, can_retry=is_temporary(failure))
+
+    def _senseless(self, detail: str, *, can_retry: bool = False) -> _AttemptFailed:
+        """Return the failure for an answer that cannot be understood. detail: what was found."""
+        return _AttemptFailed(protocol_error(self._name, detail, self._client.secrets), can_retry=can_retry)
 
     @contextmanager
-    def _parsing(self, client: ProviderConnection, data: bytes = b"") -> Iterator[None]:
+    def _parsing(self, data: bytes = b"") -> Iterator[None]:
         """Turn the exceptions of a malformed answer into a failed attempt. data: for the message."""
         try:
             yield
         except _MALFORMED as error:
             text = data[:400].decode("utf-8", "replace") or f"{type(error).__name__} {error}"
-            failure = protocol_error(self._name, text, client.secrets)
-            raise _AttemptFailed(failure, can_retry=False) from error
-
-
-def _chunks(response: Any) -> AsyncIterator[bytes]:
-    """Return the body of an httpx response as it arrives, decompressed."""
-    chunks: AsyncIterator[bytes] = response.aiter_bytes()
-    return chunks
+            raise self._senseless(text) from error
 
 
 def _requested_pause(headers: Any) -> float | None:

@@ -31,150 +31,127 @@ The answer is a stream of chunks, each with a piece of the text or of a tool cal
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
 
-from pegasus.messages import Json
-from pegasus.models.base import (
-    AssistantTurn,
-    ModelRequest,
-    ModelResponse,
-    ToolCall,
-    ToolSpec,
-    Turn,
-    Usage,
-    UserTurn,
-)
-from pegasus.models.errors import output_limit, provider_message
-from pegasus.models.pictures import RefusedPictures, describe_pictures
-from pegasus.models.sdk import SdkClient, load_client
-from pegasus.models.stop_reasons import CUT, missing_arguments, stop_reason
+from pegasus.messages import Json, Metadata
+from pegasus.models.base import AssistantTurn, ModelRequest, ModelResponse, ToolCall, ToolSpec, Usage, UserTurn
 from pegasus.models.wire_format import (
-    UNLIMITED,
-    CallIds,
-    MessageCache,
+    AnswerAssembler,
+    WireFormat,
     encode_json,
-    ignore_text,
     join_surrogates,
-    original_names,
-    parse_arguments,
-    wire_id,
+    stop_reason,
     wire_name,
-    wire_names,
 )
-
-BASE_URLS: Final = {
-    "openai": "https://api.openai.com/v1",
-    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/",
-    "ollama": "http://localhost:11434/v1",
-}
-"""The services' own addresses. Gemini: https://ai.google.dev/gemini-api/docs/openai. Ollama:
-https://docs.ollama.com/api/openai-compatibility."""
 
 _UNSIGNED: Final[Json] = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 """Signature that Gemini 3 and later accept on a call of another model (https://ai.google.dev/gemini-api/docs/thought-signatures)."""
 
 
-def openai_client(provider_type: str, api_key: str, base_url: str) -> SdkClient:
-    """Return the HTTP client. A server without a key gets the word "none" as its key, because the SDK wants one.
-
-    provider_type: a key of BASE_URLS. base_url: "" for the service's own address. The SDK is imported at the first call only.
-    """
-    options = {"api_key": api_key or "none", "base_url": base_url or BASE_URLS[provider_type]}
-    return SdkClient("openai", lambda: load_client("openai", "AsyncOpenAI", options, (api_key,)))
-
-
-def is_own_service(provider_type: str, base_url: str) -> bool:
-    """Return True for the service itself, False for another server that speaks its format."""
-    return base_url.rstrip("/") in ("", BASE_URLS[provider_type].rstrip("/"))
-
-
-class ChatWire:
+class ChatWire(WireFormat):
     """`WireFormat` of Chat Completions, for one model of one server.
 
     Example: `ChatWire("qwen3:8b", "ollama").body(request)` is the JSON body for a POST to `<base URL>/chat/completions`.
 
     provider_type: "openai", "gemini" or "ollama". is_own: the service itself, not a server that only speaks its format.
 
-    It learns from refusals: the name of the length limit, whether usage can be asked for, whether tools need
-    `reasoning_effort = "none"`, how long answers may be, and which pictures are not accepted.
+    It learns three things more from refusals than others: the name of the length limit, whether usage can be asked for, and whether
+    tools need `reasoning_effort = "none"`.
     """
 
     path = "/chat/completions"
     """Path of a call, below the base URL. This format has no way to count tokens exactly."""
 
     def __init__(self, model: str, provider_type: str = "openai", *, is_own: bool = False) -> None:
-        self._model = model
-        self._is_gemini = provider_type == "gemini"
-        """Gemini signs tool calls and wants the signatures back."""
+        super().__init__(model)
+        self._source = "gemini" if provider_type == "gemini" else "openai"
+        """Value of `thinking_of`. Gemini signs tool calls and wants the signatures back."""
         # OpenAI's newer models refuse max_tokens; many other servers know nothing else.
         self._limit_name = "max_completion_tokens" if provider_type == "openai" and is_own else "max_tokens"
         self._refused_limit_name = ""
         """Name that was refused before the current one. It is not tried again: a server that refuses both has another problem."""
-        self._longest_answer = UNLIMITED
-        """Upper limit of `max_tokens`, learned from a refusal."""
-        self._pictures = RefusedPictures()
-        """Pictures that the server does not accept; they are described in words instead."""
-        self._messages = MessageCache(self._translate)
-        """Messages of the turns that were sent before. Cleared when pictures are learned to be left out."""
         self._asks_for_usage = True
         """False for servers that refuse `stream_options`. Their calls are counted by an estimate."""
         self._needs_no_reasoning = False
         """True for models that take tools only with `reasoning_effort` "none"."""
 
-    def body(self, request: ModelRequest) -> bytes:
-        """Return the request as JSON."""
-        body: dict[str, Json] = {
-            "model": self._model,
-            "stream": True,
-            self._limit_name: min(request.max_tokens, self._longest_answer),
-        }
+    def head(self, request: ModelRequest) -> dict[str, Json]:
+        """Return the request without the turns."""
+        body: dict[str, Json] = {"model": self.model, "stream": True, self._limit_name: self.answer_limit(request)}
         if self._asks_for_usage:
             body["stream_options"] = {"include_usage": True}
         if request.tools:
-            names = wire_names(request.tools)
-            body["tools"] = [_tool(spec, names[spec.name]) for spec in request.tools]
-            if request.tool_choice != "auto":
-                body["tool_choice"] = _tool_choice(request.tool_choice)
+            body["tools"] = [_tool(spec) for spec in request.tools]
+            choice = request.tool_choice
+            if choice in ("none", "required"):
+                body["tool_choice"] = choice
+            elif choice != "auto":
+                body["tool_choice"] = {"type": "function", "function": {"name": wire_name(choice)}}
             if self._needs_no_reasoning:
                 body["reasoning_effort"] = "none"
-        system: list[Json] = [{"role": "system", "content": request.system}] if request.system.strip() else []
-        body["messages"] = [*system, *self._messages.of(request.turns)]
-        return encode_json(body)
+        body["messages"] = [{"role": "system", "content": request.system}] if request.system.strip() else []
+        return body
 
-    def assembler(self, request: ModelRequest, on_text: Callable[[str], None] = ignore_text) -> ChatAssembler:
+    def user_messages(self, turn: UserTurn) -> list[Json]:
+        """Return the results, each as a message of its own, then one message with pictures and text."""
+        messages: list[Json] = []
+        for result in turn.results:
+            output = result.content if result.content.strip() else "(no output)"
+            if result.is_error and not output.startswith("Error"):
+                output = f"Error: {output}"  # this format has no other mark for it
+            messages.append({"role": "tool", "tool_call_id": result.call_id, "content": output})
+        if turn.images:
+            urls = (f"data:{image.mime};base64,{image.data}" for image in turn.images)
+            parts: list[Json] = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+            if turn.text.strip():
+                parts.append({"type": "text", "text": turn.text})
+            messages.append({"role": "user", "content": parts})
+        elif turn.text.strip() or not messages:
+            messages.append({"role": "user", "content": turn.text if turn.text.strip() else "(empty message)"})
+        return messages
+
+    def assistant_messages(self, turn: AssistantTurn) -> list[Json]:
+        """Return one message. Most servers reject an empty one, so a note stands for silence.
+
+        Gemini wants its thought signature back, and a signature at least on the first call of a turn. `thinking` holds what came
+        as `extra_content` beside a call from a server; a turn of another provider has none.
+        """
+        text = turn.text if turn.text.strip() else ""
+        if not turn.calls:
+            return [{"role": "assistant", "content": text or "(silence)"}]
+        blocks = turn.thinking if turn.thinking_of == self._source else ()
+        extras = {
+            block["id"]: block["extra_content"] for block in blocks if isinstance(block, Mapping) and "id" in block
+        }
+        if self._source == "gemini" and not extras:
+            extras = {turn.calls[0].id: _UNSIGNED}
+        calls: list[Json] = []
+        for call in turn.calls:
+            function: Json = {"name": call.name, "arguments": encode_json(call.arguments).decode()}
+            wire: Metadata = {"id": call.id, "type": "function", "function": function}
+            extra = extras.get(call.id)
+            calls.append({**wire, "extra_content": extra} if extra else wire)
+        return [{"role": "assistant", "content": text or None, "tool_calls": calls}]
+
+    def assembler(self, request: ModelRequest) -> ChatAssembler:
         """Return an assembler for the answer to this request."""
-        source = "gemini" if self._is_gemini else "openai"
-        return ChatAssembler(source, original_names(request.tools), CallIds(request.turns), on_text)
+        return ChatAssembler(request, self._source)
 
-    def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
-        """Learn from a refusal that names a parameter, a length limit or pictures; return True if anything was learned.
+    def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
+        """Change one parameter that the refusal names. Return False if there is nothing left to change.
 
         Many servers put the parameter into `param`, others only into the message. So both are searched for the names that this format
         could change. Refusals with other statuses are not about the request.
         """
-        if self._pictures.learn(status, body, request):
-            self._messages.clear()
-            return True
         if status not in (400, 422):
             return False
-        limit = output_limit(status, body, min(request.max_tokens, self._longest_answer))
-        if limit is not None:
-            self._longest_answer = limit
-            return True
-        message = provider_message(body)
         parameter = body.get("param") if isinstance(body, Mapping) else None
-        return self._learn(set(re.findall(r"\w+", f"{parameter} {message}")), has_tools=bool(request.tools))
-
-    def _learn(self, refused: set[str], *, has_tools: bool) -> bool:
-        """Change one parameter that the refusal names. Return False if there is nothing left to change.
-
-        refused: all words of the refusal. has_tools: whether the request had tools.
-        """
+        refused = set(re.findall(r"\w+", f"{parameter} {message}"))
         other = "max_tokens" if self._limit_name == "max_completion_tokens" else "max_completion_tokens"
-        if "reasoning_effort" in refused and has_tools and not self._needs_no_reasoning:
+        if "reasoning_effort" in refused and request.tools and not self._needs_no_reasoning:
             # gpt-5.6 and later take function tools in this API only with reasoning_effort "none".
             self._needs_no_reasoning = True
         elif self._limit_name in refused and other != self._refused_limit_name:
@@ -185,119 +162,41 @@ class ChatWire:
             return False
         return True
 
-    # -------------------------------------------------------------- messages of a request
 
-    def _translate(self, turn: Turn) -> Iterator[Json]:
-        """Yield the messages of a turn. Each tool result is a message of its own in this format."""
-        if isinstance(turn, AssistantTurn):
-            yield self._assistant_message(turn)
-        elif turn.images and self._pictures.hides(turn):
-            text = "\n\n".join(part for part in (turn.text, describe_pictures(turn.images)) if part.strip())
-            yield from _user_messages(attrs.evolve(turn, text=text, images=()))
-        else:
-            yield from _user_messages(turn)
-
-    def _assistant_message(self, turn: AssistantTurn) -> Json:
-        """Return the message of an assistant turn. Most servers reject an empty one, so a note stands for silence."""
-        text = turn.text if turn.text.strip() else ""
-        if not turn.calls:
-            return {"role": "assistant", "content": text or "(silence)"}
-        extras = self._extras(turn)
-        calls: list[Json] = [_call(call, extras.get(call.id)) for call in turn.calls]
-        return {"role": "assistant", "content": text or None, "tool_calls": calls}
-
-    def _extras(self, turn: AssistantTurn) -> dict[str, Json]:
-        """Return what must be sent back beside each call, by the call's id.
-
-        Gemini wants its thought signature back, and a signature at least on the first call of a turn. `thinking` holds what came
-        as `extra_content` from a server; a turn of another provider has none.
-        """
-        source = "gemini" if self._is_gemini else "openai"
-        blocks = turn.thinking if turn.thinking_of == source else ()
-        extras = {
-            str(block["id"]): block["extra_content"] for block in blocks if isinstance(block, Mapping) and "id" in block
-        }
-        if self._is_gemini and not extras:
-            return {turn.calls[0].id: _UNSIGNED}
-        return extras
-
-
-def _tool(spec: ToolSpec, name: str) -> Json:
-    """Return the declaration of a tool. name: its name on the wire."""
-    function: Json = {"name": name, "description": spec.description, "parameters": spec.parameters}
+def _tool(spec: ToolSpec) -> Json:
+    """Return the declaration of a tool."""
+    function: Json = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
     return {"type": "function", "function": function}
-
-
-def _tool_choice(choice: str) -> Json:
-    """Return `tool_choice` for a word, or for the name of the tool that must be called."""
-    return choice if choice in ("none", "required") else {"type": "function", "function": {"name": wire_name(choice)}}
-
-
-def _user_messages(turn: UserTurn) -> Iterator[Json]:
-    """Yield the results, each as a message of its own, then one message with pictures and text."""
-    for result in turn.results:
-        content = result.content if result.content.strip() else "(no output)"
-        if result.is_error and not content.startswith("Error"):
-            content = f"Error: {content}"  # this format has no other mark for it
-        yield {"role": "tool", "tool_call_id": wire_id(result.call_id), "content": content}
-    if turn.images:
-        yield {"role": "user", "content": list(_parts(turn))}
-    elif turn.text.strip():
-        yield {"role": "user", "content": turn.text}
-    elif not turn.results:
-        yield {"role": "user", "content": "(empty message)"}
-
-
-def _parts(turn: UserTurn) -> Iterator[Json]:
-    """Yield the content parts of a message with pictures."""
-    for image in turn.images:
-        yield {"type": "image_url", "image_url": {"url": f"data:{image.mime};base64,{image.data}"}}
-    if turn.text.strip():
-        yield {"type": "text", "text": turn.text}
-
-
-def _call(call: ToolCall, extra: Json) -> Json:
-    """Return a tool call for the request. extra: `extra_content` that goes back with it, None for none."""
-    function: Json = {"name": wire_name(call.name), "arguments": encode_json(call.arguments).decode()}
-    wire: dict[str, Json] = {"id": wire_id(call.id), "type": "function", "function": function}
-    return {**wire, "extra_content": extra} if extra else wire
 
 
 # ------------------------------------------------------------------ answers
 
 
+@attrs.define(eq=False)
 class _StreamedCall:
     """A tool call while its pieces arrive.
 
     The pieces of parallel calls may alternate, so each call collects its own. `ChatAssembler._find_call` assigns them.
     """
 
-    def __init__(self) -> None:
-        self.id = ""
-        """The server's id, "" if it gives none."""
-        self.name = ""
-        """Name of the tool on the wire. It comes whole, in the first piece that has one."""
-        self.pieces: list[str] = []
-        """Pieces of the arguments as JSON text."""
-        self.value: Any = None
-        """Arguments that came as a JSON value instead of text."""
-        self.extra: Json = None
-        """`extra_content`, which must be sent back with the call."""
+    id: str = ""
+    """The server's id, "" if it gives none."""
+    name: str = ""
+    """Name of the tool on the wire. It comes whole, in the first piece that has one."""
+    pieces: list[str] = attrs.field(factory=list)
+    """Pieces of the arguments as JSON text."""
+    value: Any = None
+    """Arguments that came as a JSON value instead of text."""
+    extra: Json = None
+    """`extra_content`, which must be sent back with the call."""
 
 
-class ChatAssembler:
-    """`AnswerAssembler` for chat completion chunks.
+class ChatAssembler(AnswerAssembler):
+    """`AnswerAssembler` for chat completion chunks. source: provider type for `ModelResponse.thinking_of`."""
 
-    source: provider type for `ModelResponse.thinking_of`. names: the tools' own names by their names on the wire.
-    """
-
-    def __init__(
-        self, source: str, names: Mapping[str, str], ids: CallIds, on_text: Callable[[str], None] = ignore_text
-    ) -> None:
+    def __init__(self, request: ModelRequest, source: str) -> None:
+        super().__init__(request)
         self._source = source
-        self._names = names
-        self._ids = ids
-        self._on_text = on_text
         self._pieces: list[str] = []
         """Pieces of the answer's text."""
         self._calls: list[_StreamedCall] = []
@@ -310,8 +209,6 @@ class ChatAssembler:
         """The server's `finish_reason`."""
         self._is_refusal = False
         """True if the text came as a refusal. Then `finish_reason` is an ordinary "stop"."""
-        self.complete = False
-        """True once a finish_reason or `[DONE]` has arrived. A stream that ends before was cut off."""
 
     def feed(self, event: Any) -> object:
         """Take one chunk. Return the error object if the chunk is an error, else None."""
@@ -358,7 +255,7 @@ class ChatAssembler:
         """
         if isinstance(content, str) and content:
             self._pieces.append(content)
-            self._on_text(content)
+            self.stream(content)
         for part in content if isinstance(content, list) else ():
             if isinstance(part.get("text"), str):
                 self._take_text(part["text"])
@@ -402,7 +299,10 @@ class ChatAssembler:
         `extra_content` of calls (Gemini's signatures) becomes `thinking`, so that the session keeps it and it goes back with the call.
         """
         reason = "refusal" if self._is_refusal else stop_reason(self._stop, has_calls=bool(self._calls))
-        calls = tuple(self._tool_call(call, reason, is_last=call is self._calls[-1]) for call in self._calls)
+        calls: list[ToolCall] = []
+        for call in self._calls:
+            raw = call.value if call.value is not None else "".join(call.pieces)
+            calls.append(self.tool_call(call.id, call.name, raw, reason, is_last=call is self._calls[-1]))
         extras = tuple(
             {"id": call.id, "extra_content": streamed.extra}
             for call, streamed in zip(calls, self._calls, strict=True)
@@ -410,20 +310,12 @@ class ChatAssembler:
         )
         return ModelResponse(
             text=join_surrogates("".join(self._pieces)),
-            calls=calls,
+            calls=tuple(calls),
             usage=_usage(self._usage),
             stop_reason=reason,
             thinking=extras,
             thinking_of=self._source if extras else None,
         )
-
-    def _tool_call(self, call: _StreamedCall, reason: str, *, is_last: bool) -> ToolCall:
-        """Return the finished call. Arguments that cannot be read become an error for the model."""
-        raw = call.value if call.value is not None else "".join(call.pieces)
-        arguments, error = parse_arguments(raw, cut=CUT.get(reason, ""))
-        error = error or missing_arguments(raw, reason, is_last=is_last)
-        name = self._names.get(call.name, join_surrogates(call.name))
-        return ToolCall(self._ids.unique(join_surrogates(call.id)), name, arguments, error)
 
 
 def _usage(usage: Any) -> Usage:

@@ -8,39 +8,108 @@ by `/model`, `models.default`, a standard model of the first provider whose key 
     role_spec("compact", settings.models, providers)  # "anthropic/claude-haiku-5-5"
     split_spec("anthropic/claude-haiku-5-5", providers, "models.compact")  # (ProviderAccount("anthropic", …), "claude-haiku-5-5")
 
+To add a provider, add an entry to `PROVIDERS` and its type to `PROVIDER_TYPES` of the settings. If its servers speak a format of their
+own, write a `WireFormat` first.
+
 Errors name the key of the settings that is wrong, what was found there and what to do, because people read them in `pegasus config
 check` and at the start. None of them contains a key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
 import attrs
 
+from pegasus.models.anthropic import AnthropicWire
+from pegasus.models.catalog import PRICES
+from pegasus.models.http_model import ProviderClient
+from pegasus.models.openai import ChatWire
+from pegasus.models.wire_format import WireFormat
 from pegasus.settings import MODEL_ROLES, PROVIDER_TYPES
 
 if TYPE_CHECKING:
     from pegasus.settings import ModelSettings, ProviderSettings
 
 OFFLINE: Final = "offline/stand-in"
-DEFAULTS: Final = (("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-5-5"), ("OPENAI_API_KEY", "openai/gpt-6.1-terra"))
-"""Default models by the key that is known. Sonnet 5.5: Anthropic's current middle model
-(https://platform.claude.com/docs/en/about-claude/models/overview). GPT-6.1 Terra: OpenAI's middle model that takes
-tools in Chat Completions, with reasoning_effort "none" (https://developers.openai.com/api/docs/models)."""
 
-_KEYS: Final = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "gemini": "GEMINI_API_KEY"}
-"""Environment variables of the provider types that need a key at their own address."""
-_FAMILIES: Final = {
-    "anthropic": ("claude-",),
-    "openai": ("gpt-", "chatgpt-", "o1", "o3", "o4"),
-    "gemini": ("gemini-", "gemma-"),
+
+@attrs.frozen
+class ProviderType:
+    """Everything that is peculiar to a type of provider, apart from its wire format."""
+
+    wire: Callable[[str, ProviderAccount], WireFormat] | None = None
+    """Makes the wire format for a model by its name; None for the stand-in, which is not a server."""
+    connect: Callable[[ProviderAccount], ProviderClient] | None = None
+    """Makes the HTTP client; None for the stand-in."""
+    base_url: str = ""
+    """The service's own address."""
+    key: str = ""
+    """Environment variable of the key that the service needs at its own address; "" for a service that is free."""
+    families: tuple[str, ...] = ()
+    """Beginnings of model names at the service's own address; () for any."""
+    default: str = ""
+    """Model that is used if the settings name none and the key is known."""
+
+
+def _anthropic_client(account: ProviderAccount) -> ProviderClient:
+    """Return a client. Servers other than Anthropic's own get the key in both headers that are in use."""
+    headers = {} if account.is_own_service else {"X-Api-Key": account.api_key or "none"}
+    return ProviderClient(
+        "anthropic", "AsyncAnthropic", account.api_key, account.url, open_telemetry=False, default_headers=headers
+    )
+
+
+def _openai_client(account: ProviderAccount) -> ProviderClient:
+    return ProviderClient("openai", "AsyncOpenAI", account.api_key, account.url)
+
+
+def _chat(model: str, account: ProviderAccount) -> ChatWire:
+    return ChatWire(model, account.type, is_own=account.is_own_service)
+
+
+PROVIDERS: Final = {
+    # Sonnet 5.5 is the current middle model (https://platform.claude.com/docs/en/about-claude/models/overview).
+    "anthropic": ProviderType(
+        lambda model, account: AnthropicWire(model),
+        _anthropic_client,
+        "https://api.anthropic.com",
+        "ANTHROPIC_API_KEY",
+        ("claude-",),
+        "claude-sonnet-5-5",
+    ),
+    # GPT-6.1 Terra is the middle model that takes tools in Chat Completions, with reasoning_effort "none"
+    # (https://developers.openai.com/api/docs/models).
+    "openai": ProviderType(
+        _chat,
+        _openai_client,
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+        ("gpt-", "chatgpt-", "o1", "o3", "o4"),
+        "gpt-6.1-terra",
+    ),
+    # https://ai.google.dev/gemini-api/docs/openai
+    "gemini": ProviderType(
+        _chat,
+        _openai_client,
+        "https://generativelanguage.googleapis.com/v1beta/openai/",
+        "GEMINI_API_KEY",
+        ("gemini-", "gemma-"),
+    ),
+    # https://docs.ollama.com/api/openai-compatibility
+    "ollama": ProviderType(_chat, _openai_client, "http://localhost:11434/v1"),
+    "offline": ProviderType(),
 }
-"""Beginnings of model names at the services' own addresses."""
+"""By the types of the settings (`PROVIDER_TYPES`). The first with a default model and a key gives the default model."""
+_EXAMPLE: Final = "anthropic/claude-sonnet-5-5"
 _LONGEST_NAME: Final = 200
 """Characters of a model that somebody chooses."""
+_BACK: Final = "default"
+"""Argument of `/model` that goes back to the model of the settings."""
+_MOST_SHOWN: Final = 40
+"""Models in a list."""
 
 
 class ModelConfigError(ValueError):
@@ -57,6 +126,21 @@ class ProviderAccount:
     api_key: str = ""
     base_url: str = ""
     """"" for the service's own address."""
+
+    @property
+    def kind(self) -> ProviderType:
+        """What is peculiar to providers of this type."""
+        return PROVIDERS[self.type]
+
+    @property
+    def url(self) -> str:
+        """Address that is connected to."""
+        return self.base_url or self.kind.base_url
+
+    @property
+    def is_own_service(self) -> bool:
+        """True for the service itself, False for another server that speaks its format."""
+        return self.base_url.rstrip("/") in ("", self.kind.base_url.rstrip("/"))
 
 
 def find_providers(configured: Mapping[str, ProviderSettings]) -> dict[str, ProviderAccount]:
@@ -93,10 +177,8 @@ def role_spec(role: str, settings: ModelSettings, providers: Mapping[str, Provid
 
 def _standard_model(providers: Mapping[str, ProviderAccount]) -> str:
     """Return the model for `default = ""`: that of the first provider with a key, else the stand-in."""
-    for _, spec in DEFAULTS:
-        if providers[spec.partition("/")[0]].api_key:
-            return spec
-    return OFFLINE
+    found = (f"{name}/{kind.default}" for name, kind in PROVIDERS.items() if kind.default and providers[name].api_key)
+    return next(found, OFFLINE)
 
 
 def split_spec(spec: str, providers: Mapping[str, ProviderAccount], path: str) -> tuple[ProviderAccount, str]:
@@ -106,7 +188,7 @@ def split_spec(spec: str, providers: Mapping[str, ProviderAccount], path: str) -
     """
     name, slash, model = spec.partition("/")
     if not slash or not name or not model:
-        raise ModelConfigError(f'{path}: found "{spec}"; allowed: "<provider>/<model>", as in "{DEFAULTS[0][1]}"')
+        raise ModelConfigError(f'{path}: found "{spec}"; allowed: "<provider>/<model>", as in "{_EXAMPLE}"')
     provider = providers.get(name)
     if provider is None:
         known = ", ".join(sorted(providers))
@@ -120,7 +202,7 @@ def _check_account(provider: ProviderAccount, path: str) -> None:
 
     A service's own address needs a key; another server may do without one.
     """
-    variable = _KEYS.get(provider.type)
+    variable = provider.kind.key
     if variable and not provider.base_url and not provider.api_key:
         raise ModelConfigError(
             f"{path}: provider {provider.name} has no key; set {variable}, or api_key in [providers.{provider.name}]"
@@ -155,28 +237,26 @@ def check_choice(spec: str, settings: ModelSettings, providers: Mapping[str, Pro
         allowed = ", ".join(settings.choices)
         raise ModelConfigError(f'/model: found "{spec}"; allowed: {allowed} (models.choices of the settings)')
     if len(spec) > _LONGEST_NAME or " " in spec or not spec.isprintable():
-        raise ModelConfigError(f'/model: found {spec[:60]!r}; allowed: "<provider>/<model>", as in "{DEFAULTS[0][1]}"')
+        raise ModelConfigError(f'/model: found {spec[:60]!r}; allowed: "<provider>/<model>", as in "{_EXAMPLE}"')
     provider, model = split_spec(spec, providers, "/model")
-    families = _FAMILIES.get(provider.type, ())
+    families = provider.kind.families
     if not settings.choices and families and not provider.base_url and not model.lower().startswith(families):
         beginnings = " or ".join(f'"{family}"' for family in families)
         raise ModelConfigError(f'/model: found "{spec}"; the models of {provider.name} begin with {beginnings}')
 
 
-def list_choices(
-    settings: ModelSettings, providers: Mapping[str, ProviderAccount], known: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the models that can be chosen: `models.choices`, else the models of the settings and the known ones.
+def list_choices(settings: ModelSettings, providers: Mapping[str, ProviderAccount]) -> tuple[str, ...]:
+    """Return the models that can be chosen: `models.choices`, else the models of the settings and those whose price is known.
 
-    known: names of models, without provider. Models of providers without a key are left out.
+    Models of providers without a key are left out.
     """
     if settings.choices:
         return tuple(settings.choices)
     specs = [role_spec(role, settings, providers) for role in MODEL_ROLES]
     specs += [*settings.fallback, *(route.model for route in settings.routes.values())]
-    for name, families in _FAMILIES.items():
-        if providers[name].api_key and not providers[name].base_url:
-            specs += [f"{name}/{model}" for model in known if model.startswith(families)]
+    for name, kind in PROVIDERS.items():
+        if kind.families and providers[name].api_key and not providers[name].base_url:
+            specs += [f"{name}/{model}" for model in PRICES if model.startswith(kind.families)]
     return tuple(spec for spec in dict.fromkeys(specs) if _is_usable(spec, providers))
 
 
@@ -187,6 +267,60 @@ def _is_usable(spec: str, providers: Mapping[str, ProviderAccount]) -> bool:
     except ModelConfigError:
         return False
     return True
+
+
+class ModelSwitch(Protocol):
+    """Object that changes the model of the running agent, for the command `/model`.
+
+        /model                       shows the model and the choices
+        /model anthropic/claude-…    changes it, for owners only
+        /model default               goes back to the model of the settings
+
+    The choice is on disk before it holds, so that an answer "Now using …" is still true after a crash.
+    """
+
+    @property
+    def current(self) -> str:
+        """`<provider>/<model>` that answers now."""
+
+    @property
+    def chosen(self) -> str:
+        """Model that was chosen at run time, "" if the settings decide."""
+
+    def choices(self) -> Sequence[str]:
+        """Return the models that can be chosen, those of the settings first."""
+
+    async def choose(self, spec: str) -> str:
+        """Use this model from the next call on, over restarts; "" to use that of the settings. Return its name.
+
+        Raises ModelConfigError with what is allowed, and StorageError; nothing has changed then.
+        """
+
+
+async def model_command(argument: str, switch: ModelSwitch, *, owner: bool) -> str:
+    """Return the answer to `/model argument`. owner: whether the sender may change anything. Raises StorageError."""
+    wanted = argument.strip()
+    if not wanted:
+        origin = "chosen with /model" if switch.chosen else "as in the settings"
+        return f"I use {switch.current} ({origin}).\n{_list(switch.choices())}"
+    if not owner:
+        return "Only my owner may change the model."
+    before = switch.current
+    try:
+        now = await switch.choose("" if wanted.lower() == _BACK else wanted)
+    except ModelConfigError as error:
+        return f"{error}\n{_list(switch.choices())}\nStill using {switch.current}."
+    if now == before:
+        return f"Still using {now}."
+    back = f" /model {_BACK} goes back to the one of the settings." if switch.chosen else ""
+    return f"Now using {now} (before: {before}).{back}"
+
+
+def _list(choices: Sequence[str]) -> str:
+    lines = [f"- {name}" for name in choices[:_MOST_SHOWN]]
+    if len(choices) > _MOST_SHOWN:
+        lines.append(f"- … {len(choices) - _MOST_SHOWN} more")
+    return "\n".join(["Models that can be chosen (/model <provider>/<model>):", *lines])
 
 
 # ------------------------------------------------------------------ checking the settings

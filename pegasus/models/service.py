@@ -8,14 +8,6 @@
 Everything that is derived from one version of the settings is in one `_Setup`: accounts, HTTP clients, models, breakers and
 middleware. It is built lazily and never changed; a reload replaces it as a whole. So a mistake in the new settings changes nothing,
 and a call that is under way keeps what it began with.
-
-To add a provider:
-
-* Its servers speak one of the formats here: add its type to `PROVIDER_TYPES` (settings), its key to `roles.py`, its address to
-  `BASE_URLS` in `openai.py`.
-* It has an API of its own: write a `WireFormat` and an `AnswerAssembler` (see `wire_format.py`), and name them in
-  `_Setup._http_model`.
-* It is not reached by HTTP requests like these: write a `LanguageModel` of its own and return it from `_Setup._create`.
 """
 
 from __future__ import annotations
@@ -28,12 +20,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from pegasus.messages import ChannelInfo, Json
-from pegasus.models import anthropic, openai
+from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.base import ModelError, ModelRequest
-from pegasus.models.catalog import PRICES, context_window
-from pegasus.models.client import CallLimit, Lane, ModelClient, ModelTarget, Next, compose
+from pegasus.models.catalog import context_window
+from pegasus.models.client import CallLimit, Lane, ModelClient, ModelTarget, Next, Routing, compose
 from pegasus.models.fallback import BreakerStatus, Fallback
-from pegasus.models.http_model import HttpModel
+from pegasus.models.http_model import HttpModel, ProviderClient
 from pegasus.models.roles import (
     ModelConfigError,
     ProviderAccount,
@@ -43,12 +35,9 @@ from pegasus.models.roles import (
     role_spec,
     split_spec,
 )
-from pegasus.models.routing import Routing
-from pegasus.models.sdk import SdkClient
 from pegasus.models.stand_in import StandIn
 from pegasus.models.tokens import CountByProvider, CountByTable, ExactCount, TokenCounter
 from pegasus.models.usage_report import usage_report, usage_text
-from pegasus.models.wire_format import WireFormat
 from pegasus.observe import get_logger
 
 if TYPE_CHECKING:
@@ -144,7 +133,7 @@ class ModelService:
 
     def choices(self) -> tuple[str, ...]:
         """Return the models that can be chosen, those of the settings first."""
-        return list_choices(self._setup.settings, self._setup.providers, tuple(PRICES))
+        return list_choices(self._setup.settings, self._setup.providers)
 
     # ------------------------------------------------------------ information
 
@@ -197,7 +186,7 @@ class ModelService:
         setup.target(spec, "models.default")
         if (client := setup.http_client(spec)) is not None:
             with suppress(ModelError):
-                await client.get()
+                await client.load()
         if (table := setup.tables.get(spec)) is not None:
             await table.load()
 
@@ -227,7 +216,7 @@ class _Setup:
         self.tables: dict[str, CountByTable] = {}
         """Exact counts by tiktoken, by model."""
         self._rng = rng
-        self._sdks: dict[str, SdkClient] = previous.clients_of(self.providers) if previous is not None else {}
+        self._clients: dict[str, ProviderClient] = previous.clients_of(self.providers) if previous is not None else {}
         """HTTP clients by provider: all its models share the connections."""
         self._targets: dict[str, ModelTarget] = {}
         """Models by `<provider>/<model>`. All roles and lanes share one, with its counter and what its wire format has learned."""
@@ -261,43 +250,33 @@ class _Setup:
             self._targets[spec] = self._create(spec, provider, model_id)
         return self._targets[spec]
 
-    def clients_of(self, providers: Mapping[str, ProviderAccount]) -> dict[str, SdkClient]:
+    def clients_of(self, providers: Mapping[str, ProviderAccount]) -> dict[str, ProviderClient]:
         """Return the HTTP clients of the providers that are the same in this setup: their connections stay open."""
-        return {name: sdk for name, sdk in self._sdks.items() if providers.get(name) == self.providers[name]}
+        return {name: sdk for name, sdk in self._clients.items() if providers.get(name) == self.providers[name]}
 
-    def http_client(self, spec: str) -> SdkClient | None:
+    def http_client(self, spec: str) -> ProviderClient | None:
         """Return the HTTP client of a model that was created; None for the stand-in."""
-        return self._sdks.get(spec.partition("/")[0])
+        return self._clients.get(spec.partition("/")[0])
 
     async def aclose(self) -> None:
         async with trio.open_nursery() as nursery:
-            for client in self._sdks.values():
+            for client in self._clients.values():
                 nursery.start_soon(client.aclose)
 
     def _create(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
         """Create the model for a spec."""
-        if provider.type == "offline":
+        kind = provider.kind
+        if kind.wire is None or kind.connect is None:
             return ModelTarget(spec, StandIn(spec), TokenCounter(), self._window(spec), is_offline=True)
-        return self._http_model(spec, provider, model_id)
-
-    def _http_model(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
-        """Create a model that is reached over HTTP, with the wire format of its provider's type."""
-        kind, key, url = provider.type, provider.api_key, provider.base_url
-        client = self._sdks.get(provider.name)
-        wire: WireFormat
+        if provider.name not in self._clients:
+            self._clients[provider.name] = kind.connect(provider)
+        client, wire = self._clients[provider.name], kind.wire(model_id, provider)
         exact: ExactCount | None = None
-        if kind == "anthropic":
-            client = client or anthropic.anthropic_client(key, url)
-            wire = messages = anthropic.AnthropicWire(model_id)
-            exact = CountByProvider(client, messages.count_path, messages.count_body)
-        else:
-            client = client or openai.openai_client(kind, key, url)
-            is_own = openai.is_own_service(kind, url)
-            wire = openai.ChatWire(model_id, kind, is_own=is_own)
-            if kind == "openai" and is_own:
-                exact = self.tables[spec] = CountByTable(model_id)
-        self._sdks[provider.name] = client
-        model = HttpModel(spec, kind, wire, client, timeout=self.settings.timeout, rng=self._rng)
+        if isinstance(wire, AnthropicWire):
+            exact = CountByProvider(client, wire.count_path, wire.count_body)
+        elif provider.type == "openai" and provider.is_own_service:
+            exact = self.tables[spec] = CountByTable(model_id)
+        model = HttpModel(spec, provider.type, wire, client, timeout=self.settings.timeout, rng=self._rng)
         return ModelTarget(spec, model, TokenCounter(exact), self._window(spec))
 
     def _window(self, spec: str) -> int:

@@ -29,8 +29,8 @@ import trio
 
 from pegasus.messages import Json
 from pegasus.models.base import AssistantTurn, ModelError, ModelRequest, ToolSpec, Turn, Usage, UserTurn
+from pegasus.models.http_model import ProviderClient
 from pegasus.models.pictures import image_tokens
-from pegasus.models.sdk import ProviderConnection, SdkClient
 from pegasus.observe import get_logger
 
 _log = get_logger("models")
@@ -241,8 +241,8 @@ class CountByProvider:
     A server that does not have this endpoint is not asked again; one that fails is not asked for five minutes.
     """
 
-    def __init__(self, sdk: SdkClient, path: str, body: Callable[[ModelRequest], bytes]) -> None:
-        self._sdk = sdk
+    def __init__(self, client: ProviderClient, path: str, body: Callable[[ModelRequest], bytes]) -> None:
+        self._client = client
         self._path = path
         self._body = body
         self._not_before = -math.inf
@@ -259,8 +259,8 @@ class CountByProvider:
         pause = _PAUSE
         with trio.move_on_after(_PATIENCE):
             try:
-                client = await self._sdk.get()
-                return await self._ask(client, request)
+                await self._client.load()
+                return await self._ask(request)
             except ModelError as error:
                 reason = str(error)
             except Exception as error:  # of the SDK, or a senseless answer
@@ -271,9 +271,9 @@ class CountByProvider:
         self._not_before = trio.current_time() + pause
         return None
 
-    async def _ask(self, client: ProviderConnection, request: ModelRequest) -> int:
+    async def _ask(self, request: ModelRequest) -> int:
         """Return the count. Raises exceptions of the SDK, or ValueError, KeyError and TypeError for a senseless answer."""
-        response = await client.post(self._path, self._body(request))
+        response = await self._client.post(self._path, self._body(request))
         try:
             count = json.loads(await response.aread())["input_tokens"]
         finally:

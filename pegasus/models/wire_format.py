@@ -1,15 +1,18 @@
-"""Interface of a provider's wire format, and the pieces that all wire formats share.
+"""Base classes of a provider's wire format, and the pieces that all wire formats share.
 
 A wire format translates between the values of `base.py` and one HTTP API. It does no I/O: `HttpModel` sends the bytes of `body`,
 feeds what comes back to an `AnswerAssembler`, and asks `adapt` what to make of a refusal. To add a provider with an API of its
-own, write a `WireFormat` and an `AnswerAssembler` in a new file and name them in `service.py`; `openai.py` is a good model.
-
-Two rules hold for every format:
+own, write a subclass of `WireFormat` and one of `AnswerAssembler` in a new file and name the first in `PROVIDERS` of `roles.py`;
+`openai.py` is a good model. Two rules hold for every format:
 
 * `body` is a pure function of the request and of what `adapt` has learned. The conversation stands at the end of the body, so the
   next request of the same conversation begins with the same bytes, and the provider finds them in its prompt cache.
-* Names of tools and ids of calls are restricted on the wire (`wire_name`, `wire_id`). The restriction is undone in the answer, so
-  the rest of Pegasus never sees it.
+* Names of tools and ids of calls are restricted on the wire (`wire_name`, `wire_id`). The base classes restrict them in the request
+  and undo it in the answer, so neither a format nor the rest of Pegasus sees it.
+
+A conversation is sent again and again, a little longer each time. So the JSON of each turn is kept until the turn is forgotten: a
+request with 300 messages takes a tenth of a millisecond then, instead of two, and costs about the same however long the
+conversation is.
 """
 
 from __future__ import annotations
@@ -17,62 +20,176 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NoReturn, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
 from weakref import WeakKeyDictionary
 
-from pegasus.messages import Json, Metadata
-from pegasus.models.base import AssistantTurn, ModelRequest, ModelResponse, ToolSpec, Turn, UserTurn
+import attrs
 
-UNLIMITED: Final = 1 << 31
+from pegasus.messages import Json, Metadata
+from pegasus.models.base import AssistantTurn, ModelRequest, ModelResponse, ToolCall, Turn, UserTurn
+from pegasus.models.errors import output_limit, provider_message
+from pegasus.models.pictures import RefusedPictures, describe_pictures
+
+_UNLIMITED: Final = 1 << 31
 """Length limit of answers, in tokens, while a model has not refused a smaller one."""
 
 
-class AnswerAssembler(Protocol):
-    """Collects the events of one streamed answer.
+class WireFormat(ABC):
+    """Wire format of one provider, for one model. It remembers what the server refused (see `adapt`), until the process ends.
+
+    model: name of the model at the provider.
+    """
+
+    path: str
+    """Path of a call, below the base URL."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self._longest_answer = _UNLIMITED
+        self._pictures = RefusedPictures()
+        """Pictures that the server does not accept; they are described in words instead."""
+        self._encoded: WeakKeyDictionary[Turn, bytes] = WeakKeyDictionary()
+        """JSON of the turns that were sent before. Cleared whenever a lesson changes how turns are translated."""
+
+    def body(self, request: ModelRequest) -> bytes:
+        """Return the request as JSON."""
+        return self.encode(self.head(restrict_tools(request)), request.turns)
+
+    def encode(self, head: dict[str, Json], turns: tuple[Turn, ...]) -> bytes:
+        """Return the head as JSON, with the messages of the turns at the end of its list. The last message may be marked."""
+        *earlier, last = turns
+        for turn in earlier:
+            if turn not in self._encoded:
+                self._encoded[turn] = _encode_items(self._translate(turn))
+        *messages, newest = self._translate(last)
+        fragments = [self._encoded[turn] for turn in earlier]
+        fragments.append(_encode_items([*messages, self.mark_last(newest)]))
+        opening = encode_json(head).removesuffix(b"]}")
+        return b"".join((opening, b"" if opening.endswith(b"[") else b",", b",".join(fragments), b"]}"))
+
+    def _translate(self, turn: Turn) -> list[Json]:
+        """Return the messages of a turn, with restricted names and ids and without pictures that the server has refused."""
+        if isinstance(turn, AssistantTurn):
+            calls = (attrs.evolve(call, id=wire_id(call.id), name=wire_name(call.name)) for call in turn.calls)
+            return self.assistant_messages(attrs.evolve(turn, calls=tuple(calls)))
+        results = tuple(attrs.evolve(result, call_id=wire_id(result.call_id)) for result in turn.results)
+        if self._pictures.hides(turn):
+            text = "\n\n".join(part for part in (turn.text, describe_pictures(turn.images)) if part.strip())
+            return self.user_messages(UserTurn(results, text))
+        return self.user_messages(attrs.evolve(turn, results=results))
+
+    def answer_limit(self, request: ModelRequest) -> int:
+        """Return how many tokens of answer to request."""
+        return min(request.max_tokens, self._longest_answer)
+
+    def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
+        """Learn from a refusal how to ask differently. Return True if the call is worth another try at once.
+
+        status: HTTP status of the refusal. body: its parsed JSON, or its text. Every format learns to ask for shorter answers, and to
+        leave out pictures. Each lesson can be learned only once, so a server that refuses everything does not cause an endless loop.
+        """
+        limit = output_limit(status, body, self.answer_limit(request))
+        if limit is not None:
+            self._longest_answer = limit
+        elif not self._pictures.learn(status, body, request) and not self.learn(
+            status, body, provider_message(body), request
+        ):
+            return False
+        self._encoded.clear()
+        return True
+
+    # -------------------------------------------------------------- to be implemented by a format
+
+    @abstractmethod
+    def head(self, request: ModelRequest) -> dict[str, Json]:
+        """Return the body without the turns. Its last field is the list that the messages of the turns are appended to."""
+
+    @abstractmethod
+    def user_messages(self, turn: UserTurn) -> list[Json]:
+        """Return the messages of a user turn, at least one."""
+
+    @abstractmethod
+    def assistant_messages(self, turn: AssistantTurn) -> list[Json]:
+        """Return the messages of an assistant turn, at least one."""
+
+    def mark_last(self, message: Json) -> Json:
+        """Return the last message of a request as it is sent, for formats that mark it."""
+        return message
+
+    @abstractmethod
+    def assembler(self, request: ModelRequest) -> AnswerAssembler:
+        """Return an assembler for the answer to this request."""
+
+    @abstractmethod
+    def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
+        """Do what `adapt` does, for refusals that are peculiar to this format. message: the provider's, out of the body."""
+
+
+class AnswerAssembler(ABC):
+    """Collector of the events of one streamed answer. It streams text to the request's `on_text`.
 
     The data comes from outside. Malformed data may raise KeyError, IndexError, TypeError, AttributeError or ValueError from any
     method; the caller turns these into a ModelError of kind "protocol".
     """
 
+    def __init__(self, request: ModelRequest) -> None:
+        self._request = request
+        self.stream = request.on_text or (lambda piece: None)
+        """Passes a piece of text on to whoever listens."""
+        self._used_ids = {call.id for turn in request.turns if isinstance(turn, AssistantTurn) for call in turn.calls}
+        """Ids of calls in the conversation and in this answer."""
+        self.complete = False
+        """True once the end of the answer has arrived; the usage may still follow. A stream that ends before was cut off."""
+
+    @abstractmethod
     def feed(self, event: Any) -> object:
         """Take the JSON of one server-sent event. Return the error object if the event is an error, else None."""
 
+    @abstractmethod
     def feed_whole(self, body: Any) -> object:
         """Take a complete answer from a server that does not stream. Return as `feed` does."""
 
-    def finish(self) -> None:
-        """Note the end of the stream that some formats mark by `[DONE]`."""
-
-    @property
-    def complete(self) -> bool:
-        """True when the answer has its end. The usage may still follow."""
-
+    @abstractmethod
     def response(self) -> ModelResponse:
         """Return the answer. Only valid when `complete`."""
 
+    def finish(self) -> None:  # noqa: B027 formats without such a mark do nothing
+        """Note the end of the stream that some formats mark by `[DONE]`."""
 
-class WireFormat(Protocol):
-    """Wire format of one provider, for one model. It may remember what the server refused (see `adapt`)."""
+    def tool_call(self, call_id: str, name: str, raw: object, reason: str, *, is_last: bool) -> ToolCall:
+        """Return a finished call with the tool's own name and an id that is unique in the conversation.
 
-    path: str
-    """Path of the endpoint below the base URL."""
-
-    def body(self, request: ModelRequest) -> bytes:
-        """Return the request as JSON."""
-
-    def assembler(self, request: ModelRequest, on_text: Callable[[str], None]) -> AnswerAssembler:
-        """Return an assembler for the answer to this request, which streams text to `on_text`."""
-
-    def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
-        """Learn from a refusal how to ask differently. Return True if the call is worth another try at once.
-
-        Each lesson can be learned only once, so a server that refuses everything does not cause an endless loop.
+        raw: the arguments as JSON text, or the value itself from servers that send it so. reason: our stop reason of the answer.
+        Arguments that cannot be read become an error for the model, and so do missing ones if the answer was cut off at this call:
+        they were still to come.
         """
+        arguments, error = parse_arguments(raw, cut=CUT.get(reason, ""))
+        is_empty = raw in (None, {}) or (isinstance(raw, str) and not raw.strip())
+        if is_empty and is_last and reason in CUT:
+            error = f"the arguments are missing: {CUT[reason]}"
+        own = next((tool.name for tool in self._request.tools if wire_name(tool.name) == name), join_surrogates(name))
+        return ToolCall(self._unique_id(join_surrogates(call_id)), own, arguments, error)
 
+    def _unique_id(self, call_id: str) -> str:
+        """Return the id in a form that is valid on the wire, or a replacement if it is empty or used.
 
-def ignore_text(piece: str) -> None:
-    """Drop streamed text: the listener where nobody listens."""
+        Some servers give no ids, or count from `call_0` in every answer. Two calls with one id would make the conversation invalid
+        for every strict provider, and a reply would look like one that was already sent. The replacement depends only on the
+        conversation: asking again gives the same id.
+        """
+        unique = wire_id(call_id) if call_id else ""
+        number = 0
+        while not unique or unique in self._used_ids:
+            last = self._request.turns[-1]
+            inputs = (last.text, *(result.content for result in last.results)) if isinstance(last, UserTurn) else ()
+            checksum = zlib.crc32("\n".join(inputs).encode("utf-8", "surrogatepass"))
+            mark = f"{checksum:08x}{len(self._request.turns):x}"
+            unique = wire_id(f"{call_id[:12] or 'call'}_{mark}_{number}")
+            number += 1
+        self._used_ids.add(unique)
+        return unique
 
 
 # ------------------------------------------------------------------ JSON
@@ -92,6 +209,11 @@ def encode_json(value: Json) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+def _encode_items(values: list[Json]) -> bytes:
+    """Return the items of a JSON list, without its brackets."""
+    return encode_json(values)[1:-1]
+
+
 def join_surrogates(text: str) -> str:
     """Return the text with surrogate pairs that arrived in two pieces joined; lone surrogates become U+FFFD."""
     try:
@@ -101,96 +223,36 @@ def join_surrogates(text: str) -> str:
     return text
 
 
-class MessageCache:
-    """Messages of the turns of conversations, translated once for each turn.
-
-    A conversation is sent again and again, a little longer each time. Translating a turn costs some microseconds, writing it as JSON
-    much less. With the translation kept, a call costs about the same however long the conversation is. The messages of a turn are
-    forgotten with the turn. `clear` must be called when turns are translated differently from now on.
-    """
-
-    def __init__(self, translate: Callable[[Turn], Iterable[Json]]) -> None:
-        self._translate = translate
-        self._messages: WeakKeyDictionary[Turn, list[Json]] = WeakKeyDictionary()
-
-    def of(self, turns: tuple[Turn, ...]) -> list[Json]:
-        """Return the messages of all turns, in order. They must not be changed."""
-        for turn in turns:
-            if turn not in self._messages:
-                self._messages[turn] = list(self._translate(turn))
-        return [message for turn in turns for message in self._messages[turn]]
-
-    def clear(self) -> None:
-        """Forget all translations."""
-        self._messages.clear()
-
-
 # ------------------------------------------------------------------ names and ids
 
 _ALLOWED: Final = r"[a-zA-Z0-9_-]{1,64}"
-_NOT_ALLOWED: Final = r"[^a-zA-Z0-9_-]"
 _LONGEST_NAME: Final = 64
 _LONGEST_ID: Final = 40
 
 
 def wire_name(name: str) -> str:
-    """Return a tool's name as both wire formats allow it (`^[a-zA-Z0-9_-]{1,64}$`). Different names stay different."""
-    return name if re.fullmatch(_ALLOWED, name) else _shorten(name, _LONGEST_NAME)
+    """Return a tool's name as all wire formats allow it (`^[a-zA-Z0-9_-]{1,64}$`). Different names stay different."""
+    return _restrict(name, _LONGEST_NAME)
 
 
 def wire_id(call_id: str) -> str:
-    """Return a call's id as both wire formats allow it: OpenAI takes 40 characters, Anthropic `^[a-zA-Z0-9_-]+$`."""
-    if len(call_id) <= _LONGEST_ID and re.fullmatch(_ALLOWED, call_id):
-        return call_id
-    return _shorten(call_id, _LONGEST_ID)
+    """Return a call's id as all wire formats allow it: OpenAI takes 40 characters, Anthropic `^[a-zA-Z0-9_-]+$`."""
+    return _restrict(call_id, _LONGEST_ID)
 
 
-def _shorten(word: str, limit: int) -> str:
+def _restrict(word: str, limit: int) -> str:
+    if len(word) <= limit and re.fullmatch(_ALLOWED, word):
+        return word
     checksum = f"_{zlib.crc32(word.encode('utf-8', 'surrogatepass')):08x}"
-    return re.sub(_NOT_ALLOWED, "_", word)[: limit - len(checksum)] + checksum
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", word)[: limit - len(checksum)] + checksum
 
 
-def wire_names(tools: tuple[ToolSpec, ...]) -> dict[str, str]:
-    """Return the names that tools have on the wire, by their own names."""
-    return {tool.name: wire_name(tool.name) for tool in tools}
-
-
-def original_names(tools: tuple[ToolSpec, ...]) -> dict[str, str]:
-    """Return the tools' own names by their names on the wire."""
-    return {wire: own for own, wire in wire_names(tools).items()}
-
-
-class CallIds:
-    """Unique ids for the tool calls of one answer.
-
-    Some servers give no ids, or count from `call_0` in every answer. Two calls with one id would make the conversation invalid for
-    every strict provider, and a reply would look like one that was already sent. So an id that is missing or already used in the
-    conversation is replaced. The replacement depends only on the conversation: asking again gives the same id.
-
-        ids = CallIds(request.turns)
-        ids.unique("call_0")  # "call_0", or for example "call_0_5f3b9a10_0" if that is taken
-    """
-
-    def __init__(self, turns: tuple[Turn, ...]) -> None:
-        self._used = {wire_id(call.id) for turn in turns if isinstance(turn, AssistantTurn) for call in turn.calls}
-        self._turns = turns
-
-    def unique(self, call_id: str) -> str:
-        """Return the id in a form that is valid on the wire, or a replacement if it is empty or used."""
-        unique = wire_id(call_id) if call_id else ""
-        number = 0
-        while not unique or unique in self._used:
-            unique = wire_id(f"{call_id[:12] or 'call'}_{self._checksum()}_{number}")
-            number += 1
-        self._used.add(unique)
-        return unique
-
-    def _checksum(self) -> str:
-        """Return a mark of this point of the conversation: its length and its last input."""
-        last = self._turns[-1] if self._turns else None
-        inputs = (last.text, *(result.content for result in last.results)) if isinstance(last, UserTurn) else ()
-        checksum = zlib.crc32("\n".join(inputs).encode("utf-8", "surrogatepass"))
-        return f"{checksum:08x}{len(self._turns):x}"
+def restrict_tools(request: ModelRequest) -> ModelRequest:
+    """Return the request, its tools with the names that they have on the wire."""
+    names = [wire_name(tool.name) for tool in request.tools]
+    tools = (attrs.evolve(tool, name=name) for tool, name in zip(request.tools, names, strict=True))
+    is_same = all(tool.name == name for tool, name in zip(request.tools, names, strict=True))
+    return request if is_same else attrs.evolve(request, tools=tuple(tools))
 
 
 # ------------------------------------------------------------------ arguments of tool calls
@@ -242,3 +304,67 @@ def _is_deeper_than(value: object, limit: int) -> bool:
         if not level:
             return False
     return True
+
+
+# ------------------------------------------------------------------ reasons why an answer ended
+
+# The words of all providers, translated to the six of `ModelResponse.stop_reason`. Sources:
+# https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons,
+# https://developers.openai.com/api/reference/resources/chat, https://ai.google.dev/api/generate-content#FinishReason
+# (its OpenAI endpoint says `function_call_filter: MALFORMED_FUNCTION_CALL`), and what compatible servers have been seen to send.
+WORDS: Final = {
+    "end": "stop eos eos_token end end_turn stop_sequence complete completed load unload",
+    "tool_calls": "tool_calls tool_use function_call tool_call",
+    "length": "length max_tokens max_output_tokens model_length model_context_window_exceeded context_length incomplete",
+    "refusal": (
+        "refusal content_filter content_filtered guardrail_intervened guardrails sensitive safety recitation blocklist "
+        "prohibited_content spii image_safety language error_toxic"
+    ),
+    "pause": "pause_turn pause_run pause",
+    "error": (
+        "error function_call_filter malformed_function_call unexpected_tool_call missing_thought_signature abort aborted "
+        "network_error insufficient_system_resource other unknown finish_reason_unspecified"
+    ),
+}
+"""Providers' words by ours."""
+_REASON_BY_WORD: Final = {word: reason for reason, words in WORDS.items() for word in words.split()}
+
+CUT: Final = {
+    "length": "the answer was cut off at the token limit",
+    "refusal": "the answer was stopped by the provider's filter",
+    "pause": "the answer paused in the middle",
+    "error": "the answer was broken off by the provider",
+}
+"""Stop reasons after which the last tool call may be half written, with an explanation for the model.
+
+"end" and "tool_calls" are missing here, and so are unknown words: an answer counts as whole unless its end is known to be a cut."""
+
+
+def stop_reason(word: str, *, has_calls: bool) -> str:
+    """Return our reason for a provider's word, or the word itself if it is unknown.
+
+    Words for a regular end depend on the answer alone ("tool_calls" if it has calls, else "end"), because servers confuse them.
+    """
+    whole = word.strip().lower()
+    reason = _REASON_BY_WORD.get(whole) or _REASON_BY_WORD.get(whole.partition(":")[0].strip()) or word
+    if reason in ("", "end", "tool_calls"):
+        return "tool_calls" if has_calls else "end"
+    return reason
+
+
+def is_failure(response: ModelResponse) -> bool:
+    """Return True if the provider gave up on its own answer and nothing came. The same call may succeed when repeated."""
+    return response.stop_reason == "error" and not response.text.strip() and not response.calls
+
+
+def unfinished(response: ModelResponse) -> str | None:
+    """Return the text that asks the model to continue an incomplete answer, or None if that is not necessary.
+
+    With tool calls it is not necessary: their results cause the next call, and a half-written call has an error that says why.
+    """
+    if response.calls or response.stop_reason not in ("length", "pause", "error"):
+        return None
+    why = CUT[response.stop_reason]
+    if response.stop_reason == "length":
+        return f"({why[0].upper()}{why[1:]}. Go on from there, in smaller steps; do not begin anew.)"
+    return f"({why[0].upper()}{why[1:]}. Go on from there.)"

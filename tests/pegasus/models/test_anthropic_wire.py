@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, ToolSpec, Usage, UserTurn
-from pegasus.models.anthropic import AnthropicWire, MessageAssembler
-from pegasus.models.wire_format import CallIds, original_names
+from pegasus.models.anthropic import AnthropicWire
 from pegasus.testing.provider_answer import Call, ProviderAnswer, events
 from tests.pegasus.models.conftest import REPLY, request
 
@@ -27,7 +26,7 @@ def content(turn: AssistantTurn) -> Any:
 
 
 def answered(answer: ProviderAnswer, tools: tuple[ToolSpec, ...] = (REPLY,)) -> Any:
-    assembler = MessageAssembler(original_names(tools), CallIds(()))
+    assembler = AnthropicWire("m").assembler(request(tools=tools))
     for event in events(answer, "anthropic", lambda: "1"):
         assert assembler.feed(json.loads(event.partition(b"data: ")[2])) is None
     assert assembler.complete
@@ -100,7 +99,7 @@ def test_a_turn_never_ends_in_thinking() -> None:
 
 def test_thinking_between_other_blocks_keeps_its_place() -> None:
     """Interleaved thinking must come back in the model's own order, text and calls included."""
-    first = MessageAssembler(original_names((REPLY,)), CallIds(()))
+    first = AnthropicWire("m").assembler(request())
     blocks: list[Any] = [
         THOUGHT,
         {"type": "text", "text": "one"},

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx2
 import pytest
 import trio
 import trio.testing
 from trio.testing import MockClock
 
 from pegasus.models import LanguageModel, ModelError, ModelService, ToolCall, ToolResult, Usage, UserTurn
-from pegasus.models.http_model import _chunks
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
 from pegasus.testing.provider_answer import Call, ProviderAnswer, cut, failing, hang, page, refuse, reset
@@ -371,22 +367,3 @@ async def test_a_timeout_during_the_sdks_own_retries_names_the_status_that_kept_
         error = await error_of(lambda: model.generate(request()))
     assert error.kind == "timeout"
     assert "(500)" in str(error)
-
-
-@pytest.mark.parametrize("encoding", ["gzip", ""])
-async def test_an_answer_that_a_proxy_has_encoded_is_decoded(encoding: str) -> None:
-    text = b'data: {"choices": []}\n\n' * 100
-    headers = {"content-encoding": encoding} if encoding else {}
-    body = gzip.compress(text) if encoding else text
-
-    async def in_pieces() -> AsyncIterator[bytes]:
-        for begin in range(0, len(body), 40):
-            yield body[begin : begin + 40]
-
-    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=in_pieces()))
-    async with (
-        httpx2.AsyncClient(transport=transport) as client,
-        client.stream("POST", "http://there.example/") as response,
-    ):
-        assert b"".join([chunk async for chunk in _chunks(response)]) == text
-        assert response.is_closed

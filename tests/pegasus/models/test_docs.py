@@ -12,11 +12,10 @@ from pegasus.models import OFFLINE, problems
 from pegasus.models.catalog import READ_ON, known_price
 from pegasus.models.fallback import LONGEST_PAUSE, PATIENCE
 from pegasus.models.http_model import ATTEMPTS
-from pegasus.models.openai import BASE_URLS
 from pegasus.models.pictures import MOST_BASE64, MOST_PIXELS
-from pegasus.models.roles import DEFAULTS
-from pegasus.models.stop_reasons import WORDS
+from pegasus.models.roles import PROVIDERS
 from pegasus.models.usage_ledger import parse_record
+from pegasus.models.wire_format import WORDS
 from pegasus.settings import PROVIDER_TYPES, ModelSettings, SettingsSource, load_settings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "user" / "models.md").read_text(encoding="utf-8")
@@ -47,11 +46,13 @@ def test_the_numbers_of_breakers_are_the_real_ones() -> None:
 
 
 def test_defaults_types_addresses_and_numbers_are_the_real_ones() -> None:
-    for variable, model in DEFAULTS:
-        assert re.search(rf"`{variable}` \| `{re.escape(model)}`", PAGE)
+    assert set(PROVIDERS) == set(PROVIDER_TYPES)
+    for name, kind in PROVIDERS.items():
+        if kind.default:
+            assert re.search(rf"`{kind.key}` \| `{name}/{re.escape(kind.default)}`", PAGE)
     assert f"`{OFFLINE}`" in PAGE
     assert all(f"| `{kind}` |" in PAGE for kind in PROVIDER_TYPES)
-    assert all(f"`{url}`" in PAGE for url in BASE_URLS.values())
+    assert all(f"`{kind.base_url}`" in PAGE for kind in PROVIDERS.values() if kind.base_url)
     assert f"up to {ATTEMPTS} attempts" in PAGE
     assert f"`models.timeout` ({ModelSettings().timeout:g} s)" in PAGE
     assert f"`models.max_concurrent_calls` ({ModelSettings().max_concurrent_calls})" in PAGE

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pegasus.models import AssistantTurn, ModelRequest, ModelResponse, ToolCall, ToolResult, Usage, UserTurn
-from pegasus.models.openai import ChatAssembler, ChatWire, is_own_service
-from pegasus.models.wire_format import CallIds
+from pegasus.models.openai import ChatWire
+from pegasus.models.roles import ProviderAccount
 from pegasus.testing.provider_answer import Call, ProviderAnswer, events
 from tests.pegasus.models.conftest import REPLY, request
 
@@ -24,7 +24,7 @@ def body(*turns: Any, wire: ChatWire | None = None, **fields: Any) -> Any:
 
 
 def chunks(*deltas: Any, finish: str | None = "stop", form: str = "openai", **more: Any) -> ModelResponse:
-    assembler = ChatAssembler(form, {"reply": "reply"}, CallIds(()))
+    assembler = ChatWire("m", form).assembler(request())
     for delta in deltas:
         assembler.feed({"choices": [{"delta": delta}]})
     if finish:
@@ -71,9 +71,9 @@ def test_nothing_blank_is_sent() -> None:
 
 def test_openai_itself_gets_the_newer_name_of_the_limit() -> None:
     assert "max_completion_tokens" in body(wire=ChatWire("m", is_own=True))
-    assert is_own_service("openai", "https://api.openai.com/v1/")
-    assert is_own_service("ollama", "")
-    assert not is_own_service("openai", "http://localhost:1234/v1")
+    assert ProviderAccount("x", "openai", base_url="https://api.openai.com/v1/").is_own_service
+    assert ProviderAccount("x", "ollama").is_own_service
+    assert not ProviderAccount("x", "openai", base_url="http://localhost:1234/v1").is_own_service
 
 
 def test_tool_choice_is_translated() -> None:
@@ -85,7 +85,7 @@ def test_an_answer_is_put_together_from_its_pieces() -> None:
     answer = ProviderAnswer(
         "Grüße, 世界", (Call("reply", {"text": "long"}, "id1"),), usage=Usage(100, 7, 60, 5), pieces=4
     )
-    assembler = ChatAssembler("openai", {"reply": "reply"}, CallIds(()))
+    assembler = ChatWire("m").assembler(request())
     for event in events(answer, "openai", lambda: "1"):
         data = event.removeprefix(b"data: ").strip()
         assert data == b"[DONE]" or assembler.feed(json.loads(data)) is None
@@ -173,7 +173,7 @@ def test_text_may_come_as_a_list_of_parts() -> None:
 
 
 def test_done_without_anything_is_not_an_answer() -> None:
-    assembler = ChatAssembler("openai", {}, CallIds(()))
+    assembler = ChatWire("m").assembler(request())
     assembler.finish()
     assert not assembler.complete
 

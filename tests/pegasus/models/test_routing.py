@@ -17,7 +17,7 @@ from pegasus.models import (
     ModelService,
     UserTurn,
 )
-from pegasus.models.routing import CallFacts, Routing, find_route
+from pegasus.models.client import CallFacts, Routing, find_route
 from pegasus.settings import ModelSettings, RouteSettings
 from pegasus.testing.scripted import ScriptedModel
 from tests.pegasus.models.conftest import client, request, target

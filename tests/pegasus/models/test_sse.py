@@ -5,21 +5,21 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models.sse import EventDecoder
+from pegasus.models.http_model import EventDecoder
 
 STREAM = (
     b': a comment\n\nevent: message_start\ndata: {"a":1}\n\n'
     b"data: first\ndata: second\nid: 7\nretry: 10\n\ndata:[DONE]\n\n"
 )
-EVENTS = [(b"message_start", b'{"a":1}'), (b"", b"first\nsecond"), (b"", b"[DONE]")]
+EVENTS = [b'{"a":1}', b"first\nsecond", b"[DONE]"]
 
 
-def decode(chunks: list[bytes]) -> list[tuple[bytes, bytes]]:
+def decode(chunks: list[bytes]) -> list[bytes]:
     decoder = EventDecoder()
     return [event for chunk in chunks for event in decoder.feed(chunk)]
 
 
-def test_events_come_with_their_names_and_joined_data() -> None:
+def test_events_come_with_their_joined_data() -> None:
     assert decode([STREAM]) == EVENTS
 
 
@@ -32,7 +32,7 @@ def test_it_does_not_matter_where_the_stream_is_cut_or_how_lines_end(cuts: list[
 
 def test_an_event_without_its_empty_line_is_kept_back() -> None:
     decoder = EventDecoder()
-    assert decoder.feed(b"data: 1\n\ndata: 2") == [(b"", b"1")]
+    assert decoder.feed(b"data: 1\n\ndata: 2") == [b"1"]
     assert decoder.rest == b"data: 2"
 
 
@@ -42,5 +42,5 @@ def test_a_huge_event_in_small_pieces_is_not_copied_for_each_piece() -> None:
     assert decoder.feed(b"data: ") == []
     for _ in range(4096):
         assert decoder.feed(b"x" * 4096) == []
-    ((_, data),) = decoder.feed(b"\n\n")
+    (data,) = decoder.feed(b"\n\n")
     assert len(data) == 4096 * 4096

@@ -6,11 +6,12 @@ import attrs
 import pytest
 
 from pegasus.models import ModelError, ModelResponse, ToolCall, Usage
-from pegasus.models.stop_reasons import refusal_note, stop_reason, unfinished
+from pegasus.models.anthropic import AnthropicWire
+from pegasus.models.wire_format import stop_reason, unfinished
 from pegasus.testing.provider import ProviderServer
 from pegasus.testing.provider_answer import Call, ProviderAnswer
 from pegasus.testing.provider_scripts import sequence
-from tests.pegasus.models.conftest import Ask
+from tests.pegasus.models.conftest import Ask, request
 
 WORDS = {
     "anthropic": {"length": "max_tokens", "refusal": "refusal"},
@@ -96,7 +97,19 @@ def test_the_model_is_told_to_go_on_only_where_nothing_else_makes_it() -> None:
     assert [unfinished(attrs.evolve(cut, stop_reason=word)) for word in ("end", "refusal", "odd")] == [None] * 3
 
 
-def test_a_refusal_is_explained_where_the_provider_explains_it() -> None:
-    assert "because" in refusal_note({"type": "refusal", "category": "bio", "explanation": "because"})
-    assert "bio" in refusal_note({"category": "bio", "explanation": None})
-    assert refusal_note(None) == refusal_note({}) == refusal_note("x") == ""
+@pytest.mark.parametrize(
+    ("details", "word"),
+    [
+        ({"type": "refusal", "category": "bio", "explanation": "because"}, "because"),
+        ({"category": "bio", "explanation": None}, "bio"),
+        (None, ""),
+        ({}, ""),
+        ("x", ""),
+    ],
+)
+def test_a_refusal_is_explained_where_the_provider_explains_it(details: object, word: str) -> None:
+    assembler = AnthropicWire("m").assembler(request())
+    assembler.feed_whole({"content": [], "stop_reason": "refusal", "stop_details": details})
+    text = assembler.response().text
+    assert word in text
+    assert bool(text) == bool(word)

@@ -176,7 +176,7 @@ async def test_where_nobody_can_be_asked_it_is_an_estimate_and_not_asked_again(
 
 async def test_a_provider_that_does_not_answer_is_waited_for_once(autojump_clock: object) -> None:
     class Silent:
-        async def get(self) -> None:
+        async def load(self) -> None:
             await trio.sleep_forever()
 
     counter = TokenCounter(CountByProvider(Silent(), "/count", lambda _: b""))

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models import AssistantTurn, ToolCall, ToolSpec, UserTurn
+from pegasus.models import AssistantTurn, ToolCall, Turn, UserTurn
+from pegasus.models.openai import ChatWire
 from pegasus.models.wire_format import (
-    CallIds,
     encode_json,
     join_surrogates,
-    original_names,
     parse_arguments,
     wire_id,
     wire_name,
 )
+from tests.pegasus.models.conftest import request
 
 ANY_TEXT = st.text(st.characters())
 
@@ -41,10 +41,6 @@ def test_what_fits_is_left_alone_and_what_does_not_stays_distinct() -> None:
     assert wire_id("toolu_01A-b") == "toolu_01A-b"
     assert wire_id("?") != wire_id("\ud800")
     assert len({wire_name(name) for name in ("a.b", "a b", "a_b", "a:b", "a" * 65, "a" * 66, "")}) == 7
-
-
-def test_tools_are_known_by_the_names_that_they_have_on_the_wire() -> None:
-    assert original_names((ToolSpec("a b", "", {}), ToolSpec("c", "", {}))) == {wire_name("a b"): "a b", "c": "c"}
 
 
 @pytest.mark.parametrize(
@@ -88,10 +84,16 @@ def test_surrogates_from_two_pieces_of_a_stream_meet() -> None:
 def test_call_ids_that_are_missing_or_used_are_made_unique_always_in_the_same_way() -> None:
     turns = (UserTurn(text="a"), AssistantTurn("", (ToolCall("call_0", "reply", {}),)), UserTurn(text="b"))
     given_ids = ["call_9", "call_0", "call_9", "", ""]
-    first, second = CallIds(turns), CallIds(turns)
-    ids = [first.unique(call_id) for call_id in given_ids]
-    assert ids[0] == "call_9"
-    assert len(set(ids)) == 5
-    assert "call_0" not in ids
-    assert [second.unique(call_id) for call_id in given_ids] == ids
-    assert CallIds((*turns[:2], UserTurn(text="c"))).unique("") != CallIds(turns).unique("")
+
+    def ids(*given: str, after: tuple[Turn, ...] = turns) -> list[str]:
+        assembler = ChatWire("m").assembler(request(*after))
+        calls = [{"index": n, "id": one, "function": {"name": "reply"}} for n, one in enumerate(given)]
+        assembler.feed({"choices": [{"delta": {"tool_calls": [call]}} for call in calls]})
+        return [call.id for call in assembler.response().calls]
+
+    found = ids(*given_ids)
+    assert found[0] == "call_9"
+    assert len(set(found)) == 5
+    assert "call_0" not in found
+    assert ids(*given_ids) == found
+    assert ids("", after=(*turns[:2], UserTurn(text="c"))) != ids("")
