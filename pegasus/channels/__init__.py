@@ -4,16 +4,14 @@ A *channel type* is a kind of place where people talk: `cli`, `web`, `sms`. Its 
 the agent. The gateway is the adapter of every type that has none of its own, so most channels need no code here: a program in
 any language connects to it as a bridge. docs/channels.md shows both ways of adding a channel.
 
-* `messages`: what an adapter receives.
-* `adapter`: the base class of an adapter inside the process.
+* `adapter`: the messages to an adapter, and the base class of an adapter inside the process.
 * `switchboard`: routes each reply to the adapter of its channel type.
 """
 
 from __future__ import annotations
 
-from pegasus.channels.adapter import Adapter, ReplyRefused
-from pegasus.channels.messages import AdapterMessage, CatchUp, DeliverReply, SwitchboardMessage
-from pegasus.channels.switchboard import run_switchboard
+from pegasus.channels.adapter import Adapter, AdapterMessage, CatchUp, DeliverReply, ReplyRefused
+from pegasus.channels.switchboard import SwitchboardMessage, run_switchboard
 
 __all__ = [
     "Adapter",

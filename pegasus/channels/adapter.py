@@ -14,23 +14,40 @@ Any other exception of `deliver` crashes the actor. Its supervisor starts it aga
 reply that was not acknowledged. After too many crashes in a row the channel is parked; see `pegasus.app`.
 
 The way in is `pegasus.intake.Intake.submit`, which a subclass calls for each message that it receives from its service.
+
+The gateway takes the same messages (AdapterMessage) without this class: its replies are acknowledged by its clients.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeAlias
 
+import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.channels.messages import AdapterMessage, CatchUp, DeliverReply
 from pegasus.intake import report_undelivered
 from pegasus.messages import OutboundMessage, Progress, Typing
 from pegasus.storage import Acknowledge, Connected, Disconnected, JournalMessage, Unacknowledged
 
 GOODBYE: Final = 1.0
 """Seconds in which a stopped adapter reports to the journal that it has gone."""
+
+
+@attrs.frozen
+class DeliverReply:
+    """Bring this reply to its channel. It may come twice after a crash; `seq` grows by 1 for each address, so it tells."""
+
+    reply: OutboundMessage
+
+
+@attrs.frozen
+class CatchUp:
+    """Ask the journal for `Unacknowledged`: some replies could not be handed over, because the adapter's mailbox was full."""
+
+
+AdapterMessage: TypeAlias = DeliverReply | Typing | Progress | CatchUp
 
 
 class ReplyRefused(Exception):

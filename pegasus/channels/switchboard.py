@@ -14,12 +14,13 @@ The crash of an adapter is not noticed here. Its supervisor restarts it, and it 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.channels.messages import AdapterMessage, CatchUp, DeliverReply, SwitchboardMessage
-from pegasus.messages import OutboundMessage
+from pegasus.channels.adapter import AdapterMessage, CatchUp, DeliverReply
+from pegasus.messages import OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, NextReplies, StorageError
 
@@ -27,6 +28,9 @@ FULL_MAILBOX_TIME = 1.0
 """Seconds that the other channels wait for an adapter whose mailbox is full."""
 RETRY_DELAY = 1.0
 """Seconds before a journal that could not read its outbox, or an adapter that refuses messages, is tried again."""
+
+SwitchboardMessage: TypeAlias = Typing | Progress
+"""Replies are not sent to the switchboard. It pulls them from the journal's outbox, where they are safe until acknowledged."""
 
 _log = get_logger("switchboard")
 
@@ -46,7 +50,7 @@ async def run_switchboard(
         routing = _Routing(adapters, default, nursery)
         nursery.start_soon(_route_replies, journal, routing)
         async for sign in inbox:
-            await routing.send(sign.channel.type, sign)
+            await routing.show(sign)
         nursery.cancel_scope.cancel()
 
 
@@ -80,21 +84,24 @@ class _Routing:
     async def deliver(self, reply: OutboundMessage) -> None:
         """Hand a reply to its adapter. Never raises, whatever the adapter does."""
         address = reply.channel.address
-        adapter = self._adapter(address.type)
+        adapter = self._adapters.get(address.type, self._default)
         if adapter is None:
             _log.warning(
                 "no adapter for this channel type; the reply waits in the outbox", to=str(address), seq=reply.seq
             )
-        elif adapter not in self._behind and not await self.send(address.type, DeliverReply(reply)):
+        elif adapter not in self._behind and not await self._offer(adapter, DeliverReply(reply)):
             _log.warning("an adapter takes no replies; they wait in the outbox", adapter=adapter.path, seq=reply.seq)
             self._behind.add(adapter)
             self._nursery.start_soon(self._send_catch_up, adapter)
 
-    async def send(self, type: str, message: AdapterMessage) -> bool:
-        """Send a message to the adapter of this type; return whether it took it within FULL_MAILBOX_TIME."""
-        adapter = self._adapter(type)
-        if adapter is None or adapter in self._behind:
-            return False
+    async def show(self, sign: SwitchboardMessage) -> None:
+        """Hand a sign to its adapter, unless that is behind. It may be lost."""
+        adapter = self._adapters.get(sign.channel.type, self._default)
+        if adapter is not None and adapter not in self._behind:
+            await self._offer(adapter, sign)
+
+    async def _offer(self, adapter: Ref[AdapterMessage], message: AdapterMessage) -> bool:
+        """Send a message to an adapter; return whether it took it within FULL_MAILBOX_TIME."""
         try:
             with trio.move_on_after(FULL_MAILBOX_TIME):
                 await adapter.tell(message)
@@ -112,6 +119,3 @@ class _Routing:
             else:
                 self._behind.discard(adapter)
                 return
-
-    def _adapter(self, type: str) -> Ref[AdapterMessage] | None:
-        return self._adapters.get(type, self._default)
