@@ -226,6 +226,7 @@ _SERVER_FRAMES: Final[Mapping[str, type[ServerFrame]]] = {
     "result": ResultFrame,
     "error": ErrorFrame,
 }
+_CLIENT_KEYS: Final = {cls: tuple(camel(field.name) for field in attrs.fields(cls)) for cls in _CLIENT_FRAMES.values()}
 _TYPES: Final = {cls: name for table in (_CLIENT_FRAMES, _SERVER_FRAMES) for name, cls in table.items()}
 
 
@@ -251,8 +252,7 @@ def decode_client_frame(text: str) -> ClientFrame:
         if cls is None:
             code = "unknown_type" if isinstance(name, str) else "bad_frame"
             raise BadFrame(code, f"type: found {describe(name)}, allowed: message, ack, call")
-        for field in attrs.fields(cls):
-            key = camel(field.name)
+        for key in _CLIENT_KEYS[cls]:
             _check_content(f"{name}.{key}", fields.get(key), MAX_DEPTH)
         return _structure(fields, cls, str(name))
     except BadFrame as error:
