@@ -4,8 +4,8 @@ The package knows nothing of Pegasus and depends on nothing but trio, attrs and 
 here, except for two parts that a program may do without: `actors.text` shows trees and events to people, and
 `actors.testing` is the test kit. docs/actors.md is the guide.
 
-Layers, from the bottom: values (`_events`, `_policies`, `_table`), messages (`_reply`, `_cell`, `_ref`), one run of an
-actor (`_incarnation`, `_spec`), supervision (`_children`, `_loop`, `_tree`, `_supervisor`).
+Layers, from the bottom: values (`_events`, `_spec`, `_table`), messages (`_reply`, `_cell`, `_ref`), one run of an actor
+(`_incarnation`), supervision (`_children`, `_loop`, `_supervisor`).
 """
 
 from actors._events import (
@@ -30,12 +30,10 @@ from actors._events import (
     Stuck,
 )
 from actors._incarnation import Inbox
-from actors._policies import AutoShutdown, Backoff, Intensity, Mailbox, Overflow, Restart, Strategy
 from actors._ref import Answer, Down, Ref, watch
 from actors._reply import Reply
-from actors._spec import Child
-from actors._supervisor import Supervisor, open_pool, open_supervisor, supervisor
-from actors._tree import ActorInfo
+from actors._spec import AutoShutdown, Backoff, Child, Intensity, Mailbox, Overflow, Restart, Strategy
+from actors._supervisor import ActorInfo, Supervisor, open_pool, open_supervisor, supervisor
 
 __all__ = [
     "ActorDied",

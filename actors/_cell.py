@@ -31,8 +31,8 @@ import trio
 from trio.lowlevel import Abort, Task, TrioToken, current_task, reschedule, wait_task_rescheduled
 
 from actors._events import ActorDied, DeadLetter, EventHub, Exit, MailboxFull, Overflowed
-from actors._policies import Mailbox, Overflow
 from actors._reply import Exchange, break_cycle_of_asker, break_cycle_of_sender, exchange_of
+from actors._spec import Mailbox, Overflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,7 +31,7 @@ from trio.lowlevel import Task
 from actors._cell import CURRENT, ActorCell, ActorSystem
 from actors._events import Stuck
 from actors._incarnation import Incarnation, stack_of
-from actors._policies import Restart
+from actors._spec import Restart
 from actors._table import State, Table
 
 if TYPE_CHECKING:

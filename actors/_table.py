@@ -24,8 +24,7 @@ from typing import Never, TypeAlias
 
 import attrs
 
-from actors._policies import AutoShutdown, Intensity, Restart, Strategy
-from actors._spec import Child
+from actors._spec import AutoShutdown, Child, Intensity, Restart, Strategy
 
 
 class State(Enum):

@@ -1,7 +1,7 @@
-"""Trees and events as text for people: `print(TreeView(supervisor.tree()))`.
+"""Trees as text for people: `print(TreeView(supervisor.tree()))`.
 
-TreeView and EventLine are plain text by `str`, and in colour wherever the rich library shows them; `render` picks what
-suits a file. The text is the same with rich and without. rich is optional, and imported only where colours are shown.
+A TreeView is plain text by `str`, and in colour wherever the rich library shows it; `render` picks what suits a file. The
+text is the same with rich and without. rich is optional, and imported only where colours are shown.
 
 The layout of a tree adapts to the width: numbers line up in columns, columns that are 0 everywhere are left out, those of
 lower rank go first when there is no room, notes fold into lines of their own, and names and paths are cut at last.
@@ -19,35 +19,19 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 from unicodedata import category, east_asian_width
 
 import attrs
-import trio
 
-from actors._events import (
-    Crashed,
-    DeadLetter,
-    Event,
-    Events,
-    Exited,
-    GaveUp,
-    Killed,
-    Overflowed,
-    Restarting,
-    Started,
-    Stuck,
-    describe_exit,
-)
-from actors._incarnation import MACHINERY
-from actors._tree import ActorInfo
+from actors._supervisor import ActorInfo
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
-__all__ = ["EventLine", "TreeView", "print_events", "render"]
+__all__ = ["TreeView", "render"]
 
 
 Span: TypeAlias = tuple[str, str]
@@ -94,39 +78,13 @@ class TreeView:
         return "\n".join(map(_plain, tree_lines(self.root, self.width)))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        return _rich(tree_lines(self.root, options.max_width))
+        from rich.text import Text
+
+        for line in tree_lines(self.root, options.max_width):
+            yield Text.assemble(*line, no_wrap=True, overflow="ignore")
 
 
-@attrs.frozen(eq=False)
-class EventLine:
-    """An event in one line: time, path, text."""
-
-    event: Event
-    since: float = 0.0
-    """Trio time from which the seconds count."""
-
-    def __str__(self) -> str:
-        return _plain(_event_line(self))
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        return _rich([_event_line(self)])
-
-
-async def print_events(events: Events, file: TextIO | None = None) -> None:
-    """Print every event as it comes, until the tree has ended. The seconds count from now. Default file: stdout.
-
-    ::
-
-        nursery.start_soon(print_events, supervisor.events())
-
-    Each line is flushed. Printing blocks the whole run of Trio while the file does, so this is for terminals and tests.
-    """
-    since = trio.current_time()
-    async for event in events:
-        print(render(EventLine(event, since), file), file=file, flush=True)
-
-
-def render(view: TreeView | EventLine, file: TextIO | None = None) -> str:
+def render(view: TreeView, file: TextIO | None = None) -> str:
     """Return the text that suits this file (default: stdout), without a newline at its end.
 
     In a terminal it has colours, if rich is installed and NO_COLOR is not set, and keeps to the width. Elsewhere it is
@@ -139,41 +97,7 @@ def render(view: TreeView | EventLine, file: TextIO | None = None) -> str:
         coloured = _coloured(view, file, columns)
         if coloured is not None:
             return coloured
-    if isinstance(view, TreeView):
-        view = attrs.evolve(view, width=columns or math.inf)
-    return _encodable(str(view), encoding)
-
-
-# ------------------------------------------------------------ events
-
-
-def _event_line(line: EventLine) -> Line:
-    event = line.event
-    text, style = _describe_event(event)
-    again = f", attempt {event.attempt}" if isinstance(event, Started) and event.attempt > 1 else ""
-    path = printable(event.path or "(root)")
-    return (f"{event.time - line.since:9.3f}  ", DIM), (f"{path:<20}  ", "bold"), (printable(text) + again, style)
-
-
-def _describe_event(event: Event) -> Span:
-    match event:
-        case Started():
-            return "up", "green"
-        case Exited(exit=Crashed() | Killed() as exit):
-            return describe_exit(exit), "red"
-        case Exited(exit=exit):
-            return describe_exit(exit), ""
-        case Restarting(delay=delay):
-            return f"restarts in {seconds(delay)}" if delay else "restarts", "yellow"
-        case GaveUp(why=why):
-            return f"gave up: {why}", "bold red"
-        case DeadLetter(message=message, why=why):
-            return f"dead letter {type(message).__name__}: {why}", "magenta"
-        case Overflowed(message=message):
-            return f"mailbox full, {type(message).__name__} dropped or refused", "magenta"
-        case Stuck(stack=stack):
-            own = [place for place in stack if not place.startswith(MACHINERY)]
-            return f"does not stop; stuck at {(own or stack or ('?',))[-1]}", "bold red"
+    return _encodable(str(attrs.evolve(view, width=columns or math.inf)), encoding)
 
 
 # ------------------------------------------------------------ with and without colours
@@ -183,14 +107,7 @@ def _plain(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
-def _rich(lines: Iterable[Line]) -> Iterator[Text]:
-    from rich.text import Text
-
-    for line in lines:
-        yield Text.assemble(*line, no_wrap=True, overflow="ignore")
-
-
-def _coloured(view: TreeView | EventLine, file: TextIO, columns: int | None) -> str | None:
+def _coloured(view: TreeView, file: TextIO, columns: int | None) -> str | None:
     """Return the text with rich's escape sequences; None if rich is not installed."""
     try:
         from rich.console import Console
@@ -198,7 +115,7 @@ def _coloured(view: TreeView | EventLine, file: TextIO, columns: int | None) -> 
         return None
     console = Console(file=file, width=columns)
     with console.capture() as capture:
-        console.print(view, soft_wrap=isinstance(view, EventLine))
+        console.print(view)
     return capture.get().removesuffix("\n")
 
 

@@ -464,7 +464,7 @@ MUTATIONS = [
         "    if False:",
         SPEC,
     ),
-    Mutation("the jitter is not used", "_policies", "random.uniform(1 - self.jitter, 1 + self.jitter)", "1", SPEC),
+    Mutation("the jitter is not used", "_spec", "random.uniform(1 - self.jitter, 1 + self.jitter)", "1", SPEC),
     Mutation(
         "the stream of events never ends",
         "_events",
@@ -510,7 +510,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the tree shows the latest deadline",
-        "_tree",
+        "_supervisor",
         "deadline = min((exchange.deadline",
         "deadline = max((exchange.deadline",
         TREE,

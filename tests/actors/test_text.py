@@ -16,9 +16,9 @@ from hypothesis import strategies as some
 from rich.console import Console
 from rich.panel import Panel
 
-from actors import ActorInfo, Backoff, Child, GaveUp, Inbox, Intensity, Mailbox, Overflow, open_supervisor, supervisor
-from actors.text import EventLine, TreeView, cells, print_events, render
-from tests.actors.kit import Add, Crash, Work, counter, happened, idle, never_reads, settle, tree
+from actors import ActorInfo, Backoff, Child, Inbox, Mailbox, Overflow, open_supervisor, supervisor
+from actors.text import TreeView, cells, render
+from tests.actors.kit import Add, Crash, Work, counter, never_reads, settle
 
 
 async def stubborn(inbox: Inbox[Any]) -> None:
@@ -218,67 +218,10 @@ async def test_an_actor_that_is_waited_for() -> None:
             ]
 
 
-# ------------------------------------------------------------ events
-
-
-async def test_events_one_line_each() -> None:
-    async with tree(
-        Child("desk", counter, mailbox=Mailbox(1, Overflow.DROP_NEWEST), backoff=Backoff(1.5, 1.5, jitter=0)),
-        Child("stubborn", stubborn, shutdown=1),
-    ) as (root, events):
-        since = trio.current_time()
-        await trio.sleep(12.3456)
-        for message in (Crash("line one\nline two"), Add(1)):
-            root.ref("desk").tell_nowait(message)
-        await trio.sleep(2)
-        await root.ref("a-rather-long-path/with/many/steps").tell(Add(1))
-        with trio.move_on_after(2.5):
-            await root.stop_child("stubborn")
-        log = [str(EventLine(event, since)) for event in happened(events)]
-    crashed = "crashed with Boom: line one line two"
-    assert log == [
-        "    0.000  desk                  up",
-        "    0.000  stubborn              up",
-        "   12.346  desk                  mailbox full, Add dropped or refused",
-        f"   12.346  desk                  dead letter Crash: the actor ended while it handled this: {crashed}",
-        f"   12.346  desk                  {crashed}",
-        "   12.346  desk                  restarts in 1.5 s",
-        "   13.846  desk                  up, attempt 2",
-        "   14.346  a-rather-long-path/with/many/steps  dead letter Add: the actor is not running",
-        f"   16.346  stubborn              does not stop; stuck at {STUBBORN_AT}",
-    ]
-
-
-async def test_the_end_of_a_tree_as_it_is_printed() -> None:
-    out = io.StringIO()
-    nested = supervisor([Child("a", counter)], intensity=Intensity(0))
-
-    async def shop() -> None:
-        async with open_supervisor([Child("s", nested), Child("b", idle)], intensity=Intensity(0)) as root:
-            await trio.sleep(5)
-            nursery.start_soon(print_events, root.events(), out)
-            await settle()
-            await root.ref("s/a").tell(Crash())
-            await trio.sleep_forever()
-
-    async with trio.open_nursery() as nursery:
-        with pytest.raises(GaveUp):
-            await shop()
-    why = "gave up: more than 0 restarts in 5 s; the last was"
-    assert out.getvalue().splitlines() == [
-        "    0.000  s/a                   dead letter Crash: the actor ended while it handled this: crashed with Boom: boom",
-        "    0.000  s/a                   crashed with Boom: boom",
-        f"    0.000  s                     {why} 'a', crashed with Boom: boom",
-        f"    0.000  s                     crashed with GaveUp: 's': {why[9:]} 'a', crashed with Boom: boom",
-        f"    0.000  (root)                {why} 's', crashed with GaveUp: 's': {why[9:]} 'a', crashed with Boom: boom",
-        "    0.000  b                     stopped",
-    ]
-
-
 # ------------------------------------------------------------ where it is shown
 
 
-def in_rich(view: TreeView | EventLine, width: int = 80, **options: Any) -> str:
+def in_rich(view: TreeView, width: int = 80, **options: Any) -> str:
     console = Console(file=io.StringIO(), width=width, **options)
     with console.capture() as capture:
         console.print(view)
@@ -348,17 +291,6 @@ def test_what_knows_no_unicode_gets_ascii(terminal: bool) -> None:
     assert shown.split("\n")[1].startswith(r"\u65e5\u672c")
     assert "`- pool       up" in shown
     assert "|  |- cook    up" in shown
-
-
-async def test_a_long_event_is_not_cut_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    async with open_supervisor() as root:
-        events = root.events()
-        await root.ref("x" * 100).tell(Add(1))
-        [event] = happened(events)
-    shown = render(EventLine(event, event.time), Terminal())
-    assert "\n" not in shown
-    assert "the actor is not running" in shown
 
 
 def test_nothing_imports_rich_before_colours_are_shown() -> None:

@@ -16,7 +16,9 @@ from actors import (
     ActorInfo,
     Backoff,
     Child,
+    DeadLetter,
     Exited,
+    GaveUp,
     Inbox,
     Intensity,
     Mailbox,
@@ -273,6 +275,26 @@ async def test_a_closed_stream_takes_nothing_more() -> None:
             await root.ref("nobody").tell(1)
         await root.ref("nobody").tell(2)
         assert [event.message async for event in events] == [1]
+
+
+async def test_the_last_events_of_a_tree_that_gives_up() -> None:
+    nested = supervisor([Child("a", counter)], intensity=Intensity(0))
+    with pytest.raises(GaveUp):
+        async with open_supervisor([Child("s", nested), Child("b", idle)], intensity=Intensity(0)) as root:
+            await settle()
+            events = root.events()
+            await root.ref("s/a").tell(Crash())
+            await trio.sleep_forever()
+    why = "more than 0 restarts in 5 s; the last was"
+    seen = [(type(event), event.path, getattr(event, "why", "")) async for event in events]
+    assert seen == [
+        (DeadLetter, "s/a", "the actor ended while it handled this: crashed with Boom: boom"),
+        (Exited, "s/a", ""),
+        (GaveUp, "s", f"{why} 'a', crashed with Boom: boom"),
+        (Exited, "s", ""),
+        (GaveUp, "", f"{why} 's', crashed with GaveUp: 's': {why} 'a', crashed with Boom: boom"),
+        (Exited, "b", ""),
+    ]
 
 
 async def test_a_forgotten_stream_costs_nothing() -> None:
