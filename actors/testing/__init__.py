@@ -13,22 +13,25 @@ order of one run (_scheduler.py), one run with its guards and its verdict (_run.
 of `actors` itself imports this package, so a program in production never loads it.
 """
 
-from actors.testing._errors import (
+from actors.testing._faults import (
     BrokenTree,
     Deadlock,
     Endless,
+    Faults,
     InjectedCrash,
+    Kind,
     Nondeterminism,
+    Perturbation,
     SimulationError,
     SimulationFailed,
     StaleReplay,
+    actor_tasks,
+    all_tasks,
 )
-from actors.testing._faults import Faults, Kind, Perturbation, actor_tasks, all_tasks
-from actors.testing._invariants import check_tree
 from actors.testing._probe import Answers, Crashes, Fails, Hangs, Ignores, Keeps, Probe, ProbeCrash
 from actors.testing._run import Simulation
 from actors.testing._simulate import Report, cancel_at_every_checkpoint, crash_at_every_checkpoint, simulate
-from actors.testing._trace import Trace
+from actors.testing._trees import Trace, check_tree
 
 __all__ = [
     "Answers",

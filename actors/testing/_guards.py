@@ -39,7 +39,7 @@ from types import FrameType, ModuleType
 
 import trio._threads
 
-from actors.testing._errors import Nondeterminism
+from actors.testing._faults import Nondeterminism
 
 CLOCKS = (
     *(

@@ -29,8 +29,8 @@ from actors._events import leaf_errors
 from actors.testing import _trio
 from actors.testing._faults import Choices, Kind, Perturbation, Seeded, to_token
 from actors.testing._guards import Guards
-from actors.testing._invariants import Trees
 from actors.testing._scheduler import Scheduler
+from actors.testing._trees import Trees
 
 OLD_GARBAGE = 50
 """Number of runs after which objects that have outlived a run are searched for garbage, too.

@@ -39,9 +39,8 @@ from trio.lowlevel import Task
 from actors._cell import CURRENT
 from actors._incarnation import MACHINERY
 from actors.testing import _trio
-from actors.testing._errors import Deadlock, Endless, InjectedCrash, SimulationError
-from actors.testing._faults import Choices, Kind, Perturbation
-from actors.testing._trace import normal
+from actors.testing._faults import Choices, Deadlock, Endless, InjectedCrash, Kind, Perturbation, SimulationError
+from actors.testing._trees import normal
 
 GRACE: Final = 1000
 """Steps that a program may still take after it was cancelled for taking too many, before it is abandoned."""

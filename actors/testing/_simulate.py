@@ -18,28 +18,32 @@ the program. Otherwise a test could stay green after a rename while it has stopp
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Final
 
 import attrs
 from trio.lowlevel import Task
 
 from actors._events import leaf_errors
-from actors.testing._errors import InjectedCrash, Nondeterminism, SimulationFailed, StaleReplay
 from actors.testing._faults import (
     AFTER,
     SIMPLER,
     Choices,
     Faults,
+    InjectedCrash,
     Kind,
     Listed,
+    Nondeterminism,
     Perturbation,
     Seeded,
+    SimulationFailed,
+    StaleReplay,
     actor_tasks,
     from_token,
     to_token,
 )
 from actors.testing._run import Check, Main, Program, Simulation
-from actors.testing._trace import first_difference
+from actors.testing._trees import first_difference
 from actors.testing._trio import canary
 
 TWICE_AT_FIRST: Final = 100
@@ -297,7 +301,8 @@ def ordinal(number: int) -> str:
 # ------------------------------------------------------------ a fault at each checkpoint
 
 
-def crash_at_every_checkpoint(
+def _at_every(
+    kind: Kind,
     main: Main,
     *,
     check: Check | None = None,
@@ -308,56 +313,15 @@ def crash_at_every_checkpoint(
     max_steps: int = MAX_STEPS,
     allow: Collection[str] = (),
 ) -> Report:
-    """Run `main` once to find the checkpoints of its tasks, then once for each of them, with an InjectedCrash there.
-
-    ::
-
-        report = crash_at_every_checkpoint(main, check=every_order_is_answered)
-        assert report.places >= 20
+    """Run `main` once to find the checkpoints of its tasks, then once for each of them, with a fault there.
 
     hits: which tasks; the default is the tasks of actors, so a program without actors needs `hits=all_tasks`. allowed:
     errors that main may end with in those runs, beside an InjectedCrash. check: called after each run. max_places: if
     there are more checkpoints, every second, third… is taken. seed: the order of tasks and their lags; None: tasks run in the
     order in which they were spawned.
 
-    Raises ValueError if there is no checkpoint to strike at.
-
-    What counts as failed, SimulationFailed, and the line to replay it are those of `simulate`, which also replays it.
-    """
-    return _at_every(Kind.CRASH, main, check, hits, allowed, max_places, seed, max_steps, allow)
-
-
-def cancel_at_every_checkpoint(
-    main: Main,
-    *,
-    check: Check | None = None,
-    hits: Callable[[Task], bool] = actor_tasks,
-    allowed: Collection[type[BaseException]] = (),
-    max_places: int = 1000,
-    seed: int | None = None,
-    max_steps: int = MAX_STEPS,
-    allow: Collection[str] = (),
-) -> Report:
-    """As `crash_at_every_checkpoint`, with a cancel at each of them.
-
-    An actor is killed as its supervisor would; for any other task the nursery is cancelled that it lives in, and for
-    the task of `main` all of it.
-    """
-    return _at_every(Kind.CANCEL, main, check, hits, allowed, max_places, seed, max_steps, allow)
-
-
-def _at_every(
-    kind: Kind,
-    main: Main,
-    check: Check | None,
-    hits: Callable[[Task], bool],
-    allowed: Collection[type[BaseException]],
-    max_places: int,
-    seed: int | None,
-    max_steps: int,
-    allow: Collection[str],
-) -> Report:
-    """Find the places, and run the program once for each of them.
+    Raises ValueError if there is no checkpoint to strike at. What counts as failed, SimulationFailed, and the line to
+    replay it are those of `simulate`, which also replays it.
 
     The places are those of one schedule, the first run's. The later runs repeat its perturbations and add one fault, so
     up to the fault each is the same run, and the place must be met again. If it is not, that is reported.
@@ -384,6 +348,22 @@ def _at_every(
             if run.failure is not None:
                 raise found(program, run, 200, f"the {ordinal(number)} of {len(chosen)} places")
     return Report(1, 1 + len(chosen), steps, len(chosen))
+
+
+crash_at_every_checkpoint = partial(_at_every, Kind.CRASH)
+"""Run `main` once for each checkpoint of its tasks, with an InjectedCrash there; see `_at_every` for the arguments.
+
+::
+
+    report = crash_at_every_checkpoint(main, check=every_order_is_answered)
+    assert report.places >= 20
+"""
+cancel_at_every_checkpoint = partial(_at_every, Kind.CANCEL)
+"""The same with a cancel at each of them.
+
+An actor is killed as its supervisor would; for any other task the nursery is cancelled that it lives in, and for the task
+of `main` all of it.
+"""
 
 
 # ------------------------------------------------------------ shrinking

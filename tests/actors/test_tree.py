@@ -279,14 +279,19 @@ async def test_a_closed_stream_takes_nothing_more() -> None:
 
 async def test_the_last_events_of_a_tree_that_gives_up() -> None:
     nested = supervisor([Child("a", counter)], intensity=Intensity(0))
-    with pytest.raises(GaveUp):
+    streams = []
+
+    async def shop() -> None:
         async with open_supervisor([Child("s", nested), Child("b", idle)], intensity=Intensity(0)) as root:
             await settle()
-            events = root.events()
+            streams.append(root.events())
             await root.ref("s/a").tell(Crash())
             await trio.sleep_forever()
+
+    with pytest.raises(GaveUp):
+        await shop()
     why = "more than 0 restarts in 5 s; the last was"
-    seen = [(type(event), event.path, getattr(event, "why", "")) async for event in events]
+    seen = [(type(event), event.path, getattr(event, "why", "")) async for event in streams[0]]
     assert seen == [
         (DeadLetter, "s/a", "the actor ended while it handled this: crashed with Boom: boom"),
         (Exited, "s/a", ""),
