@@ -43,7 +43,7 @@ from pegasus.tasks.agent.messages import (
     task_id_of,
 )
 from pegasus.tasks.agent.notifier import TaskNotifier
-from pegasus.tasks.agent.recovery import Recovery
+from pegasus.tasks.agent.recovery import recover_tasks
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState, TaskEntry
 from pegasus.tasks.core.context import TaskContext, TaskCreated, to_payload
@@ -81,7 +81,7 @@ async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, archive: TaskLogs
         await deps.bus.ask(Subscribe, inbox.ref, OUTSIDE_EVENTS, True)
         kept = _messages_of_last_run(inbox)
         nursery.start_soon(notifier.run, agent.is_over)
-        await Recovery(state, scheduler, nursery).run()
+        await recover_tasks(state, scheduler, nursery)
         await deps.bus.tell(Emit(deps.events.create(EventType.SYSTEM_STARTED, "agent")))
         inbox.started()
         for message in kept:

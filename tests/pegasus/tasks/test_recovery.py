@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pegasus.conversation import repair_log
-from pegasus.tasks.agent.recovery import UNKNOWN, Continue, DropTask, NotifyAgain, RecordEvent, plan_recovery
+from pegasus.tasks.agent.recovery import UNKNOWN, RecoveryPlan, plan_recovery
 from pegasus.tasks.core.context import TaskState
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import task_line
@@ -47,87 +47,90 @@ def life_of(*events):
     return life
 
 
-def numbers(actions):
-    return [action.notification.n for action in actions if isinstance(action, NotifyAgain)]
+def calls_after(life, plan):
+    """The calls that the task makes first when it goes on behind this plan."""
+    for type, payload in plan.events:
+        assert life.do(event(type, payload))
+    return [step.call.id for step in next_steps(life.live.context.plan.steps, EFFECTS.get)]
 
 
 @pytest.mark.parametrize("mode", ["fail", "resume"])
 def test_a_task_that_is_over_is_told_again_and_let_go(mode):
     life = life_of(told("early"), reasoned(), responded("42"))
     life.do(finished(life.live))
-    first, last = plan_of(life.log, mode)
-    assert (first.notification.type, first.last) == ("notify", False)
-    assert (last.notification.type, last.notification.text, last.notification.n, last.last) == (
-        "completed",
-        "42",
-        2,
-        True,
-    )
+    assert plan_of(life.log, mode) == RecoveryPlan()
+    found = replay(life.log, ID)
+    assert [(note.n, note.type, note.text) for note in found.notifications] == [
+        (1, "notify", "early"),
+        (2, "completed", "42"),
+    ]
+    assert found.is_over
 
 
 @pytest.mark.parametrize("mode", ["fail", "resume"])
 def test_an_answer_that_was_given_is_not_lost(mode):
     life = life_of(reasoned(), responded("42"))
-    [write] = plan_of(life.log, mode)
-    assert write.type is E.TASK_COMPLETED
-    assert write.payload["finalResult"]["response"] == "42"
+    [(type, payload)] = plan_of(life.log, mode).events
+    assert type is E.TASK_COMPLETED
+    assert payload["finalResult"]["response"] == "42"
 
 
 def test_an_unfinished_task_is_failed_once():
-    """Trap T26: after a crash in the middle of the recovery its line is there, and is not written again."""
+    """After a crash in the middle of the recovery its line is there, and is not written again."""
     life = life_of(told("early"), reasoned(("c1", "strike", {})))
-    early, write = plan_of(life.log, "fail")
-    assert early.notification.n == 1
-    assert (write.type, write.payload) == (E.TASK_FAILED, {"error": RESTARTED})
-    life.do(event(write.type, write.payload))
-    again = plan_of(life.log, "fail")
-    assert numbers(again) == [1, 2]
-    assert again[-1].last
-    assert not any(isinstance(action, RecordEvent) for action in again)
+    plan = plan_of(life.log, "fail")
+    assert plan == RecoveryPlan(((E.TASK_FAILED, {"error": RESTARTED}),))
+    life.do(event(*plan.events[0]))
+    assert plan_of(life.log, "fail") == RecoveryPlan()
+    found = replay(life.log, ID)
+    assert [note.n for note in found.notifications] == [1, 2]
+    assert found.is_over
 
 
 @pytest.mark.parametrize("mode", ["fail", "resume"])
 def test_a_task_without_a_log_was_never_accepted(mode):
-    [drop] = plan_of(b"", mode)
-    assert isinstance(drop, DropTask)
+    assert plan_of(b"", mode) == RecoveryPlan(dropped="there is no log of it")
 
 
 def test_a_task_that_had_not_begun_waits_for_its_place():
-    assert plan_of(Life().log) == (Continue(TaskState.IDLE),)
+    assert plan_of(Life().log) == RecoveryPlan(goes_on=True)
 
 
 def test_a_task_that_was_thinking_thinks_again():
     life = life_of(reasoned(("c1", "look", {})), tool_done("c1"))
-    assert plan_of(life.log) == (Continue(TaskState.REASONING),)
+    assert plan_of(life.log) == RecoveryPlan(goes_on=True)
 
 
 def test_a_look_is_taken_again():
     life = life_of(reasoned(("c1", "look", {}), ("c2", "look", {}), ("c3", "keyed", {})), tool_done("c1"))
-    [go_on] = plan_of(life.log)
-    assert (go_on.state, [call.id for call in go_on.again]) == (TaskState.ACTING, ["c2"])
+    plan = plan_of(life.log)
+    assert plan == RecoveryPlan(goes_on=True)
+    assert calls_after(life, plan) == ["c2"]
 
 
 def test_an_idempotent_call_is_made_again():
     life = life_of(reasoned(("c1", "keyed", {}), ("c2", "strike", {})))
-    [go_on] = plan_of(life.log)
-    assert [call.id for call in go_on.again] == ["c1"]
+    plan = plan_of(life.log)
+    assert plan == RecoveryPlan(goes_on=True)
+    assert calls_after(life, plan) == ["c1"]
 
 
 def test_of_a_call_that_must_not_be_repeated_the_model_is_told_that_nobody_knows():
     life = life_of(reasoned(("c1", "strike", {}), ("c2", "strike", {})))
-    write, go_on = plan_of(life.log)
-    assert write.type is E.TOOL_CALL_FAILED
-    assert write.payload["newMessages"][0]["toolCallId"] == "c1"  # c2 was not begun
-    assert UNKNOWN in write.payload["newMessages"][0]["content"]
-    assert go_on.again == ()
-    life.do(event(write.type, write.payload))
+    plan = plan_of(life.log)
+    [(type, payload)] = plan.events
+    assert type is E.TOOL_CALL_FAILED
+    assert payload["newMessages"][0]["toolCallId"] == "c1"  # c2 was not begun
+    assert UNKNOWN in payload["newMessages"][0]["content"]
+    assert plan.goes_on
+    assert calls_after(life, plan) == ["c2"]
     assert [step.completed for step in life.live.context.plan.steps] == [True, False]
 
 
 def test_a_tool_that_is_gone_may_have_done_something():
     life = life_of(reasoned(("c1", "removed", {})))
-    write, _ = plan_of(life.log)
-    assert write.type is E.TOOL_CALL_FAILED
+    [(type, _)] = plan_of(life.log).events
+    assert type is E.TOOL_CALL_FAILED
 
 
 @pytest.mark.parametrize("said", [True, False])
@@ -135,29 +138,30 @@ def test_a_notification_is_not_said_twice(said):
     life = life_of(reasoned(("c1", "notify", {"message": "half way"})))
     if said:
         life.do(told("half way"))
-        tell, write, _ = plan_of(life.log)
-        assert tell.notification.text == "half way"
-        assert write.type is E.TOOL_CALL_COMPLETED
+        assert [note.text for note in replay(life.log, ID).notifications] == ["half way"]
+        [(type, _)] = plan_of(life.log).events
+        assert type is E.TOOL_CALL_COMPLETED
     else:
-        [go_on] = plan_of(life.log)
-        assert go_on.again[0].id == "c1"
+        plan = plan_of(life.log)
+        assert plan == RecoveryPlan(goes_on=True)
+        assert calls_after(life, plan) == ["c1"]
 
 
 def test_a_suspended_task_stays_so():
     life = life_of(asked("which one?"))
-    tell, go_on = plan_of(life.log)
-    assert (tell.notification.type, tell.notification.text) == ("needs_info", "which one?")
-    assert go_on == Continue(TaskState.SUSPENDED)
-    assert plan_of(life.log, "fail")[-1].type is E.TASK_FAILED
+    [note] = replay(life.log, ID).notifications
+    assert (note.type, note.text) == ("needs_info", "which one?")
+    assert plan_of(life.log) == RecoveryPlan()
+    assert plan_of(life.log, "fail").events[-1][0] is E.TASK_FAILED
 
 
 def test_what_a_suspended_task_had_under_way_is_settled():
     life = life_of(reasoned(("c1", "strike", {})))
     life.do(suspended(life.live))
-    write, go_on = plan_of(life.log)
-    assert life.do(event(write.type, write.payload))
+    plan = plan_of(life.log)
+    assert life.do(event(*plan.events[0]))
     assert (life.live.state, life.live.context.suspended_state) == (TaskState.SUSPENDED, TaskState.REASONING)
-    assert go_on.state is TaskState.SUSPENDED
+    assert not plan.goes_on
 
 
 # ------------------------------------------------------------------ whole lives with crashes
@@ -259,20 +263,16 @@ class World:
         found = replay(self.log, ID)
         assert found.problems == ()
         fsm = found.task
-        for action in plan_recovery(found, self.mode, EFFECTS.get, NOW):
+        plan = plan_recovery(found, self.mode, EFFECTS.get, NOW)
+        for note in found.notifications:
             self.may_crash()
-            match action:
-                case NotifyAgain(note, last):
-                    self.hear(note)
-                    if last:
-                        self.may_crash()
-                        self.pending = False
-                case RecordEvent(type, payload):
-                    self.write(event(type, payload), fsm)
-                case DropTask():
-                    self.pending = False
-                case Continue():
-                    return fsm
+            self.hear(note)
+        for type, payload in plan.events:
+            self.may_crash()
+            self.write(event(type, payload), fsm)
+        self.may_crash()
+        if found.is_over or plan.dropped:
+            self.pending = False
         return fsm
 
     def live(self):
@@ -327,5 +327,6 @@ def test_messages_of_a_resumed_task_are_well_formed():
 def test_a_damaged_log_that_is_over_and_tells_nothing_is_let_go():
     life = life_of(failed())
     lines = life.log.splitlines(keepends=True)
-    assert isinstance(plan_of(lines[0] + b"broken\n")[-1], Continue)
-    assert plan_of(lines[0] + lines[1])[-1].last
+    assert plan_of(lines[0] + b"broken\n").goes_on
+    assert plan_of(lines[0] + lines[1]) == RecoveryPlan()
+    assert [note.type for note in replay(lines[0] + lines[1], ID).notifications] == ["failed"]
