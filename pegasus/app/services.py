@@ -203,6 +203,11 @@ def _load_types(environment: Environment) -> TaskTypes:
     return types
 
 
+def _descriptions(types: TaskTypes) -> dict[str, str]:
+    """Return name and description of each type, for the model that delegates."""
+    return {task_type.name: task_type.description for task_type in types.values()}
+
+
 async def read_or_nothing(read: Callable[[], Awaitable[str]]) -> str:
     """Return what is read of memory; "" if it cannot be read, which is logged: no turn and no task fails because of that.
 
@@ -272,7 +277,7 @@ def _toolset(
     skills = SkillCatalog(BUILT_IN, *environment.skill_folders, in_thread=environment.reads_in_thread)
     invoker = SkillInvoker(skills, task_agent, environment.models.client)
     found = (
-        *delegation_tools(task_agent, types.described()),
+        *delegation_tools(task_agent, _descriptions(types)),
         invoker.tool(),
         *memory_tools(memory),
         current_time(environment.clock),
@@ -287,7 +292,7 @@ def _toolset(
         environment.persona,
         tools=(REPLY.name, *(tool.name for tool in tools if tool.name != SPAWN_ALIAS)),
         channels=channels,
-        subagents=types.described(),
+        subagents=_descriptions(types),
         skills=format_listing(skills.all(), environment.models.context_window("default")),
         direct=settings.agent.speech == "direct",
     )

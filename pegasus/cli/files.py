@@ -208,8 +208,8 @@ def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
     yield from _doubtful_tools(skill)
     if skill.fork:
         types, _ = load_task_types(BUILT_IN_TYPES, home.subagents)
-        if types.get(skill.agent) is None:
-            yield f"agent {skill.agent!r}: there is no such type of task; there are: {', '.join(types.names())}"
+        if skill.agent not in types:
+            yield f"agent {skill.agent!r}: there is no such type of task; there are: {', '.join(types)}"
     if skill.model:
         try:
             providers = find_providers(settings.providers)

@@ -249,8 +249,8 @@ class _Agent:
         A task with a bad model would fail at its first thought; the submitter can still choose another model now.
         """
         deps = self._state.deps
-        if deps.types.get(request.task_type) is None:
-            known = ", ".join(deps.types.names())
+        if request.task_type not in deps.types:
+            known = ", ".join(deps.types)
             raise TaskError(f"there is no type {request.task_type!r} of task; there are: {known}")
         if request.model:
             try:

@@ -14,10 +14,10 @@ call a tool that it knows from elsewhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -77,51 +77,20 @@ def _is_named(patterns: tuple[str, ...] | None, tool: str) -> bool:
     return patterns is None or any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
-class TaskTypes:
-    """The types by name, in order of their first registration.
-
-    Example: `TaskTypes((general, explore)).get("explore")`.
-    """
-
-    def __init__(self, types: Iterable[TaskType] = ()) -> None:
-        self._types: dict[str, TaskType] = {}
-        """Types by name; a replaced type keeps its place."""
-        self.register_many(types)
-
-    def register_many(self, types: Iterable[TaskType]) -> None:
-        """Add types; a later one replaces an earlier one of its name, so the user's win over the built-in."""
-        self._types.update((task_type.name, task_type) for task_type in types)
-
-    def __getitem__(self, name: str) -> TaskType:
-        """Return the type of this name. Raises KeyError if there is none."""
-        return self._types[name]
-
-    def get(self, name: str) -> TaskType | None:
-        """Return the type of this name, None if there is none."""
-        return self._types.get(name)
-
-    def names(self) -> tuple[str, ...]:
-        """Return all names, the built-in first."""
-        return tuple(self._types)
-
-    def __iter__(self) -> Iterator[TaskType]:
-        """Iterate over all types, the built-in first."""
-        return iter(self._types.values())
-
-    def described(self) -> Mapping[str, str]:
-        """Return name and description of each type, for the prompt of the delegating model."""
-        return {task_type.name: task_type.description for task_type in self._types.values()}
+TaskTypes: TypeAlias = Mapping[str, TaskType]
+"""Types by their names, the built-in first."""
 
 
 # ------------------------------------------------------------------ files
 
 
 def load_task_types(*folders: Path) -> tuple[TaskTypes, tuple[str, ...]]:
-    """Read `<name>/SUBAGENT.md` below each folder, later folders over earlier ones.
+    """Read `<name>/SUBAGENT.md` below each folder. A type of a later folder replaces an earlier one of its name, in its place.
 
     Returns the types, and a sentence for each problem. A bad file is left out and named; a missing folder is empty.
     """
-    types, problems = TaskTypes(), []
+    types: dict[str, TaskType] = {}
+    problems: list[str] = []
     for folder in folders:
         for file in sorted(folder.glob(f"*/{FILE}"), key=lambda file: (file.parent.name != DEFAULT_TYPE, file)):
             try:
@@ -129,7 +98,7 @@ def load_task_types(*folders: Path) -> tuple[TaskTypes, tuple[str, ...]]:
             except (OSError, ValueError) as error:
                 problems.append(f"{file}: {error}; this type is left out")
                 continue
-            types.register_many((found,))
+            types[found.name] = found
             problems += [f"{file}: {warning}" for warning in warnings]
     return types, tuple(problems)
 

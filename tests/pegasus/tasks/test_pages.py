@@ -71,7 +71,7 @@ def test_thinking_is_as_described():
 def test_the_types_are_as_described():
     text = page("task-types")
     types, _ = load_task_types(BUILT_IN_TYPES)
-    assert re.findall(r"^\| `(\w+)` \| (?!names|1 to|one|<)", text, re.MULTILINE)[:3] == list(types.names())
+    assert re.findall(r"^\| `(\w+)` \| (?!names|1 to|one|<)", text, re.MULTILINE)[:3] == list(types)
     assert f"larger than {LARGEST >> 10} kB" in text
     [example] = re.findall(r"```markdown\n(.*?)```", text, re.DOTALL)
     found, warnings = parse_task_type(example, "librarian")

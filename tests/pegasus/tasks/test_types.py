@@ -10,7 +10,7 @@ def write(folder, name, text):
 
 def test_the_built_in_types_are_general_explore_and_plan():
     types, problems = load_task_types(BUILT_IN_TYPES)
-    assert (types.names(), problems) == (("general", "explore", "plan"), ())
+    assert (tuple(types), problems) == (("general", "explore", "plan"), ())
 
 
 def test_general_may_use_every_tool_and_explore_only_looks():
@@ -29,7 +29,7 @@ def test_the_users_type_wins_over_the_built_in_one_of_its_name(tmp_path):
     write(tmp_path, "explore", "---\ndescription: mine\ntools: read_file\n---\nLook only here.")
     types, _ = load_task_types(BUILT_IN_TYPES, tmp_path)
     assert types.get("explore").description == "mine"
-    assert types.names() == ("general", "explore", "plan")
+    assert tuple(types) == ("general", "explore", "plan")
 
 
 def test_a_list_may_name_the_tools_of_an_mcp_server_by_pattern():
@@ -73,6 +73,6 @@ def test_a_wrong_file_costs_only_its_own_type(tmp_path):
     (tmp_path / "binary").mkdir()
     (tmp_path / "binary" / "SUBAGENT.md").write_bytes(b"\xff\xfe\x00")
     types, problems = load_task_types(tmp_path)
-    assert types.names() == ("good",)
+    assert tuple(types) == ("good",)
     assert len(problems) == 3
     assert all("left out" in problem for problem in problems)
