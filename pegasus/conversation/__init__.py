@@ -2,11 +2,10 @@
 
 The Main Agent's session and the conversation of each task have this form:
 
-    entry        one line of the log: something said, thought, called or returned
+    log          its entries (something said, thought, called or returned), and the alternating turns that every provider accepts
     sanitize     the form in which text from outside enters the log
     media        attached files: pictures the model can see, texts it can read
     repair       a log that a crash has cut off, made well-formed again
-    projection   the log as the alternating turns that every provider accepts
 
 Except for `keep_media` and `Pictures.load`, which read and write files through the journal, everything here is pure.
 
@@ -19,9 +18,8 @@ times, no authors, no place for notes, and it differs between providers, while a
     request = ModelRequest(prompt, tuple(projection.turns), tools)
 """
 
-from pegasus.conversation.entry import BadEntry, Entry, decode, encode, to_json
-from pegasus.conversation.media import KeptMedia, Pictures, keep_media
-from pegasus.conversation.projection import Projection
+from pegasus.conversation.log import BadEntry, Entry, Pictures, Projection, decode, encode, to_json
+from pegasus.conversation.media import KeptMedia, keep_media
 from pegasus.conversation.repair import (
     OpenCall,
     cancelled_result,

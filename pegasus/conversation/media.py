@@ -10,8 +10,7 @@ For the text of the message, every attachment becomes a label:
 A picture is also kept as a file of its own, `media/<sha256>.<ext>` below data/. It is written before the entry that names it, so a
 crash leaves at most a file that nobody names. The entry's metadata has `media: [{"name","mime","file","bytes"}]`.
 
-Only the newest pictures of a conversation are in memory and shown to the model. The bounds are those that providers set for one
-request; beyond 20 pictures, for example, Anthropic takes smaller ones only.
+Only the newest pictures of a conversation are in memory and shown to the model (see `log`).
 
 Everything about an attachment comes from a stranger: its name, its type, its bytes. A name is put on one line and loses characters
 that cannot be seen; the bytes of a picture are checked before a provider gets them, since a request with one bad picture is refused
@@ -22,48 +21,33 @@ model can say why it does not see it. Decoding and hashing megabytes takes long,
 from __future__ import annotations
 
 import hashlib
-import re
-from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from base64 import b64decode
+from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
 
 from actors import Ref
-from pegasus.conversation.entry import Entry
-from pegasus.conversation.sanitize import sanitize_for_prompt
+from pegasus.conversation.log import MEDIA_FOLDER, MOST_BYTES, Pictures
+from pegasus.conversation.sanitize import sanitize_name
 from pegasus.messages import Json, Media
 from pegasus.models import EXTENSIONS, MOST_PICTURES, Image, picture_problem
-from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.storage import JournalMessage, ReplaceFile
 
-_log = get_logger("session")
-
-FOLDER: Final = "media"
-"""Folder of the pictures, below data/. Entries name files in it, so it must not change."""
-MOST_SHOWN: Final = 20
-"""Pictures that a conversation shows at a time. With more, Anthropic refuses pictures above 2000 pixels."""
-MOST_BYTES: Final = 12 * 1024 * 1024
-"""Bytes (before base64) of the pictures that a conversation shows at a time, far below the limit of a provider's request."""
 LONGEST_TEXT: Final = 20_000
 """Characters of a text file that is put into the message. A longer one is only named: half a file misleads the model."""
 LONGEST_TEXTS: Final = 40_000
 """Characters of all text files of one message that are read out."""
-LONGEST_NAME: Final = 120
-"""Characters of a file name or MIME type that are shown."""
 
-# MIME types of text that do not begin with "text/".
 _TEXT_TYPES: Final = frozenset(
     f"application/{kind}"
     for kind in ("json", "xml", "yaml", "x-yaml", "toml", "javascript", "x-sh", "x-python", "sql", "csv", "x-ndjson")
 )
+"""MIME types of text that do not begin with "text/"."""
 _TEXT_SUFFIXES: Final = (".txt", ".md", ".csv", ".log")
 """File names that are text where the MIME type says nothing."""
-# By extension of a stored picture. Entries name only such files, so an edited session cannot make the agent read another file.
-_MIMES: Final = {"png": "image/png", "jpg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
-_FILE: Final = re.compile(rf"{FOLDER}/[0-9a-f]{{64}}\.(?:{'|'.join(_MIMES)})")
 
 
 @attrs.frozen(eq=False)
@@ -79,89 +63,6 @@ class KeptMedia:
     """Value of the entry's metadata "media"; empty if there is no picture."""
 
 
-class Pictures:
-    """The pictures of one conversation that are in memory, newest last, within MOST_SHOWN and MOST_BYTES.
-
-    They are kept in base64, as providers want them, so that a request does not encode megabytes each time. A single picture that
-    exceeds MOST_BYTES alone stays, since otherwise the newest picture could never be shown.
-
-    Example:
-        pictures = Pictures()
-        await pictures.load(journal, entries)
-        projection = Projection(entries, pictures)
-    """
-
-    def __init__(self) -> None:
-        self._images: dict[str, Image] = {}
-        """Pictures by their file."""
-        self._bytes = 0
-        """Length of all of them in base64."""
-
-    def get(self, file: str) -> Image | None:
-        """Return the picture of this file, None if it is not in memory."""
-        return self._images.get(file)
-
-    def put(self, file: str, image: Image) -> None:
-        """Keep a picture as the newest one. The oldest are dropped while there are too many."""
-        self._drop(file)
-        self._images[file] = image
-        self._bytes += len(image.data)
-        while len(self._images) > MOST_SHOWN or (self._bytes > MOST_BYTES * 4 // 3 and len(self._images) > 1):
-            self._drop(next(iter(self._images)))
-
-    def _drop(self, file: str) -> None:
-        """Remove a picture from memory, if it is there. Its file stays on disk."""
-        image = self._images.pop(file, None)
-        self._bytes -= len(image.data) if image else 0
-
-    async def load(self, journal: Ref[JournalMessage], entries: Sequence[Entry]) -> None:
-        """Read the newest pictures that these entries name. A picture that cannot be read is left out, and that is logged."""
-        refs = list(_newest_refs(entries))
-        for name, file in reversed(refs):
-            try:
-                data = await journal.ask(ReadFile, file)
-            except StorageError as error:
-                _log.warning("a picture cannot be read", file=file, error=str(error))
-                continue
-            mime = _MIMES[file.rpartition(".")[2]]
-            encoded = (await trio.to_thread.run_sync(b64encode, data)).decode("ascii")
-            if data and not picture_problem(mime, encoded):
-                self.put(file, Image(mime, encoded, name))
-            else:
-                _log.warning("a picture is gone or damaged", file=file)
-
-
-def _newest_refs(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
-    """Yield (name, file) of the newest pictures within the bounds, newest first, each file once."""
-    seen: set[str] = set()
-    total = 0
-    for entry in reversed([entry for entry in entries if "media" in entry.metadata]):
-        for name, file, size in reversed(refs_of(entry)):
-            if file in seen:
-                continue
-            seen.add(file)
-            total += size
-            if len(seen) > MOST_SHOWN or (total > MOST_BYTES and len(seen) > 1):
-                return
-            yield name, file
-
-
-def refs_of(entry: Entry) -> list[tuple[str, str, int]]:
-    """Return (name, file, bytes) of each picture that a user entry names. A reference that is malformed is left out."""
-    media: Any = entry.metadata.get("media") if entry.role == "user" else None
-    refs: list[tuple[str, str, int]] = []
-    for ref in media if isinstance(media, list) else ():
-        file, size = (ref.get("file"), ref.get("bytes")) if isinstance(ref, dict) else (None, None)
-        if isinstance(file, str) and _FILE.fullmatch(file):
-            refs.append(
-                (_clean_name(str(ref.get("name", ""))), file, size if isinstance(size, int) and size > 0 else 0)
-            )
-    return refs
-
-
-# ------------------------------------------------------------------ taking in
-
-
 async def keep_media(
     journal: Ref[JournalMessage], media: Sequence[Media], pictures: Pictures | None = None
 ) -> KeptMedia:
@@ -173,75 +74,58 @@ async def keep_media(
     Raises StorageError if the disk refuses to write; some pictures may be on disk then. No attachment makes it fail, however damaged.
     Cancelled: as after a StorageError.
     """
-    if not media:
-        return KeptMedia()
-    examined = await trio.to_thread.run_sync(_examine, tuple(media))
+    labels, images = await trio.to_thread.run_sync(_examine, media)
     refs: list[Json] = []
-    for image, file, data in examined.images:
+    for image, file, data in images:
         await journal.ask(ReplaceFile, file, data)
         refs.append({"name": image.name, "mime": image.mime, "file": file, "bytes": len(data)})
         if pictures is not None:
             pictures.put(file, image)
-    return KeptMedia(tuple(examined.labels), tuple(refs))
+    return KeptMedia(tuple(labels), tuple(refs))
 
 
-@attrs.define(eq=False)
-class _Examined:
-    """Attachments of one message after a look into them."""
-
-    labels: list[str] = attrs.field(factory=list)
-    """Labels so far, in the order of the attachments."""
-    images: list[tuple[Image, str, bytes]] = attrs.field(factory=list)
-    """Pictures, each with its file and its bytes."""
-    text_room: int = LONGEST_TEXTS
-    """Characters of text that may still be read out."""
-
-
-def _examine(media: tuple[Media, ...]) -> _Examined:
-    """Decode and hash what may be megabytes; blocks, and so runs in a thread."""
-    examined = _Examined()
+def _examine(media: Sequence[Media]) -> tuple[list[str], list[tuple[Image, str, bytes]]]:
+    """Return a label for each attachment, and the pictures with their files and bytes. Blocks: it decodes and hashes megabytes."""
+    labels: list[str] = []
+    images: list[tuple[Image, str, bytes]] = []
+    text_room = LONGEST_TEXTS
     for file in media:
-        examined.labels.append(_examine_file(file, examined))
-    return examined
+        name = sanitize_name(file.name) or "unnamed"
+        mime = sanitize_name(file.mime).partition(";")[0].strip().lower()
+        mime = "image/jpeg" if mime == "image/jpg" else mime
+        description = f"{name}, {mime or 'of no known type'}"
+        try:
+            data = b64decode(file.data, validate=True)
+        except ValueError:
+            labels.append(f"(attached: {description}; it is damaged)")
+            continue
+        description += f", {len(data):,} bytes"
+        if mime.startswith("image/"):
+            # The bounds are those of one request, so the picture is checked together with those before it.
+            problem = picture_problem(mime, file.data) or _room_problem(images, data)
+            if problem is not None:
+                labels.append(f"(attached: {description}; you cannot see it: {problem})")
+                continue
+            path = f"{MEDIA_FOLDER}/{hashlib.sha256(data).hexdigest()}.{EXTENSIONS[mime]}"
+            images.append((Image(mime, file.data, name), path, data))
+            labels.append(f"(attached picture: {description})")
+            continue
+        text = _read_text(mime, name, data)
+        if text is None:
+            labels.append(f"(attached: {description}; you cannot open this kind of file)")
+        elif len(text) > min(LONGEST_TEXT, text_room):
+            labels.append(f"(attached: {description}; it is too long to be shown here)")
+        else:
+            text_room -= len(text)
+            labels.append(f"(attached: {description}; it reads:)\n{text}\n(end of {name})")
+    return labels, images
 
 
-def _examine_file(file: Media, examined: _Examined) -> str:
-    """Return the label of one attachment."""
-    name = _clean_name(file.name) or "unnamed"
-    mime = _clean_name(file.mime).partition(";")[0].strip().lower()
-    mime = "image/jpeg" if mime == "image/jpg" else mime
-    description = f"{name}, {mime or 'of no known type'}"
-    try:
-        data = b64decode(file.data, validate=True)
-    except ValueError:
-        return f"(attached: {description}; it is damaged)"
-    description += f", {len(data):,} bytes"
-    if mime.startswith("image/"):
-        problem = _picture_problem(mime, file.data, data, examined)
-        if problem is not None:
-            return f"(attached: {description}; you cannot see it: {problem})"
-        path = f"{FOLDER}/{hashlib.sha256(data).hexdigest()}.{EXTENSIONS[mime]}"
-        examined.images.append((Image(mime, file.data, name), path, data))
-        return f"(attached picture: {description})"
-    text = _read_text(mime, name, data)
-    if text is None:
-        return f"(attached: {description}; you cannot open this kind of file)"
-    if len(text) > min(LONGEST_TEXT, examined.text_room):
-        return f"(attached: {description}; it is too long to be shown here)"
-    examined.text_room -= len(text)
-    return f"(attached: {description}; it reads:)\n{text}\n(end of {name})"
-
-
-def _picture_problem(mime: str, encoded: str, data: bytes, examined: _Examined) -> str | None:
-    """Return why the model cannot see this picture, None if it can.
-
-    A picture is checked by itself first, then together with those of the same message: the bounds are those of one request.
-    """
-    if problem := picture_problem(mime, encoded):
-        return problem
-    if len(examined.images) >= MOST_PICTURES:
+def _room_problem(images: Sequence[tuple[Image, str, bytes]], data: bytes) -> str | None:
+    """Return why a picture cannot be shown beside those before it in the message; None if it can."""
+    if len(images) >= MOST_PICTURES:
         return f"only {MOST_PICTURES} pictures of a message can be shown"
-    if len(data) + sum(len(kept) for _, _, kept in examined.images) > MOST_BYTES:
+    if len(data) + sum(len(kept) for _, _, kept in images) > MOST_BYTES:
         return f"the pictures of a message may have {MOST_BYTES >> 20} MB together"
     return None
 
@@ -262,8 +146,3 @@ def _read_text(mime: str, name: str, data: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return None if "\0" in text else text
-
-
-def _clean_name(text: str) -> str:
-    """Return a name on one line, without characters that cannot be seen: it is shown to the model in several places."""
-    return " ".join(sanitize_for_prompt(text).split())[:LONGEST_NAME]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from pegasus.conversation.entry import Entry
+from pegasus.conversation.log import Entry
 from pegasus.models import ToolCall
 from pegasus.wire import encode_json
 
@@ -64,46 +64,37 @@ class RepairedLog:
 class _PairedCall:
     """A call with the result that belongs to it."""
 
-    call: ToolCall
-    item: int | None
-    """Inbox number of the newest message before the call."""
+    open: OpenCall
     result: Entry | None = None
     """Its result; None while none was found, and then the call is open."""
 
 
-@attrs.define(eq=False)
-class _PairedLog:
-    """The entries that are not results, each with its calls."""
+def _pair(entries: Sequence[Entry]) -> tuple[list[tuple[Entry, list[_PairedCall]]], list[str]]:
+    """Give every result to the latest call before it that has its id.
 
-    heads: list[tuple[Entry, list[_PairedCall]]] = attrs.field(factory=list)
-    """Entries of every role but "tool", in the order of the log."""
-    notes: list[str] = attrs.field(factory=list)
-    """A sentence for each result that was dropped."""
-
-
-def _pair(entries: Sequence[Entry]) -> _PairedLog:
-    """Give every result to the latest call before it that has its id, and note those that find none.
-
-    Calls and results are matched by position as well as by id, because ids are only unique within one answer of some providers.
+    Returns the entries of every role but "tool", in the order of the log, each with its calls; and a note for each result that was
+    dropped. Calls and results are matched by position as well as by id, because ids are only unique within one answer of some
+    providers.
     """
-    paired = _PairedLog()
+    heads: list[tuple[Entry, list[_PairedCall]]] = []
+    notes: list[str] = []
     latest: dict[str, _PairedCall] = {}
     item: int | None = None
     for entry in entries:
         if entry.role == "tool":
             caller = latest.get(entry.call_id or "")
             if caller is None:
-                paired.notes.append(f"dropped a result without a call: {entry.call_id}")
+                notes.append(f"dropped a result without a call: {entry.call_id}")
             elif caller.result is not None:
-                paired.notes.append(f"dropped a second result of call {entry.call_id}")
+                notes.append(f"dropped a second result of call {entry.call_id}")
             else:
                 caller.result = entry
             continue
         item = entry.item if entry.item is not None else item
-        calls = [_PairedCall(call, item) for call in entry.calls]
-        latest.update((paired_call.call.id, paired_call) for paired_call in calls)
-        paired.heads.append((entry, calls))
-    return paired
+        calls = [_PairedCall(OpenCall(call, item)) for call in entry.calls]
+        latest.update((paired.open.call.id, paired) for paired in calls)
+        heads.append((entry, calls))
+    return heads, notes
 
 
 def is_well_formed(entries: Sequence[Entry]) -> bool:
@@ -130,8 +121,7 @@ def is_well_formed(entries: Sequence[Entry]) -> bool:
 
 def open_calls(entries: Sequence[Entry]) -> tuple[OpenCall, ...]:
     """Return the calls that have no result."""
-    calls = (call for _, calls in _pair(entries).heads for call in calls)
-    return tuple(OpenCall(paired.call, paired.item) for paired in calls if paired.result is None)
+    return tuple(paired.open for _, calls in _pair(entries)[0] for paired in calls if paired.result is None)
 
 
 def repair_log(entries: Sequence[Entry], recorded: Callable[[OpenCall], str | None], now: int) -> RepairedLog:
@@ -140,21 +130,18 @@ def repair_log(entries: Sequence[Entry], recorded: Callable[[OpenCall], str | No
     recorded: returns the true result (JSON) of an open call whose effect is recorded elsewhere, else None. now: wall clock, ms, of
     the entries that are added.
     """
-    paired = _pair(entries)
-    notes = paired.notes
+    heads, notes = _pair(entries)
     used_ids: set[str] = set()
     repaired: list[Entry] = []
-    for head, calls in paired.heads:
-        ids = unique_ids([paired_call.call.id for paired_call in calls], used_ids)
-        if ids != [paired_call.call.id for paired_call in calls]:
+    for head, calls in heads:
+        ids = unique_ids([call.id for call in head.calls], used_ids)
+        if ids != [call.id for call in head.calls]:
             notes.append("made repeated call ids unique")
-            head = attrs.evolve(
-                head,
-                calls=tuple(attrs.evolve(paired_call.call, id=i) for paired_call, i in zip(calls, ids, strict=True)),
-            )
+            renamed = tuple(attrs.evolve(call, id=new_id) for call, new_id in zip(head.calls, ids, strict=True))
+            head = attrs.evolve(head, calls=renamed)
         repaired.append(head)
-        for paired_call, call_id in zip(calls, ids, strict=True):
-            result = paired_call.result or _missing_result(paired_call, recorded, now, notes)
+        for paired, call_id in zip(calls, ids, strict=True):
+            result = paired.result or _missing_result(paired.open, recorded, now, notes)
             repaired.append(result if result.call_id == call_id else attrs.evolve(result, call_id=call_id))
     if not notes and any(a is not b for a, b in zip(repaired, entries, strict=False)):
         notes.append("moved results behind their calls")
@@ -175,11 +162,10 @@ def unique_ids(ids: Sequence[str], used: set[str]) -> list[str]:
 
 
 def _missing_result(
-    paired_call: _PairedCall, recorded: Callable[[OpenCall], str | None], now: int, notes: list[str]
+    open_call: OpenCall, recorded: Callable[[OpenCall], str | None], now: int, notes: list[str]
 ) -> Entry:
     """Return a result for an open call, the true one if it is recorded, and add a note about it."""
-    call = paired_call.call
-    result = recorded(OpenCall(call, paired_call.item))
+    call, result = open_call.call, recorded(open_call)
     if result is not None:
         notes.append(f"{call.name} call {call.id} had taken effect: gave it its result")
         return Entry(now, "tool", result, call_id=call.id)

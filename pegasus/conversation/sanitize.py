@@ -23,6 +23,9 @@ from typing import Final
 from pegasus.messages import Address, ChannelInfo
 from pegasus.storage import escape_field
 
+LONGEST_NAME: Final = 120
+"""Characters of a file name or MIME type that are shown."""
+
 _STRIPPED: Final = frozenset({"Cc", "Cf", "Zl", "Zp"})
 """Unicode categories that are removed: controls, format characters, line and paragraph separators."""
 _KEPT: Final = frozenset("\n\t\r")
@@ -61,6 +64,11 @@ _CLEANING: Final = _CleaningTable()
 def sanitize_for_prompt(text: str) -> str:
     r"""Return the text without characters of Unicode Cc, Cf, Zl and Zp except \n, \t, \r; lone surrogates become U+FFFD."""
     return text.translate(_CLEANING)
+
+
+def sanitize_name(text: str) -> str:
+    """Return the name of a file on one line, without characters that cannot be seen: the model is shown it in several places."""
+    return " ".join(sanitize_for_prompt(text).split())[:LONGEST_NAME]
 
 
 def escape_imitations(text: str) -> str:

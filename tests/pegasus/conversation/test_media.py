@@ -4,9 +4,8 @@ from base64 import b64encode
 
 import pytest
 
-from pegasus.conversation.entry import Entry, decode, to_json
-from pegasus.conversation.media import MOST_BYTES, Pictures, keep_media, refs_of
-from pegasus.conversation.projection import Projection
+from pegasus.conversation.log import MOST_BYTES, Entry, Pictures, Projection, decode, refs_of, to_json
+from pegasus.conversation.media import keep_media
 from pegasus.conversation.sanitize import user_content
 from pegasus.messages import ChannelInfo, Media
 from pegasus.models import Image
