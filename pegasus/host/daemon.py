@@ -5,23 +5,100 @@ a signal to. The file is written when the gateway listens, never before, so that
 
 A daemon that was killed leaves the file behind, so that a reader also checks that the process is alive. Another process may
 have got the same number meanwhile; a client then fails to connect, and the next daemon replaces the file. Whether a daemon
-may start is not decided here but by the lock (`lock`), which cannot be left behind.
+may start is not decided here but by the lock of the home, which cannot be left behind.
+
+systemd's notify protocol (sd_notify(3)) is datagrams of `NAME=value` lines to a Unix socket: systemd starts dependent services
+after READY=1, and restarts a service whose WATCHDOG=1 stays away. It is a dozen lines, so that no library is needed. Nothing of
+it blocks or fails: a supervisor that does not listen is ignored.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import time
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 
 import attrs
+import trio
 
 from pegasus import __version__
 from pegasus.host.home import Home, write_private
-from pegasus.host.notify import Notifier
-from pegasus.host.streams import print_line
+from pegasus.host.process import print_line, wall_clock
+from pegasus.wire import decode_json, encode_line, from_wire, to_wire
+
+# ------------------------------------------------------------------ systemd
+
+
+class Notifier:
+    """Connection to the supervisor that started the process; without one every call does nothing.
+
+    address: the socket's path, "@…" for an abstract one, "" for none. A message that cannot be sent at once is lost.
+
+    Example::
+
+        notifier = Notifier.from_environment()
+        nursery.start_soon(notifier.keep_alive)
+        notifier.ready("pegasus ready")
+    """
+
+    watchdog: float | None
+    """Seconds within which the supervisor wants a sign of life, None if it wants none."""
+
+    def __init__(self, address: str = "", watchdog: float | None = None) -> None:
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self.watchdog = watchdog if address else None
+
+    @classmethod
+    def from_environment(cls, environ: MutableMapping[str, str] = os.environ) -> Notifier:
+        """Make one from NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, which are removed: they are not meant for children."""
+        notifier = cls(environ.get("NOTIFY_SOCKET", ""), _watchdog_seconds(environ))
+        for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
+            environ.pop(name, None)
+        return notifier
+
+    def ready(self, status: str) -> None:
+        """Notify that everything listens. status: the line that `systemctl status` shows."""
+        self._send(f"READY=1\nSTATUS={status}")
+
+    def stopping(self) -> None:
+        """Notify that the process is about to end."""
+        self._send("STOPPING=1\nSTATUS=stopping")
+
+    def alive(self) -> None:
+        """Send one sign of life."""
+        self._send("WATCHDOG=1")
+
+    async def keep_alive(self) -> None:
+        """Send signs of life, twice as often as wanted, until cancelled; return at once where none are wanted.
+
+        They come from the event loop, so that they stop when it hangs: then the supervisor restarts the process.
+        """
+        while self.watchdog:
+            self.alive()
+            await trio.sleep(self.watchdog / 2)
+
+    def _send(self, message: str) -> None:
+        """Send one datagram. A socket that does not exist or is full is ignored; ValueError: a path that is too long."""
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                sender.setblocking(False)
+                sender.sendto(message.encode(), self._address)
+        except (OSError, ValueError):
+            return
+
+
+def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
+    """Return the interval of the watchdog if it is meant for this process."""
+    if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    usec = environ.get("WATCHDOG_USEC", "")
+    return int(usec) / 1e6 if usec.isascii() and usec.isdigit() and int(usec) > 0 else None
+
+
+# ------------------------------------------------------------------ daemon.json
 
 
 @attrs.frozen
@@ -40,7 +117,7 @@ class DaemonInfo:
     ws: str
     """Address of the gateway: "ws://127.0.0.1:7717"."""
     http: str | None
-    """Address of the HTTP server, None when it is off."""
+    """Address of the HTTP server; None, since this version has none."""
     version: str
     """Version of Pegasus that runs, which may be older than the one installed now."""
     started_at: int
@@ -58,16 +135,15 @@ def announced(
     notifier: Notifier,
     *,
     ws: str,
-    http: str | None = None,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], int] = wall_clock,
 ) -> Iterator[DaemonInfo]:
     """Announce the daemon while the body runs.
 
     On entry: daemon.json, the ready line, READY=1. On exit: STOPPING=1, and daemon.json is gone. Raises HomeError
     where daemon.json cannot be written. A closed stdout is no error.
     """
-    info = DaemonInfo(os.getpid(), ws, http, __version__, int(clock() * 1000))
-    write_private(home.daemon, _encode(info))
+    info = DaemonInfo(os.getpid(), ws, None, __version__, clock())
+    write_private(home.daemon, encode_line(to_wire(info)).decode())
     try:
         print_line(info.ready_line)
         notifier.ready(info.ready_line)
@@ -81,17 +157,10 @@ def announced(
 def read_daemon(home: Home) -> DaemonInfo | None:
     """Return the daemon of this home, None where none runs: no file, an unreadable one, or one left by a dead process."""
     try:
-        raw = json.loads(home.daemon.read_bytes())
-        info = DaemonInfo(int(raw["pid"]), str(raw["ws"]), raw["http"], str(raw["version"]), int(raw["startedAt"]))
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        info = from_wire(decode_json(home.daemon.read_bytes()), DaemonInfo)
+    except (OSError, ValueError):
         return None
     return info if _is_alive(info.pid) else None
-
-
-def _encode(info: DaemonInfo) -> str:
-    """Return the contents of the file."""
-    fields = {"pid": info.pid, "ws": info.ws, "http": info.http, "version": info.version, "startedAt": info.started_at}
-    return json.dumps(fields) + "\n"
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""The home directory: its paths, the choice between several homes, and the token in it.
+"""The home directory: its paths, the choice between several homes, the token in it, and the lock that keeps a second daemon out.
 
 A home is everything that one agent owns: settings, token, data, log, workspace. Everything in it is private to the user
 (folders 0700, files 0600), because sessions and keys are in it. Whole files are written aside and renamed, so that a
@@ -9,26 +9,28 @@ a command prints as it is: the path, what was found, and what to do.
 
 The token is 256 random bits. Every process of the user that can read the home can talk with the agent; other users of the
 machine, and web pages in a browser on it, cannot.
+
+The lock is an flock(2) on `<home>/lock`: the kernel releases it when the process ends, in whatever way, so that no lock file has
+to be cleaned up after a crash. The descriptor is not inherited, so that a command that outlives the daemon does not hold it.
+Commands that change files while no daemon runs (`pegasus memory undo`) hold the same lock, so that a daemon cannot start in
+the middle of their change. On a network file system the lock is only as safe as that system's flock(2).
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 SHORTEST_TOKEN: Final = 16
-"""Characters of a token at least: a file that was cut short by a full disk must not become a token that can be guessed.
-
-`pegasus.settings` has the same limit for `gateway.token`; neither package imports the other.
-"""
+"""Characters of a token at least. A shorter one, such as a file that a full disk has cut short, can be guessed by a program on
+the same machine; the one made at first start has 43."""
 
 _PROFILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """Names of profiles. They become part of a folder's name, so that neither a slash nor a leading dot is allowed."""
@@ -47,7 +49,19 @@ class HomeError(Exception):
         self.exit_code = exit_code
 
 
-@attrs.frozen(repr=False)
+class HomeBusy(HomeError):
+    """A home that another daemon owns."""
+
+    pid: int | None
+    """Process of that daemon, where it is known."""
+
+    def __init__(self, home: Home, pid: int | None) -> None:
+        who = f"process {pid}" if pid else "another process"
+        message = f"{home}: {who} already runs Pegasus here; stop it, or give another --home or --profile"
+        super().__init__(message, exit_code=75)
+        self.pid = pid
+
+
 class Home:
     """Paths of one home directory, all absolute. Nothing is read or made before `prepare`.
 
@@ -58,65 +72,33 @@ class Home:
         home.log  # ~/.pegasus-work/logs/pegasus.log
     """
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "pegasus.toml"
+        """The settings, unless --config names another file."""
+        self.token = path / "token"
+        """The token that clients of the gateway show."""
+        self.lock = path / "lock"
+        """The lock that the daemon holds."""
+        self.daemon = path / "run" / "daemon.json"
+        """Address and process of the running daemon."""
+        self.log = path / "logs" / "pegasus.log"
+        """The log of the daemon; older ones have a number behind the name."""
+        self.data = path / "data"
+        """Sessions, messages, tasks, memory; only the journal writes there."""
+        self.workspace = path / "workspace"
+        """The folder that tasks work in."""
+        self.skills = path / "skills"
+        """The user's own skills."""
+        self.subagents = path / "subagents"
+        """The user's own types of tasks."""
+        self.personas = path / "personas"
+        """Personas to choose from in the settings."""
+        self.history = path / "run" / "history"
+        """Messages that were typed into the terminal chat."""
 
     def __str__(self) -> str:
         return str(self.path)
-
-    @property
-    def config(self) -> Path:
-        """The settings, unless --config names another file."""
-        return self.path / "pegasus.toml"
-
-    @property
-    def token(self) -> Path:
-        """The token that clients of the gateway show."""
-        return self.path / "token"
-
-    @property
-    def lock(self) -> Path:
-        """The lock that the daemon holds."""
-        return self.path / "lock"
-
-    @property
-    def daemon(self) -> Path:
-        """Address and process of the running daemon."""
-        return self.path / "run" / "daemon.json"
-
-    @property
-    def log(self) -> Path:
-        """The log of the daemon; older ones have a number behind the name."""
-        return self.path / "logs" / "pegasus.log"
-
-    @property
-    def data(self) -> Path:
-        """Sessions, messages, tasks, memory; only the journal writes there."""
-        return self.path / "data"
-
-    @property
-    def workspace(self) -> Path:
-        """The folder that tasks work in."""
-        return self.path / "workspace"
-
-    @property
-    def skills(self) -> Path:
-        """The user's own skills."""
-        return self.path / "skills"
-
-    @property
-    def subagents(self) -> Path:
-        """The user's own types of tasks."""
-        return self.path / "subagents"
-
-    @property
-    def personas(self) -> Path:
-        """Personas to choose from in the settings."""
-        return self.path / "personas"
-
-    @property
-    def history(self) -> Path:
-        """Messages that were typed into the terminal chat."""
-        return self.path / "run" / "history"
 
     def resolve(self, path: str) -> Path:
         """Return a path from the settings: `~` is the user's directory, and a relative path starts at the home."""
@@ -158,10 +140,12 @@ def _make_folder(path: Path) -> None:
     except FileExistsError:
         raise HomeError(f"{path}: is not a folder; move it away or give another --home") from None
     except (OSError, ValueError) as error:
-        raise HomeError(f"{path}: cannot be made ({reason(error)}); give --home a directory you can write to") from None
+        raise HomeError(
+            f"{path}: cannot be made ({_reason(error)}); give --home a directory you can write to"
+        ) from None
 
 
-def reason(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Return the reason of an OSError without the path: "Permission denied"."""
     return getattr(error, "strerror", None) or str(error)
 
@@ -178,11 +162,14 @@ def ensure_token(home: Home, configured: str = "") -> str:
     if configured:
         return configured
     try:
-        _make_private(home.token)
+        if stat.S_IMODE(home.token.stat().st_mode) & 0o077:  # take other users' rights away
+            home.token.chmod(0o600)
     except FileNotFoundError:
-        return _new_token(home.token)
+        token = secrets.token_urlsafe(32)  # 256 random bits
+        write_private(home.token, token + "\n")
+        return token
     except OSError as error:
-        raise HomeError(f"{home.token}: cannot be made private ({reason(error)}); it must be yours") from None
+        raise HomeError(f"{home.token}: cannot be made private ({_reason(error)}); it must be yours") from None
     token = read_token(home)
     if len(token) < SHORTEST_TOKEN:
         raise HomeError(
@@ -205,22 +192,9 @@ def read_token(home: Home, configured: str = "") -> str:
     except UnicodeDecodeError:
         raise HomeError(f"{home.token}: is not a token; delete it, and the next start makes a new one") from None
     except OSError as error:
-        raise HomeError(f"{home.token}: cannot be read ({reason(error)}); it must be a file you can read") from None
+        raise HomeError(f"{home.token}: cannot be read ({_reason(error)}); it must be a file you can read") from None
     if not token or not token.isprintable():
         raise HomeError(f"{home.token}: holds no token; delete it, and the next start makes a new one")
-    return token
-
-
-def _make_private(path: Path) -> None:
-    """Take other users' rights to a file away."""
-    if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        path.chmod(0o600)
-
-
-def _new_token(path: Path) -> str:
-    """Make a token of 256 random bits."""
-    token = secrets.token_urlsafe(32)
-    write_private(path, token + "\n")
     return token
 
 
@@ -236,4 +210,42 @@ def write_private(path: Path, text: str) -> None:
     except OSError as error:
         with suppress(OSError):
             aside.unlink(missing_ok=True)
-        raise HomeError(f"{path}: cannot be written ({reason(error)})") from None
+        raise HomeError(f"{path}: cannot be written ({_reason(error)})") from None
+
+
+# ------------------------------------------------------------------ lock
+
+
+@contextmanager
+def own_home(home: Home) -> Iterator[None]:
+    """Make the home's folders and hold the lock while the body runs. Raises HomeBusy, HomeError."""
+    home.prepare()
+    try:
+        descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HomeError(f"{home.lock}: cannot be opened ({_reason(error)}); the home must be writable") from None
+    try:
+        _acquire(descriptor, home)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, home: Home) -> None:
+    """Lock the file and write the pid into it, for the error message of the next daemon: daemon.json comes only later."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        raise HomeBusy(home, _owner(descriptor)) from None
+    except OSError as error:
+        raise HomeError(f"{home.lock}: cannot be locked ({_reason(error)}); is the disk full or read-only?") from None
+
+
+def _owner(descriptor: int) -> int | None:
+    """Return the pid in the lock file, None if there is none."""
+    try:
+        return int(os.pread(descriptor, 32, 0))
+    except (OSError, ValueError):
+        return None

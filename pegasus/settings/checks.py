@@ -16,14 +16,12 @@ from ipaddress import ip_address, ip_network
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
+from pegasus.host import SHORTEST_TOKEN
 from pegasus.settings.keys import SettingsProblem, describe, one_of, walk
 from pegasus.settings.sections import MODEL_ROLES, PROVIDER_TYPES, McpServerSettings, Settings
 
 Report: TypeAlias = Callable[[str, str, str, str], None]
 """Takes key path, found, allowed, hint."""
-
-SHORTEST_TOKEN: Final = 16
-"""Characters of a token. A shorter one can be guessed by a program on the same machine; the one made at first start has 43."""
 
 ANY_VALUE: Final = object()
 """In NOT_YET: every value but an empty one."""

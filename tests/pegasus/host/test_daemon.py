@@ -15,20 +15,20 @@ from pegasus.host import DaemonInfo, HomeError, Notifier, announced, read_daemon
 WS = "ws://127.0.0.1:7717"
 
 
-def announce(home, **options):
-    return announced(home, Notifier(), ws=WS, clock=lambda: 1772029800.0, **options)
+def announce(home):
+    return announced(home, Notifier(), ws=WS, clock=lambda: 1772029800000)
 
 
 def test_while_it_runs_the_file_says_where(home):
-    with announce(home, http="http://127.0.0.1:1"):
+    with announce(home):
         assert json.loads(home.daemon.read_text()) == {
             "pid": os.getpid(),
             "ws": WS,
-            "http": "http://127.0.0.1:1",
+            "http": None,
             "version": __version__,
             "startedAt": 1772029800000,
         }
-        assert read_daemon(home) == DaemonInfo(os.getpid(), WS, "http://127.0.0.1:1", __version__, 1772029800000)
+        assert read_daemon(home) == DaemonInfo(os.getpid(), WS, None, __version__, 1772029800000)
     assert read_daemon(home) is None
     assert list(home.daemon.parent.iterdir()) == []
 
