@@ -10,20 +10,18 @@ The files are read from their folder and written by the journal. Every change is
     memory          reading, changing, undo; the lock that keeps changes apart
     logged_files    files and log, kept in step through the journal
     changes         the log: changes, their differences and undo
-    pages           names and texts of files; `provenance`: marks of origin
-    views           the index and the log as others see them
+    pages           names, texts and index of files; `provenance`: marks of origin
     folder          reading the folder
     search          full-text search over memory and archived sessions; `search_index`: words in SQLite
 """
 
-from pegasus.memory.changes import LOG, Author, Change, changes_in
+from pegasus.memory.changes import LOG, Author, Change, changes_in, view_of
 from pegasus.memory.folder import HEAD, FileState, FolderReader, MemoryFolder, Stamp
 from pegasus.memory.memory import Memory, Written, memory_in, read_whole
-from pegasus.memory.pages import FOLDER, MemoryRefused
+from pegasus.memory.pages import FOLDER, MemoryFile, MemoryRefused, describe_file, files_view
 from pegasus.memory.provenance import SOURCES, marks_in, warning_for
 from pegasus.memory.search import Searcher
 from pegasus.memory.search_index import Found, Hit
-from pegasus.memory.views import MemoryFile, describe_file, files_view, view_of
 
 __all__ = [
     "FOLDER",

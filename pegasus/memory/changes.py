@@ -46,6 +46,8 @@ KEPT_CHANGES: Final = 2 << 20
 """Bytes of changes that stay when the log is shortened. The last change of each file stays however old it is."""
 GROWTH: Final = 4 << 20
 """Bytes by which the log grows before it is shortened."""
+SHOWN: Final = 2_000
+"""Characters of a change's old and new text that are shown; the rest is in the log."""
 MOST_LINES: Final = 4_000
 """Lines of a passage that are compared with each other. A longer one becomes one splice, because `SequenceMatcher`
 takes quadratic time in the worst case and the caller holds the memory's lock."""
@@ -253,6 +255,29 @@ def to_json(change: Change) -> dict[str, Json]:
     line |= {"before": change.before, "after": change.after}
     line["splices"] = None if change.splices is None else [list(splice) for splice in change.splices]
     return line
+
+
+def view_of(change: Change) -> dict[str, Json]:
+    """Return a change as JSON for people: that of the log, with the lines that went and came in place of splices and hashes.
+
+    removed and added are shortened; null if the log does not keep them.
+    """
+    view = to_json(change)
+    for key in ("before", "after", "splices"):
+        del view[key]
+    splices = change.splices
+    view["removed"] = None if splices is None else _shorten("".join(splice.old for splice in splices))
+    view["added"] = None if splices is None else _shorten("".join(splice.new for splice in splices))
+    return view
+
+
+def _shorten(text: str) -> str:
+    """Return at most SHOWN characters, and how many are missing.
+
+    Lone surrogates, which JSON cannot carry, become "?".
+    """
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}\n… ({len(text) - SHOWN:,} more characters)\n"
 
 
 def from_json(line: Mapping[str, Any]) -> Change:

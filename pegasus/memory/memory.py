@@ -18,7 +18,6 @@ cut silently.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -30,11 +29,25 @@ from actors import ActorError, Ref
 from pegasus.memory.changes import Author, CannotUndo, Change, bytes_of, text_of, undo_change
 from pegasus.memory.folder import LARGEST, FileState, FolderReader, MemoryFolder
 from pegasus.memory.logged_files import LoggedFiles
-from pegasus.memory.pages import FOLDER, MemoryRefused, appended, check_new, find, not_found, title_for
-from pegasus.memory.provenance import mark_for, marked_entry, marked_page, marked_piece
+from pegasus.memory.pages import (
+    EPISODE_INDEX,
+    FOLDER,
+    MemoryFile,
+    MemoryRefused,
+    appended,
+    check_new,
+    describe_file,
+    find,
+    fit_lines,
+    format_file,
+    index_message,
+    marked_page,
+    not_found,
+    title_for,
+)
+from pegasus.memory.provenance import mark_for, marked_entry, marked_piece
 from pegasus.memory.search import Searcher
 from pegasus.memory.search_index import Found
-from pegasus.memory.views import EPISODE_INDEX, MemoryFile, describe_file, fit_lines, format_file, index_message
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, StorageError
 
@@ -42,8 +55,6 @@ FULL: Final = 24_000
 """Bytes that a file may get by a change. It is read whole, and must fit into one tool result of a usual model."""
 FACTS_SHOWN: Final = 60_000
 """Characters of facts that a reflection gets in full; of further ones it gets the summaries."""
-INDEX_FRESH: Final = 1.0
-"""Seconds for which the index from a look at the folder is used again. Changes made here end that at once."""
 _UNKNOWN: Final = Author()
 """Author of changes whose caller names none: the Main Agent itself."""
 
@@ -86,14 +97,6 @@ class Memory:
         """Files and log, used only under `_change_lock`, except for reading the log."""
         self._change_lock = trio.Lock()
         """Held during every change and every refresh."""
-        self._index_lock = trio.Lock()
-        """Lets concurrent callers share one scan for the index."""
-        self._index = ""
-        """The message that the last scan made."""
-        self._index_valid_until = -math.inf
-        """Time of Trio's clock at which the index is made again."""
-        self._changes = 0
-        """Number of changes so far, by which a look at the folder recognises that it may be out of date."""
 
     # ------------------------------------------------------------------ reading
 
@@ -202,19 +205,17 @@ class Memory:
         if len(content) > FULL:
             found = f"{path} would have {len(content):,} bytes; a memory file may have {FULL:,}"
             raise MemoryRefused(f"{found}. Put it in another file, or shorten this one")
-        await self._folder.check(path)
-        try:
-            await self._logged.change(path, content, how, by)
-        finally:  # a change that was cancelled may have been made
-            self._note_change()
+        await self._change(path, content, how, by)
         return Written(len(content), mark)
 
-    def _note_change(self) -> None:
-        """Let the next index and the next search look at the folder again."""
-        self._changes += 1
-        self._index_valid_until = -math.inf
-        if self._searcher is not None:
-            self._searcher.changed()
+    async def _change(self, path: str, content: bytes, how: str, by: Author, undoes: int = 0) -> Change | None:
+        """Replace the file and log it. Return None if it has this content already."""
+        await self._folder.check(path)
+        try:
+            return await self._logged.change(path, content, how, by, undoes)
+        finally:  # a change that was cancelled may have been made
+            if self._searcher is not None:
+                self._searcher.changed()
 
     # ------------------------------------------------------------------ the log
 
@@ -251,11 +252,7 @@ class Memory:
             except CannotUndo as error:
                 reason = next((f"change {other.n} took it back" for other in later if other.undoes == n), str(error))
                 raise MemoryRefused(f"change {n} of {change.path} cannot be taken back: {reason}") from None
-            await self._folder.check(change.path)
-            try:
-                undone = await self._logged.change(change.path, content, "undo", by, n)
-            finally:
-                self._note_change()
+            undone = await self._change(change.path, content, "undo", by, n)
             if undone is None:
                 raise MemoryRefused(f"change {n} of {change.path} is taken back already")
             return undone
@@ -265,16 +262,9 @@ class Memory:
     async def index_message(self) -> str:
         """Return the message that a task gets before its first thought; "" if memory is empty.
 
-        It comes from the folder alone, so that no task waits for the journal. Calls while another one looks at the
-        folder, or within `INDEX_FRESH` seconds of it, get the same message.
+        It comes from the folder alone, so that no task waits for the journal.
         """
-        async with self._index_lock:
-            if trio.current_time() >= self._index_valid_until:
-                changes = self._changes
-                self._index = index_message(tuple(map(describe_file, await self._folder.scan())))
-                if changes == self._changes:  # otherwise the scan may have been before the change
-                    self._index_valid_until = trio.current_time() + INDEX_FRESH
-            return self._index
+        return index_message(tuple(map(describe_file, await self._folder.scan())))
 
     async def for_reflection(self) -> str:
         """Return the facts in full and the summaries of episodes, newest first. Large facts are named only."""

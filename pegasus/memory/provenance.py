@@ -18,8 +18,6 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
-from pegasus.memory.pages import below_summary
-
 SOURCES: Final = ("user", "own", "web", "file", "other")
 """user: said by the user. own: seen or concluded by the agent. web, file: read there. other: another person, or unknown."""
 OUTSIDE: Final = frozenset({"web", "file", "other"})
@@ -119,11 +117,6 @@ def marked_piece(piece: str, mark: str) -> str:
     """Return a text for the middle of a file, with its mark at the end of its last line."""
     bare = piece.rstrip()
     return f"{_FORGED.sub('(', bare)} {mark}{piece[len(bare) :]}" if mark and bare else piece
-
-
-def marked_page(text: str, mark: str) -> str:
-    """Return a whole file with its mark below the summary, unless it contains that mark already."""
-    return below_summary(text, mark) if mark and text.strip() and mark not in text else text
 
 
 def without_marks(text: str) -> str:

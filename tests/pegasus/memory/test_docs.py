@@ -8,9 +8,16 @@ from pegasus.memory import search
 from pegasus.memory.changes import GROWTH, KEPT_CHANGES, KEPT_FILE
 from pegasus.memory.logged_files import LARGEST
 from pegasus.memory.memory import FACTS_SHOWN, FULL
-from pegasus.memory.pages import LONGEST_SUMMARY, MOST, appended, summary_of
+from pegasus.memory.pages import (
+    EPISODE_INDEX,
+    LONGEST_SUMMARY,
+    MOST,
+    MemoryFile,
+    appended,
+    index_message,
+    summary_of,
+)
 from pegasus.memory.provenance import mark_for, marked_entry
-from pegasus.memory.views import EPISODE_INDEX, MemoryFile, index_message
 
 PAGE = (Path(__file__).parents[3] / "docs" / "memory-system.md").read_text("utf-8")
 BLOCKS = re.findall(r"```markdown\n(.*?)```", PAGE, re.DOTALL)

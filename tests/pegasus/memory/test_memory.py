@@ -12,8 +12,7 @@ from actors import ActorDied, Child, Restart, open_supervisor
 from pegasus.memory import Memory, MemoryRefused
 from pegasus.memory.folder import LARGEST
 from pegasus.memory.memory import FACTS_SHOWN, FULL
-from pegasus.memory.pages import MOST
-from pegasus.memory.views import EPISODE_INDEX, MemoryFile, index_message
+from pegasus.memory.pages import EPISODE_INDEX, MOST, MemoryFile, index_message
 from pegasus.storage import StorageError, run_journal
 from pegasus.testing.disk_readers import DiskMemoryFolder
 from pegasus.testing.memory_disk import MemoryDisk
@@ -262,60 +261,16 @@ async def test_the_index_message_of_the_first_thought(memory, put):
     assert "memory_read" in instruction
 
 
-async def test_the_index_is_looked_for_once_a_second_and_knows_of_changes_at_once(memory, put, mock_clock):
+async def test_the_index_knows_of_every_change_at_once(memory, put):
     put("facts/a.md", "# A\n")
     assert "facts/a.md" in await memory.index_message()
     put("facts/by_hand.md", "# B\n")
-    assert "by_hand" not in await memory.index_message(), "it looked again"
-    mock_clock.jump(1.0)
     assert "by_hand" in await memory.index_message()
     await memory.write("facts/c.md", "new")
     assert "facts/c.md" in await memory.index_message()
     [change, *_] = await memory.log()
     await memory.undo(change.n)
     assert "facts/c.md" not in await memory.index_message()
-
-
-@asynccontextmanager
-async def looking(memory, monkeypatch):
-    """While somebody who wants the index has looked, and has not said what there is. Gives the number of looks so far."""
-    looks, looked, go_on = [], trio.Event(), trio.Event()
-    look = memory._folder.scan
-
-    async def slow(*args):
-        looks.append(1)
-        there = await look(*args)
-        looked.set()
-        await go_on.wait()
-        return there
-
-    async with trio.open_nursery() as nursery:
-        monkeypatch.setattr(memory._folder, "scan", slow)
-        nursery.start_soon(memory.index_message)
-        await looked.wait()
-        yield lambda: len(looks)
-        go_on.set()
-
-
-async def test_an_index_that_was_looked_for_before_a_change_is_not_kept(memory, monkeypatch, mock_clock):
-    async with looking(memory, monkeypatch):
-        monkeypatch.undo()
-        await memory.write("facts/a.md", "new")
-    assert "facts/a.md" in await memory.index_message()
-
-
-async def test_who_asks_for_the_index_while_another_one_looks_waits_for_that(memory, put, monkeypatch, mock_clock):
-    put("facts/a.md", "# A\n")
-    found = []
-
-    async def ask():
-        found.append(await memory.index_message())
-
-    async with trio.open_nursery() as nursery, looking(memory, monkeypatch) as looks:
-        nursery.start_soon(ask)
-        await trio.testing.wait_all_tasks_blocked()
-    assert looks() == 1
-    assert "facts/a.md" in found[0]
 
 
 def test_an_index_of_very_many_files_is_not_endless():

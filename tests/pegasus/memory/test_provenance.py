@@ -6,17 +6,16 @@ import pytest
 
 from pegasus.memory import MemoryFile
 from pegasus.memory.folder import FileState
+from pegasus.memory.pages import describe_file, format_file, index_message, marked_page
 from pegasus.memory.provenance import (
     is_instruction,
     mark_for,
     marked_entry,
-    marked_page,
     marked_piece,
     marks_in,
     warning_for,
     without_marks,
 )
-from pegasus.memory.views import describe_file, format_file, index_message
 
 WEB = "[source: web]"
 
