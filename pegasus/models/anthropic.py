@@ -43,7 +43,6 @@ from pegasus.models.wire_format import (
     AnswerAssembler,
     WireFormat,
     join_surrogates,
-    restrict_tools,
     stop_reason,
     wire_name,
 )
@@ -83,11 +82,11 @@ class AnthropicWire(WireFormat):
 
     def head(self, request: ModelRequest) -> dict[str, Json]:
         """Return the request without the turns."""
-        return {"max_tokens": self.answer_limit(request), "stream": True, **self._prompt(request)}
+        return {"max_tokens": request.max_tokens, "stream": True, **self._prompt(request)}
 
     def count_body(self, request: ModelRequest) -> bytes:
         """Return the body for `count_tokens`: as for a call, without the parameters of the answer."""
-        return self.encode(self._prompt(restrict_tools(request)), request.turns)
+        return self.encode(self._prompt(self.restrict(request)), request.turns)
 
     def _prompt(self, request: ModelRequest) -> dict[str, Json]:
         """Return the fields that the prompt is made of, without the turns."""

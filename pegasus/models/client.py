@@ -288,14 +288,10 @@ def _has_image(request: ModelRequest) -> bool:
 
 
 class ClientSource(Protocol):
-    """Source of a client's model and of the way of its calls, asked anew for each call."""
+    """Source of a client's model, asked anew for each call."""
 
-    @property
-    def run(self) -> Next:
-        """The way of a call at this moment; see `compose`."""
-
-    def target(self, role: str) -> ModelTarget:
-        """Return the model of a role or name. Raises ModelConfigError."""
+    def resolve(self, role: str) -> tuple[ModelTarget, Next]:
+        """Return the model of a role or name, and the way of a call at this moment (see `compose`). Raises ModelConfigError."""
 
 
 class ModelClient:
@@ -312,7 +308,7 @@ class ModelClient:
     @property
     def name(self) -> str:
         """`<provider>/<model>` that would be asked now, before routing rules and fallbacks. Raises ModelConfigError."""
-        return self._source.target(self._role).name
+        return self._source.resolve(self._role)[0].name
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Return the model's answer. Raises ModelError.
@@ -320,10 +316,10 @@ class ModelClient:
         On cancellation the connection is closed and streamed text is retracted.
         """
         try:
-            target = self._source.target(self._role)
+            target, run = self._source.resolve(self._role)
         except ModelConfigError as error:  # after a reload of the settings
             raise ModelError(str(error), kind="request") from error
         relay = TextRelay(request.on_text)
-        response = await self._source.run(ModelCall(target, self._role, self._lane, request, relay))
+        response = await run(ModelCall(target, self._role, self._lane, request, relay))
         relay.finish()
         return response

@@ -33,8 +33,7 @@ from __future__ import annotations
 import importlib
 import json
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -358,15 +357,16 @@ class HttpModel:
             raise self._senseless(f"a web page instead of a model ({page}); check base_url")
         if kind == "application/json":
             data = await self._read_body(response)
-            if data.strip():
-                with self._parsing(data):
-                    self._raise_error(assembler.feed_whole(json.loads(data)))
+            if data.strip() and (failure := self._feed(assembler.feed_whole, data, can_retry=False)) is not None:
+                raise failure
         else:
             await self._read_events(response, assembler)
         if not assembler.complete:
             raise _AttemptFailed(cut_error(self._name), can_retry=True)
-        with self._parsing():
+        try:
             answer = assembler.response()
+        except _MALFORMED as error:
+            raise self._senseless(f"{type(error).__name__} {error}") from error
         if is_failure(answer):
             raise self._senseless("the provider gave up on it, and nothing came", can_retry=True)
         return answer
@@ -386,7 +386,7 @@ class HttpModel:
                 async for chunk in response.aiter_bytes():
                     size += len(chunk)
                     if failure is None:
-                        failure = self._feed(decoder.feed(chunk), assembler)
+                        failure = self._feed_events(decoder.feed(chunk), assembler)
                     if size > _LARGEST_ANSWER:
                         failure = self._senseless("it does not end")
                         scope.cancel()
@@ -403,26 +403,35 @@ class HttpModel:
     def _feed_rest(self, decoder: EventDecoder, assembler: AnswerAssembler) -> _AttemptFailed | None:
         """Feed what follows the last complete event: the last event may lack its empty line. Other text is no answer at all."""
         rest = decoder.rest
-        failure = self._feed(decoder.feed(b"\n\n"), assembler)
+        failure = self._feed_events(decoder.feed(b"\n\n"), assembler)
         if failure is not None and failure.error.kind != "protocol":
             return failure
         if rest.strip() and not rest.startswith((b"data:", b"event:", b"id:", b":")):
             return self._senseless(rest[:400].decode("utf-8", "replace"))
         return None
 
-    def _feed(self, events: list[bytes], assembler: AnswerAssembler) -> _AttemptFailed | None:
+    def _feed_events(self, events: list[bytes], assembler: AnswerAssembler) -> _AttemptFailed | None:
         """Feed events to the assembler. Return the failure that ends the answer, None while there is none."""
         for data in events:
             if data == b"[DONE]":
                 assembler.finish()
-                continue
-            try:
-                self._raise_error(assembler.feed(json.loads(data)))
-            except _AttemptFailed as failure:
+            elif (failure := self._feed(assembler.feed, data, can_retry=True)) is not None:
                 return failure
-            except _MALFORMED:
-                return self._senseless(data[:200].decode("utf-8", "replace"), can_retry=True)
         return None
+
+    def _feed(self, feed: Callable[[Any], object], data: bytes, *, can_retry: bool) -> _AttemptFailed | None:
+        """Feed JSON to the assembler. Return the failure for an error object in it, and for data that cannot be understood.
+
+        can_retry: in the second case. The first depends on the error.
+        """
+        try:
+            error = feed(json.loads(data))
+        except _MALFORMED:
+            return self._senseless(data[:400].decode("utf-8", "replace"), can_retry=can_retry)
+        if error is None:
+            return None
+        failure = status_error(self._name, event_status(error), error, self._client.secrets)
+        return _AttemptFailed(failure, can_retry=is_temporary(failure))
 
     async def _read_body(self, response: Any) -> bytes:
         """Return the whole body, cut off at `_LARGEST_ANSWER`."""
@@ -438,24 +447,9 @@ class HttpModel:
                 raise _AttemptFailed(failure, can_retry=True) from error
         return bytes(body)
 
-    def _raise_error(self, error: object) -> None:
-        """Raise the failure for an error object inside an answer that began with status 200; None is no error."""
-        if error is not None:
-            failure = status_error(self._name, event_status(error), error, self._client.secrets)
-            raise _AttemptFailed(failure, can_retry=is_temporary(failure))
-
     def _senseless(self, detail: str, *, can_retry: bool = False) -> _AttemptFailed:
         """Return the failure for an answer that cannot be understood. detail: what was found."""
         return _AttemptFailed(protocol_error(self._name, detail, self._client.secrets), can_retry=can_retry)
-
-    @contextmanager
-    def _parsing(self, data: bytes = b"") -> Iterator[None]:
-        """Turn the exceptions of a malformed answer into a failed attempt. data: for the message."""
-        try:
-            yield
-        except _MALFORMED as error:
-            text = data[:400].decode("utf-8", "replace") or f"{type(error).__name__} {error}"
-            raise self._senseless(text) from error
 
 
 def _requested_pause(headers: Any) -> float | None:

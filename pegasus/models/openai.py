@@ -80,7 +80,7 @@ class ChatWire(WireFormat):
 
     def head(self, request: ModelRequest) -> dict[str, Json]:
         """Return the request without the turns."""
-        body: dict[str, Json] = {"model": self.model, "stream": True, self._limit_name: self.answer_limit(request)}
+        body: dict[str, Json] = {"model": self.model, "stream": True, self._limit_name: request.max_tokens}
         if self._asks_for_usage:
             body["stream_options"] = {"include_usage": True}
         if request.tools:
@@ -298,22 +298,22 @@ class ChatAssembler(AnswerAssembler):
 
         `extra_content` of calls (Gemini's signatures) becomes `thinking`, so that the session keeps it and it goes back with the call.
         """
+        usage = _usage(self._usage)
         reason = "refusal" if self._is_refusal else stop_reason(self._stop, has_calls=bool(self._calls))
         calls: list[ToolCall] = []
-        for call in self._calls:
-            raw = call.value if call.value is not None else "".join(call.pieces)
-            calls.append(self.tool_call(call.id, call.name, raw, reason, is_last=call is self._calls[-1]))
-        extras = tuple(
-            {"id": call.id, "extra_content": streamed.extra}
-            for call, streamed in zip(calls, self._calls, strict=True)
-            if streamed.extra
-        )
+        extras: list[Json] = []
+        for streamed in self._calls:
+            raw = streamed.value if streamed.value is not None else "".join(streamed.pieces)
+            call = self.tool_call(streamed.id, streamed.name, raw, reason, is_last=streamed is self._calls[-1])
+            calls.append(call)
+            if streamed.extra:
+                extras.append({"id": call.id, "extra_content": streamed.extra})
         return ModelResponse(
             text=join_surrogates("".join(self._pieces)),
             calls=tuple(calls),
-            usage=_usage(self._usage),
+            usage=usage,
             stop_reason=reason,
-            thinking=extras,
+            thinking=tuple(extras),
             thinking_of=self._source if extras else None,
         )
 

@@ -93,10 +93,9 @@ class ModelService:
             self._target_by_role[role] = target
         return target
 
-    @property
-    def run(self) -> Next:
-        """The way of a call at this moment."""
-        return self._setup.run
+    def resolve(self, role: str) -> tuple[ModelTarget, Next]:
+        """Return the model that a role means at this moment, and the way of its calls. Raises ModelConfigError."""
+        return self.target(role), self._setup.run
 
     # ------------------------------------------------------------ changing
 

@@ -55,7 +55,15 @@ class WireFormat(ABC):
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the request as JSON."""
-        return self.encode(self.head(restrict_tools(request)), request.turns)
+        return self.encode(self.head(self.restrict(request)), request.turns)
+
+    def restrict(self, request: ModelRequest) -> ModelRequest:
+        """Return the request with the tool names and the answer's length that the server accepts."""
+        tools = tuple(
+            tool if (name := wire_name(tool.name)) == tool.name else attrs.evolve(tool, name=name)
+            for tool in request.tools
+        )
+        return attrs.evolve(request, tools=tools, max_tokens=min(request.max_tokens, self._longest_answer))
 
     def encode(self, head: dict[str, Json], turns: tuple[Turn, ...]) -> bytes:
         """Return the head as JSON, with the messages of the turns at the end of its list. The last message may be marked."""
@@ -75,14 +83,10 @@ class WireFormat(ABC):
             calls = (attrs.evolve(call, id=wire_id(call.id), name=wire_name(call.name)) for call in turn.calls)
             return self.assistant_messages(attrs.evolve(turn, calls=tuple(calls)))
         results = tuple(attrs.evolve(result, call_id=wire_id(result.call_id)) for result in turn.results)
-        if self._pictures.hides(turn):
+        if turn.images and self._pictures.hides(turn):
             text = "\n\n".join(part for part in (turn.text, describe_pictures(turn.images)) if part.strip())
             return self.user_messages(UserTurn(results, text))
         return self.user_messages(attrs.evolve(turn, results=results))
-
-    def answer_limit(self, request: ModelRequest) -> int:
-        """Return how many tokens of answer to request."""
-        return min(request.max_tokens, self._longest_answer)
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
         """Learn from a refusal how to ask differently. Return True if the call is worth another try at once.
@@ -90,7 +94,7 @@ class WireFormat(ABC):
         status: HTTP status of the refusal. body: its parsed JSON, or its text. Every format learns to ask for shorter answers, and to
         leave out pictures. Each lesson can be learned only once, so a server that refuses everything does not cause an endless loop.
         """
-        limit = output_limit(status, body, self.answer_limit(request))
+        limit = output_limit(status, body, min(request.max_tokens, self._longest_answer))
         if limit is not None:
             self._longest_answer = limit
         elif not self._pictures.learn(status, body, request) and not self.learn(
@@ -104,7 +108,10 @@ class WireFormat(ABC):
 
     @abstractmethod
     def head(self, request: ModelRequest) -> dict[str, Json]:
-        """Return the body without the turns. Its last field is the list that the messages of the turns are appended to."""
+        """Return the body without the turns. Its last field is the list that the messages of the turns are appended to.
+
+        The tools have their names on the wire, and the length of the answer is what the server accepts.
+        """
 
     @abstractmethod
     def user_messages(self, turn: UserTurn) -> list[Json]:
@@ -245,14 +252,6 @@ def _restrict(word: str, limit: int) -> str:
         return word
     checksum = f"_{zlib.crc32(word.encode('utf-8', 'surrogatepass')):08x}"
     return re.sub(r"[^a-zA-Z0-9_-]", "_", word)[: limit - len(checksum)] + checksum
-
-
-def restrict_tools(request: ModelRequest) -> ModelRequest:
-    """Return the request, its tools with the names that they have on the wire."""
-    names = [wire_name(tool.name) for tool in request.tools]
-    tools = (attrs.evolve(tool, name=name) for tool, name in zip(request.tools, names, strict=True))
-    is_same = all(tool.name == name for tool, name in zip(request.tools, names, strict=True))
-    return request if is_same else attrs.evolve(request, tools=tuple(tools))
 
 
 # ------------------------------------------------------------------ arguments of tool calls

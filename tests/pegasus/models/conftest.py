@@ -65,12 +65,8 @@ class FixedSource:
     only: ModelTarget
     middleware: Sequence[Middleware]
 
-    @property
-    def run(self) -> Next:
-        return compose(self.middleware)
-
-    def target(self, role: str) -> ModelTarget:
-        return self.only
+    def resolve(self, role: str) -> tuple[ModelTarget, Next]:
+        return self.only, compose(self.middleware)
 
 
 def target(model: LanguageModel) -> ModelTarget:
