@@ -4,8 +4,8 @@ While a connection is up, two tasks use it: one sends the messages that are not 
 on. When the connection is lost it is dialled again, after a delay that doubles from FIRST_DELAY to MAX_DELAY.
 
 **Messages.** Each message gets an id when it is handed over and is kept until the gateway has accepted it or refused it for
-good. On every new connection all kept messages are sent again, in order; the gateway takes each id once. A refusal that may
-pass (RETRYABLE) is tried again after RETRY_DELAY.
+good. On every new connection all kept messages are sent again, in order; the gateway takes each id once. After a refusal that
+may pass (RETRYABLE), sending pauses for RETRY_DELAY, and the message is tried again.
 
 **Replies.** Each is yielded once, in order. The number of the last one yielded is sent in the next hello, so the gateway sends
 only what comes after it. A reply is acknowledged when the *next* event is asked for, not when it is yielded: a process that
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from random import Random
@@ -26,7 +26,7 @@ import attrs
 import trio
 
 from pegasus.client.client import Client, ClientEvent, MessageAccepted, NotConnected, Refused, background, open_client
-from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Progress, Typing
+from pegasus.messages import ChannelInfo, Metadata, OutboundMessage, Progress, Typing
 
 MAX_UNACCEPTED = 1000
 """Messages that a conversation keeps for a daemon that is away; then `send` waits."""
@@ -37,7 +37,7 @@ MAX_DELAY = 10.0
 RETRYABLE = frozenset({"overloaded", "internal"})
 """Error codes after which the same message, or the same hello, may be sent again."""
 RETRY_DELAY = 1.0
-"""Seconds before a message that was refused with such a code is sent again."""
+"""Seconds after such a refusal in which no message is sent; the refused one then comes last."""
 
 
 @attrs.frozen
@@ -128,12 +128,10 @@ class Conversation:
         """Those that the present connection still has to send."""
         self._unanswered: dict[str, None] = {}
         """Ids of those that it has sent and that have no answer, in the order in which answers come."""
-        self._refused: list[_Draft] = []
-        """Those that were refused for now and are sent again at `_retry_at`."""
-        self._retry_at = math.inf
-        """On Trio's clock; infinite while `_refused` is empty."""
+        self._pause_until = -math.inf
+        """Time until which nothing is sent, because the gateway has refused a message for now; on Trio's clock."""
         self._news = trio.Event()
-        """Wakes the sending task: a draft to send, or an earlier `_retry_at`."""
+        """Wakes the sending task: there is a draft to send."""
         self._room = trio.Condition()
         """Notified when a draft is no longer kept."""
         self._client: Client | None = None
@@ -142,11 +140,6 @@ class Conversation:
         """The last reply that was yielded, until it is acknowledged."""
         self._events_in, self._events = trio.open_memory_channel[ConversationEvent](1)
         """Events on their way to the iteration. Almost no buffer: what is not shown is not read from the connection either."""
-
-    @property
-    def online(self) -> bool:
-        """A connection is up at this moment."""
-        return self._client is not None
 
     @property
     def unaccepted(self) -> int:
@@ -169,12 +162,6 @@ class Conversation:
         self._unposted.append(draft)
         self._news.set()
         return draft.id
-
-    async def call(self, method: str, params: Mapping[str, Json] | None = None, *, timeout: float = 35.0) -> Json:
-        """Call a control-plane method over the present connection. Raises NotConnected (also when offline), Refused."""
-        if self._client is None:
-            raise NotConnected("not connected")
-        return await self._client.call(method, params, timeout=timeout)
 
     def __aiter__(self) -> Conversation:
         return self
@@ -227,7 +214,6 @@ class Conversation:
             seen = min(self.last_seq or 0, client.welcome.seq)
             self._unposted = deque(self._drafts.values())
             self._unanswered.clear()
-            self._refused.clear()
             self._client = client
             try:
                 await self._events_in.send(Online(client.welcome.agent, len(self._drafts), client.welcome.seq))
@@ -239,20 +225,16 @@ class Conversation:
         return client.closed or "the connection was closed"
 
     async def _post_all(self, client: Client) -> None:
-        """Send the drafts in order, now and as they come, and later those that were refused for now."""
+        """Send the drafts in order, now and as they come."""
         with suppress(NotConnected):  # they go out with the next connection
             while True:
                 while self._unposted:
+                    await trio.sleep_until(self._pause_until)
                     draft = self._unposted.popleft()
                     self._unanswered[draft.id] = None
                     await client.post(draft.text, id=draft.id, channel=draft.channel, metadata=draft.metadata)
                 self._news = trio.Event()
-                with trio.move_on_at(self._retry_at):
-                    await self._news.wait()
-                    continue
-                self._unposted.extend(self._refused)
-                self._refused.clear()
-                self._retry_at = math.inf
+                await self._news.wait()
 
     async def _pass_on(self, event: ClientEvent, seen: int) -> int:
         """Make an event of the connection one of the conversation; return the number of the last reply passed on.
@@ -282,8 +264,8 @@ class Conversation:
             return
         self._unanswered.pop(draft.id, None)
         if error.code in RETRYABLE:
-            self._refused.append(draft)
-            self._retry_at = min(self._retry_at, trio.current_time() + RETRY_DELAY)
+            self._unposted.append(draft)
+            self._pause_until = trio.current_time() + RETRY_DELAY
             self._news.set()
             return
         await self._forget(draft.id)

@@ -242,9 +242,9 @@ def _channel_of(named: ChannelInfo | None, own: ClientChannel) -> ChannelInfo:
     A message that names its own address without a user is still written by the user of the hello.
     """
     if named is None:
-        if (channel := own.info) is None:
+        if own.channel_id is None:
             raise BadFrame("bad_frame", "message.channel: missing; a bridge must name the channel of each message")
-        return channel
+        return ChannelInfo(own.type, own.channel_id, own.user_id, own.reply_to)
     _check_own("message.channel", named.address, own)
     if own.channel_id is None or named.user_id is not None:
         return named
@@ -255,9 +255,9 @@ def _read_ack(frame: AckFrame, own: ClientChannel) -> Acknowledge:
     """Return an acknowledgement of replies to the client's own address; a bridge names one of its type."""
     _check_seq("ack.seq", frame.seq)
     if frame.channel is None:
-        if own.info is None:
+        if own.channel_id is None:
             raise BadFrame("bad_frame", "ack.channel: missing; a bridge must name the channel it acknowledges")
-        return Acknowledge(own.info.address, frame.seq)
+        return Acknowledge(Address(own.type, own.channel_id), frame.seq)
     _check_name("ack.channel.channelId", frame.channel.channel_id)
     address = Address(frame.channel.type, frame.channel.channel_id)
     _check_own("ack.channel", address, own)

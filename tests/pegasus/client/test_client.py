@@ -286,14 +286,6 @@ async def test_a_wrong_token_ends_the_conversation():
             await anext(conversation)
 
 
-async def test_calls_go_over_the_present_connection():
-    async with world() as gate, talking(gate) as conversation:
-        with pytest.raises(NotConnected):
-            await conversation.call("echo")
-        await until(conversation, Online)
-        assert await conversation.call("echo", {}) == {"caller": "c1", "params": {}}
-
-
 async def test_a_conversation_goes_on_where_an_earlier_one_stopped():
     async with world() as gate:
         for n in range(3):
