@@ -8,6 +8,9 @@ from typing import Final
 CHARACTERS_PER_TOKEN: Final = 4
 """Characters of English text in one token of a model, on average. Bounds of texts are computed with it."""
 
+MASK: Final = "***"
+"""Text that stands for a secret, in logs, results of tools and `pegasus config show`."""
+
 _LAST_SECOND: Final = 253_402_300_799
 """The last second of the year 9999; `strftime` is not defined beyond it on all systems."""
 

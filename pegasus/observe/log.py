@@ -13,10 +13,16 @@ the values are turned into text when the entry is made, so that the buffer keeps
 A line is written by the thread that logs, before the call returns. There is no queue and no writing thread: the last lines
 before a crash are those that explain it, and a queue would lose exactly these. The price is one `write(2)` for each entry,
 which the sinks keep short by never waiting for a reader. A kill -9 may leave one incomplete line at the end of the file.
+
+An entry becomes one line for people, or one JSON object; secrets are masked in both. Text in an entry may come from strangers. In a
+line for people nothing may begin a new line or move a terminal's cursor, so that a message cannot forge an entry; JSON escapes
+such characters by itself.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import os
 import threading
@@ -25,10 +31,11 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import attrs
 
-from pegasus.observe.render import LogEntry, SecretMask, format_json, format_line
+from pegasus.formatting import MASK
 from pegasus.observe.sinks import RotatingFile, Sink, Stream
 
 LEVELS: Final[Mapping[str, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -40,6 +47,11 @@ A command that never configures logging, such as `pegasus send`, keeps them unti
 bounded. Entries beyond it are counted, and a line of the log says how many are missing.
 """
 
+_SHORTEST_SECRET: Final = 4
+"""Characters of the shortest secret that is masked: shorter ones would take ordinary words apart."""
+_RESERVED: Final = frozenset({"ts", "level", "logger", "event", "exception"})
+"""Keys of a JSON entry that a field of the caller must not replace."""
+
 
 class Logger:
     """Writer of entries under a name. Callable from any thread.
@@ -48,18 +60,12 @@ class Logger:
 
         log = get_logger("gateway")
         log.info("client connected", peer=address)
-        log.bind(client="c1").warning("a client does not read", queued=7)
     """
 
-    __slots__ = ("_fields", "_name")
+    __slots__ = ("_name",)
 
-    def __init__(self, name: str, fields: Mapping[str, object]) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._fields = fields
-
-    def bind(self, **fields: object) -> Logger:
-        """Return the same logger with fields that every entry gets."""
-        return Logger(self._name, {**self._fields, **fields})
 
     def debug(self, event: str, /, **fields: object) -> None:
         """Write an entry that helps to find a defect."""
@@ -84,12 +90,12 @@ class Logger:
     def _log(self, level: str, event: str, fields: Mapping[str, object], error: BaseException | None = None) -> None:
         if LEVELS[level] >= _writer.threshold:
             exception = "".join(traceback.format_exception(error)) if error is not None else ""
-            _writer.add(level, self._name, event, {**self._fields, **fields}, exception)
+            _writer.add(level, self._name, event, fields, exception)
 
 
 def get_logger(name: str) -> Logger:
     """Return the logger of a package or actor, as "gateway". Loggers of one name are interchangeable and cost nothing."""
-    return Logger(name, {})
+    return Logger(name)
 
 
 def configure_logging(
@@ -106,7 +112,7 @@ def configure_logging(
     once. level: a key of LEVELS. format: "line" for people or "json" for programs. secrets: texts that are masked wherever
     they would appear. clock: seconds since the epoch. A file that cannot be opened is no error: see `sinks`.
     """
-    _writer.configure(_LogConfig(file, level, format, tuple(secrets), clock))
+    _writer.configure(file, level, SecretMask(secrets), format_json if format == "json" else format_line, clock)
 
 
 def stop_logging() -> bool:
@@ -117,17 +123,6 @@ def stop_logging() -> bool:
 # ------------------------------------------------------------------ writing
 
 
-@attrs.frozen
-class _LogConfig:
-    """Values of `configure_logging`, which documents them. A new configuration replaces the whole object."""
-
-    file: Path | None
-    level: str
-    format: str
-    secrets: tuple[str, ...]
-    clock: Callable[[], float]
-
-
 class _LogWriter:
     """Path of an entry to the sinks. One for the process, as stderr is."""
 
@@ -136,9 +131,11 @@ class _LogWriter:
 
     def __init__(self) -> None:
         self.threshold = LEVELS["debug"]
-        self._config: _LogConfig | None = None
-        """None before `configure` and after `stop`; entries are buffered then."""
+        self._configured = False
+        """False before `configure` and after `stop`; entries are buffered then."""
+        self._clock: Callable[[], float] = time.time
         self._mask = SecretMask(())
+        self._format: Callable[[LogEntry], str] = format_line
         self._buffer: list[LogEntry] = []
         """Entries that wait for a configuration, at most BUFFER."""
         self._lost = 0
@@ -150,15 +147,21 @@ class _LogWriter:
         """Keeps lines whole when several threads log. Re-entrant, since a warning may be raised, and logged, while an
         entry is rendered."""
 
-    def configure(self, config: _LogConfig) -> None:
+    def configure(
+        self,
+        file: Path | None,
+        level: str,
+        mask: SecretMask,
+        format: Callable[[LogEntry], str],
+        clock: Callable[[], float],
+    ) -> None:
         """Open the sinks and write what has waited; the sinks of the configuration before are closed first."""
         with self._lock:
             self._close()
-            self._config = config
-            self.threshold = LEVELS[config.level]
-            self._mask = SecretMask(config.secrets)
-            self._sinks = _open_sinks(config.file)
-            self._bridge = _LoggingBridge(logging.INFO if config.level == "debug" else logging.WARNING)
+            self._configured, self._clock, self._mask, self._format = True, clock, mask, format
+            self.threshold = LEVELS[level]
+            self._sinks = _open_sinks(file)
+            self._bridge = _LoggingBridge(logging.INFO if level == "debug" else logging.WARNING)
             self._bridge.join()
             waiting, self._buffer = self._buffer, []
             for entry in waiting:
@@ -171,9 +174,9 @@ class _LogWriter:
     def stop(self) -> bool:
         """Close the sinks; return False if there were none."""
         with self._lock:
-            configured = self._config is not None
+            configured = self._configured
             self._close()
-            self._config = None
+            self._configured, self._clock = False, time.time
             self.threshold = LEVELS["debug"]
             return configured
 
@@ -181,10 +184,11 @@ class _LogWriter:
         """Write an entry, or keep it until logging is configured."""
         fields = {key: _freeze(value) for key, value in fields.items()}
         with self._lock:
-            if self._config is not None:
-                self._write(LogEntry(level, logger, event, fields, self._config.clock(), exception))
+            entry = LogEntry(level, logger, event, fields, self._clock(), exception)
+            if self._configured:
+                self._write(entry)
             elif len(self._buffer) < BUFFER:
-                self._buffer.append(LogEntry(level, logger, event, fields, time.time(), exception))
+                self._buffer.append(entry)
             else:
                 self._lost += 1
 
@@ -194,9 +198,7 @@ class _LogWriter:
         Secrets are masked in the finished line and not in the fields, because a secret may also stand in the event, in a
         traceback, or across the border between two fields.
         """
-        as_json = self._config is not None and self._config.format == "json"
-        line = format_json(entry) if as_json else format_line(entry)
-        data = self._mask.apply(line).encode("utf-8", "backslashreplace") + b"\n"
+        data = self._mask.apply(self._format(entry)).encode("utf-8", "backslashreplace") + b"\n"
         for sink in self._sinks:
             sink.write(data)
 
@@ -268,9 +270,108 @@ class _LoggingBridge(logging.Handler):
         try:
             level = next((name for name in ("error", "warning", "info") if record.levelno >= LEVELS[name]), "debug")
             error = record.exc_info[1] if record.exc_info else None
-            Logger(record.name, {})._log(level, record.getMessage(), {}, error)
+            Logger(record.name)._log(level, record.getMessage(), {}, error)
         except Exception:
             self.handleError(record)
+
+
+# ------------------------------------------------------------------ rendering
+
+
+@attrs.frozen
+class LogEntry:
+    """One event of the log.
+
+    Example::
+
+        format_line(LogEntry("info", "gateway", "client connected", {"peer": "127.0.0.1"}, at=1772029800.0))
+    """
+
+    level: str
+    """"debug", "info", "warning" or "error"."""
+    logger: str
+    """Package or actor, as "gateway"."""
+    event: str
+    """A few words, the same for each entry of its kind, so that they can be searched for; values belong in the fields."""
+    fields: Mapping[str, object]
+    """Texts, numbers, booleans or None by name."""
+    at: float
+    """Seconds since the epoch."""
+    exception: str = ""
+    """Formatted traceback, or ""."""
+
+    @property
+    def time_text(self) -> str:
+        """The time in UTC: `2026-02-25T14:30:00.123Z`."""
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self.at))
+        return f"{seconds}.{int(self.at * 1000) % 1000:03d}Z"
+
+    @property
+    def own_fields(self) -> dict[str, object]:
+        """The fields; one with a reserved name gets an underscore behind it."""
+        return {f"{key}_" if key in _RESERVED else key: value for key, value in self.fields.items()}
+
+
+def format_line(entry: LogEntry) -> str:
+    """Return `2026-02-25T14:30:00.000Z info    gateway: client connected n=3 name="a b"`, a traceback below, indented."""
+    fields = "".join(f" {key}={_format_value(value)}" for key, value in entry.own_fields.items())
+    line = f"{entry.time_text} {entry.level:<7} {entry.logger}: {_escape(entry.event)}{fields}"
+    return line + "".join(f"\n  | {_escape(part)}" for part in entry.exception.splitlines())
+
+
+def format_json(entry: LogEntry) -> str:
+    """Return one JSON object in one line, with the keys ts, level, logger, event, the fields, and exception if there is one."""
+    head = {"ts": entry.time_text, "level": entry.level, "logger": entry.logger, "event": entry.event}
+    tail = {"exception": entry.exception} if entry.exception else {}
+    return json.dumps({**head, **entry.own_fields, **tail}, ensure_ascii=False, separators=(",", ":"))
+
+
+class SecretMask:
+    """Replacement of secrets by `***`, in each form in which they appear in logs.
+
+    Example::
+
+        SecretMask(["sk-12345"]).apply("key=sk-12345")  # "key=***"
+    """
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets if len(secret) >= _SHORTEST_SECRET for form in _forms(secret)}
+        # The longest first: a secret that contains another one must not be left with its remainder readable.
+        self._forms = sorted(forms, key=len, reverse=True)
+
+    def apply(self, line: str) -> str:
+        """Return the line without secrets."""
+        for form in self._forms:
+            if form in line:
+                line = line.replace(form, MASK)
+        return line
+
+
+def _forms(secret: str) -> set[str]:
+    """Return a secret as it is, and escaped by JSON, by repr, in an address and in base64 (HTTP's Basic)."""
+    escaped = json.dumps(secret, ensure_ascii=False)[1:-1]
+    encoded = secret.encode("utf-8", "surrogateescape")
+    return {
+        secret,
+        escaped,
+        json.dumps(escaped, ensure_ascii=False)[1:-1],
+        repr(secret)[1:-1],
+        quote(encoded, safe=""),
+        base64.b64encode(encoded).decode().rstrip("="),
+    }
+
+
+def _escape(text: str) -> str:
+    """Return the text without anything that moves a terminal's cursor or begins a new line."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _format_value(value: object) -> str:
+    """Return a field's value: bare where it is one word, else as a JSON string, so that a line can be split at blanks."""
+    text = value if isinstance(value, str) else repr(value)
+    if text and text.isprintable() and not any(c in ' "=' for c in text):
+        return text
+    return _escape(json.dumps(text, ensure_ascii=False)) if isinstance(value, str) or not text else _escape(text)
 
 
 _writer = _LogWriter()

@@ -13,12 +13,11 @@ The next line that gets through says how many are missing.
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 MAX_BYTES: Final = 10_000_000
 """Bytes of a full log file: about 100,000 lines, and still quick to open in an editor."""
@@ -28,25 +27,45 @@ _PIPE_CHUNK: Final = 4096
 """PIPE_BUF: what a pipe that polls as writable takes without waiting (pipe(7))."""
 
 
-class Sink(Protocol):
-    """Place for lines."""
+class Sink:
+    """Place for lines. A subclass has `_put`; this class counts what was lost and ends lines that were torn.
+
+    The first line that gets through after losses is preceded by one that says how many were lost.
+    """
 
     lost: int
     """Lines that were not written since the last one that was."""
 
+    def __init__(self, descriptor: int = -1) -> None:
+        self.lost = 0
+        self._descriptor = descriptor
+        """-1 while the place is not open."""
+        self._torn = False
+        """The last line was written in part, and has no end yet."""
+
     def write(self, line: bytes) -> None:
         """Write one line, newline included."""
+        loss = f"({self.lost} log lines are missing here: they could not be written)\n".encode() if self.lost else b""
+        data = (b"\n" if self._torn else b"") + loss + line
+        written = self._put(data)
+        self.lost = 0 if written == len(data) else self.lost + 1
+        if written:
+            self._torn = written < len(data)
 
     def close(self) -> None:
         """Close the place."""
+        self._descriptor = -1
+
+    def _put(self, data: bytes) -> int:
+        """Write as much as the place takes at once; return how many bytes that was."""
+        raise NotImplementedError
 
 
-class RotatingFile:
+class RotatingFile(Sink):
     """File that is renamed to `NAME.1` when it is full.
 
     max_bytes: size of a full file. keep: number of files in all, the oldest is dropped. A file that cannot be written
-    (full disk, no permission, removed folder) is tried again with every line; the first line that gets through is preceded
-    by one that says how many were lost.
+    (full disk, no permission, removed folder) is tried again with every line.
 
     Example::
 
@@ -55,52 +74,35 @@ class RotatingFile:
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, keep: int = KEEP) -> None:
-        self.lost = 0
+        super().__init__()
         self._path = path
         self._max_bytes = max_bytes
         self._keep = keep
-        self._descriptor = -1
-        """-1 while the file is not open."""
         self._size = 0
         """Bytes in the file as far as this process knows; another one may append to it, too."""
-        self._torn = False
-        """The last line was written in part, and has no end yet."""
-
-    def write(self, line: bytes) -> None:
-        try:
-            if self._descriptor < 0:
-                self._open()
-            if self._size and self._size + len(line) > self._max_bytes:
-                self._rotate()
-            self._append(self._preface() + line)
-        except OSError:
-            self.lost += 1
 
     def close(self) -> None:
         if self._descriptor >= 0:
             with suppress(OSError):
                 os.close(self._descriptor)
-            self._descriptor = -1
+        super().close()
+
+    def _put(self, data: bytes) -> int:
+        written = 0
+        with suppress(OSError):
+            if self._descriptor < 0:
+                self._open()
+            if self._size and self._size + len(data) > self._max_bytes:
+                self._rotate()
+            written = os.write(self._descriptor, data)
+            self._size += written
+        return written
 
     def _open(self) -> None:
         """Open the file for appending. O_NONBLOCK: a FIFO in its place must not be waited for."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         self._descriptor = os.open(self._path, flags, 0o600)
         self._size = os.fstat(self._descriptor).st_size
-
-    def _preface(self) -> bytes:
-        """Return what stands before the next line: an end for a torn line, a count of lost ones."""
-        newline = b"\n" if self._torn else b""
-        return newline + (_loss(self.lost) if self.lost else b"")
-
-    def _append(self, data: bytes) -> None:
-        """Write a line; a full disk may take a part of it, which is then ended before the next one."""
-        written = os.write(self._descriptor, data)
-        self._size += written
-        self._torn = written < len(data)
-        if self._torn:
-            raise OSError(errno.ENOSPC, "only a part was written")
-        self.lost = 0
 
     def _rotate(self) -> None:
         """Rename the files. Where that fails, the present one grows until the next attempt."""
@@ -117,47 +119,25 @@ class RotatingFile:
         return self._path.with_name(f"{self._path.name}.{n}") if n else self._path
 
 
-class Stream:
+class Stream(Sink):
     """Open descriptor, as stderr. A pipe that nobody reads loses lines; a closed one is not tried again."""
 
     def __init__(self, descriptor: int) -> None:
-        self.lost = 0
-        self._descriptor = descriptor
-        self._torn = False
+        super().__init__(descriptor)
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
 
-    def write(self, line: bytes) -> None:
-        if self._descriptor < 0:
-            return
-        preface = (b"\n" if self._torn else b"") + (_loss(self.lost) if self.lost else b"")
-        try:
-            complete = self._put(preface + line)
-            self.lost = 0 if complete else self.lost + 1
-        except BlockingIOError:
-            self.lost += 1
-        except OSError:
-            self._descriptor = -1
+    def _put(self, data: bytes) -> int:
+        """Write as much as the reader takes at once, in pieces that do not block where poll(2) finds room.
 
-    def close(self) -> None:
-        self._descriptor = -1
-
-    def _put(self, data: bytes) -> bool:
-        """Write as much as the reader takes at once; return False if that was not everything.
-
-        A line that was begun is torn, and so is one that was torn before and of which nothing more got through.
+        A closed stream takes everything: lines that nobody can ever read are not counted as lost.
         """
         at = 0
-        while at < len(data) and self._writable():
-            at += os.write(self._descriptor, data[at : at + _PIPE_CHUNK])
-        self._torn = 0 < at < len(data) or (self._torn and at == 0)
-        return at == len(data)
-
-    def _writable(self) -> bool:
-        """Return True if a write of a small piece will not block."""
-        return bool(self._poll.poll(0))
-
-
-def _loss(lost: int) -> bytes:
-    """Return the line that says how many are missing."""
-    return f"({lost} log lines are missing here: they could not be written)\n".encode()
+        try:
+            while self._descriptor >= 0 and at < len(data) and self._poll.poll(0):
+                at += os.write(self._descriptor, data[at : at + _PIPE_CHUNK])
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._descriptor = -1
+        return at if self._descriptor >= 0 else len(data)

@@ -18,14 +18,12 @@ from typing import Any, Final
 
 import attrs
 
+from pegasus.formatting import MASK
 from pegasus.settings.checks import NOT_YET, fits_pattern
 from pegasus.settings.keys import Key, Section, is_bare, keys_of, walk
 from pegasus.settings.load import leaves
 from pegasus.settings.sections import ProviderSettings, Settings
 from pegasus.settings.sources import PROVIDER_VARIABLES
-
-MASK: Final = "***"
-"""Text that stands in the place of a secret."""
 
 _HEAD: Final = """\
 # Settings of Pegasus. All keys are listed with their defaults, as comments. To change one, remove the "# " before its

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from pegasus.formatting import describe_error, first_cause
+from pegasus.formatting import MASK, describe_error, first_cause
 from pegasus.messages import Metadata
 from pegasus.tools.base import NO_CONTEXT, Tool, ToolContext, ToolError, ToolOutcome
 from pegasus.wire import encode_json, kind
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT: Final = 60.0
 """Seconds for one call, unless the settings say otherwise."""
-MASK: Final = "***"
-"""Text that stands for a secret, the same as in the log and in `pegasus config show`."""
 MIN_SECRET: Final = 6
 """Characters from which a secret is masked. Shorter ones would also replace parts of ordinary
 words."""

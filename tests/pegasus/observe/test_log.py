@@ -106,13 +106,6 @@ async def test_a_change_while_logging_takes_effect_at_once(file):
     assert [json.loads(line)["event"] for line in lines(file)] == ["shown"]
 
 
-def test_bound_fields_come_with_every_entry(file):
-    configure(file)
-    LOG.bind(client="c1").info("left", why="eof")
-    stop_logging()
-    assert lines(file)[0].endswith("left client=c1 why=eof")
-
-
 def test_an_exception_comes_with_its_traceback(file):
     configure(file)
     try:
