@@ -12,7 +12,8 @@ key, found and allowed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -30,6 +31,10 @@ LISTS: Final = ("personality", "values")
 MAX_BYTES: Final = 64 << 10
 """Bytes of a persona file. A larger one was not written as a persona, and would fill the prompt of
 every call."""
+
+
+_FORBIDDEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters except newline and tab, and lone surrogates."""
 
 
 class PersonaError(Exception):
@@ -73,39 +78,26 @@ BUILT_IN: Final = Persona(
 
 def load_persona(path: Path) -> Persona:
     """Read and check a persona file. Raises PersonaError with every mistake, one a line."""
-    return Persona(**_read(path, REQUIRED))
+    fields: dict[str, Any] = parse_fields(str(path), _read(path), REQUIRED)
+    return Persona(**fields)
 
 
 def load_changes(path: Path) -> dict[str, FieldValue]:
     """Read a file that holds some fields of a persona; {} if there is no such file. Raises PersonaError as `load_persona`."""
-    changes: dict[str, FieldValue] = _read(path, ()) if path.exists() else {}
-    return changes
+    return parse_fields(str(path), _read(path)) if path.exists() else {}
 
 
-def parse_changes(name: str, content: bytes) -> dict[str, FieldValue]:
-    """Return some fields of a persona from the content of a file. name: the file in error messages."""
-    changes: dict[str, FieldValue] = _parse(name, content, ())
-    return changes
-
-
-def with_changes(persona: Persona, changes: Mapping[str, FieldValue]) -> Persona:
-    """Return the persona with these fields instead of its own."""
-    fields: Any = changes
-    return attrs.evolve(persona, **fields)
-
-
-def _read(path: Path, required: Iterable[str]) -> Any:
-    """Return the fields of a file, of which no more than the limit is read."""
+def _read(path: Path) -> bytes:
+    """Return the content of a file, of which no more than the limit is read."""
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise PersonaError(f"{path}: cannot be read ({error.strerror})") from error
-    return _parse(str(path), content, required)
 
 
-def _parse(name: str, content: bytes, required: Iterable[str]) -> Any:
-    """Return the fields of a file.
+def parse_fields(name: str, content: bytes, required: Iterable[str] = ()) -> dict[str, FieldValue]:
+    """Return the fields in the content of a file. name: the file in error messages. required: fields that must be there.
 
     It uses `json` and not `pegasus.wire`, because a key that is there twice has to be reported: one
     of the two values would be lost without a word.
@@ -116,10 +108,9 @@ def _parse(name: str, content: bytes, required: Iterable[str]) -> Any:
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Return an object like `json` does, and remember keys that occur more than once."""
-        fields = dict(pairs)
         keys = [key for key, _ in pairs]
-        duplicates.extend(key for key in fields if keys.count(key) > 1)
-        return fields
+        duplicates.extend(key for key in dict(pairs) if keys.count(key) > 1)
+        return dict(pairs)
 
     try:
         value = json.loads(content.decode(), object_pairs_hook=collect)
@@ -128,36 +119,29 @@ def _parse(name: str, content: bytes, required: Iterable[str]) -> Any:
     if not isinstance(value, dict):
         raise PersonaError(f"{name}: found {type(value).__name__}; an object with {', '.join(REQUIRED)} is wanted")
     problems = [f"{name}: {key}: is there twice" for key in duplicates]
-    problems += [f"{name}: {key}: {problem}" for key, problem in _find_problems(value, required)]
+    problems += [f"{name}: {key}: is missing" for key in required if key not in value]
+    problems += [f"{name}: {problem}" for key, field in value.items() if (problem := _find_problem(key, field))]
     if problems:
         raise PersonaError("\n".join(problems))
     return {key: tuple(field) if key in LISTS else field for key, field in value.items()}
 
 
-def _find_problems(value: dict[str, object], required: Iterable[str]) -> list[tuple[str, str]]:
-    """Return key and problem of each mistake."""
-    problems = [(key, "is missing") for key in required if key not in value]
-    for key, field in value.items():
-        if key in LISTS:
-            if not (isinstance(field, list) and field and all(_is_text(item) for item in field)):
-                problems.append((key, f"found {_format_value(field)}; a list of at least one text is wanted"))
-        elif key in FIELDS:
-            if not (_is_text(field) or (key == "background" and field == "")):
-                problems.append((key, f"found {_format_value(field)}; a text is wanted"))
-        else:
-            problems.append((_format_value(key)[1:-1], f"is not known; allowed are {', '.join(FIELDS)}"))
-    return problems
+def _find_problem(key: str, field: object) -> str:
+    """Return what is wrong with a field, its key first; "" if nothing is."""
+    if key not in FIELDS:
+        return f"{_format_value(key)[1:-1]}: is not known; allowed are {', '.join(FIELDS)}"
+    if key in LISTS:
+        if isinstance(field, list) and field and all(map(_is_text, field)):
+            return ""
+        return f"{key}: found {_format_value(field)}; a list of at least one text is wanted"
+    if _is_text(field) or (key == "background" and field == ""):
+        return ""
+    return f"{key}: found {_format_value(field)}; a text is wanted"
 
 
 def _is_text(value: object) -> bool:
-    """Return whether a value is a text that is not blank and may stand in a prompt."""
-    return isinstance(value, str) and bool(value.strip()) and not any(map(_is_forbidden, value))
-
-
-def _is_forbidden(character: str) -> bool:
-    """Return whether a character may not stand in a prompt: control characters and lone surrogates."""
-    is_control = (character < " " and character not in "\n\t") or "\x7f" <= character < "\xa0"
-    return is_control or "\ud800" <= character <= "\udfff"
+    """Return whether a value is a text that is not blank and may stand in a prompt: without control characters and lone surrogates."""
+    return isinstance(value, str) and bool(value.strip()) and _FORBIDDEN.search(value) is None
 
 
 def _format_value(value: object) -> str:

@@ -60,15 +60,19 @@ def main_prompt(
 
         prompt = main_prompt(persona, tools=["reply", "current_time"], direct=True)
     """
-    spawns = "spawn_subagent" in tools
+    if "spawn_subagent" in tools:
+        delegation = _ANSWER_OR_SPAWN if direct else _REPLY_OR_SPAWN
+        types = [f"- {name}: {description}" for name, description in (subagents or {}).items()]
+    else:  # the monologue still needs to know when to reply
+        delegation, types = "" if direct else _REPLY_ONLY, []
     parts = [
         identity_section(persona),
         SAFETY,
         _SPEAKING if direct else _THINKING,
         _tools_section(tools),
         _DIRECT_STYLE if direct else _MONOLOGUE_STYLE,
-        _delegation_section(spawns=spawns, direct=direct),
-        _subagents_section(subagents) if spawns and subagents else "",
+        delegation,
+        "\n".join(["## Subagent Types", "", "The type you give to spawn_subagent is one of:", *types]) if types else "",
         _CHANNELS.format(known=_known_channels(channels)),
         _HISTORY if "session_archive_read" in tools else _HISTORY_WITHOUT_ARCHIVE_TOOL,
         f"## Available Skills\n\n{skills}" if skills and "use_skill" in tools else "",
@@ -106,24 +110,11 @@ def _tools_section(tools: Collection[str]) -> str:
     schemas, which the provider gets separately, say how.
     """
     parts = ["## Tools"]
-    for group, entries in TOOL_GROUPS:
-        lines = [f"- {text}" for name, text in entries if name in tools]
+    for group, entries in TOOL_GROUPS.items():
+        lines = [f"- {text}" for name, text in entries.items() if name in tools]
         if lines:
             parts.append("\n".join([f"### {group}", *lines]))
     return "\n\n".join(parts)
-
-
-def _delegation_section(*, spawns: bool, direct: bool) -> str:
-    """Return the section about answering or delegating. Without tasks, the monologue still needs to know when to reply."""
-    if not spawns:
-        return "" if direct else _REPLY_ONLY
-    return _ANSWER_OR_SPAWN if direct else _REPLY_OR_SPAWN
-
-
-def _subagents_section(subagents: Mapping[str, str]) -> str:
-    """Return the section that names the types of tasks."""
-    lines = [f"- {name}: {description}" for name, description in subagents.items()]
-    return "\n".join(["## Subagent Types", "", "The type you give to spawn_subagent is one of:", *lines])
 
 
 def _known_channels(channels: Sequence[ChannelNote]) -> str:
@@ -200,51 +191,37 @@ Your conversation history may have been shortened to stay within limits. If it b
 earlier conversation is kept in that file."""
 """The same where the tool for that is not offered."""
 
-TOOL_GROUPS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
-    (
-        "Communication",
-        (
-            (
-                "reply",
-                "reply(text, channelId, channelType?, replyTo?): Speak. Always pass back the channel's metadata. May be called "
-                "several times, also to another channel than the one you were asked in.",
-            ),
-            (
-                "spawn_subagent",
-                "spawn_subagent(description, input, type?): Delegate work to a background subagent.",
-            ),
-            ("use_skill", "use_skill(skill, args?): Use a registered skill by its name."),
-            (
-                "propose_persona_change",
-                "propose_persona_change(field, value, why): Propose to your owner how you should change.",
-            ),
+TOOL_GROUPS: Final = {
+    "Communication": {
+        "reply": (
+            "reply(text, channelId, channelType?, replyTo?): Speak. Always pass back the channel's "
+            "metadata. May be called several times, also to another channel than the one you were asked in."
         ),
-    ),
-    (
-        "Memory (long-term knowledge)",
-        (
-            ("memory_list", "memory_list(): List all memory files with summaries. Start here."),
-            ("memory_read", "memory_read(path): Read one memory file."),
-            ("memory_write", "memory_write(path, content): Create or overwrite a memory file. For new topics."),
-            ("memory_patch", "memory_patch(path, old_str, new_str): Change a part. For corrections."),
-            ("memory_search", "memory_search(query, …): Find what memory and archived sessions say about something."),
-            ("memory_append", "memory_append(path, entry, summary?): Add an entry. For new facts and episodes."),
+        "spawn_subagent": "spawn_subagent(description, input, type?): Delegate work to a background subagent.",
+        "use_skill": "use_skill(skill, args?): Use a registered skill by its name.",
+        "propose_persona_change": (
+            "propose_persona_change(field, value, why): Propose to your owner how you should change."
         ),
-    ),
-    (
-        "Context",
-        (
-            ("current_time", "current_time(timezone?): Get the current date and time."),
-            ("task_list", "task_list(date?): List the tasks of a day."),
-            ("task_status", "task_status(taskId): The state of one task."),
-            ("task_replay", "task_replay(taskId): Read a past task's whole conversation."),
-            ("session_archive_read", "session_archive_read(file): Read an archived session."),
-            ("resume_task", "resume_task(taskId, input): Continue a task with more information."),
-        ),
-    ),
-)
-"""Tools by group: (heading, ((name, line in the prompt), …)). Tools that are not named here, such as those of an
-installation, are only in the provider's list."""
+    },
+    "Memory (long-term knowledge)": {
+        "memory_list": "memory_list(): List all memory files with summaries. Start here.",
+        "memory_read": "memory_read(path): Read one memory file.",
+        "memory_write": "memory_write(path, content): Create or overwrite a memory file. For new topics.",
+        "memory_patch": "memory_patch(path, old_str, new_str): Change a part. For corrections.",
+        "memory_search": "memory_search(query, …): Find what memory and archived sessions say about something.",
+        "memory_append": "memory_append(path, entry, summary?): Add an entry. For new facts and episodes.",
+    },
+    "Context": {
+        "current_time": "current_time(timezone?): Get the current date and time.",
+        "task_list": "task_list(date?): List the tasks of a day.",
+        "task_status": "task_status(taskId): The state of one task.",
+        "task_replay": "task_replay(taskId): Read a past task's whole conversation.",
+        "session_archive_read": "session_archive_read(file): Read an archived session.",
+        "resume_task": "resume_task(taskId, input): Continue a task with more information.",
+    },
+}
+"""Tools by the heading of their group: name, and line in the prompt. Tools that are not named here, such as those of an installation,
+are only in the provider's list."""
 
 _WHEN_TO_DELEGATE: Final = """\
 - It is simple conversation: greetings, opinions, follow-ups

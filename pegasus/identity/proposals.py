@@ -29,7 +29,7 @@ from typing import Any, Final
 import attrs
 
 from pegasus.formatting import truncate
-from pegasus.identity.persona import FIELDS, LISTS, FieldValue, Persona, with_changes
+from pegasus.identity.persona import FIELDS, LISTS, FieldValue, Persona
 from pegasus.messages import Json
 from pegasus.wire import encode_line, number_of, read_lines, text_of
 
@@ -105,24 +105,18 @@ class ProposalLog:
             case "applied":
                 self.unapplied.pop(number, None)
             case "accepted" | "rejected" | "withdrawn" as state:
-                self._apply_decision(self.proposals[number], state, record)
+                proposal = self.proposals[number]
+                before = proposal.before
+                if state == ACCEPTED:
+                    before = None if record["before"] is None else _parse_stored_value(proposal.field, record["before"])
+                by, at = text_of(record["by"]), number_of(record["at"])
+                decided = attrs.evolve(proposal, state=state, before=before, decided_by=by, decided_at=at)
+                self.proposals[number] = decided
+                if state != REJECTED:  # a rejection of an open proposal does not change persona.json
+                    self.unapplied.pop(number, None)  # the latest decision has to come last
+                    self.unapplied[number] = (proposal.field, decided.value if state == ACCEPTED else before)
             case _:
                 raise ValueError("unknown type of record")
-
-    def _apply_decision(self, proposal: Proposal, state: str, record: Mapping[str, Any]) -> None:
-        """Apply the record of a decision.
-
-        A rejection of an open proposal does not change persona.json, so it has nothing to apply.
-        """
-        before = proposal.before
-        if state == ACCEPTED:
-            before = None if record["before"] is None else _parse_stored_value(proposal.field, record["before"])
-        by, at = text_of(record["by"]), number_of(record["at"])
-        decided = attrs.evolve(proposal, state=state, before=before, decided_by=by, decided_at=at)
-        self.proposals[proposal.number] = decided
-        if state != REJECTED:
-            self.unapplied.pop(proposal.number, None)  # the latest decision has to come last
-            self.unapplied[proposal.number] = (proposal.field, decided.value if state == ACCEPTED else before)
 
 
 def parse_log(content: bytes) -> ProposalLog:
@@ -151,7 +145,8 @@ def merge_changes(changes: Mapping[str, FieldValue], log: ProposalLog) -> dict[s
 
 def next_persona(base: Persona, changes: Mapping[str, FieldValue], log: ProposalLog) -> Persona:
     """Return the persona from the next start on. base: the persona of the settings. changes: the content of persona.json."""
-    return with_changes(base, merge_changes(changes, log))
+    fields: dict[str, Any] = merge_changes(changes, log)
+    return attrs.evolve(base, **fields)
 
 
 # ------------------------------------------------------------------ proposing and deciding

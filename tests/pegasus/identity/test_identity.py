@@ -127,7 +127,7 @@ def test_who_can_delegate_is_told_when_to_and_not_to_poll():
         assert words in prompt
 
 
-EVERYTHING = [name for _, entries in TOOL_GROUPS for name, _ in entries]
+EVERYTHING = [name for entries in TOOL_GROUPS.values() for name in entries]
 
 
 @pytest.mark.parametrize("direct", [False, True])
