@@ -1,9 +1,9 @@
 """Tools: everything the agent can do besides speaking.
 
 `base` defines what a tool is. `executor` holds the tools by name and runs them: there arguments are
-checked and deadlines enforced. Each category has its own file: `files/`, `shell` (commands, with
+checked and deadlines enforced. Each category has its own file: `files/`, `shell` (commands and their environment, with
 `process`, `guard` and `strays`), `web_fetch` and `web_search` (with `http_client`, `http_exchange` and
-`addresses`), `basic`, `environment`, `memory` and `persona`. `standard` puts together what an installation
+`addresses`), `basic`, `memory` and `persona`. `standard` puts together what an installation
 has.
 
 A new tool is a `Tool` value; `docs/tools.md` has a complete example. Tools know nothing of tasks or
@@ -17,10 +17,10 @@ ToolError is a result that the model can read; anything else is a defect.
 
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, ToolOutcome, parameters
 from pegasus.tools.basic import current_time
-from pegasus.tools.environment import secrets_in_environment
 from pegasus.tools.executor import ToolExecutor, check_arguments, cut_result, run_tool
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
+from pegasus.tools.shell import secrets_in_environment
 from pegasus.tools.standard import ALL_TASK_TOOLS, MAIN_AGENT_TOOLS, REFLECTION_TOOLS, base_context, standard_tools
 
 __all__ = [

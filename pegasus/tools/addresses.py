@@ -108,26 +108,15 @@ class AddressGuard:
         that are permitted though they are not public. resolve: used instead of the system's
         resolver.
         """
-        self._names: set[str] = set()
-        self._suffixes: list[str] = []
+        self._names: list[str] = []
         self._blocks: list[IPv4Network | IPv6Network] = []
         self._resolve = resolve or lookup
         for entry in allowed:
-            self._permit(entry.strip().lower().rstrip("."))
-
-    def _permit(self, entry: str) -> None:
-        """Take one entry of the setting.
-
-        Whatever is not an address or a range is a name, so a mistyped range permits nothing instead
-        of too much.
-        """
-        try:
-            self._blocks.append(ip_network(entry.strip("[]"), strict=False))
-        except ValueError:
-            if entry.startswith("*."):
-                self._suffixes.append(entry[1:])
-            else:
-                self._names.add(entry)
+            entry = entry.strip().lower().rstrip(".")
+            try:
+                self._blocks.append(ip_network(entry.strip("[]"), strict=False))
+            except ValueError:  # a name; so a mistyped range permits nothing instead of too much
+                self._names.append(entry)
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
         """Return the addresses to connect to, best first. Raises ToolError if there are none that may be reached.
@@ -161,7 +150,7 @@ class AddressGuard:
 
     def _is_permitted_name(self, name: str) -> bool:
         """Return whether the settings permit this name, whatever it resolves to."""
-        return name in self._names or any(name.endswith(suffix) for suffix in self._suffixes)
+        return any(name == entry or (entry.startswith("*.") and name.endswith(entry[1:])) for entry in self._names)
 
     def _is_reachable(self, address: Address) -> bool:
         """Return whether an address is public, or in a permitted range, itself or as the IPv4 address in it."""

@@ -17,11 +17,10 @@ from pegasus.settings import ToolSettings
 from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import Tool, ToolContext
 from pegasus.tools.basic import basic_tools
-from pegasus.tools.environment import environment_tools
 from pegasus.tools.files import file_tools, real_folders
 from pegasus.tools.http_client import HttpClient
 from pegasus.tools.memory import memory_tools
-from pegasus.tools.shell import shell_tools
+from pegasus.tools.shell import environment_tools, shell_tools
 from pegasus.tools.web_fetch import fetch_tools
 from pegasus.tools.web_search import web_search
 

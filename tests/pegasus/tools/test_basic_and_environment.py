@@ -8,7 +8,7 @@ import trio
 
 from pegasus.tools import ToolContext, current_time, run_tool
 from pegasus.tools.basic import basic_tools
-from pegasus.tools.environment import MAX_VARIABLES, environment_tools
+from pegasus.tools.shell import MAX_VARIABLES, environment_tools
 
 ENVIRON = {
     "PATH": "/bin",

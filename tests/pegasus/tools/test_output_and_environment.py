@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.tools.environment import command_environment, secrets_in_environment
 from pegasus.tools.process import HeadAndTail
+from pegasus.tools.shell import command_environment, secrets_in_environment
 
 
 def captured(limit, *parts):
