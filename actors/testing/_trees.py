@@ -102,7 +102,7 @@ def listen(system: ActorSystem, on_event: Callable[[Event], object]) -> Listener
     return listener
 
 
-class Trace:
+class Trace(list[str]):
     """Lines of text: events of trees, and notes. Memory addresses are left out, so that two runs can be compared.
 
     ::
@@ -113,13 +113,13 @@ class Trace:
             ...
         assert "t=0.000 line (run 2) is up" in trace
 
-    Equal to a Trace, or to any list or tuple of strings, with the same lines.
+    A line begins with its time, as "t=1.250 …", if it was written within a run of Trio.
     """
 
     def __init__(self, lines: Iterable[str] = ()) -> None:
-        self.lines = list(lines)
-        """Lines so far, each with its time as "t=1.250 …" if it was written within a run of Trio."""
+        super().__init__(lines)
         self._listeners: list[Listener] = []
+        """Streams of the trees that are watched. A tree holds its streams weakly."""
 
     def watch(self, supervisor: Supervisor) -> None:
         """Write down what happens from now on in the whole tree that this supervisor belongs to.
@@ -127,36 +127,19 @@ class Trace:
         The first starts of its children have happened already when a supervisor is open; to see them, open it without
         children and use start_child.
         """
-        self._listeners.append(listen(supervisor._loop.system, self._note_event))
+        self._listeners.append(listen(supervisor._loop.system, lambda event: self.note(describe_event(event))))
 
     def note(self, text: str) -> None:
         """Add a line, with the time if there is one."""
         at = f"t={trio.current_time():.3f} " if trio.lowlevel.in_trio_run() else ""
-        self.lines.append(normal(at + text))
+        self.append(normal(at + text))
 
-    def _note_event(self, event: Event) -> None:
-        self.note(describe_event(event))
-
-    def difference(self, other: Trace | Iterable[str]) -> str:
+    def difference(self, other: Iterable[str]) -> str:
         """Return the first line that differs, with the line before it; "" if none does."""
-        return first_difference(self.lines, other)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.lines)
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Trace | list | tuple) and self.lines == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
+        return first_difference(self, other)
 
     def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def __repr__(self) -> str:
-        return f"Trace({self.lines!r})"
+        return "\n".join(self)
 
 
 def first_difference(once: Iterable[str], again: Iterable[str]) -> str:

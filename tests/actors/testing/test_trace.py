@@ -81,7 +81,7 @@ def test_addresses_are_left_out() -> None:
 def test_traces_are_compared_line_by_line() -> None:
     one, other = Trace(["a", "b", "c"]), Trace(["a", "x"])
     assert one != other
-    assert one == Trace(["a", "b", "c"]) == ("a", "b", "c")
+    assert one == Trace(["a", "b", "c"]) == ["a", "b", "c"]
     assert one != "abc"
     assert one.difference(other) == "  line 1, both:  a\n  line 2, once:  b\n  line 2, again: x"
     assert one.difference(["a", "b"]) == "  line 2, both:  b\n  line 3, once:  c\n  line 3, again: (the end)"
