@@ -29,7 +29,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 
 import attrs
 
-from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress
+from pegasus.messages import Address, ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress, Typing
 from pegasus.wire import WireError, camel, decode_json, describe, encode_json, from_wire, to_wire
 
 SUBPROTOCOL: Final = "pegasus.v1"
@@ -127,20 +127,12 @@ class MessageFrame:
 
 
 @attrs.frozen
-class AckAddress:
-    """The address whose replies a bridge acknowledges."""
-
-    type: str
-    channel_id: str
-
-
-@attrs.frozen
 class AckFrame:
     """Acknowledgement of all replies up to and including `seq`. It has no answer."""
 
     seq: int
-    channel: AckAddress | None = None
-    """Required from a bridge."""
+    channel: Address | None = None
+    """The address whose replies are acknowledged; required from a bridge."""
 
 
 @attrs.frozen
@@ -176,14 +168,6 @@ class AcceptedFrame:
 
 
 @attrs.frozen
-class TypingFrame:
-    """The agent begins (`active`) or ends thinking about a message of this channel."""
-
-    channel: ChannelInfo
-    active: bool
-
-
-@attrs.frozen
 class ResultFrame:
     """The result of a call."""
 
@@ -206,10 +190,9 @@ class ErrorFrame:
 
 
 ClientFrame: TypeAlias = HelloFrame | MessageFrame | AckFrame | CallFrame
-ServerFrame: TypeAlias = (
-    WelcomeFrame | AcceptedFrame | OutboundMessage | TypingFrame | Progress | ResultFrame | ErrorFrame
-)
-"""Replies and drafts travel as the values that the rest of the product uses: OutboundMessage is `reply`, Progress `progress`."""
+ServerFrame: TypeAlias = WelcomeFrame | AcceptedFrame | OutboundMessage | Typing | Progress | ResultFrame | ErrorFrame
+"""Replies, drafts and signs travel as the values that the rest of the product uses: OutboundMessage is `reply`, Progress is
+`progress`, and Typing is `typing`, whose `after` the gateway leaves out."""
 
 _CLIENT_FRAMES: Final[Mapping[str, type[ClientFrame]]] = {
     "hello": HelloFrame,
@@ -221,7 +204,7 @@ _SERVER_FRAMES: Final[Mapping[str, type[ServerFrame]]] = {
     "welcome": WelcomeFrame,
     "accepted": AcceptedFrame,
     "reply": OutboundMessage,
-    "typing": TypingFrame,
+    "typing": Typing,
     "progress": Progress,
     "result": ResultFrame,
     "error": ErrorFrame,

@@ -33,7 +33,6 @@ from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage
 from pegasus.protocol import (
     SUBPROTOCOL,
     AcceptedFrame,
-    AckAddress,
     AckFrame,
     BadFrame,
     CallFrame,
@@ -43,7 +42,6 @@ from pegasus.protocol import (
     MessageFrame,
     ResultFrame,
     ServerFrame,
-    TypingFrame,
     WelcomeFrame,
     decode_server_frame,
     encode_frame,
@@ -189,7 +187,7 @@ class Client:
         Acknowledged replies are not sent again to any client of the address. So acknowledge a reply when a person could have
         seen it or it is stored, not when it arrives.
         """
-        await self._write(AckFrame(seq, AckAddress(channel.type, channel.channel_id) if channel else None))
+        await self._write(AckFrame(seq, channel.address if channel else None))
 
     async def call(self, method: str, params: Mapping[str, Json] | None = None, *, timeout: float = 35.0) -> Json:
         """Call a method of the control plane and return its result, a JSON object. timeout: seconds.
@@ -261,9 +259,7 @@ class Client:
                 await self._events_in.send(Refused(code, message, id))
             case AcceptedFrame(id):
                 await self._events_in.send(MessageAccepted(id))
-            case TypingFrame(channel, active):
-                await self._events_in.send(Typing(channel, active))
-            case OutboundMessage() | Progress():
+            case OutboundMessage() | Progress() | Typing():
                 await self._events_in.send(frame)
             case WelcomeFrame() | None:  # None: a type that only a later version of the protocol has
                 pass

@@ -34,6 +34,7 @@ from collections import deque
 from collections.abc import Collection
 from enum import Enum
 
+import attrs
 import trio
 
 from actors import ActorError, Ref
@@ -41,7 +42,7 @@ from pegasus.gateway.send_queue import SendQueue
 from pegasus.intake import JOURNAL_TIMEOUT
 from pegasus.messages import Address, ChannelInfo, OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.protocol import SERVER_ERROR, HelloFrame, TypingFrame, encode_frame
+from pegasus.protocol import SERVER_ERROR, HelloFrame, encode_frame
 from pegasus.storage import Connected, Disconnected, JournalMessage, LastSeq, StorageError, Unacknowledged
 
 MAX_KEPT = 100
@@ -96,7 +97,7 @@ class Hub:
 
     def typing(self, typing: Typing) -> None:
         """Announce that the agent thinks, or has stopped thinking. The end of a turn follows the replies it gave."""
-        frame = encode_frame(TypingFrame(typing.channel, typing.active))
+        frame = encode_frame(attrs.evolve(typing, after=0))
         for feed in self._routes.recipients(typing.channel.type, typing.channel.channel_id):
             feed.send_behind(typing.channel.channel_id, typing.after, frame)
 

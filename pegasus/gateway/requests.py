@@ -259,9 +259,8 @@ def _read_ack(frame: AckFrame, own: ClientChannel) -> Acknowledge:
             raise BadFrame("bad_frame", "ack.channel: missing; a bridge must name the channel it acknowledges")
         return Acknowledge(Address(own.type, own.channel_id), frame.seq)
     _check_name("ack.channel.channelId", frame.channel.channel_id)
-    address = Address(frame.channel.type, frame.channel.channel_id)
-    _check_own("ack.channel", address, own)
-    return Acknowledge(address, frame.seq)
+    _check_own("ack.channel", frame.channel, own)
+    return Acknowledge(frame.channel, frame.seq)
 
 
 # ------------------------------------------------------------------ single values
