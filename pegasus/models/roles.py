@@ -129,7 +129,7 @@ class ProviderAccount:
 
     @property
     def kind(self) -> ProviderType:
-        """What is peculiar to providers of this type."""
+        """Entry of its type in `PROVIDERS`."""
         return PROVIDERS[self.type]
 
     @property

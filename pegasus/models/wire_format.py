@@ -68,11 +68,13 @@ class WireFormat(ABC):
     def encode(self, head: dict[str, Json], turns: tuple[Turn, ...]) -> bytes:
         """Return the head as JSON, with the messages of the turns at the end of its list. The last message may be marked."""
         *earlier, last = turns
+        fragments: list[bytes] = []
         for turn in earlier:
-            if turn not in self._encoded:
-                self._encoded[turn] = _encode_items(self._translate(turn))
+            fragment = self._encoded.get(turn)
+            if fragment is None:
+                fragment = self._encoded[turn] = _encode_items(self._translate(turn))
+            fragments.append(fragment)
         *messages, newest = self._translate(last)
-        fragments = [self._encoded[turn] for turn in earlier]
         fragments.append(_encode_items([*messages, self.mark_last(newest)]))
         opening = encode_json(head).removesuffix(b"]}")
         return b"".join((opening, b"" if opening.endswith(b"[") else b",", b",".join(fragments), b"]}"))

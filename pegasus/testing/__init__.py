@@ -2,12 +2,11 @@
 
 * `scripted`: `ScriptedModel`, a model in the process that answers from a list or a function.
 * `provider`: `open_provider`, an HTTP server on loopback that speaks the wire formats of Anthropic and OpenAI
-  and refuses what the services refuse. `provider_answer` has its answers and faults, `provider_scripts`
-  ready-made scripts, `provider_request` the requests as it read them.
+  and refuses what the services refuse. `provider_answer` has its answers, faults and ready-made scripts,
+  `provider_request` the requests as it read them.
 * `prompt_cache`: `PromptCache`, which measures how much of each request a provider could serve from its cache.
 * `fake_channel`: `FakeChannel`, an adapter that keeps the replies which it is given and fails on demand.
 * `memory_disk`: `MemoryDisk`, a disk that keeps only what was synced, and can be full, slow, failing or torn.
-  `disk_readers` reads archives and memory from it.
 * `world`: `open_world`, the whole supervision tree in virtual time out of these parts, and `kill`, a power
   failure.
 

@@ -5,7 +5,7 @@ In a test: `async with open_provider(script) as server:` and `server.url` as bas
 `python -m pegasus.testing.provider --script echo`; its first line is its url.
 
 Tests of a model client against recorded answers find only the mistakes that someone thought of. This server
-checks each request as the services do (`provider_request`), so a client that builds an invalid request fails
+checks each request as the services do (`parse`), so a client that builds an invalid request fails
 here as it would with a real key. It also misbehaves as real connections do: it closes in the middle of an
 answer, resets, goes silent, answers with web pages, and takes as long as the test wants.
 
@@ -22,17 +22,17 @@ import secrets
 import socket
 import struct
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import h11
 import trio
 
-from pegasus.testing.provider_answer import ProviderAnswer, complete_body, error_body, events, refuse
-from pegasus.testing.provider_checks import Invalid, require
-from pegasus.testing.provider_request import ProviderRequest, parse, parse_last_turn
-from pegasus.testing.provider_scripts import SCRIPTS, Script, echo
+from pegasus.testing.provider_answer import SCRIPTS, NewId, ProviderAnswer, Script, echo, error_body, refuse
+from pegasus.testing.provider_anthropic import message_events, read_messages, whole_message
+from pegasus.testing.provider_openai import chunks, completion, read_chat
+from pegasus.testing.provider_request import Invalid, ProviderRequest, require
 
 AsyncScript = Callable[[ProviderRequest], Awaitable[ProviderAnswer]]
 """Script that may wait, for answers that a test releases later. It is cancelled if the client hangs up."""
@@ -45,11 +45,41 @@ _READ = 1 << 18
 """Bytes to read from a connection at a time; bodies have megabytes."""
 
 
+def parse(path: str, headers: Mapping[str, str], body: bytes, n: int = 0) -> ProviderRequest:
+    """Read and check a request. Raises Invalid. headers: names in lower case.
+
+    path: the URL's, which tells the format. n: number of the request. JSON's constants `NaN` and `Infinity`,
+    which Python would accept, are refused.
+    """
+    if "application/json" not in headers.get("content-type", ""):
+        raise Invalid("content-type must be application/json")
+    try:
+        raw = json.loads(body, parse_constant=_no_constant)
+    except ValueError as error:
+        raise Invalid(f"the body is not valid JSON: {error}") from error
+    require(isinstance(raw, dict), "the body must be an object")
+    form = "anthropic" if path.endswith("/messages") else "openai"
+    turns, system, tools = read_messages(raw) if form == "anthropic" else read_chat(raw)
+    return ProviderRequest(form, path, headers, body, raw, turns, system, tools, raw.get("stream") is True, n)
+
+
+def _no_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which are no JSON."""
+    raise Invalid(f"the body is not valid JSON: {name}")
+
+
+def events(answer: ProviderAnswer, form: str, new_id: NewId, *, usage: bool = True) -> list[bytes]:
+    """Return the stream, event by event. form: "anthropic" or "openai". usage: send the usage, in OpenAI's format.
+
+    The server may stop, pause or hang between any two of them, and a fault is simply a position in that list.
+    """
+    return message_events(answer, new_id) if form == "anthropic" else chunks(answer, new_id, usage=usage)
+
+
 class ProviderServer:
     """State of a provider, for tests to look at and to change while it runs.
 
-    api_key: if given, the only key that is accepted. keep: requests to remember. check: read and check requests whole; without, only
-    their last turn is read, at little cost.
+    api_key: if given, the only key that is accepted. keep: requests to remember.
 
     The counters and lists only grow. A test that waits for something uses `until` instead of sleeping:
 
@@ -58,9 +88,7 @@ class ProviderServer:
             await server.until(lambda server: server.count == 1)   # the request has arrived
     """
 
-    def __init__(
-        self, script: Script | AsyncScript, *, api_key: str = "", keep: int = 1000, check: bool = True
-    ) -> None:
+    def __init__(self, script: Script | AsyncScript, *, api_key: str = "", keep: int = 1000) -> None:
         self.script = script
         """Function that answers requests; may be replaced at any time."""
         self.tokens: Callable[[ProviderRequest], int] | None = None
@@ -82,7 +110,6 @@ class ProviderServer:
         self.url = ""
         """Base URL for a provider of type anthropic."""
         self._api_key = api_key
-        self._read = parse if check else parse_last_turn
         self._token = secrets.token_hex(5)
         self._ids = 0
         self._changed = trio.Event()
@@ -123,7 +150,7 @@ class ProviderServer:
         try:
             if path.endswith(_COUNT):
                 return self._count(path, headers, body)
-            request = self._read(path, headers, body, self.count)
+            request = parse(path, headers, body, self.count)
         except Invalid as error:
             self.invalid.append(str(error))
             return refuse(400, str(error))
@@ -278,7 +305,8 @@ class _Connection:
             usage = bool((request.raw.get("stream_options") or {}).get("include_usage"))
             await self._stream_out(answer, events(answer, form, server.new_id, usage=usage))
         else:
-            await self._send_whole(200, "application/json", complete_body(answer, form, server.new_id))
+            whole = whole_message if form == "anthropic" else completion
+            await self._send_whole(200, "application/json", whole(answer, server.new_id))
 
     async def _stream_out(self, answer: ProviderAnswer, parts: list[bytes]) -> None:
         """Send the events of an answer; all at once if nothing is to happen in between.
@@ -320,7 +348,7 @@ def _head(status: int, headers: list[tuple[str, str]]) -> h11.Response:
 
 @asynccontextmanager
 async def open_provider(
-    script: Script | AsyncScript = echo, *, port: int = 0, api_key: str = "", keep: int = 1000, check: bool = True
+    script: Script | AsyncScript = echo, *, port: int = 0, api_key: str = "", keep: int = 1000
 ) -> AsyncIterator[ProviderServer]:
     """Run a provider on 127.0.0.1 for as long as the block lasts. port 0: any free one. Others as in `ProviderServer`.
 
@@ -329,7 +357,7 @@ async def open_provider(
         async with open_provider(echo, api_key="secret") as server:
             provider = {"type": "anthropic", "base_url": server.url, "api_key": "secret"}
     """
-    server = ProviderServer(script, api_key=api_key, keep=keep, check=check)
+    server = ProviderServer(script, api_key=api_key, keep=keep)
 
     async def handle(stream: trio.SocketStream) -> None:
         # Without this, small events wait for the acknowledgement of the one before (40 ms), which tests would
@@ -357,9 +385,9 @@ def late(script: Script, seconds: float) -> AsyncScript:
     return answer
 
 
-async def _main(script: Script | AsyncScript, port: int, check: bool) -> None:
+async def _main(script: Script | AsyncScript, port: int) -> None:
     """Print the URL and serve for ever. Whoever started the process reads that line to know that the port is open."""
-    async with open_provider(script, port=port, keep=1, check=check) as server:
+    async with open_provider(script, port=port, keep=1) as server:
         print(server.url, flush=True)  # noqa: T201
         await trio.sleep_forever()
 
@@ -372,14 +400,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pegasus.testing.provider", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 = any free port")
     parser.add_argument("--script", choices=sorted(SCRIPTS), default="echo")
-    parser.add_argument("--no-check", action="store_true", help="look only at the last turn of a request: costs less")
     parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS", help="that each answer takes")
     options = parser.parse_args()
     script = SCRIPTS[options.script]
     try:
-        trio.run(
-            _main, late(script, options.latency) if options.latency else script, options.port, not options.no_check
-        )
+        trio.run(_main, late(script, options.latency) if options.latency else script, options.port)
     except KeyboardInterrupt:
         return
 

@@ -1,27 +1,30 @@
-"""Answers of the test provider: a model's answer or a fault, as the bytes of either wire format.
+"""Answers of the test provider, and scripts that make them: functions from a request to an answer.
 
-ProviderAnswer("Hello", (Call("reply", {"text": "hi"}),), pieces=3)  # streamed in three pieces
-refuse(429, retry_after=2)  # an error status
-cut(ProviderAnswer("Hello"), after=2)  # the connection is closed after two events
+    ProviderAnswer("Hello", (Call("reply", {"text": "hi"}),), pieces=3)  # streamed in three pieces
+    refuse(429, retry_after=2)  # an error status
+    cut(ProviderAnswer("Hello"), after=2)  # the connection is closed after two events
 
-A script returns a `ProviderAnswer`, which is the same for both formats; this module turns it into bytes. The
-answer describes faults too: a status, a broken connection, silence, an error in the middle of the stream. So
-one script can test that both clients behave alike in each of these cases.
+An answer is the same for both formats; `provider_anthropic` and `provider_openai` turn it into events. It describes faults too: a
+status, a broken connection, silence, an error in the middle of the stream. So one script can test that both clients behave alike in
+each of these cases.
 
-Everything is built as a list of finished events. The server may then stop, pause or hang between any two of
-them, and a fault is simply a position in that list.
+A script answers from the request alone. The state that it seems to have (how many steps are left, which reply must be repeated) is
+read from the conversation, as a real model would do it. So a provider may be restarted in the middle of a test, and a client that
+loses a part of the conversation gets a wrong answer.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import attrs
 
 from pegasus.messages import Json, Metadata
-from pegasus.models import Usage
+from pegasus.models import ToolResult, Usage
+from pegasus.testing.provider_request import ProviderRequest
 
 _USAGE = Usage(100, 20)
 """Usage that an answer reports unless a test chooses another; the numbers have no meaning."""
@@ -113,30 +116,11 @@ def failing(kind: str, message: str = "it broke") -> ProviderAnswer:
     return ProviderAnswer("Well, ", error=(kind, message))
 
 
+# ------------------------------------------------------------------ helpers of both formats
+
 NewId = Callable[[], str]
 """Returns a new unique id for a tool call."""
-
-
-def events(answer: ProviderAnswer, form: str, new_id: NewId, *, usage: bool = True) -> list[bytes]:
-    """Return the stream, event by event. form: "anthropic" or "openai". usage: send the usage, in OpenAI's format."""
-    return _anthropic(answer, new_id) if form == "anthropic" else _openai(answer, new_id, usage=usage)
-
-
-def complete_body(answer: ProviderAnswer, form: str, new_id: NewId) -> bytes:
-    """Return the answer in one piece, for a request that does not stream."""
-    return _dump(_message(answer, new_id) if form == "anthropic" else _completion(answer, new_id))
-
-
-def error_body(form: str, status: int, message: str, n: int) -> bytes:
-    """Return an error body as the API has it. n: number for the request id."""
-    kind = _ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    if form == "anthropic":
-        error: Json = {"type": kind, "message": message}
-        return _dump({"type": "error", "error": error, "request_id": f"req_{n}"})
-    return _dump({"error": {"message": message, "type": kind, "param": None, "code": None}})
-
-
-_ERRORS: Mapping[int, str] = {
+_ERRORS: Final[Mapping[int, str]] = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -147,173 +131,128 @@ _ERRORS: Mapping[int, str] = {
 """Types of errors by HTTP status, as Anthropic documents them. Others are `api_error` from 500 on."""
 
 
-def _dump(value: Any) -> bytes:
+def error_body(form: str, status: int, message: str, n: int) -> bytes:
+    """Return an error body as the API has it. n: number for the request id."""
+    kind = _ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    if form == "anthropic":
+        return dump({"type": "error", "error": {"type": kind, "message": message}, "request_id": f"req_{n}"})
+    return dump({"error": {"message": message, "type": kind, "param": None, "code": None}})
+
+
+def dump(value: Any) -> bytes:
+    """Return compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _split(text: str, pieces: int) -> list[str]:
+def split(text: str, pieces: int) -> list[str]:
     """Split a text into pieces of equal length."""
     size = max(1, -(-len(text) // max(pieces, 1)))
     return [text[start : start + size] for start in range(0, len(text), size)] or [""]
 
 
-def _arguments(call: Call) -> str:
+def arguments_text(call: Call) -> str:
     """Return the arguments as JSON text."""
     return call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
 
 
-# ------------------------------------------------------------------ Anthropic
+# ------------------------------------------------------------------ scripts
+
+Script = Callable[[ProviderRequest], ProviderAnswer]
+"""Function from a request to its answer. It must return at once; `AsyncScript` of `provider` may wait."""
+
+_METADATA = re.compile(
+    r"^\[channel: (?P<type>[^|\[\]\n]*) \| id: (?P<id>[^|\[\]\n]*?)(?: \| thread: (?P<thread>[^|\[\]\n]*))?"
+    r"(?: \| user: [^|\[\]\n]*)?\]$",
+    re.MULTILINE,
+)
+"""Line that the Main Agent puts in front of each message to name its channel. Brackets, bars and line breaks
+cannot occur in the fields, since they are escaped."""
+_STEPS: Final = re.compile(r"(\d+) steps")
+"""Number of steps in the message that asks for them."""
+_LEFT: Final = re.compile(r'"left": ?(\d+)')
+"""Number of steps that are left, in a result of the tool `step`."""
 
 
-def _named(name: str, data: Any) -> bytes:
-    """Return one event."""
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), _dump({"type": name, **data}))
+def messages_in(text: str) -> Iterator[tuple[dict[str, Json], str]]:
+    """Yield the messages of a user turn: arguments for a reply (channelId, channelType, replyTo), and the text."""
+    found = list(_METADATA.finditer(text))
+    for line, following in zip(found, [*found[1:], None], strict=False):
+        end = following.start() if following else len(text)
+        channel: dict[str, Json] = {"channelId": line["id"], "channelType": line["type"]}
+        if line["thread"]:
+            channel["replyTo"] = line["thread"]
+        yield channel, text[line.end() : end].strip()
 
 
-def _anthropic(answer: ProviderAnswer, new_id: NewId) -> list[bytes]:
-    """Return the events of a message.
+def echo(request: ProviderRequest) -> ProviderAnswer:
+    """Reply `echo: <text>` to each new message, in its channel; a reply that failed or was cancelled, again.
 
-    Every content block is announced, sent in deltas and closed; then follow the stop reason with the final
-    usage, and the end. The usage at the start has one token of output, since nothing was generated at that
-    time.
+    Without a reply tool, as in a task, the same lines are the text of the answer. With nothing to answer it
+    ends the turn.
     """
-    opening = {"id": "msg_test", "type": "message", "role": "assistant", "model": "test", "content": []}
-    usage = {**_anthropic_usage(answer), "output_tokens": 1}
-    stream = [_named("message_start", {"message": {**opening, "stop_reason": None, "usage": usage}})]
-    index = 0
-    for block in answer.thinking:
-        stream += _block(index, *_thinking_parts(block, answer.pieces))
-        index += 1
-    if answer.text:
-        deltas = [{"type": "text_delta", "text": piece} for piece in _split(answer.text, answer.pieces)]
-        stream += _block(index, {"type": "text", "text": ""}, deltas)
-        index += 1
-    for call in answer.calls:
-        start = {"type": "tool_use", "id": call.id or f"toolu_{new_id()}", "name": call.name, "input": {}}
-        pieces = _split(_arguments(call), answer.pieces)
-        stream += _block(index, start, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces])
-        index += 1
-    if answer.error:
-        error = {"type": answer.error[0], "message": answer.error[1]}
-        return [*stream, _named("error", {"error": error})]
-    ending = {"delta": {"stop_reason": _anthropic_stop(answer), "stop_sequence": None}}
-    total = {"output_tokens": answer.usage.completion_tokens}
-    return [*stream, _named("message_delta", {**ending, "usage": total}), _named("message_stop", {})]
+    calls = [*_failed_replies(request)]
+    calls += [Call("reply", {"text": f"echo: {text}", **channel}) for channel, text in messages_in(request.last.text)]
+    if calls and "reply" not in request.tools:
+        return ProviderAnswer("\n".join(str(_text(call)) for call in calls))
+    return ProviderAnswer("" if calls else "Nothing more to say.", tuple(calls))
 
 
-def _block(index: int, start: Any, deltas: list[Any]) -> list[bytes]:
-    """Return the events of one content block."""
-    return [
-        _named("content_block_start", {"index": index, "content_block": start}),
-        *(_named("content_block_delta", {"index": index, "delta": delta}) for delta in deltas),
-        _named("content_block_stop", {"index": index}),
-    ]
+def silent(request: ProviderRequest) -> ProviderAnswer:
+    """Think without replying."""
+    return ProviderAnswer("I keep that to myself.")
 
 
-def _thinking_parts(block: Any, pieces: int) -> tuple[Any, list[Any]]:
-    """Return how a thinking block begins, and its deltas.
+def steps(request: ProviderRequest) -> ProviderAnswer:
+    """Call the tool `step` as often as the message says ("3 steps"), each call with what is left; then say so.
 
-    A redacted block arrives whole. The signature of a thinking block is a delta of its own, after the text.
+    Each result contains the number for the next call: {"left": 2}.
     """
-    if block["type"] != "thinking":
-        return block, []
-    deltas: list[Any] = [{"type": "thinking_delta", "thinking": piece} for piece in _split(block["thinking"], pieces)]
-    deltas.append({"type": "signature_delta", "signature": block["signature"]})
-    return {"type": "thinking", "thinking": "", "signature": ""}, deltas
+    results = [result for result in request.last.results if result.name in ("", "step")]
+    found = _LEFT.search(results[-1].content) if results else _STEPS.search(request.last.text)
+    if found is None or "step" not in request.tools:
+        return ProviderAnswer("There is nothing to do.")
+    left = int(found[1])
+    if left == 0:
+        return ProviderAnswer("All steps are done, and this is what came of them.")
+    return ProviderAnswer(f"There are {left} steps left; I take the next one.", (Call("step", {"left": left}),))
 
 
-def _anthropic_stop(answer: ProviderAnswer) -> str:
-    return answer.stop_reason or ("tool_use" if answer.calls else "end_turn")
+def sequence(answers: Iterable[ProviderAnswer], then: Script = silent) -> Script:
+    """Return a script that gives these answers in order, one for each request, and then those of `then`.
 
-
-def _anthropic_usage(answer: ProviderAnswer) -> dict[str, int]:
-    """Return the usage as this API counts it.
-
-    Here `input_tokens` excludes the tokens that were read from or written to the cache, while
-    `Usage.prompt_tokens` includes them, as OpenAI's `prompt_tokens` does.
+    Unlike the other scripts this one has state: it is for tests that do not restart the provider.
     """
-    usage = answer.usage
-    return {
-        "input_tokens": usage.prompt_tokens - usage.cache_read_tokens - usage.cache_write_tokens,
-        "cache_read_input_tokens": usage.cache_read_tokens,
-        "cache_creation_input_tokens": usage.cache_write_tokens,
-        "output_tokens": usage.completion_tokens,
-    }
+    left = iter(answers)
+
+    def script(request: ProviderRequest) -> ProviderAnswer:
+        return next(left, None) or then(request)
+
+    return script
 
 
-def _message(answer: ProviderAnswer, new_id: NewId) -> Any:
-    """Return a message that is not streamed."""
-    content: list[Any] = [*answer.thinking]
-    if answer.text:
-        content.append({"type": "text", "text": answer.text})
-    for call in answer.calls:
-        use = {"type": "tool_use", "id": call.id or f"toolu_{new_id()}", "name": call.name, "input": call.arguments}
-        content.append(use)
-    base = {"id": "msg_test", "type": "message", "role": "assistant", "model": "test", "content": content}
-    return {**base, "stop_reason": _anthropic_stop(answer), "usage": _anthropic_usage(answer)}
+def _failed_replies(request: ProviderRequest) -> Iterator[Call]:
+    """Yield the replies that failed or were cancelled, to be sent again."""
+    for result in request.last.results:
+        call = request.calls.get(result.call_id)
+        if call is not None and call.name == "reply" and _failed(result):
+            yield Call("reply", call.arguments)
 
 
-# ------------------------------------------------------------------ OpenAI
+def _failed(result: ToolResult) -> bool:
+    """Return whether a reply has to be sent again: an error, or a result that says it was cancelled."""
+    if result.is_error:
+        return True
+    try:
+        content = json.loads(result.content)
+    except ValueError:
+        return False
+    return isinstance(content, Mapping) and bool(content.get("cancelled") or content.get("error"))
 
 
-def _openai(answer: ProviderAnswer, new_id: NewId, *, usage: bool) -> list[bytes]:
-    """Return the chunks of a completion.
-
-    The first chunk of a call has its id and name; the following ones are matched by `index` alone. Usage is a
-    chunk without choices after the last delta, and only sent if the request asks for it.
-    """
-    stream = [_chunk({"role": "assistant", "content": ""})]
-    if answer.text:
-        stream += [_chunk({"content": piece}) for piece in _split(answer.text, answer.pieces)]
-    for index, call in enumerate(answer.calls):
-        first, *rest = _split(_arguments(call), answer.pieces)
-        opening = {"index": index, "id": call.id or f"call_{new_id()}", "type": "function"}
-        stream.append(_chunk({"tool_calls": [{**opening, "function": {"name": call.name, "arguments": first}}]}))
-        stream += [_chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}) for piece in rest]
-    if answer.error:
-        error = {"type": answer.error[0], "message": answer.error[1]}
-        return [*stream, b"data: %s\n\n" % _dump({"error": error})]
-    stream.append(_chunk({}, _openai_stop(answer)))
-    if usage:
-        stream.append(b"data: %s\n\n" % _dump({**_BASE, "choices": [], "usage": _openai_usage(answer)}))
-    return [*stream, b"data: [DONE]\n\n"]
+def _text(call: Call) -> Json:
+    """Return the text that a reply has, for a model that has no tool to send it with."""
+    return call.arguments.get("text") if isinstance(call.arguments, Mapping) else call.arguments
 
 
-_BASE = {"id": "chatcmpl-test", "object": "chat.completion.chunk", "created": 0, "model": "test"}
-"""Fields that every chunk and completion repeats."""
-
-
-def _chunk(delta: Any, finish: str | None = None) -> bytes:
-    """Return one chunk with this delta. finish: the stop reason, in the last chunk only."""
-    return b"data: %s\n\n" % _dump({**_BASE, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
-
-
-def _openai_stop(answer: ProviderAnswer) -> str:
-    return answer.stop_reason or ("tool_calls" if answer.calls else "stop")
-
-
-def _openai_usage(answer: ProviderAnswer) -> Any:
-    usage = answer.usage
-    details = {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": details,
-    }
-
-
-def _completion(answer: ProviderAnswer, new_id: NewId) -> Any:
-    """Return a completion that is not streamed."""
-    message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
-    if answer.calls:
-        message["tool_calls"] = [
-            {
-                "id": call.id or f"call_{new_id()}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": _arguments(call)},
-            }
-            for call in answer.calls
-        ]
-    choice = {"index": 0, "message": message, "finish_reason": _openai_stop(answer)}
-    return {**_BASE, "object": "chat.completion", "choices": [choice], "usage": _openai_usage(answer)}
+SCRIPTS: Final[Mapping[str, Script]] = {"echo": echo, "silent": silent, "steps": steps}
+"""Scripts by their names for `--script`."""

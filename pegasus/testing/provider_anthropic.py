@@ -1,4 +1,4 @@
-"""Server side of Anthropic's Messages API: checks of a request.
+"""Server side of Anthropic's Messages API: checks of a request, events of an answer.
 
 Every check has a message as the real service words it. Checked against API version 2026-10-21
 (https://platform.claude.com/docs/en/api/messages).
@@ -19,7 +19,8 @@ from typing import Any
 
 from pegasus.messages import Json
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
-from pegasus.testing.provider_checks import (
+from pegasus.testing.provider_answer import NewId, ProviderAnswer, arguments_text, dump, split
+from pegasus.testing.provider_request import (
     Invalid,
     TurnBuilder,
     check_schema,
@@ -216,3 +217,94 @@ def _thinking(block: Any, where: str) -> Json:
         require_text(block.get("signature"), f"{where}.signature")
     result: Json = block
     return result
+
+
+# ------------------------------------------------------------------ answers
+
+
+def _named(name: str, data: Any) -> bytes:
+    """Return one event."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), dump({"type": name, **data}))
+
+
+def message_events(answer: ProviderAnswer, new_id: NewId) -> list[bytes]:
+    """Return the events of a message.
+
+    Every content block is announced, sent in deltas and closed; then follow the stop reason with the final
+    usage, and the end. The usage at the start has one token of output, since nothing was generated at that
+    time.
+    """
+    opening = {"id": "msg_test", "type": "message", "role": "assistant", "model": "test", "content": []}
+    usage = {**_usage(answer), "output_tokens": 1}
+    stream = [_named("message_start", {"message": {**opening, "stop_reason": None, "usage": usage}})]
+    index = 0
+    for block in answer.thinking:
+        stream += _block(index, *_thinking_parts(block, answer.pieces))
+        index += 1
+    if answer.text:
+        deltas = [{"type": "text_delta", "text": piece} for piece in split(answer.text, answer.pieces)]
+        stream += _block(index, {"type": "text", "text": ""}, deltas)
+        index += 1
+    for call in answer.calls:
+        start = {"type": "tool_use", "id": call.id or f"toolu_{new_id()}", "name": call.name, "input": {}}
+        pieces = split(arguments_text(call), answer.pieces)
+        stream += _block(index, start, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces])
+        index += 1
+    if answer.error:
+        error = {"type": answer.error[0], "message": answer.error[1]}
+        return [*stream, _named("error", {"error": error})]
+    ending = {"delta": {"stop_reason": _stop_word(answer), "stop_sequence": None}}
+    total = {"output_tokens": answer.usage.completion_tokens}
+    return [*stream, _named("message_delta", {**ending, "usage": total}), _named("message_stop", {})]
+
+
+def _block(index: int, start: Any, deltas: list[Any]) -> list[bytes]:
+    """Return the events of one content block."""
+    return [
+        _named("content_block_start", {"index": index, "content_block": start}),
+        *(_named("content_block_delta", {"index": index, "delta": delta}) for delta in deltas),
+        _named("content_block_stop", {"index": index}),
+    ]
+
+
+def _thinking_parts(block: Any, pieces: int) -> tuple[Any, list[Any]]:
+    """Return how a thinking block begins, and its deltas.
+
+    A redacted block arrives whole. The signature of a thinking block is a delta of its own, after the text.
+    """
+    if block["type"] != "thinking":
+        return block, []
+    deltas: list[Any] = [{"type": "thinking_delta", "thinking": piece} for piece in split(block["thinking"], pieces)]
+    deltas.append({"type": "signature_delta", "signature": block["signature"]})
+    return {"type": "thinking", "thinking": "", "signature": ""}, deltas
+
+
+def _stop_word(answer: ProviderAnswer) -> str:
+    return answer.stop_reason or ("tool_use" if answer.calls else "end_turn")
+
+
+def _usage(answer: ProviderAnswer) -> dict[str, int]:
+    """Return the usage as this API counts it.
+
+    Here `input_tokens` excludes the tokens that were read from or written to the cache, while
+    `Usage.prompt_tokens` includes them, as OpenAI's `prompt_tokens` does.
+    """
+    usage = answer.usage
+    return {
+        "input_tokens": usage.prompt_tokens - usage.cache_read_tokens - usage.cache_write_tokens,
+        "cache_read_input_tokens": usage.cache_read_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "output_tokens": usage.completion_tokens,
+    }
+
+
+def whole_message(answer: ProviderAnswer, new_id: NewId) -> bytes:
+    """Return a message that is not streamed."""
+    content: list[Any] = [*answer.thinking]
+    if answer.text:
+        content.append({"type": "text", "text": answer.text})
+    for call in answer.calls:
+        use = {"type": "tool_use", "id": call.id or f"toolu_{new_id()}", "name": call.name, "input": call.arguments}
+        content.append(use)
+    base = {"id": "msg_test", "type": "message", "role": "assistant", "model": "test", "content": content}
+    return dump({**base, "stop_reason": _stop_word(answer), "usage": _usage(answer)})

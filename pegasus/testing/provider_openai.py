@@ -1,4 +1,4 @@
-"""Server side of OpenAI's Chat Completions: checks of a request (https://developers.openai.com/api/reference/resources/chat).
+"""Server side of OpenAI's Chat Completions: checks of a request, chunks of an answer (https://developers.openai.com/api/reference/resources/chat).
 
 Tool results are messages of their own in this format. They are collected until the next user or assistant message, and become the
 results of one `UserTurn`.
@@ -16,7 +16,8 @@ import re
 from typing import Any
 
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
-from pegasus.testing.provider_checks import (
+from pegasus.testing.provider_answer import NewId, ProviderAnswer, arguments_text, dump, split
+from pegasus.testing.provider_request import (
     Invalid,
     TurnBuilder,
     check_schema,
@@ -184,3 +185,69 @@ def _call(call: Any, where: str) -> ToolCall:
         raise Invalid(f"{where}.function.arguments: not valid JSON: {error}") from error
     require(isinstance(arguments, dict), f"{where}.function.arguments: must be an object")
     return ToolCall(call_id, require_tool_name(function.get("name"), f"{where}.function.name"), arguments)
+
+
+# ------------------------------------------------------------------ answers
+
+
+def chunks(answer: ProviderAnswer, new_id: NewId, *, usage: bool) -> list[bytes]:
+    """Return the chunks of a completion.
+
+    The first chunk of a call has its id and name; the following ones are matched by `index` alone. Usage is a
+    chunk without choices after the last delta, and only sent if the request asks for it.
+    """
+    stream = [_chunk({"role": "assistant", "content": ""})]
+    if answer.text:
+        stream += [_chunk({"content": piece}) for piece in split(answer.text, answer.pieces)]
+    for index, call in enumerate(answer.calls):
+        first, *rest = split(arguments_text(call), answer.pieces)
+        opening = {"index": index, "id": call.id or f"call_{new_id()}", "type": "function"}
+        stream.append(_chunk({"tool_calls": [{**opening, "function": {"name": call.name, "arguments": first}}]}))
+        stream += [_chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}) for piece in rest]
+    if answer.error:
+        error = {"type": answer.error[0], "message": answer.error[1]}
+        return [*stream, b"data: %s\n\n" % dump({"error": error})]
+    stream.append(_chunk({}, _stop_word(answer)))
+    if usage:
+        stream.append(b"data: %s\n\n" % dump({**_BASE, "choices": [], "usage": _usage(answer)}))
+    return [*stream, b"data: [DONE]\n\n"]
+
+
+_BASE = {"id": "chatcmpl-test", "object": "chat.completion.chunk", "created": 0, "model": "test"}
+"""Fields that every chunk and completion repeats."""
+
+
+def _chunk(delta: Any, finish: str | None = None) -> bytes:
+    """Return one chunk with this delta. finish: the stop reason, in the last chunk only."""
+    return b"data: %s\n\n" % dump({**_BASE, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+
+def _stop_word(answer: ProviderAnswer) -> str:
+    return answer.stop_reason or ("tool_calls" if answer.calls else "stop")
+
+
+def _usage(answer: ProviderAnswer) -> Any:
+    usage = answer.usage
+    details = {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": details,
+    }
+
+
+def completion(answer: ProviderAnswer, new_id: NewId) -> bytes:
+    """Return a completion that is not streamed."""
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
+    if answer.calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id or f"call_{new_id()}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": arguments_text(call)},
+            }
+            for call in answer.calls
+        ]
+    choice = {"index": 0, "message": message, "finish_reason": _stop_word(answer)}
+    return dump({**_BASE, "object": "chat.completion", "choices": [choice], "usage": _usage(answer)})

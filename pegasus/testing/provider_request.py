@@ -1,25 +1,139 @@
-"""Requests to the test provider, checked as strictly as the real services check them.
+"""Requests to the test provider, and the checks that both formats share.
 
-`parse` returns a request with its conversation in Pegasus's own values, the same for both formats, so that a script need not know
-which format it was asked in. Anything that the real service would refuse raises `Invalid`, with a message like the service's. So a
-test fails where the product would have failed with a real key.
+A `ProviderRequest` has its conversation in Pegasus's own values, the same for both formats, so that a script need not know which
+format it was asked in. Anything that the real service would refuse raises `Invalid`, with a message like the service's. So a test
+fails where the product would have failed with a real key.
 
-`parse_last_turn` is the cheap alternative for benchmarks: parsing and checking a megabyte in every call would cost more
-than the client that is measured.
+`TurnBuilder` checks the rules about the order of a conversation. They are the ones that are violated most easily, by a compaction, a
+cancelled call or a restart that drops one half of a pair; both services refuse the whole request then.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 import attrs
 
-from pegasus.models import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from pegasus.testing.provider_anthropic import read_messages
-from pegasus.testing.provider_checks import Invalid, require
-from pegasus.testing.provider_openai import read_chat
+from pegasus.models import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn, picture_problem
+
+_TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""Names of tools that both services accept."""
+
+
+class Invalid(Exception):
+    """A request that the provider answers with 400; `str()` is its message."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise Invalid unless the condition holds.
+
+    `message` is what the service would answer; it reaches the test through the client's error.
+    """
+    if not condition:
+        raise Invalid(message)
+
+
+def refuse_other_keys(value: Any, keys: Collection[str], where: str) -> None:
+    """Refuse a value that is no object or has other keys than these.
+
+    Raises Invalid with the name of the first key that is not allowed.
+    """
+    require(isinstance(value, dict), f"{where}: an object is required")
+    for key in value:
+        require(key in keys, f"{where}.{key}: Extra inputs are not permitted")
+
+
+def require_text(value: Any, where: str) -> str:
+    """Return a text; raise Invalid if it is blank or has lone surrogates.
+
+    Both services refuse blank text. Lone surrogates survive Python's JSON encoder as escapes, and the services
+    refuse them.
+    """
+    require(isinstance(value, str), f"{where}: Input should be a valid string")
+    require(bool(value.strip()), f"{where}: text content blocks must contain non-whitespace text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Invalid(f"{where}: lone surrogates are not valid text") from None
+    return str(value)
+
+
+def require_image(mime: Any, data: Any, where: str) -> Image:
+    """Return a picture that both APIs accept.
+
+    data: base64. The rules (kinds, size) are the product's own, `picture_problem`.
+    """
+    require(isinstance(mime, str) and isinstance(data, str), f"{where}: Input should be a valid string")
+    why = picture_problem(mime, data)
+    require(why is None, f"{where}: could not process image: {why}")
+    return Image(mime, data)
+
+
+def require_tool_name(value: Any, where: str) -> str:
+    """Return a tool name that both APIs accept."""
+    require(
+        isinstance(value, str) and bool(_TOOL_NAME.fullmatch(value)),
+        f"{where}: String should match '^[a-zA-Z0-9_-]{{1,64}}$'",
+    )
+    return str(value)
+
+
+def check_schema(value: Any, where: str) -> None:
+    """Check the parameters of a tool.
+
+    Only the outer type is checked; the schemas of all tools have tests of their own.
+    """
+    require(isinstance(value, dict) and value.get("type") == "object", f"{where}: must be a JSON schema of type object")
+
+
+class TurnBuilder:
+    """Builder of a conversation that checks its order: roles alternate, and every call has its result in the next turn.
+
+    For example:
+
+        conversation = TurnBuilder()
+        conversation.user([], "hello", "messages.0")
+        conversation.assistant(AssistantTurn("", (ToolCall("c1", "now", {}),)), "messages.1")
+        conversation.user([("c1", "12:00", False)], "", "messages.2")   # every call must have its result here
+        turns = conversation.end()
+    """
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        """The turns so far; user and assistant alternate."""
+        self._ids: set[str] = set()
+        """Ids of all calls so far, which must be unique in the whole conversation."""
+
+    def user(self, results: list[tuple[str, str, bool]], text: str, where: str, images: tuple[Image, ...] = ()) -> None:
+        """Add a user turn. results: (call id, content, is_error)."""
+        before = self.turns[-1] if self.turns else None
+        require(not isinstance(before, UserTurn), f"{where}: roles must alternate between user and assistant")
+        open_calls = {call.id: call for call in before.calls} if isinstance(before, AssistantTurn) else {}
+        read: list[ToolResult] = []
+        for call_id, content, failed in results:
+            require(
+                call_id in open_calls, f"{where}: unexpected tool result: no call {call_id!r} in the message before"
+            )
+            read.append(ToolResult(call_id, open_calls.pop(call_id).name, content, failed))
+        require(not open_calls, f"{where}: tool calls without a result immediately after: {', '.join(open_calls)}")
+        self.turns.append(UserTurn(tuple(read), text, images))
+
+    def assistant(self, turn: AssistantTurn, where: str) -> None:
+        """Add an assistant turn."""
+        require(bool(self.turns), f"{where}: first message must use the user role")
+        require(isinstance(self.turns[-1], UserTurn), f"{where}: roles must alternate between user and assistant")
+        for call in turn.calls:
+            require(call.id not in self._ids, f"{where}: tool call ids must be unique: {call.id!r}")
+            self._ids.add(call.id)
+        self.turns.append(turn)
+
+    def end(self) -> tuple[Turn, ...]:
+        """Return all turns; the last one must be the user's."""
+        require(bool(self.turns), "messages: at least one message is required")
+        require(isinstance(self.turns[-1], UserTurn), "messages: the conversation must end with a user message")
+        return tuple(self.turns)
 
 
 @attrs.frozen(eq=False)
@@ -68,74 +182,3 @@ class ProviderRequest:
         """Calls of the assistant turn before the last turn, by id."""
         before = self.turns[-2] if len(self.turns) > 1 else None
         return {call.id: call for call in before.calls} if isinstance(before, AssistantTurn) else {}
-
-
-def parse(path: str, headers: Mapping[str, str], body: bytes, n: int = 0) -> ProviderRequest:
-    """Read and check a request. Raises Invalid. headers: names in lower case.
-
-    path: the URL's, which tells the format. n: number of the request. JSON's constants `NaN` and `Infinity`,
-    which Python would accept, are refused.
-    """
-    if "application/json" not in headers.get("content-type", ""):
-        raise Invalid("content-type must be application/json")
-    try:
-        raw = json.loads(body, parse_constant=_no_constant)
-    except ValueError as error:
-        raise Invalid(f"the body is not valid JSON: {error}") from error
-    require(isinstance(raw, dict), "the body must be an object")
-    if path.endswith("/messages"):
-        turns, system, tools = read_messages(raw)
-        form = "anthropic"
-    else:
-        turns, system, tools = read_chat(raw)
-        form = "openai"
-    return ProviderRequest(form, path, headers, body, raw, turns, system, tools, raw.get("stream") is True, n)
-
-
-def parse_last_turn(path: str, headers: Mapping[str, str], body: bytes, n: int = 0) -> ProviderRequest:
-    """Read only the last turn of a request, and check nothing: for benchmarks, where the server must cost little.
-
-    Wants `"role"` first in each message, as every writer of JSON that keeps an order puts it.
-
-    Tools are assumed to be those of the Main Agent, and `raw` has only what decides about the answer's form.
-    """
-    messages = list(_last_messages(body.decode("utf-8", "replace")))
-    results = [
-        ToolResult(str(m.get("tool_call_id")), "", str(m.get("content"))) for m in messages if m["role"] == "tool"
-    ]
-    texts: list[str] = []
-    for message in messages:
-        content = message.get("content")
-        blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-        for block in blocks if message["role"] == "user" else ():
-            if block.get("type") == "tool_result":
-                results.append(ToolResult(block["tool_use_id"], "", str(block.get("content"))))
-            else:
-                texts.append(str(block.get("text", "")))
-    turn = UserTurn(tuple(results), "".join(texts))
-    form = "anthropic" if path.endswith("/messages") else "openai"
-    stream = b'"stream":true' in body or b'"stream": true' in body
-    usage: Mapping[str, Any] = {"stream_options": {"include_usage": b"include_usage" in body}}
-    return ProviderRequest(form, path, headers, b"", usage, (turn,), "", ("reply", "current_time"), stream, n)
-
-
-def _last_messages(text: str) -> list[dict[str, Any]]:
-    """Return the messages after the last one of the assistant, found from the end of the body."""
-    found: list[dict[str, Any]] = []
-    end = len(text)
-    while (start := text.rfind('{"role"', 0, end)) >= 0:
-        message, _ = _DECODER.raw_decode(text, start)
-        if message["role"] not in ("user", "tool"):
-            break
-        found.insert(0, message)
-        end = start
-    return found
-
-
-_DECODER = json.JSONDecoder()
-"""Decoder of one value that begins somewhere in a text."""
-
-
-def _no_constant(name: str) -> None:
-    """Refuse NaN and Infinity, which are no JSON."""
-    raise Invalid(f"the body is not valid JSON: {name}")

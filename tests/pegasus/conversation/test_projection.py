@@ -9,7 +9,7 @@ from pegasus.main_agent import REPLY
 from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, UserTurn
 from pegasus.models.openai import ChatWire
-from pegasus.testing.provider_request import parse
+from pegasus.testing.provider import parse
 from tests.pegasus.conversation.logs import as_bytes, logs
 
 

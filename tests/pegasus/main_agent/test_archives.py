@@ -9,8 +9,8 @@ import trio
 from pegasus.conversation.log import Entry, encode
 from pegasus.main_agent.archives import FolderArchives, archive_names, archive_tool, is_archive, page_of
 from pegasus.models.base import ToolCall
-from pegasus.testing.disk_readers import DiskArchives
 from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.testing.world import DiskArchives
 from pegasus.tools import ToolContext, run_tool
 
 NAME = "2026-02-25-143000.jsonl"

@@ -14,8 +14,8 @@ from pegasus.memory.folder import LARGEST
 from pegasus.memory.memory import FACTS_SHOWN, FULL
 from pegasus.memory.pages import EPISODE_INDEX, MOST, MemoryFile, index_message
 from pegasus.storage import StorageError, run_journal
-from pegasus.testing.disk_readers import DiskMemoryFolder
 from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.testing.world import DiskMemoryFolder
 
 
 async def test_memory_that_is_empty_is_no_error(memory):

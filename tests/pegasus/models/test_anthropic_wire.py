@@ -8,7 +8,8 @@ from typing import Any
 
 from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, ToolSpec, Usage, UserTurn
 from pegasus.models.anthropic import AnthropicWire
-from pegasus.testing.provider_answer import Call, ProviderAnswer, events
+from pegasus.testing.provider import events
+from pegasus.testing.provider_answer import Call, ProviderAnswer
 from tests.pegasus.models.conftest import REPLY, request
 
 MARK = {"type": "ephemeral"}

@@ -12,7 +12,8 @@ from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, To
 from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.openai import ChatWire
 from pegasus.models.wire_format import wire_id, wire_name
-from pegasus.testing.provider_request import ProviderRequest, parse
+from pegasus.testing.provider import parse
+from pegasus.testing.provider_request import ProviderRequest
 from tests.pegasus.models.pictures import KINDS, image
 
 TEXT = st.text(st.characters(), max_size=20) | st.sampled_from(["", " \n", "\ud83d", "\u2028", "\x00", "a b", "ok"])

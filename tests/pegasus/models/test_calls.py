@@ -14,8 +14,18 @@ from trio.testing import MockClock
 from pegasus.models import LanguageModel, ModelError, ModelService, ToolCall, ToolResult, Usage, UserTurn
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
-from pegasus.testing.provider_answer import Call, ProviderAnswer, cut, failing, hang, page, refuse, reset
-from pegasus.testing.provider_scripts import sequence, silent
+from pegasus.testing.provider_answer import (
+    Call,
+    ProviderAnswer,
+    cut,
+    failing,
+    hang,
+    page,
+    refuse,
+    reset,
+    sequence,
+    silent,
+)
 from tests.pegasus.models.conftest import KEY, Ask, assistant, opened, request
 
 RICH = ProviderAnswer(

@@ -11,7 +11,8 @@ import pytest
 from pegasus.models import AssistantTurn, ModelRequest, ModelResponse, ToolCall, ToolResult, Usage, UserTurn
 from pegasus.models.openai import ChatWire
 from pegasus.models.roles import ProviderAccount
-from pegasus.testing.provider_answer import Call, ProviderAnswer, events
+from pegasus.testing.provider import events
+from pegasus.testing.provider_answer import Call, ProviderAnswer
 from tests.pegasus.models.conftest import REPLY, request
 
 CALLS = (ToolCall("a", "reply", {"text": "x"}), ToolCall("b", "reply", {}))

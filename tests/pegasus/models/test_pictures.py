@@ -14,10 +14,8 @@ from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.base import AssistantTurn
 from pegasus.models.openai import ChatWire
 from pegasus.models.pictures import image_tokens, picture_problem, size_of
-from pegasus.testing.provider import ProviderServer
-from pegasus.testing.provider_answer import ProviderAnswer, refuse
-from pegasus.testing.provider_request import parse
-from pegasus.testing.provider_scripts import sequence
+from pegasus.testing.provider import ProviderServer, parse
+from pegasus.testing.provider_answer import ProviderAnswer, refuse, sequence
 from tests.pegasus.models.conftest import Ask, opened, request
 from tests.pegasus.models.pictures import KINDS, gif, image, jpeg, png, webp
 

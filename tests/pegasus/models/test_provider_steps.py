@@ -7,9 +7,8 @@ import trio
 
 from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, ToolSpec, UserTurn
 from pegasus.models.openai import ChatWire
-from pegasus.testing.provider import late
-from pegasus.testing.provider_request import parse
-from pegasus.testing.provider_scripts import steps
+from pegasus.testing.provider import late, parse
+from pegasus.testing.provider_answer import steps
 
 STEP = ToolSpec("step", "Take one step.", {"type": "object"})
 

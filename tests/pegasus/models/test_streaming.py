@@ -11,8 +11,7 @@ from pegasus.models import LanguageModel, ModelError
 from pegasus.models.client import TextRelay
 from pegasus.models.stand_in import StandIn
 from pegasus.testing.provider import ProviderServer
-from pegasus.testing.provider_answer import Call, ProviderAnswer, cut, failing, hang
-from pegasus.testing.provider_scripts import sequence
+from pegasus.testing.provider_answer import Call, ProviderAnswer, cut, failing, hang, sequence
 from pegasus.testing.scripted import ScriptedModel, Streamed
 from tests.pegasus.models.conftest import Ask, opened, request
 

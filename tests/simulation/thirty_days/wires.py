@@ -7,8 +7,8 @@ import attrs
 from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.openai import ChatWire
 from pegasus.testing.prompt_cache import PromptCache
-from pegasus.testing.provider_checks import Invalid
-from pegasus.testing.provider_request import parse
+from pegasus.testing.provider import parse
+from pegasus.testing.provider_request import Invalid
 
 _HEADERS = {"content-type": "application/json"}
 
