@@ -26,7 +26,7 @@ from pegasus.conversation.repair import (
     is_well_formed,
     open_calls,
     repair_log,
-    unique_ids,
+    with_unique_ids,
 )
 from pegasus.conversation.sanitize import (
     escape_imitations,
@@ -55,6 +55,6 @@ __all__ = [
     "repair_log",
     "sanitize_for_prompt",
     "to_json",
-    "unique_ids",
     "user_content",
+    "with_unique_ids",
 ]

@@ -134,31 +134,30 @@ def repair_log(entries: Sequence[Entry], recorded: Callable[[OpenCall], str | No
     used_ids: set[str] = set()
     repaired: list[Entry] = []
     for head, calls in heads:
-        ids = unique_ids([call.id for call in head.calls], used_ids)
-        if ids != [call.id for call in head.calls]:
+        own_calls = with_unique_ids(head.calls, used_ids)
+        if own_calls != head.calls:
             notes.append("made repeated call ids unique")
-            renamed = tuple(attrs.evolve(call, id=new_id) for call, new_id in zip(head.calls, ids, strict=True))
-            head = attrs.evolve(head, calls=renamed)
+            head = attrs.evolve(head, calls=own_calls)
         repaired.append(head)
-        for paired, call_id in zip(calls, ids, strict=True):
+        for paired, call in zip(calls, own_calls, strict=True):
             result = paired.result or _missing_result(paired.open, recorded, now, notes)
-            repaired.append(result if result.call_id == call_id else attrs.evolve(result, call_id=call_id))
+            repaired.append(result if result.call_id == call.id else attrs.evolve(result, call_id=call.id))
     if not notes and any(a is not b for a, b in zip(repaired, entries, strict=False)):
         notes.append("moved results behind their calls")
     return RepairedLog(tuple(repaired), tuple(notes))
 
 
-def unique_ids(ids: Sequence[str], used: set[str]) -> list[str]:
-    """Return the ids, with a suffix where one was used before, and add them to `used`. An empty id becomes "call"."""
-    unique: list[str] = []
-    for call_id in ids:
-        candidate, number = call_id or "call", 1
-        while candidate in used:
+def with_unique_ids(calls: Sequence[ToolCall], used: set[str]) -> tuple[ToolCall, ...]:
+    """Return the calls, with a suffix to their id where it was used before, and add the ids to `used`. An empty id becomes "call"."""
+    unique: list[ToolCall] = []
+    for call in calls:
+        call_id, number = call.id or "call", 1
+        while call_id in used:
             number += 1
-            candidate = f"{call_id or 'call'}-{number}"
-        used.add(candidate)
-        unique.append(candidate)
-    return unique
+            call_id = f"{call.id or 'call'}-{number}"
+        used.add(call_id)
+        unique.append(call if call_id == call.id else attrs.evolve(call, id=call_id))
+    return tuple(unique)
 
 
 def _missing_result(

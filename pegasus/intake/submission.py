@@ -166,12 +166,14 @@ def is_internal(message: InboundMessage) -> bool:
 
 
 def is_name(value: str) -> bool:
-    """Return whether the value may be an id or a part of a channel."""
-    return (
-        is_file_name(value)
-        and _INVISIBLE.search(value) is None
-        and value == sanitize_for_prompt(value)
-        and value == unicodedata.normalize("NFKC", value)
+    """Return whether the value may be an id or a part of a channel. ASCII has nothing that is invisible beside control characters."""
+    return is_file_name(value) and (
+        value.isascii()
+        or (
+            _INVISIBLE.search(value) is None
+            and value == sanitize_for_prompt(value)
+            and value == unicodedata.normalize("NFKC", value)
+        )
     )
 
 

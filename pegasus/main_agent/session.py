@@ -28,10 +28,9 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.conversation import Entry, Pictures, Projection, encode, parse_metadata_line, unique_ids
+from pegasus.conversation import Entry, Pictures, Projection, encode, parse_metadata_line
 from pegasus.main_agent.chat_commands import EndedWork
 from pegasus.messages import Address, ChannelInfo, Metadata, OutboundMessage
-from pegasus.models import ToolCall
 from pegasus.observe import get_logger
 from pegasus.storage import (
     Archive,
@@ -135,8 +134,9 @@ class Session:
         """All entries, oldest first."""
         self.projection = Projection((), self.pictures)
         """The entries as turns for a provider."""
-        # All call ids of the session. `with_unique_ids` adds those of each new answer.
-        self._used_ids = {call.id for entry in entries for call in entry.calls}
+        self.call_ids = {call.id for entry in entries for call in entry.calls}
+        """Ids of all calls. Those of a new answer are made unique with it, since some providers count from 0 in every answer, and the
+        keys of posts and tasks are made of them."""
         self.is_fresh = True
         """True while nobody has written anything in it."""
         self._starts: dict[int, int] = {}
@@ -174,11 +174,6 @@ class Session:
 
     # ------------------------------------------------------------------ writing
 
-    def with_unique_ids(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-        """Return the calls with ids that no other call of this session has."""
-        ids = unique_ids([call.id for call in calls], self._used_ids)
-        return tuple(call if call.id == i else attrs.evolve(call, id=i) for call, i in zip(calls, ids, strict=True))
-
     async def add(self, *entries: Entry) -> None:
         """Append what has happened already: a message, the result of a tool call. On return it is on disk.
 
@@ -199,8 +194,9 @@ class Session:
             lines = self._unwritten + new_lines
             results = await self._journal.ask(Commit, ((self.path, lines),) if lines else (), posts)
             self._unwritten = b""
+            if results:
+                self.replies += tuple(result for result in results if isinstance(result, OutboundMessage))
             self._remember(entries)
-            self.replies += tuple(result for result in results if isinstance(result, OutboundMessage))
             return results
 
         return await until_written(write, self.path)
@@ -230,20 +226,16 @@ class Session:
     def _remember(self, entries: Sequence[Entry]) -> None:
         """Add entries to the state in memory. It never fails and never waits, so memory and file cannot differ after a write."""
         for entry in entries:
+            if (item := entry.item) is not None:
+                self._starts.pop(item, None)  # the item that was begun last is the last one here
+                self._starts[item] = len(self.entries)
             self.projection.append(entry)
             if entry.role == "user":
                 self.is_fresh = False
-                self._remember_user(entry)
+                user = entry.metadata.get("userId")
+                if isinstance(user, str) and (address := parse_metadata_line(entry.content)) is not None:
+                    self._writers.setdefault(address, set()).add(user)
             self.entries.append(entry)
-
-    def _remember_user(self, entry: Entry) -> None:
-        """Note where an item begins, and who has written in which conversation. Called before the entry is appended."""
-        if entry.item is not None:
-            self._starts.pop(entry.item, None)  # the item that was begun last is the last one here
-            self._starts[entry.item] = len(self.entries)
-        user = entry.metadata.get("userId")
-        if isinstance(user, str) and (address := parse_metadata_line(entry.content)) is not None:
-            self._writers.setdefault(address, set()).add(user)
 
 
 # ------------------------------------------------------------------ progress of an item

@@ -40,9 +40,10 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.conversation import Entry, KeptMedia, keep_media
+from pegasus.conversation import Entry, KeptMedia, keep_media, with_unique_ids
 from pegasus.identity import SILENCE
 from pegasus.intake import is_internal
+from pegasus.main_agent.delegation import USE_SKILL
 from pegasus.main_agent.queue_items import internal_entry, user_entry
 from pegasus.main_agent.replies import (
     MODEL_DECLINED,
@@ -58,7 +59,7 @@ from pegasus.main_agent.replies import (
 )
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import UNFINISHED, ItemProgress, NextStep, Session, until_written
-from pegasus.main_agent.skill_invocation import SkillInvocation
+from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation
 from pegasus.messages import Json, Progress
 from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, ModelResponse, ToolCall, unfinished
 from pegasus.observe import get_logger
@@ -79,6 +80,9 @@ place in the session for ever, and its result in every later request."""
 
 _TOO_MANY_REPLIES: Final = "this message has had as many replies as it may have; do not reply to it any more"
 """Text for the model. The setting `agent.max_replies` protects people from a model that sends the same reply again and again."""
+
+_SPOKEN: Final = ""
+"""In place of a call's id: the post of a text that is the reply itself. Calls always have an id."""
 
 
 @attrs.define(eq=False)
@@ -155,8 +159,8 @@ class ThinkLoop:
         if progress.next is NextStep.NOTHING:
             await repeat_apology(item, progress.end, session)
             return
-        skills, invocation = self._toolset.skills, None
-        if skills is not None and not progress.thoughts and not is_internal(item.message):
+        skills, invocation, is_from_person = self._toolset.skills, None, not is_internal(item.message)
+        if skills is not None and not progress.thoughts and is_from_person:
             invocation = await skills.resolve(item.message.text)
         if progress.next is NextStep.RECORD:
             await self.record(item, invocation)
@@ -164,7 +168,7 @@ class ThinkLoop:
             await skills.start(invocation, item, session, clock())
             return
         if progress.next is NextStep.RECORD and invocation is None:
-            if is_internal(item.message):
+            if not is_from_person:
                 await self._take_along(turn, NOTICES_TOGETHER, _is_same_task)
             await self._take_along(turn, self._config.burst_cap, _may_join)
         try:
@@ -201,9 +205,10 @@ class ThinkLoop:
         session, config = self._session, self._config
         progress = session.progress(turn.item.n)
         while progress.next is NextStep.THINK and progress.thoughts < config.max_thoughts:
-            response = await self._think(turn)
+            active = self._active_skills(turn.item)
+            response = await self._think(turn, self._model_for(active))
             if response is not None:
-                await self._act_on(response, turn.item, progress)
+                await self._act_on(response, turn.item, progress, active)
                 progress = session.progress(turn.item.n)
             if (
                 progress.next is NextStep.THINK
@@ -216,7 +221,7 @@ class ThinkLoop:
 
     # ------------------------------------------------------------------ one model call
 
-    async def _think(self, turn: AgentTurn) -> ModelResponse | None:
+    async def _think(self, turn: AgentTurn, model: LanguageModel) -> ModelResponse | None:
         """Ask the model once; None if a newer message of the chat has ended the call (`when_busy = "interrupt"`).
 
         The session is compacted before the call if it is due, and after it if the provider says that it is too long, as often as
@@ -229,8 +234,8 @@ class ThinkLoop:
                 request = self._request(turn.item)
             try:
                 if self._config.when_busy != "interrupt" or len(turn.items) > self._config.steer_cap:
-                    return await self._model_for(turn.item).generate(request)
-                return await self._generate_until_newer(request, turn)
+                    return await model.generate(request)
+                return await self._generate_until_newer(model, request, turn)
             except ModelError as error:
                 if error.kind != "overflow" or compactor is None:
                     raise
@@ -251,19 +256,25 @@ class ThinkLoop:
             on_text=draft,
         )
 
-    def _model_for(self, item: Item) -> LanguageModel:
+    def _active_skills(self, item: Item) -> ActiveSkills:
+        """Return the skills that are in force for an item now."""
+        skills = self._toolset.skills
+        return skills.active_skills(self._session.of_item(item.n)) if skills is not None else ActiveSkills()
+
+    def _model_for(self, active: ActiveSkills) -> LanguageModel:
         """Return the model that a skill in force wants, else the agent's own."""
-        services, skills = self._services, self._toolset.skills
-        wanted = skills.active_skills(self._session.of_item(item.n)).model if skills is not None else ""
+        services, wanted = self._services, active.model
         if not wanted or services.model_for is None:
             return services.model
         try:
             return services.model_for(wanted)
         except ValueError as error:  # the settings have changed since the skill was called
-            _log.warning("no such model, using the usual one", item=item.n, wanted=wanted, error=str(error))
+            _log.warning("no such model, using the usual one", wanted=wanted, error=str(error))
             return services.model
 
-    async def _generate_until_newer(self, request: ModelRequest, turn: AgentTurn) -> ModelResponse | None:
+    async def _generate_until_newer(
+        self, model: LanguageModel, request: ModelRequest, turn: AgentTurn
+    ) -> ModelResponse | None:
         """Ask the model; return None as soon as a newer message may join the turn. Raises ModelError."""
         # The nursery ends as soon as the answer is there, or is cancelled by the task that waits for a newer message; then there
         # is no answer, and the caller takes the message along and asks again.
@@ -272,7 +283,7 @@ class ThinkLoop:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._cancel_on_newer, turn, nursery.cancel_scope)
             try:
-                response = await self._model_for(turn.item).generate(request)
+                response = await model.generate(request)
             except ModelError as error:
                 failure = error  # raised below, since the nursery would wrap it in a group
             nursery.cancel_scope.cancel()
@@ -291,41 +302,41 @@ class ThinkLoop:
 
     # ------------------------------------------------------------------ the calls of an answer
 
-    async def _act_on(self, response: ModelResponse, item: Item, before: ItemProgress) -> None:
-        """Record a thought about an item and carry out its calls in order. before: progress of the item without this thought.
+    async def _act_on(self, response: ModelResponse, item: Item, before: ItemProgress, active: ActiveSkills) -> None:
+        """Record a thought about an item and carry out its calls in order.
 
-        What a skill in force does not allow is refused call by call, since one of the calls may have brought the skill into force.
+        before: progress of the item without this thought. active: the skills in force. A call that they do not allow is refused.
 
         While the disk refuses to write, waits. Cancelled: calls that were carried out keep their results; `close_stopped_item` then
         closes the others. A tool under way is cancelled, and its call counts as not carried out, though its effect may be half done.
         """
-        session, config, skills, now = self._session, self._config, self._toolset.skills, self._services.clock()
+        session, config, now = self._session, self._config, self._services.clock()
         if response.stop_reason == "refusal" and not response.calls and not before.replies:
             await apologise(item, session, now, MODEL_DECLINED, _thought_entry(response, now))
             return
-        # Some providers count their ids from 0 in every answer, and the keys of posts and tasks are made of them.
-        calls = session.with_unique_ids(response.calls[:MOST_CALLS])
-        spoken = None
+        calls = with_unique_ids(response.calls[:MOST_CALLS], session.call_ids)
+        replies = _parse_replies(item, calls, config.max_replies - before.replies)
+        posts = {call_id: post for call_id, post in replies.items() if isinstance(post, Post)}
         if config.speech == "direct" and not response.calls:
             spoken = direct_reply(response.text, item, before.thoughts + 1)
-        parsed = _parse_replies(item, calls, config.max_replies - before.replies)
-        posts = tuple(post for post in (spoken, *parsed.values()) if isinstance(post, Post))
-        thought = _thought_entry(response, now, calls, spoken=spoken is not None)
-        results = await session.commit((thought, *_notes(item, response, now)), posts)
-        posted = dict(zip((post.key for post in posts), results, strict=True))
+            posts = {} if spoken is None else {_SPOKEN: spoken}
+        thought = _thought_entry(response, now, calls, spoken=_SPOKEN in posts)
+        notes = _notes(item, response, now)
+        posted = dict(zip(posts, await session.commit((thought, *notes), tuple(posts.values())), strict=True))
         for call in calls:
-            # Asked anew for each call, because the one before may have brought a skill into force.
-            refusal = skills.active_skills(session.of_item(item.n)).refusal(call) if skills is not None else None
+            refusal = active.refusal(call)
             if refusal is not None:
                 content, failed = f"Error: {refusal}", True
-            elif call.id in parsed:
-                post = parsed[call.id]
-                content, failed = reply_result(posted[post.key] if isinstance(post, Post) else post)
+            elif call.id in replies:
+                reply = replies[call.id]
+                content, failed = reply_result(reply if isinstance(reply, str) else posted[call.id])
             else:
                 content, failed = await self._run_call(call, item)
                 now = self._services.clock()
             metadata: dict[str, Json] = {"error": True} if failed else {}
             await session.add(Entry(now, "tool", content, call_id=call.id, metadata=metadata))
+            if call.name == USE_SKILL:
+                active = self._active_skills(item)  # this call may have brought a skill into force
 
     async def _run_call(self, call: ToolCall, item: Item) -> tuple[str, bool]:
         """Run the tool of a call; return the content of its result, and whether it failed.

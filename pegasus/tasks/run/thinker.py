@@ -25,7 +25,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation import Entry, Projection, repair_log, unique_ids
+from pegasus.conversation import Entry, Projection, repair_log, with_unique_ids
 from pegasus.identity import Persona, task_prompt
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models import (
@@ -152,8 +152,7 @@ def _question(call: ToolCall) -> str:
 def _with_own_ids(context: TaskContext, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
     """Return the calls with ids that are unique within the task: a result is matched to its step by them."""
     used = {call.id for entry in context.messages for call in entry.calls}
-    ids = unique_ids([call.id for call in calls], used)
-    return tuple(call if call.id == own else attrs.evolve(call, id=own) for call, own in zip(calls, ids, strict=True))
+    return with_unique_ids(calls, used)
 
 
 def _metadata(response: ModelResponse) -> dict[str, Json]:
