@@ -174,7 +174,7 @@ class _Chat:
             self._settings.gateway.max_frame_bytes,
             model=str((await self._status()).get("model", "")),
             stops_agent=self._own is not None,
-            skills=_FolderSkills(self._home),
+            skills=partial(_skill_descriptions, self._home),
         )
         try:
             return await run_chat(partial(find_daemon, self._home, self._settings), config, Random())  # noqa: S311
@@ -253,18 +253,13 @@ class _Chat:
         return False
 
 
-class _FolderSkills:
-    """Skills of a home that a person may call, for completion in the prompt.
+def _skill_descriptions(home: Home) -> Mapping[str, str]:
+    """Return name and description of the skills that a person may call, for completion in the prompt.
 
     The files are read for each completion: there are few of them, and a skill that was just written is offered at once.
     """
-
-    def __init__(self, home: Home) -> None:
-        self._folders = (BUILT_IN, home.skills, home.workspace / "skills")
-
-    def descriptions(self) -> Mapping[str, str]:
-        """Return name and description of each skill."""
-        return {skill.name: skill.description for skill in SkillCatalog(*self._folders).all() if skill.by_user}
+    skills = SkillCatalog(BUILT_IN, home.skills, home.workspace / "skills").all()
+    return {skill.name: skill.description for skill in skills if skill.by_user}
 
 
 # ------------------------------------------------------------------ send

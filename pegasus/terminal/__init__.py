@@ -10,30 +10,23 @@ a person's terminal is really opened.
 
 Read the files in this order; each uses only those before it:
 
-    neutral      removal of control characters from text of strangers
-    commands     meaning of keys and /commands, as pure functions
-    status       text of the status line
-    tty          modes of the terminal, stderr above the prompt
-    interactive  the chat of a person: conversation and screen, on Trio's side
-    line_chat    the chat of a pipe
-    markdown     layout of replies, by rich
-    prompt       parts of the prompt, of prompt_toolkit
-    screen       the screen: prompt and output, on asyncio's side
-    chat         which of the two chats it is
+    tty           harmless text, modes of the terminal, stderr above the prompt
+    prompt_rules  meaning of keys and /commands, text of the status line, as pure functions
+    line_chat     the chat of a pipe
+    markdown      layout of replies, by rich
+    prompt        parts of the prompt, of prompt_toolkit
+    screen        the screen: prompt and output, on asyncio's side
+    chat          which of the two chats it is, and the chat of a person, on Trio's side
 """
 
-from pegasus.terminal.chat import run_chat
-from pegasus.terminal.commands import SkillNames
-from pegasus.terminal.interactive import ChatConfig, DaemonGone
-from pegasus.terminal.line_chat import LineChat, Turn
-from pegasus.terminal.neutral import neutralise
-from pegasus.terminal.tty import restore_terminal
+from pegasus.terminal.chat import ChatConfig, run_chat
+from pegasus.terminal.line_chat import DaemonGone, LineChat, Turn
+from pegasus.terminal.tty import neutralise, restore_terminal
 
 __all__ = [
     "ChatConfig",
     "DaemonGone",
     "LineChat",
-    "SkillNames",
     "Turn",
     "neutralise",
     "restore_terminal",

@@ -23,11 +23,11 @@ from typing import Final, TypeAlias
 
 import trio
 
-from pegasus.client import ConversationEvent, MessageAccepted, MessageRejected, Offline, Online
+from pegasus.client import Conversation, ConversationEvent, MessageAccepted, MessageRejected, Offline, Online
 from pegasus.intake import CONTROL_COMMANDS
 from pegasus.messages import OutboundMessage, Typing
-from pegasus.terminal.commands import is_leave
-from pegasus.terminal.interactive import ConversationLike, DaemonGone, frame_bytes
+from pegasus.terminal.prompt_rules import is_leave
+from pegasus.wire import encode_json
 
 AWAY_SECONDS: Final = 60.0
 """Seconds that a daemon may be away (a restart) before the chat gives it up."""
@@ -36,11 +36,25 @@ DOUBT_SECONDS: Final = 30.0
 ANSWERED_SECONDS: Final = 2.0
 """The same, once the turn has had a reply."""
 
+FRAME_OVERHEAD: Final = 256
+"""Bytes of a message frame around its text (type, id, braces), rounded up. The gateway makes the exact check."""
 _CHUNK: Final = 65536
 """Bytes that are read at a time: what a pipe holds on Linux."""
 
 Write: TypeAlias = Callable[[str], Awaitable[None]]
 """Writer of text to the output; returns when the reader has taken it."""
+
+
+class DaemonGone(Exception):
+    """There is no daemon to talk with, or not any more; str() is one line for a person."""
+
+
+def frame_bytes(text: str) -> int:
+    """Return the size of a message frame with this text, in bytes.
+
+    It is computed before sending: a frame that is too large ends the connection, and with it everything that is under way.
+    """
+    return len(encode_json(text).encode()) + FRAME_OVERHEAD
 
 
 class Turn:
@@ -127,7 +141,7 @@ class LineChat:
     """
 
     def __init__(
-        self, conversation: ConversationLike, write: Write, report: Callable[[str], None], *, max_frame_bytes: int
+        self, conversation: Conversation, write: Write, report: Callable[[str], None], *, max_frame_bytes: int
     ) -> None:
         self._events = aiter(conversation)
         self._conversation = conversation

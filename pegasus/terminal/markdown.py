@@ -29,7 +29,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
-from pegasus.terminal.neutral import neutralise
+from pegasus.terminal.tty import neutralise
 
 PLAIN_ABOVE = 100_000
 """Characters above which a reply is shown as it is: laying out more would delay the keys for seconds."""
@@ -131,10 +131,6 @@ class ReplyLayout:
             color_system="standard" if self._colour else None,
             no_color=not self._colour,
             theme=_THEME,
-            markup=False,
-            emoji=False,
-            highlight=False,
-            legacy_windows=False,
         )
         lines = console.render_lines(what, pad=False)
         console.print(Segments(segment for line in lines for segment in _tidy(line)), end="", crop=False)

@@ -1,6 +1,6 @@
 """Parts of the prompt, made of prompt_toolkit's: history file, completion, key bindings, layout.
 
-Decisions about keys are pure functions in `commands`, effects are methods of `Screen`; this file connects the two with
+Decisions about keys are pure functions in `prompt_rules`, effects are methods of `Screen`; this file connects the two with
 prompt_toolkit's classes. It is imported only when a terminal is opened.
 
 Everything here runs in the screen's thread, between two turns of its event loop. Completion reads the skills' files and the
@@ -9,7 +9,6 @@ history is read from disk in that thread, too: both are small, and only the prom
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -38,8 +37,9 @@ from prompt_toolkit.layout.processors import HighlightIncrementalSearchProcessor
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from pegasus.terminal.commands import KeyAction, SkillNames, completions, on_enter, on_interrupt
-from pegasus.terminal.neutral import neutralise, repair_unicode
+from pegasus.terminal.prompt_rules import KeyAction, completions, on_enter, on_interrupt
+from pegasus.terminal.tty import neutralise, repair_unicode
+from pegasus.wire import decode_json, encode_json
 
 # ------------------------------------------------------------------ history
 
@@ -92,7 +92,7 @@ class HistoryFile(History):
 
     def _write(self, path: Path, flags: int, entries: list[str]) -> None:
         """Write entries with one call, so that lines of two chats do not mix."""
-        text = "".join(json.dumps(repair_unicode(entry), ensure_ascii=False) + "\n" for entry in entries)
+        text = "".join(encode_json(repair_unicode(entry)) + "\n" for entry in entries)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
         try:
             os.write(file, text.encode())
@@ -103,7 +103,7 @@ class HistoryFile(History):
 def _parse_entry(line: bytes) -> Iterable[str]:
     """Yield the entry of a line, nothing for a line that holds none."""
     with suppress(ValueError):
-        entry = json.loads(line)
+        entry = decode_json(line)
         if isinstance(entry, str) and entry:
             yield entry
 
@@ -119,15 +119,14 @@ class CommandCompleter(Completer):
         Buffer(completer=CommandCompleter(skills), complete_while_typing=is_command)
     """
 
-    def __init__(self, skills: SkillNames | None = None) -> None:
+    def __init__(self, skills: Callable[[], Mapping[str, str]]) -> None:
         self._skills = skills
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Yield what `completions` finds for the text before the cursor, if nothing stands behind it."""
         if document.text_after_cursor or not document.text.startswith("/"):
             return
-        skills = self._skills.descriptions() if self._skills is not None else {}
-        for name, meaning in completions(document.text, skills):
+        for name, meaning in completions(document.text, self._skills()):
             yield Completion(name, start_position=-len(document.text), display_meta=neutralise(meaning))
 
 

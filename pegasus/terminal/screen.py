@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -35,9 +35,7 @@ from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from pegasus.host import silence_stream
-from pegasus.terminal.commands import KEYS_HELP, LEAVING_HINT, KeyAction, SkillNames, is_help, unknown_command
 from pegasus.terminal.markdown import ReplyLayout
-from pegasus.terminal.neutral import repair_unicode
 from pegasus.terminal.prompt import (
     STYLE,
     CommandCompleter,
@@ -47,8 +45,17 @@ from pegasus.terminal.prompt import (
     is_command,
     key_bindings,
 )
-from pegasus.terminal.status import FRAME_SECONDS, ChatStatus, status_line
-from pegasus.terminal.tty import stderr_above, terminal_modes_saved
+from pegasus.terminal.prompt_rules import (
+    FRAME_SECONDS,
+    KEYS_HELP,
+    LEAVING_HINT,
+    ChatStatus,
+    KeyAction,
+    is_help,
+    status_line,
+    unknown_command,
+)
+from pegasus.terminal.tty import repair_unicode, stderr_above, terminal_modes_saved
 
 _TERMINAL_GONE: Final = (errno.EIO, errno.EPIPE, errno.ENXIO, errno.EBADF)
 """Errors of a terminal whose window was closed."""
@@ -72,7 +79,7 @@ class Screen:
         on_message: Callable[[str], None],
         on_leave: Callable[[], None],
         colour: bool = True,
-        skills: SkillNames | None = None,
+        skills: Callable[[], Mapping[str, str]] = dict,
         input: Input | None = None,
         output: Output | None = None,
     ) -> None:
@@ -235,7 +242,7 @@ class Screen:
         self._buffer.append_to_history()
         self._buffer.reset()
         self._print(self._layout.sent(self._prompt, text))
-        skills = self._skills.descriptions() if self._skills is not None and text.startswith("/") else {}
+        skills = self._skills() if text.startswith("/") else {}
         if refusal := unknown_command(text, skills):
             self._print(self._layout.notice(refusal, self._width))
             return

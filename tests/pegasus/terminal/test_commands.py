@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pegasus.terminal.commands import KeyAction, completions, on_enter, on_interrupt, unknown_command
+from pegasus.terminal.prompt_rules import KeyAction, completions, on_enter, on_interrupt, unknown_command
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import trio
 
 from pegasus.client import MessageRejected
 from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress, Typing
-from pegasus.terminal import interactive
-from pegasus.terminal.interactive import ChatConfig, DaemonGone, InteractiveChat
-from pegasus.terminal.status import ChatStatus
+from pegasus.terminal import chat
+from pegasus.terminal.chat import ChatConfig, DaemonGone, InteractiveChat
+from pegasus.terminal.prompt_rules import ChatStatus
 
 
 class FakeScreen:
@@ -205,7 +205,7 @@ async def test_more_than_can_wait_is_refused(rig):
         await trio.sleep_forever()
 
     rig.talk.send = stuck
-    for n in range(interactive.MAX_UNSENT + 2):
+    for n in range(chat.MAX_UNSENT + 2):
         rig.screen.type(str(n))
     with trio.fail_after(20):
         while len(rig.screen.of("notice")) < 2:  # the first one greets
@@ -256,7 +256,7 @@ async def test_what_was_typed_just_before_leaving_is_waited_for(talk):
 
 
 async def test_what_nobody_accepts_is_not_waited_for_without_end(talk, monkeypatch):
-    monkeypatch.setattr(interactive, "ACCEPT_SECONDS", 0.01)
+    monkeypatch.setattr(chat, "ACCEPT_SECONDS", 0.01)
     rig = Rig(talk)
     talk.online()
     async with trio.open_nursery() as nursery:
@@ -327,8 +327,8 @@ async def test_cancelled_it_closes_the_screen_and_waits_for_its_thread(talk):
 
 async def test_a_screen_that_hangs_is_left_behind_and_the_terminal_restored(talk, monkeypatch):
     restored = []
-    monkeypatch.setattr(interactive, "CLOSE_SECONDS", 0.01)
-    monkeypatch.setattr(interactive, "restore_terminal", lambda: restored.append(True))
+    monkeypatch.setattr(chat, "CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(chat, "restore_terminal", lambda: restored.append(True))
     rig = Rig(talk)
     talk.online()
     rig.screen.hangs = True

@@ -7,8 +7,7 @@ import trio
 
 from pegasus.client import MessageAccepted, MessageRejected, Offline
 from pegasus.messages import ChannelInfo, OutboundMessage, Typing
-from pegasus.terminal.interactive import DaemonGone
-from pegasus.terminal.line_chat import ANSWERED_SECONDS, AWAY_SECONDS, DOUBT_SECONDS, LineChat, Turn
+from pegasus.terminal.line_chat import ANSWERED_SECONDS, AWAY_SECONDS, DOUBT_SECONDS, DaemonGone, LineChat, Turn
 
 CHANNEL = ChannelInfo("cli", "main")
 BEGIN, END = Typing(CHANNEL, True), Typing(CHANNEL, False)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.terminal.neutral import neutralise, repair_unicode
+from pegasus.terminal.tty import neutralise, repair_unicode
 
 
 @pytest.mark.parametrize(

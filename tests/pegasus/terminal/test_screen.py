@@ -11,16 +11,11 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
+from pegasus.terminal.prompt_rules import ChatStatus
 from pegasus.terminal.screen import Screen
-from pegasus.terminal.status import ChatStatus
 
 CTRL_C, CTRL_D, CTRL_J, CTRL_R = "\x03", "\x04", "\n", "\x12"
 ENTER, ALT_ENTER, UP, TAB = "\r", "\x1b\r", "\x1b[A", "\t"
-
-
-class FakeSkills:
-    def descriptions(self):
-        return {"weather": "ask for the weather"}
 
 
 class Rig:
@@ -37,7 +32,7 @@ class Rig:
             on_message=self.messages.put,
             on_leave=self.left.set,
             colour=False,
-            skills=FakeSkills(),
+            skills=lambda: {"weather": "ask for the weather"},
             input=keys,
             output=Vt100_Output(glass, lambda: Size(24, glass.columns), term="xterm"),
         )

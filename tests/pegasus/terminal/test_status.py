@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pegasus.terminal.status import FRAME_SECONDS, ChatStatus, status_line
+from pegasus.terminal.prompt_rules import FRAME_SECONDS, ChatStatus, status_line
 
 ONLINE = ChatStatus(online=True)
 

@@ -1,4 +1,4 @@
-"""Meaning of keys and of typed /commands, as pure functions; the screen only carries out what they return.
+"""Decisions of the prompt, as pure functions: the meaning of keys and of typed /commands, and the text of the status line.
 
 Most commands are the agent's: they are sent like any text, and the gateway's side answers them. Here they are only known
 by name, for completion and to catch a mistyped one: `/staus` would otherwise go to the model as a question. Commands that
@@ -7,6 +7,10 @@ in front of it.
 
 The functions know nothing of prompt_toolkit: they get the text of the line and return a `KeyAction`. So every decision about a
 key can be tested without a terminal, and `prompt` only connects keys with them.
+
+The status line under the prompt shows a hint until the next key, the connection, and the agent's thinking. It is a function of a
+`ChatStatus` and a time, without any state of its own. It is empty while all is well and the agent is idle: a line that always
+shows something is soon not read any more.
 """
 
 from __future__ import annotations
@@ -15,7 +19,12 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
+
+import attrs
+
+from pegasus.formatting import plural
+from pegasus.terminal.tty import neutralise
 
 COMMANDS: Final[Mapping[str, str]] = {
     "/help": "what the agent understands, and these keys",
@@ -27,7 +36,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "/persona": "who the agent is",
     "/exit": "leave the chat (also /quit)",
 }
-"""Commands and what they do, in the order of completion. Skills are commands too; they come from `SkillNames`."""
+"""Commands and what they do, in the order of completion. Skills are commands too."""
 
 KEYS_HELP: Final = """\
 Enter              sends
@@ -45,13 +54,6 @@ _LEAVING: Final = ("/exit", "/quit")
 """Texts that end the chat."""
 _COMMAND_NAME: Final = re.compile(r"/[\w-]+")
 """Form of a command's name. A path has a second slash or a dot, and is text."""
-
-
-class SkillNames(Protocol):
-    """Source of the skills that a person may call: `/<name>`."""
-
-    def descriptions(self) -> Mapping[str, str]:
-        """Return name and description of each, as they are now. Called in the screen's thread; must not raise."""
 
 
 class KeyAction(Enum):
@@ -138,3 +140,66 @@ def _ends_in_backslash(text: str) -> bool:
     """Return True for an odd number of backslashes at the end: an even number is a typed backslash."""
     backslashes = len(text) - len(text.rstrip("\\"))
     return backslashes % 2 == 1
+
+
+# ------------------------------------------------------------------ status line
+
+FRAME_SECONDS: Final = 0.2
+"""Seconds between two pictures of the spinner: fast enough to show that the chat works, slow enough to cost no CPU."""
+PATIENCE: Final = 5
+"""Seconds of thinking after which the line shows for how long, and how to stop it."""
+DRAFT_SHOWN: Final = 60
+"""Characters that are shown of a reply while it is being written."""
+
+_FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+"""Pictures of the spinner in turn; none on a terminal without Unicode."""
+
+
+@attrs.frozen
+class ChatStatus:
+    """Facts that the line shows. `ChatStatus(online=True)` is an idle agent: the line is empty."""
+
+    online: bool = False
+    """The gateway has sent its welcome on the present connection."""
+    lost: bool = False
+    """There was a connection before."""
+    thinking: bool = False
+    """The agent works on a message of this conversation."""
+    unsent: int = 0
+    """Messages that were typed and are not accepted yet."""
+    draft: str = ""
+    """Reply that is being written, as far as it is."""
+
+
+def status_line(status: ChatStatus, seconds: float, hint: str = "", *, unicode: bool = True) -> str:
+    """Return the text of the line, "" when there is nothing to show. seconds: for how long the agent has been thinking."""
+    if not status.online:
+        state = _connection_text(status)
+    elif status.thinking:
+        state = _draft_text(status.draft, unicode) or _thinking_text(seconds, unicode)
+    else:
+        state = ""
+    return (" · " if unicode else " - ").join(part for part in (hint, state) if part)
+
+
+def _connection_text(status: ChatStatus) -> str:
+    """Return the state of a connection that is not there, and how many messages wait for it."""
+    state = "connection lost, trying again" if status.lost else "connecting"
+    return f"{state}; {plural(status.unsent, 'message')} waiting to be sent" if status.unsent else state
+
+
+def _draft_text(draft: str, unicode: bool) -> str:
+    """Return the end of the draft in one line."""
+    text = " ".join(neutralise(draft).split())
+    dots = "…" if unicode else "..."
+    return text if len(text) <= DRAFT_SHOWN else dots + text[-DRAFT_SHOWN:]
+
+
+def _thinking_text(seconds: float, unicode: bool) -> str:
+    """Return the spinner, and after some seconds for how long, and how to stop."""
+    frame = _FRAMES[int(seconds / FRAME_SECONDS) % len(_FRAMES)] + " " if unicode else ""
+    if seconds < PATIENCE:
+        return f"{frame}thinking"
+    minutes, rest = divmod(int(seconds), 60)
+    duration = f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+    return f"{frame}thinking for {duration}, Ctrl-C stops"
