@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.blackbox.support import SILENCE, Call, Exited, Thought, refuse, reply, running, say, serving, session, until
-from tests.blackbox.support.work import NOTICE, Office, act, answer, events, heard, log_of
+from tests.blackbox.support.serving import standing
+from tests.blackbox.support.work import NOTICE, Office, Workplace, act, answer, events, heard, log_of
 
 MIND = "(to myself)"
 WEATHER = "Search Beijing weather and summarize"
@@ -104,10 +105,10 @@ class Cast:
 
 
 @asynccontextmanager
-async def playing(tmp_path, wire="openai", pages=PAGES, otherwise=about_tasks, **settings):
+async def playing(theatre, pages=PAGES, otherwise=about_tasks):
     book = Office(JOBS, pages, otherwise)
     async with (
-        serving(tmp_path, book, settings, wire=wire) as daemon,
+        theatre.play(book, "main") as daemon,
         daemon.client("cli", "main") as user,
         daemon.bridge("slack") as slack,
     ):
@@ -115,6 +116,10 @@ async def playing(tmp_path, wire="openai", pages=PAGES, otherwise=about_tasks, *
         yield cast
         await cast.quiet()
         cast.nobody_heard_a_thought()
+        for frame in slack.seen:
+            if frame["type"] == "reply":
+                await slack.ack(frame)  # or the next story would hear it again
+        await slack.fence()
 
 
 def routing(frame):
@@ -127,28 +132,45 @@ def wire(request):
     return request.param
 
 
+def _theatre(request, tmp_path_factory, **settings):
+    place = Workplace(tmp_path_factory.mktemp("theatre"), settings, request.param)
+    yield from standing(place.daemon, place, finish=place.finish)
+
+
+@pytest.fixture(scope="module", params=["openai", "anthropic"])
+def theatre(request, tmp_path_factory):
+    """One daemon a wire, in which the stories happen one after another."""
+    yield from _theatre(request, tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=["openai", "anthropic"])
+def direct_theatre(request, tmp_path_factory):
+    """The same with direct speech."""
+    yield from _theatre(request, tmp_path_factory, **{"agent.speech": "direct"})
+
+
 # ------------------------------------------------------------------ one by one
 
 
-async def test_greeting(tmp_path, wire):
+async def test_greeting(theatre):
     """One thought, one reply, no task."""
-    async with playing(tmp_path, wire) as cast:
+    async with playing(theatre) as cast:
         assert await cast.user.ask("你好") == "你好！有什么可以帮你的？"
         await cast.quiet()
         assert (len(cast.book.asked), cast.book.thinking) == (1, [])
 
 
-async def test_time(tmp_path, wire):
+async def test_time(theatre):
     """A quick look at the clock, then the reply."""
-    async with playing(tmp_path, wire) as cast:
+    async with playing(theatre) as cast:
         assert await cast.user.ask("现在几点了？") == "现在是下午3:25。"
         await cast.quiet()
         assert len(cast.book.asked) == 2
 
 
-async def test_delegation(tmp_path, wire):
+async def test_delegation(theatre):
     """A word at once, the work in the background, its result later and by itself; meanwhile the agent is there."""
-    async with playing(tmp_path, wire) as cast:
+    async with playing(theatre) as cast:
         cast.book.hold_tasks()
         assert await cast.user.ask("查一下北京天气，然后写个总结") == "好的，我来帮你查一下..."
         await cast.book.thought(WEATHER)
@@ -160,16 +182,16 @@ async def test_delegation(tmp_path, wire):
         assert "TASK_COMPLETED" in events(cast.daemon.home, WEATHER)
 
 
-async def test_silence(tmp_path, wire):
-    async with playing(tmp_path, wire) as cast:
+async def test_silence(theatre):
+    async with playing(theatre) as cast:
         await cast.silent("👍", cast.user)
         assert cast.user.texts() == []
         assert await cast.user.ask("你好") == "你好！有什么可以帮你的？"
 
 
-async def test_failure(tmp_path, wire):
+async def test_failure(theatre):
     """The task may not, and fails; the agent hears why and finds words for it."""
-    async with playing(tmp_path, wire) as cast:
+    async with playing(theatre) as cast:
         await cast.user.say("读取 /etc/shadow")
         assert await heard(cast.user) == [NO_PERMISSION]
         failure = log_of(cast.daemon.home, "/etc/shadow")[-1]
@@ -178,9 +200,9 @@ async def test_failure(tmp_path, wire):
         assert "root:" not in json.dumps(log_of(cast.daemon.home, "/etc/shadow"))
 
 
-async def test_from_cli_to_slack(tmp_path, wire):
+async def test_from_cli_to_slack(theatre):
     """The result of work that was asked for in the terminal goes to a Slack channel on the user's word."""
-    async with playing(tmp_path, wire) as cast:
+    async with playing(theatre) as cast:
         await cast.silent("早", cast.slack, channel={"type": "slack", "channelId": "#weather-updates"})
         await cast.user.say("查一下北京天气，然后写个总结")
         assert await heard(cast.user, 2) == ["好的，我来帮你查一下...", REPORT]
@@ -191,8 +213,8 @@ async def test_from_cli_to_slack(tmp_path, wire):
         assert len(cast.slack.texts()) == 1
 
 
-async def test_slack_thread_private_and_channel(tmp_path, wire):
-    async with playing(tmp_path, wire) as cast:
+async def test_slack_thread_private_and_channel(theatre):
+    async with playing(theatre) as cast:
         await cast.slack.say("@Pegasus 北京天气怎么样？", channel=THREAD)
         assert [routing(frame) for frame in await cast.slack.replies(3)] == [
             ("25°C 晴天", "slack", "#general", "thread:weather-discussion"),
@@ -253,13 +275,13 @@ DIRECT = {
 }
 
 
-async def test_direct_speech(tmp_path, wire):
+async def test_direct_speech(direct_theatre):
     """Greeting, time, silence, delegation and a thread in Slack, with text as the reply."""
 
     def on_result(view):
         return Thought("(silence)" if view.replied else REPORT)
 
-    async with playing(tmp_path, wire, DIRECT, on_result, **{"agent.speech": "direct"}) as cast:
+    async with playing(direct_theatre, DIRECT, on_result) as cast:
         assert await cast.user.ask("你好") == "你好！有什么可以帮你的？"
         assert await cast.user.ask("现在几点了？") == "现在是下午3:25。"
         await cast.silent("👍", cast.user)

@@ -55,10 +55,10 @@ class Stage:
     Each test brings its own book, whose provider listens on the port the daemon knows, and channels of its own.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any] | None = None, wire: str = "openai") -> None:
         self._port = _free_port()
         url = f"http://127.0.0.1:{self._port}"
-        self.daemon = Daemon(folder / "home", {**thinks_with(url), **(settings or {})})
+        self.daemon = Daemon(folder / "home", {**thinks_with(url, wire), **(settings or {})})
         self._clean = False
         self._lines = 0
 
