@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
@@ -38,9 +39,6 @@ REFRESH_INTERVAL: Final = 1.0
 """Seconds within which the files are not looked at again."""
 MAX_SKILLS: Final = 500
 """Skills in one folder; further ones are ignored."""
-
-_OPEN_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-"""Non-blocking, since a pipe would wait for a writer. A pipe is then refused."""
 
 _log = get_logger("skills")
 
@@ -195,53 +193,54 @@ def _find_files(folder: Path, problems: list[SkillProblem]) -> Iterator[Path]:
 
 def _read_file(path: Path, known: _SkillFile | None, folder: Path) -> _SkillFile | None:
     """Return the content of a SKILL.md, which is `known` if it has not changed; None if there is no such file."""
+    fingerprint = (0, 0, 0)
     try:
         # Opened once; all checks are made on this descriptor, so that the file cannot be exchanged in between.
-        fd = os.open(path, _OPEN_FLAGS)
+        with _opened(path) as fd:
+            status = os.fstat(fd)
+            fingerprint = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if known is not None and known.fingerprint == fingerprint:
+                return known
+            data = _read_bounded(fd, MAX_BYTES)
+        real, real_folder = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+        if not real.is_relative_to(real_folder):
+            raise ValueError(f"is a link to {real}, which is not in {real_folder}; put the skill itself there")
+        if data is None:
+            raise ValueError(f"is larger than {MAX_BYTES >> 10} kB; longer material belongs into files beside it")
+        skill, warnings = parse_skill(data.decode(), path.parent)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        return _invalid_file(path, (0, 0, 0), f"cannot be read ({error.strerror})")
+    except (OSError, ValueError) as error:
+        return _SkillFile(fingerprint, None, (SkillProblem(str(path), _explain(error), True),))
+    return _SkillFile(fingerprint, skill, tuple(SkillProblem(str(path), text, False) for text in warnings))
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[int]:
+    """Open a file for reading and yield its descriptor. Non-blocking, since a pipe would wait for a writer."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        status = os.fstat(fd)
-        fingerprint = (status.st_mtime_ns, status.st_size, status.st_ino)
-        if known is not None and known.fingerprint == fingerprint:
-            return known
-        try:
-            skill, warnings = parse_skill(_read_text(fd, status, path, folder), path.parent)
-        except (OSError, ValueError) as error:
-            return _invalid_file(path, fingerprint, _explain(error))
-        return _SkillFile(fingerprint, skill, tuple(SkillProblem(str(path), text, False) for text in warnings))
+        yield fd
     finally:
         os.close(fd)
 
 
-def _read_text(fd: int, status: os.stat_result, path: Path, folder: Path) -> str:
-    """Return the content of an open SKILL.md. Raises ValueError if it is not allowed, OSError if it cannot be read."""
-    if not stat.S_ISREG(status.st_mode):
+def _read_bounded(fd: int, limit: int) -> bytes | None:
+    """Return the content of an open file, or None if it has more than `limit` bytes. Raises ValueError for a pipe and the like."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise ValueError("is not a regular file")
-    real, real_folder = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
-    if not real.is_relative_to(real_folder):
-        raise ValueError(f"is a link to {real}, which is not in {real_folder}; put the skill itself there")
     with open(fd, "rb", closefd=False) as stream:
-        # One byte more than allowed tells a file that is too large from one that just fits, whatever its size
-        # was at `fstat`.
-        data = stream.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"is larger than {MAX_BYTES >> 10} kB; longer material belongs into files beside it")
-    return data.decode()
+        data = stream.read(limit + 1)
+    return data if len(data) <= limit else None
 
 
 def _explain(error: Exception) -> str:
     """Return the reason for people."""
     if isinstance(error, UnicodeDecodeError):
         return f"is not UTF-8 text (byte {error.start:,})"
-    return getattr(error, "strerror", None) or str(error)
-
-
-def _invalid_file(path: Path, fingerprint: tuple[int, int, int], text: str) -> _SkillFile:
-    """Return a file whose skill cannot be used."""
-    return _SkillFile(fingerprint, None, (SkillProblem(str(path), text, True),))
+    if isinstance(error, OSError):
+        return f"cannot be read ({error.strerror})"
+    return str(error)
 
 
 # ------------------------------------------------------------------ files beside SKILL.md
@@ -294,22 +293,14 @@ def read_supporting_file(skill: Skill, path: str) -> str:
     try:
         folder, real = os.path.realpath(skill.folder), os.path.realpath(skill.folder / path)
         if not Path(real).is_relative_to(folder):
-            raise ValueError(f"{path!r} is not in the folder of the skill {skill.name}")
+            raise ValueError(f"is not in the folder of the skill {skill.name}")
         if any(name.startswith(".") for name in Path(real).relative_to(folder).parts):
-            raise ValueError(f"{path!r} is hidden; there are: {_format_files(skill)}")
-        with open(os.open(real, _OPEN_FLAGS), "rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise ValueError(f"{path!r} is not a file; there are: {_format_files(skill)}")
-            data = stream.read(MAX_FILE_BYTES + 1)
-        if len(data) > MAX_FILE_BYTES:
-            raise ValueError(f"{path!r} is larger than {MAX_FILE_BYTES >> 10} kB")
+            raise ValueError("is hidden")
+        with _opened(real) as fd:
+            data = _read_bounded(fd, MAX_FILE_BYTES)
+        if data is None:
+            raise ValueError(f"is larger than {MAX_FILE_BYTES >> 10} kB")
         return data.decode()
-    except UnicodeDecodeError:
-        raise ValueError(f"{path!r} is not text") from None
-    except OSError as error:
-        raise ValueError(f"{path!r}: {error.strerror}; there are: {_format_files(skill)}") from None
-
-
-def _format_files(skill: Skill) -> str:
-    """Return the names of the files of a skill, for an error message."""
-    return ", ".join(supporting_files(skill)) or "none"
+    except (OSError, ValueError) as error:
+        there = ", ".join(supporting_files(skill)) or "none"
+        raise ValueError(f"{path!r} {_explain(error)}; there are: {there}") from None

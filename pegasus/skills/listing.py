@@ -1,9 +1,9 @@
-"""Lists of skills: in the Main Agent's prompt, within a share of the context window, and in the help for people.
+"""Texts that list skills: for the Main Agent's prompt, and for people who ask for help.
 
-The list in the prompt is part of every model call, so its size is bounded by the window and not by
-the number of skills. Skills that do not fit are counted; people and the model can still call them by
-name. The order is that of the catalog, the user's own skills first, so those are the last to be left
-out.
+The list in the prompt is part of every model call. So its size is bounded by a share of the context window, not
+by the number of skills. The skills come in the order of the catalog, the user's own first. The first one that
+does not fit ends the list, and a line tells how many are missing. A skill that is not listed can still be called
+by its name.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ others."""
 _HEADING: Final = "## Available Skills\n\n"
 """The heading that the prompt puts above the list. It counts as part of the section."""
 _INTRODUCTION: Final = """\
-Instructions that are kept ready. When one fits what is asked for, call use_skill(skill, args?) and follow what it says. A message
-that begins with /name calls a skill by itself."""
+A skill is a set of instructions for one kind of work. When a skill below fits what is asked for, call use_skill(skill, args?) and
+follow its result. When a message begins with /name, that skill has been called already: its instructions stand behind the message."""
 """Text in front of the list."""
-_MORE: Final = "\n(Not listed here, for want of room: {} more. They work by name.)"
+_MORE: Final = "\n({} more skills are not listed, for lack of space. They can be called by name as well.)"
 """Last line of a list that had no room for all skills."""
-_TOKENS_FOR_MORE: Final = 16
+_TOKENS_FOR_MORE: Final = 24
 """Tokens of the line `_MORE`."""
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pegasus.skills import Skill, expand, split_arguments
-from pegasus.skills.arguments import MAX_EXPANDED
+from pegasus.skills.skill import MAX_EXPANDED
 
 
 def expanded(body, arguments, **fields):

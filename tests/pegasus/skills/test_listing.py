@@ -19,7 +19,7 @@ def tokens(text):
 def test_each_skill_that_the_model_may_call_has_a_line():
     one, hidden = skills(2)
     text = format_listing([attrs.evolve(one, argument_hint="[what]"), attrs.evolve(hidden, by_model=False)], 100_000)
-    assert text.startswith("Instructions that are kept ready.")
+    assert text.startswith("A skill is a set of instructions")
     assert text.endswith("- skill-000 [what]: Does a thing that is described here.")
     assert "skill-001" not in text
 
@@ -41,7 +41,9 @@ def test_what_does_not_fit_is_counted():
     text = format_listing(skills(400), 32_000)
     shown = text.count("\n- skill-")
     assert 10 < shown < 400
-    assert text.endswith(f"{400 - shown} more. They work by name.)")
+    assert text.endswith(
+        f"({400 - shown} more skills are not listed, for lack of space. They can be called by name as well.)"
+    )
 
 
 def test_a_window_with_no_room_has_no_section():
