@@ -37,7 +37,8 @@ from actors._spec import Mailbox, Overflow
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from actors._incarnation import Incarnation, Siblings
+    from actors._children import Children
+    from actors._incarnation import Incarnation
 
 _NO_MAILBOX: Final = Mailbox()
 UNREACHABLE: Final = (
@@ -179,9 +180,7 @@ class ActorCell:
         why = "the actor is not running"
         if self.system.hub.closed:
             message_type = type(message).__name__
-            raise ActorDied(
-                f"{why}, its tree has ended", target=self.path, message_type=message_type, time=trio.current_time()
-            )
+            raise ActorDied(f"{why}, its tree has ended", target=self.path, message_type=message_type)
         self.sent += 1
         self.dead_letter(message, why)
 
@@ -203,7 +202,7 @@ class ActorCell:
     def full_error(self, message: object) -> MailboxFull:
         """Return the error for a message that does not fit."""
         why = f"its mailbox is full ({self.mailbox.capacity} messages)"
-        return MailboxFull(why, target=self.path, message_type=type(message).__name__, time=trio.current_time())
+        return MailboxFull(why, target=self.path, message_type=type(message).__name__)
 
     def _drop(self, message: object) -> None:
         """Count and publish a message that the policy drops. Its asker gets MailboxFull."""
@@ -214,7 +213,7 @@ class ActorCell:
         self._publish_overflow(message)
 
     def _publish_overflow(self, message: object) -> None:
-        self.system.hub.publish(Overflowed(message, path=self.path, time=trio.current_time(), attempt=self.attempt))
+        self.system.hub.publish(Overflowed(message, path=self.path, attempt=self.attempt))
 
     async def wait_for_room(self, message: object) -> None:
         """Wait until the message is in the mailbox, or has become a dead letter because the mailbox was closed.
@@ -305,9 +304,7 @@ class ActorCell:
         exchange = exchange_of(message)
         if exchange is not None and exchange.target is self and exchange.holder is holder:
             exchange.fail(ActorDied, why, cause)
-        self.system.hub.publish(
-            DeadLetter(message, why, path=self.path, time=trio.current_time(), attempt=self.attempt)
-        )
+        self.system.hub.publish(DeadLetter(message, why, path=self.path, attempt=self.attempt))
 
     # ------------------------------------------------------------ senders that must not wait
 
@@ -321,7 +318,7 @@ class ActorCell:
         if self.incarnation is not None and self.is_unreachable():
             self.fail_waiters(self.incarnation.siblings, exchange)
 
-    def fail_waiters(self, siblings: Siblings, current: Exchange | None = None) -> None:
+    def fail_waiters(self, siblings: Children, current: Exchange | None = None) -> None:
         """Turn messages into dead letters whose senders must not wait for this actor, which is down.
 
         current: the question that the current task is about to wait for. It has no `waiting_task` yet.

@@ -126,14 +126,14 @@ class Children:
         """Wait until the run is up or has ended before that, or the supervisor stops. Nothing else is begun meanwhile."""
         self._awaited.append(incarnation)
         try:
-            await incarnation.wait_settled()
+            await incarnation.settled.wait()
         finally:
             self._awaited.remove(incarnation)
 
     def end_waits_for_starts(self) -> None:
         """Let the tasks in `wait_settled` go on, because the supervisor stops. Their runs are neither up nor ended then."""
         for incarnation in self._awaited:
-            incarnation.end_wait_for_start()
+            incarnation.settled.set()
 
     def can_abort(self, incarnation: Incarnation) -> bool:
         """Return whether a start can be undone by `abort`.
@@ -270,9 +270,9 @@ class Children:
         if not incarnation.stuck:
             incarnation.stuck = True
             path, attempt = incarnation.cell.path, incarnation.attempt
-            incarnation.publish(Stuck(stack_of(incarnation.task), path=path, time=trio.current_time(), attempt=attempt))
+            incarnation.publish(Stuck(stack_of(incarnation.task), path=path, attempt=attempt))
         if wait_until_dead:
-            await incarnation.wait_ended()
+            await incarnation.ended.wait()
 
     # ------------------------------------------------------------ down for good
 
@@ -324,7 +324,7 @@ class Children:
             and incarnation is not None
             and not incarnation.done
         ):
-            return math.fsum(supervisor.shutdown_budget() for supervisor in incarnation.nested)
+            return math.fsum(supervisor.children.shutdown_budget() for supervisor in incarnation.nested)
         return _planned_budget(child)
 
 

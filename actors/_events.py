@@ -45,16 +45,16 @@ class ActorError(Exception):
     message_type: str
     """Name of the message's class; "" if no message is concerned."""
     time: float
-    """trio.current_time() of the failure, in seconds."""
+    """trio.current_time() of the failure, in seconds. An error can only be made within a run of Trio."""
 
-    def __init__(self, why: str, *, target: str, message_type: str = "", time: float) -> None:
+    def __init__(self, why: str, *, target: str, message_type: str = "") -> None:
         subject = f"{message_type} to {target!r}" if message_type else repr(target)
         self.brief = f"{subject}: {why}"
-        super().__init__(f"{self.brief} (t={time:.3f})")
+        self.time = trio.current_time()
+        super().__init__(f"{self.brief} (t={self.time:.3f})")
         self.why = why
         self.target = target
         self.message_type = message_type
-        self.time = time
 
 
 class ActorDied(ActorError):
@@ -81,10 +81,8 @@ class AskCycle(ActorError):
     path: tuple[str, ...]
     """Paths of the actors that would wait for each other. The first and the last are the same."""
 
-    def __init__(self, path: tuple[str, ...], *, message_type: str, time: float) -> None:
-        super().__init__(
-            f"would wait for itself: {' → '.join(path)}", target=path[1], message_type=message_type, time=time
-        )
+    def __init__(self, path: tuple[str, ...], *, message_type: str) -> None:
+        super().__init__(f"would wait for itself: {' → '.join(path)}", target=path[1], message_type=message_type)
         self.path = path
 
 
@@ -100,8 +98,8 @@ class GaveUp(ActorError):
     attempt: int
     """Number of the supervisor's run, from 1."""
 
-    def __init__(self, why: str, *, name: str, path: str, time: float, attempt: int) -> None:
-        super().__init__(why, target=path or name, time=time)
+    def __init__(self, why: str, *, name: str, path: str, attempt: int) -> None:
+        super().__init__(why, target=path or name)
         self.path = path
         self.attempt = attempt
 
@@ -214,7 +212,7 @@ class _Event:
 
     path: str
     """Path of the actor; "" for the root supervisor."""
-    time: float
+    time: float = attrs.field(factory=trio.current_time)
     """trio.current_time() in seconds."""
     attempt: int
     """Number of the actor's run, from 1; 0 for an actor that was never started."""

@@ -19,10 +19,10 @@ its own way. Which time an actor has, and what comes after it, is in _children.p
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Never, TypeVar
 
 import attrs
 import trio
@@ -49,57 +49,15 @@ from actors._events import (
 from actors._ref import Ref
 from actors._reply import Exchange, Reply, exchange_of
 
+if TYPE_CHECKING:
+    from actors._children import Children
+    from actors._loop import SupervisorLoop
+    from actors._spec import Child
+
 M = TypeVar("M", covariant=True)
 
 NOTHING: Final = object()
 """Value of `Incarnation.current` when no message is in hand. None could be a message."""
-
-
-# The next three classes say what a run needs of the layers above it, which import this file.
-
-
-class RunSpec(Protocol):
-    """Part of a Child that a run needs."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def run(self) -> Callable[..., Awaitable[object]]: ...
-    @property
-    def args(self) -> tuple[object, ...]: ...
-    @property
-    def shutdown(self) -> float: ...
-    @property
-    def subtree(self) -> object | None: ...
-
-
-class Siblings(Protocol):
-    """All children of the supervisor that has started a run, the run's own actor included."""
-
-    def child_is_up(self, incarnation: Incarnation, now: float) -> None:
-        """Note that this run is up."""
-
-    def child_ended(self, incarnation: Incarnation) -> None:
-        """Note that this run is done."""
-
-    def blocked_by(self, task: Task | None) -> bool:
-        """Return whether the supervisor waits for this task, so that it would not restart anybody meanwhile."""
-
-
-class NestedSupervisor(Protocol):
-    """A supervisor that a run has opened."""
-
-    @property
-    def path(self) -> str: ...
-
-    def stop(self) -> None:
-        """Ask it to stop its children in order."""
-
-    def kill(self, reason: str) -> None:
-        """Cancel its children at once."""
-
-    def shutdown_budget(self) -> float:
-        """Return the longest that `stop` takes, in seconds."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -107,16 +65,16 @@ class Incarnation:
     """One run of an actor, from its start to its end."""
 
     cell: ActorCell
-    child: RunSpec
+    child: Child[Never]
     attempt: int
     """Number of the run, from 1."""
-    siblings: Siblings
+    siblings: Children
 
     scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     """Around the actor's function."""
     task: Task | None = attrs.field(init=False, default=None)
     """The actor's own task; None until it has run for the first time."""
-    nested: tuple[NestedSupervisor, ...] = attrs.field(init=False, default=())
+    nested: tuple[SupervisorLoop, ...] = attrs.field(init=False, default=())
     """Supervisors that this run has opened and not left yet."""
 
     current: object = attrs.field(init=False, default=NOTHING)
@@ -145,9 +103,10 @@ class Incarnation:
     """How it ended; None while it runs."""
     fatal: BaseException | None = attrs.field(init=False, default=None)
     """An error of this run that has to end the whole tree: KeyboardInterrupt or SystemExit."""
-    _settled: trio.Event = attrs.field(init=False, factory=trio.Event)
+    settled: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set when it is up or has ended, and when the supervisor stops and nobody need wait for that any more."""
-    _ended: trio.Event = attrs.field(init=False, factory=trio.Event)
+    ended: trio.Event = attrs.field(init=False, factory=trio.Event)
+    """Set when it has ended."""
 
     @property
     def is_supervisor(self) -> bool:
@@ -204,9 +163,9 @@ class Incarnation:
         self.done = True
         self._release_messages(exit)
         self.cell.receiver = None
-        self.publish(Exited(exit, path=self.cell.path, time=trio.current_time(), attempt=self.attempt))
-        self._settled.set()
-        self._ended.set()
+        self.publish(Exited(exit, path=self.cell.path, attempt=self.attempt))
+        self.settled.set()
+        self.ended.set()
         self.cell.check_gone()
         self.siblings.child_ended(self)
 
@@ -251,23 +210,11 @@ class Incarnation:
         for supervisor in self.nested:
             supervisor.kill(reason)
 
-    async def wait_settled(self) -> None:
-        """Wait until the actor is up, or has ended before that."""
-        await self._settled.wait()
-
-    def end_wait_for_start(self) -> None:
-        """Let whoever starts the actor go on without the result, because its supervisor stops."""
-        self._settled.set()
-
-    async def wait_ended(self) -> None:
-        """Wait until the run has ended. Always a checkpoint."""
-        await self._ended.wait()
-
     async def ends_by(self, deadline: float) -> bool:
         """Wait until the run has ended, at most until this Trio time. Return whether it has ended."""
         if not self.done:
             with until(deadline):
-                await self.wait_ended()
+                await self.ended.wait()
         return self.done
 
     def describe_end(self) -> str:
@@ -288,9 +235,9 @@ class Incarnation:
         self.up = True
         now = trio.current_time()
         if self.cell.system.hub.has_streams:  # else the event is not even made: a twentieth of the time of a start
-            self.publish(Started(path=self.cell.path, time=now, attempt=self.attempt))
+            self.publish(Started(path=self.cell.path, attempt=self.attempt))
         self.siblings.child_is_up(self, now)
-        self._settled.set()
+        self.settled.set()
 
     def begin_receiving(self) -> None:
         """Note that the actor asks for messages, which also says that it is up.

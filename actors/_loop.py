@@ -260,7 +260,7 @@ class SupervisorLoop:
 
     def _publish_restart(self, incarnation: Incarnation, delay: float) -> None:
         path, attempt = incarnation.cell.path, incarnation.attempt
-        incarnation.publish(Restarting(delay, path=path, time=trio.current_time(), attempt=attempt))
+        incarnation.publish(Restarting(delay, path=path, attempt=attempt))
 
     async def _start_group(self, names: Iterable[str]) -> None:
         """Start children in order. The first that does not come up ends the restart; the table says what follows."""
@@ -275,7 +275,7 @@ class SupervisorLoop:
     def _give_up(self, why: str, error: BaseException | None) -> None:
         if self.ending:
             return
-        failure = GaveUp(why, name=self.name, path=self.path, time=trio.current_time(), attempt=self.attempt)
+        failure = GaveUp(why, name=self.name, path=self.path, attempt=self.attempt)
         failure.__cause__ = error
         self.system.hub.publish(failure)
         self._end(failure)
@@ -300,10 +300,6 @@ class SupervisorLoop:
         """Cancel all children at once, and end."""
         self.stop()
         self.children.kill(reason)
-
-    def shutdown_budget(self) -> float:
-        """Return the longest that `stop` can take, in seconds."""
-        return self.children.shutdown_budget()
 
     # ------------------------------------------------------------ requests, in the callers' tasks
 
@@ -394,7 +390,7 @@ class SupervisorLoop:
         incarnation = self.children.spawn(name)
         try:
             if self.children.parallel:
-                await incarnation.wait_settled()
+                await incarnation.settled.wait()
             else:
                 await self.children.wait_settled(incarnation)
         except trio.Cancelled:
@@ -407,9 +403,7 @@ class SupervisorLoop:
             raise self._error(STOPPING)
         if not self.ending:
             self.children.mark_down(name, forget=new)
-        error = ActorDied(
-            f"did not start, {incarnation.describe_end()}", target=incarnation.cell.path, time=trio.current_time()
-        )
+        error = ActorDied(f"did not start, {incarnation.describe_end()}", target=incarnation.cell.path)
         error.__cause__ = incarnation.crash
         raise error
 
@@ -463,7 +457,7 @@ class SupervisorLoop:
             raise self._error(f"there is no child {name!r}; there are: {known}") from None
 
     def _error(self, why: str) -> ActorError:
-        return ActorError(why, target=self.path or self.name, time=trio.current_time())
+        return ActorError(why, target=self.path or self.name)
 
 
 def _is_abnormal(incarnation: Incarnation) -> bool:

@@ -27,7 +27,7 @@ from trio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from actors._cell import HANDLING, UNREACHABLE, current_actor, until
 from actors._events import ActorDied, AskCycle, AskTimeout, Exit, Killed
-from actors._reply import Exchange, Party, Reply, exchange_of, find_cycle, paths_of
+from actors._reply import Exchange, Reply, exchange_of, find_cycle, paths_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,7 +222,7 @@ async def watch(ref: Ref[M]) -> Down:
     await checkpoint()
     incarnation = ref._cell.incarnation
     if incarnation is not None:
-        await incarnation.wait_ended()
+        await incarnation.ended.wait()
     exit = None if incarnation is None else incarnation.exit
     return Down(cast("Ref[Never]", ref), Killed("it never ran") if exit is None else exit)
 
@@ -262,8 +262,8 @@ def _timeout_error(exchange: Exchange) -> AskTimeout:
     return cast("AskTimeout", exchange.make_error(AskTimeout, "no answer before the deadline"))
 
 
-def _check_cycle(asker: Party, exchange: Exchange) -> None:
+def _check_cycle(asker: ActorCell, exchange: Exchange) -> None:
     """Raise AskCycle if the asker would wait for itself."""
     cycle = find_cycle(asker, exchange.target)
     if cycle is not None:
-        raise AskCycle(paths_of(cycle), message_type=exchange.message_type.__name__, time=trio.current_time())
+        raise AskCycle(paths_of(cycle), message_type=exchange.message_type.__name__)

@@ -32,8 +32,7 @@ other wait for room are a mistake of the program; its tree view shows them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import outcome
 import trio
@@ -41,36 +40,13 @@ from trio.lowlevel import Abort, Task, checkpoint, current_task, reschedule, wai
 
 from actors._events import ActorError, AskCycle
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from actors._cell import ActorCell
+    from actors._incarnation import Incarnation
+
 R = TypeVar("R", contravariant=True)
-
-
-class Holder(Protocol):
-    """Part of an Incarnation that a question needs."""
-
-    @property
-    def held(self) -> dict[Exchange, None]:
-        """Open questions that this run has to answer."""
-
-
-class Party(Protocol):
-    """Part of an ActorCell that a question needs: of the actor that it is for, or of the actor that asks."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def waits_for(self) -> Exchange | None:
-        """The question whose answer the actor's own task waits for."""
-
-    @property
-    def waits_for_room_in(self) -> Party | None:
-        """The actor in whose full mailbox the actor's own task wants to put a message."""
-
-    def fail_if_unreachable(self, exchange: Exchange) -> None:
-        """Fail this question, which the current task is about to wait for, if the wait could not end."""
-
-    def run_in_trio(self, action: Callable[[Exchange], None], exchange: Exchange) -> None:
-        """Call `action(exchange)` in Trio's thread."""
 
 
 class Exchange:
@@ -94,16 +70,16 @@ class Exchange:
         "waiting_task",
     )
 
-    def __init__(self, target: Party, deadline: float) -> None:
+    def __init__(self, target: ActorCell, deadline: float) -> None:
         self.target = target
         """The actor in whose mailbox the question was put last. Named in errors, and awaited in the search for cycles."""
         self.deadline = deadline
         """Trio time after which the asker does not wait any more. Questions that this one leads to inherit it."""
         self.message_type: type = object
         """Class of the message, for errors."""
-        self.holder: Holder | None = None
+        self.holder: Incarnation | None = None
         """The run of an actor that has taken the question and must answer it before it ends."""
-        self.asker: Party | None = None
+        self.asker: ActorCell | None = None
         """The actor whose own task waits for the answer. None if the asker is no actor, or does not wait now."""
         self.waiting_task: Task | None = None
         """The task that is suspended in `wait`."""
@@ -120,18 +96,18 @@ class Exchange:
 
     # ------------------------------------------------------------ the way of the question
 
-    def move_to(self, target: Party) -> None:
+    def move_to(self, target: ActorCell) -> None:
         """Note that the question goes into this mailbox. Its former holder is not responsible for it any more."""
         self.target = target
         self._release()
 
-    def move_back(self, target: Party, holder: Holder | None) -> None:
+    def move_back(self, target: ActorCell, holder: Incarnation | None) -> None:
         """Undo `move_to`, because there was no room in the mailbox."""
         self.target = target
         if holder is not None:
             self.take(holder)
 
-    def take(self, holder: Holder) -> None:
+    def take(self, holder: Incarnation) -> None:
         """Make a run of an actor responsible for the question, if it is still open."""
         if self.open:
             self.holder = holder
@@ -161,12 +137,12 @@ class Exchange:
 
     def refuse(self, cycle: tuple[str, ...]) -> None:
         """Settle with AskCycle and let the callee's work for the question stop. The exchange must be open."""
-        self.settle(None, AskCycle(cycle, message_type=self.message_type.__name__, time=trio.current_time()))
+        self.settle(None, AskCycle(cycle, message_type=self.message_type.__name__))
         self._abandon()
 
     def make_error(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> ActorError:
         """Return an error that names the target, the message and the time."""
-        error = kind(why, target=self.target.path, message_type=self.message_type.__name__, time=trio.current_time())
+        error = kind(why, target=self.target.path, message_type=self.message_type.__name__)
         error.__cause__ = cause
         return error
 
@@ -288,7 +264,7 @@ def exchange_of(message: object) -> Exchange | None:
 # ------------------------------------------------------------ cycles of waits
 
 
-def find_cycle(start: Party, target: Party) -> tuple[Party, ...] | None:
+def find_cycle(start: ActorCell, target: ActorCell) -> tuple[ActorCell, ...] | None:
     """Return the cycle of waits that there would be if `start` waited for `target`; None if there would be none.
 
     An actor's own task waits for one thing at a time, so there is one path to follow, and its length is the number of
@@ -303,7 +279,7 @@ def find_cycle(start: Party, target: Party) -> tuple[Party, ...] | None:
     return tuple(path)
 
 
-def _awaited_by(cell: Party) -> Party | None:
+def _awaited_by(cell: ActorCell) -> ActorCell | None:
     """Return the actor that this one waits for. One whose answer is there waits no more, even if it has not run yet."""
     question = cell.waits_for
     return question.target if question is not None and question.open else cell.waits_for_room_in
@@ -319,7 +295,7 @@ def break_cycle_of_asker(exchange: Exchange) -> None:
         exchange.refuse(paths_of(cycle))
 
 
-def break_cycle_of_sender(sender: Party) -> None:
+def break_cycle_of_sender(sender: ActorCell) -> None:
     """End one ask with AskCycle if an actor that has begun to wait for room closes a cycle: the ask nearest to it."""
     if sender.waits_for_room_in is None:
         return
@@ -331,6 +307,6 @@ def break_cycle_of_sender(sender: Party) -> None:
             return
 
 
-def paths_of(cells: tuple[Party, ...]) -> tuple[str, ...]:
+def paths_of(cells: tuple[ActorCell, ...]) -> tuple[str, ...]:
     """Return the paths of these actors."""
     return tuple(cell.path for cell in cells)

@@ -121,7 +121,7 @@ class Supervisor:
 
     def shutdown_budget(self) -> float:
         """Return the longest that `stop` can take, in seconds, unless somebody resists being cancelled."""
-        return self._loop.shutdown_budget()
+        return self._loop.children.shutdown_budget()
 
     async def stop(self) -> None:
         """Stop all children, the last started first, and wait until they have ended.
@@ -373,7 +373,7 @@ def describe_supervisor(loop: SupervisorLoop) -> ActorInfo:
         loop.path,
         state,
         attempt=loop.attempt,
-        shutdown_budget=_finite(loop.shutdown_budget()),
+        shutdown_budget=_finite(loop.children.shutdown_budget()),
         children=describe_children(loop),
     )
 
@@ -432,8 +432,7 @@ def _describe_nested(incarnation: Incarnation) -> tuple[ActorInfo, ...]:
     """Return what stands below a run: children of supervisors that it is or has opened, named supervisors as such."""
     below: list[ActorInfo] = []
     for loop in incarnation.nested:
-        if isinstance(loop, SupervisorLoop):
-            below += describe_children(loop) if loop.path == incarnation.cell.path else [describe_supervisor(loop)]
+        below += describe_children(loop) if loop.path == incarnation.cell.path else [describe_supervisor(loop)]
     return tuple(below)
 
 

@@ -233,8 +233,7 @@ def _below(loop: SupervisorLoop) -> Iterator[SupervisorLoop]:
     for cell in loop.children.cells.values():
         if cell.incarnation is not None:
             for nested in cell.incarnation.nested:
-                if isinstance(nested, SupervisorLoop):
-                    yield from _below(nested)
+                yield from _below(nested)
 
 
 def _name(loop: SupervisorLoop) -> str:

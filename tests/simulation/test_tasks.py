@@ -88,7 +88,7 @@ class Life:
                     await trio.sleep(1)
             if scope.cancelled_caught:  # as a kill: nothing is drained
                 self.note("the process is killed")
-                raise ActorError("killed", target="", message_type="", time=0.0)
+                raise ActorError("killed", target="", message_type="")
         return True
 
     async def _submit(self, desk, job):

@@ -581,7 +581,7 @@ async def test_a_word_that_is_not_taken_holds_up_none_of_another_task(autojump_c
             async for message in inbox:
                 if message.notification.metadata == {"a": "slow"} and self.refused:
                     self.refused -= 1
-                    message.reply.fail(ActorError("not now", target="listener", message_type="Notify", time=0.0))
+                    message.reply.fail(ActorError("not now", target="listener", message_type="Notify"))
                 else:
                     self.heard.append(message.notification)
                     message.reply.send(None)

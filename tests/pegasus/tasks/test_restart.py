@@ -46,7 +46,7 @@ async def test_a_task_is_pending_until_a_listener_that_comes_late_has_taken_its_
                     self.heard.append(message.notification)
                     message.reply.send(None)
                 else:
-                    message.reply.fail(ActorError("not yet", target="listener", message_type="Notify", time=0.0))
+                    message.reply.fail(ActorError("not yet", target="listener", message_type="Notify"))
 
     shelf, listener = MemoryFolder(), Late()
     with trio.move_on_after(5):
