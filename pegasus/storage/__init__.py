@@ -9,13 +9,13 @@ implement the same messages with a database. docs/storage.md states what is prom
 
 Inside, from the top down:
 
-    journal                        the actor: gathers messages, answers, hands out
-    writer, dispatcher, loading    group commit; items and replies for those who ask; reading the logs at a start
-    inbox, outbox                  state of the two logs, pure; `log_file` is what they share
-    lanes, directory               order of waiting messages; known addresses and the way of a reply
-    carried_lines                  files of earlier versions
-    volume                         all-or-nothing changes of files, in a thread
-    files                          the operations of a disk
+    journal                 the actor: gathers messages, writes them as one batch, answers
+    inbox, outbox           state of the two logs, pure; handing out items and replies
+    directory               known addresses and the way of a reply
+    record_log              what the two logs share: staging, reading at a start, rewriting
+    carried_lines           files of earlier versions
+    volume                  all-or-nothing changes of files, in a thread
+    files                   the operations of a disk
 
 Why one actor and not a lock, or a database from the start: the promises are about order (a reply exists only if
 the session that decided it does), and a single mailbox makes that order visible and testable. Why files: what
@@ -59,10 +59,13 @@ from pegasus.storage.messages import (
     Unroutable,
     Waiting,
 )
+from pegasus.storage.outbox import INTERNAL_ID_PREFIX, UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.volume import Disk, FileDisk, Volume
 
 __all__ = [
     "FLUSH_AFTER",
+    "INTERNAL_ID_PREFIX",
+    "UNDELIVERED_REPLY",
     "Accept",
     "Accepted",
     "Acknowledge",
@@ -97,4 +100,5 @@ __all__ = [
     "Waiting",
     "escape_field",
     "run_journal",
+    "undelivered_item",
 ]

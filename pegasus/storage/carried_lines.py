@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import attrs
 
-from pegasus.storage.log_file import count_field
 from pegasus.storage.messages import StorageError
+from pegasus.storage.record_log import count_field
 from pegasus.storage.volume import Volume
 from pegasus.wire import encode_line
 
@@ -40,6 +40,10 @@ class CarriedLines:
     """Text of whole lines."""
     offset: int = count_field()
     """Byte of the file at which they begin."""
+
+
+NOTHING_CARRIED = CarriedLines("", "", 0)
+"""The "redo" part of a reply that has none."""
 
 
 @attrs.frozen

@@ -12,21 +12,18 @@ the message that it answers, although the id belongs to another type. `resolve` 
 
 Everything else is an error that names the known channels, so that the model can correct itself.
 
-The directory is indexed by escaped ids. Escaping an escaped id changes nothing, so that both forms find the address.
+Ids are compared as they are escaped. Escaping an escaped id changes nothing, so that both forms find the address.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from itertools import islice
-from typing import TypeVar
 
 from pegasus.messages import Address, ChannelInfo
 from pegasus.storage.messages import Post, Unroutable
-
-K = TypeVar("K")
 
 MAX_ADDRESSES = 10_000
 """Addresses that the directory holds at most; the ones that were seen longest ago are dropped first."""
@@ -66,14 +63,10 @@ class Directory:
         """Addresses that are kept of those that were seen."""
         self._seen: OrderedDict[Address, None] = OrderedDict()
         """The address that was seen last is the last one."""
-        self._connected: dict[Address, int] = {}
+        self._connected: Counter[Address] = Counter()
         """Number of clients by address."""
-        self._bridges: dict[str, int] = {}
+        self._bridges: Counter[str] = Counter()
         """Number of bridges and adapters by the type that they serve."""
-        self._by_id: dict[str, dict[Address, None]] = {}
-        """Addresses, seen or connected, by their escaped id."""
-        self.bytes = 0
-        """About how many bytes it takes to write down the addresses that were seen."""
 
     def __iter__(self) -> Iterator[Address]:
         """Iterate over the addresses that were seen, the newest last."""
@@ -87,11 +80,8 @@ class Directory:
         is_new = address not in self._seen
         self._seen[address] = None
         self._seen.move_to_end(address)
-        if is_new:
-            self.bytes += _size(address)
-            self._index(address)
-            if len(self._seen) > self._limit:
-                self._forget(next(iter(self._seen)))
+        if len(self._seen) > self._limit:
+            self._seen.popitem(last=False)
         return is_new
 
     def connected(self, type: str, channel_id: str | None) -> None:
@@ -101,20 +91,16 @@ class Directory:
         `disconnected`.
         """
         if channel_id is None:
-            self._bridges[type] = self._bridges.get(type, 0) + 1
-            return
-        address = Address(type, channel_id)
-        self._connected[address] = self._connected.get(address, 0) + 1
-        self._index(address)
+            self._bridges[type] += 1
+        else:
+            self._connected[Address(type, channel_id)] += 1
 
     def disconnected(self, type: str, channel_id: str | None) -> None:
         """Note the opposite of `connected`. Without a call of that it changes nothing."""
         if channel_id is None:
-            _release(self._bridges, type)
-            return
-        address = Address(type, channel_id)
-        _release(self._connected, address)
-        self._drop_unknown(address)
+            self._bridges -= Counter([type])
+        else:
+            self._connected -= Counter([Address(type, channel_id)])  # forgets what is down to 0, and goes no further
 
     def has_bridge(self, type: str) -> bool:
         """Return whether a bridge or an adapter serves the whole type now."""
@@ -122,7 +108,8 @@ class Directory:
 
     def with_id(self, channel_id: str) -> list[Address]:
         """Return the known addresses with this id, given as it is or as the metadata line shows it."""
-        return list(self._by_id.get(escape_field(channel_id), ()))
+        wanted = escape_field(channel_id)
+        return [address for address in {**self._seen, **self._connected} if escape_field(address.channel_id) == wanted]
 
     def newest(self, limit: int = MAX_NAMED) -> tuple[Address, ...]:
         """Return known addresses to choose from, the newest first.
@@ -131,41 +118,6 @@ class Directory:
         """
         unseen = (address for address in reversed(self._connected) if address not in self._seen)
         return tuple(islice((*unseen, *islice(reversed(self._seen), limit)), limit))
-
-    def _index(self, address: Address) -> None:
-        """Add the address to those that are found by its id."""
-        self._by_id.setdefault(escape_field(address.channel_id), {})[address] = None
-
-    def _forget(self, address: Address) -> None:
-        """Drop an address that was seen. It stays known while somebody is connected for it."""
-        del self._seen[address]
-        self.bytes -= _size(address)
-        self._drop_unknown(address)
-
-    def _drop_unknown(self, address: Address) -> None:
-        """Remove the address from the index, unless it was seen or is connected."""
-        if address in self._seen or address in self._connected:
-            return
-        key = escape_field(address.channel_id)
-        alike = self._by_id.get(key)
-        if alike is not None:
-            alike.pop(address, None)
-            if not alike:
-                del self._by_id[key]
-
-
-def _size(address: Address) -> int:
-    """Return about how many bytes the address takes in a rewritten inbox, with its JSON."""
-    return len(address.type) + len(address.channel_id) + 8
-
-
-def _release(counts: dict[K, int], key: K) -> None:
-    """Take back one count, and remove the key at zero."""
-    left = counts.get(key, 0) - 1
-    if left > 0:
-        counts[key] = left
-    else:
-        counts.pop(key, None)
 
 
 def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:

@@ -14,25 +14,48 @@ State of `inbox/inbox.jsonl`, whose records are
 A sender that did not get its answer sends the message again. So ids are remembered long after their messages are done,
 by address and id. A digest of 8 bytes stands for an id: it keeps 50,000 of them in about a megabyte, and among so many
 a new id is taken for an old one once in 10^14 times.
+
+**Order of a lane.** Due first is what was handed out already: its taker has crashed, or takes several items at a time.
+After those comes the item with the lowest *turn*, which is `n + priority × AGEING`:
+
+* among items of the same priority the oldest comes first;
+* an item that is one priority more urgent goes ahead of up to AGEING older ones;
+* no item waits for ever, since at most `priority × AGEING` younger ones can pass it, however many come.
+
+The rule needs no clock, and a restart changes nothing about it. In other lanes than "main" the priority does not count.
+A lane holds 1,100 items at most, so looking through all of them is quick enough to find the one that is due.
+
+**Handing out** (`ItemQueries`). Nothing is handed out that is not on disk. There is one taker for each lane: a second
+query comes from a new incarnation of that actor, whose predecessor has crashed; it takes over, and the old query fails
+instead of swallowing an item.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from itertools import chain, islice
-from typing import ClassVar
+from itertools import chain, count, islice
+from typing import ClassVar, Final, TypeAlias
 
 import attrs
 
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json
 from pegasus.storage.directory import Directory
-from pegasus.storage.lanes import MAIN, Lane, QueuedItem
-from pegasus.storage.log_file import RecordLog, count_field, in_pieces, replay_as, replay_located
-from pegasus.storage.messages import MAX_PRIORITY, Accepted, Overloaded
-from pegasus.storage.volume import Span
+from pegasus.storage.messages import (
+    MAX_PRIORITY,
+    Accepted,
+    Item,
+    Newer,
+    NextItem,
+    Overloaded,
+    StorageError,
+    Take,
+)
+from pegasus.storage.record_log import RecordLog, Report, Staged, count_field, in_pieces
+from pegasus.storage.volume import Disk, Span, Volume
 from pegasus.wire import decode_object, encode_line, from_wire, to_wire
 
 MAX_WAITING = 1_000
@@ -40,8 +63,13 @@ MAX_WAITING = 1_000
 More would only mean answers that come too late, and the sender can be told at once instead."""
 REMEMBERED_IDS = 50_000
 """Ids that are recognised when they come again; older ones are forgotten."""
-KEPT_BYTES = 8 << 20
-"""Bytes of waiting messages that are held in memory; further ones are read back from the file when they are due."""
+KEPT_LINE = 16 << 10
+"""Bytes of the largest record whose message is held in memory; a larger one is read back from the file when it is due. A
+full lane takes 17 MiB at most."""
+AGEING: Final = 100
+"""Number of older items that one goes ahead of for each step of priority."""
+MAIN: Final = "main"
+"""The lane whose items the Main Agent thinks about, and the only one in which priorities count."""
 
 
 # ------------------------------------------------------------------ records, as far as they are needed at a start
@@ -107,8 +135,33 @@ class AddressesRecord:
     known: tuple[tuple[str, str], ...]
 
 
+@attrs.define(eq=False)
+class QueuedItem:
+    """An accepted message that is not done."""
+
+    n: int
+    lane: str
+    priority: int
+    address: Address
+    digest: int
+    """Stands for the sender's id."""
+    span: Span
+    """Place of its record."""
+    message: InboundMessage | None = None
+    """None if it is to be read back from `span`."""
+    attempts: int = 0
+    """The number of times that it was handed out by this process."""
+    handed_out: float = math.inf
+    """Place among the items that were handed out, in the order in which they first were."""
+
+    @property
+    def turn(self) -> tuple[float, int]:
+        """Sort key of the order of the lane."""
+        return self.handed_out, self.n + self.priority * AGEING if self.lane == MAIN else self.n
+
+
 class InboxLog(RecordLog[QueuedItem]):
-    """The inbox as of its file, plus what is staged and buffered.
+    """The inbox as of its file, with its notes, and what is staged.
 
     >>> log = InboxLog(Directory())
     >>> log.accept(message, "main", at=1_772_029_800_000)
@@ -120,21 +173,15 @@ class InboxLog(RecordLog[QueuedItem]):
 
     path: ClassVar = "inbox/inbox.jsonl"
 
-    def __init__(
-        self,
-        directory: Directory,
-        max_waiting: int = MAX_WAITING,
-        remembered: int = REMEMBERED_IDS,
-        kept_bytes: int = KEPT_BYTES,
-    ) -> None:
+    def __init__(self, directory: Directory, max_waiting: int = MAX_WAITING, remembered: int = REMEMBERED_IDS) -> None:
         super().__init__(
             {
-                "message": replay_located(MessageRecord, self._replay_message),
-                "done": replay_as(DoneRecord, self._replay_done),
-                "address": replay_as(AddressRecord, lambda record: self._see(record.channel)),
-                "compacted": replay_as(CompactedRecord, lambda record: self.begin_above(record.last_n)),
-                "ids": replay_as(IdsRecord, lambda record: self._ids.update(_unpack(record.packed))),
-                "addresses": replay_as(AddressesRecord, self._replay_addresses),
+                "message": (MessageRecord, self._replay_message),
+                "done": (DoneRecord, self._replay_done),
+                "address": (AddressRecord, lambda record, _: directory.saw(record.channel)),
+                "compacted": (CompactedRecord, lambda record, _: self.begin_above(record.last_n)),
+                "ids": (IdsRecord, lambda record, _: self._ids.update(_unpack(record.packed))),
+                "addresses": (AddressesRecord, self._replay_addresses),
             }
         )
         self._directory = directory
@@ -143,23 +190,14 @@ class InboxLog(RecordLog[QueuedItem]):
         """Items that may wait in a lane."""
         self._remembered = remembered
         """Ids that are recognised."""
-        self._kept_bytes = kept_bytes
-        """Bytes of messages that are held in memory."""
         self._last_n = 0
         """The last number that was given."""
         self._ids: dict[int, int] = {}
         """Number of the item by the digest of its id, oldest first."""
-        self._lanes: dict[str, Lane] = {}
-        """Order of the waiting items, by lane."""
-        self._items: dict[int, QueuedItem] = {}
-        """The items of all lanes by number."""
-        self._item_bytes = 0
-        """Bytes of their lines."""
-        self._bytes_in_memory = 0
-        """The part of these whose messages are held in memory."""
-        self._buffer: list[bytes] = []
-        """Lines that are not written yet: items that are done, addresses that were seen. Losing them in a crash is
-        harmless: the items are handed out again, and the Main Agent recognises what it has done by its session."""
+        self._lanes: dict[str, dict[int, QueuedItem]] = {}
+        """The items of each lane by number, oldest first."""
+        self._hand_outs = count()
+        """Numbers for `QueuedItem.handed_out`."""
 
     # ------------------------------------------------------------------ accepting
 
@@ -174,59 +212,62 @@ class InboxLog(RecordLog[QueuedItem]):
         if not 0 <= priority <= MAX_PRIORITY:
             raise ValueError(f"priority {priority!r} is not between 0 and {MAX_PRIORITY}")
         digest = _digest(message.channel, message.id)
-        known = self._ids.get(digest)
-        if known is not None:
-            return Accepted(known, duplicate=True)
-        waiting = len(self._lanes.get(lane, ()))
+        if digest in self._ids:
+            return Accepted(self._ids[digest], duplicate=True)
+        if digest in self.staged:
+            return Accepted(self.staged[digest].value.n, duplicate=True)
+        waiting = len(self._lanes.get(lane, ())) + sum(item.lane == lane for item, _ in self.staged.values())
         if waiting >= self._max_waiting + (0 if priority else self._max_waiting // 10):
             return Overloaded(waiting)
-        n = self._last_n + 1
+        n = self._last_n + len(self.staged) + 1
         line = _message_line(n, at, lane, priority, message)
-        item = QueuedItem(n, lane, priority, message.channel.address, digest, message, Span(0, len(line)))
-        self._last_n = n
-        self._ids[digest] = n
-        self._add(item)
-        self._stage(item, line)
+        kept = message if len(line) <= KEPT_LINE else None
+        item = QueuedItem(n, lane, priority, message.channel.address, digest, Span(0, len(line)), kept)
+        self.staged[digest] = Staged(item, line)
         return Accepted(n, duplicate=False)
 
     def done(self, n: int) -> None:
-        """Remove an item that needs no more work. A number that does not wait is ignored."""
-        item = self._items.get(n)
-        if item is not None:
-            self._remove(item)
-            self._buffer.append(encode_line({"type": "done", "n": n}))
+        """Remove an item that needs no more work. A number that does not wait is ignored.
+
+        If a crash loses the note, the item is handed out again, and the Main Agent recognises by its session what it has
+        done.
+        """
+        if self._remove(n):
+            self.notes["done", n] = encode_line({"type": "done", "n": n})
 
     def connected(self, type: str, channel_id: str | None) -> None:
         """Note a client of an address, which is known from then on, or (channel_id None) a bridge for the type."""
         self._directory.connected(type, channel_id)
         if channel_id is not None and self._directory.saw(address := Address(type, channel_id)):
-            self._buffer.append(encode_line({"type": "address", "channel": to_wire(address)}))
+            self.notes[address] = encode_line({"type": "address", "channel": to_wire(address)})
 
     # ------------------------------------------------------------------ handing out
 
     @property
     def waiting(self) -> int:
         """Number of items that are not done, in all lanes."""
-        return len(self._items)
+        return sum(map(len, self._lanes.values()))
 
     def due(self, lane: str, prefer: int | None = None) -> QueuedItem | None:
-        """Return the item of the lane that is to be handed out; see `lanes`."""
-        known = self._lanes.get(lane)
-        return None if known is None else known.due(prefer)
+        """Return the item that is to be handed out now: `prefer`, if that is not done, or by the order of the lane."""
+        items = self._lanes.get(lane, {})
+        if prefer is not None and prefer in items:
+            return items[prefer]
+        return min(items.values(), key=lambda item: item.turn, default=None)
 
     def newer(self, address: Address, after: int) -> QueuedItem | None:
         """Return the oldest item of lane "main" that waits, comes from this address and has a number above `after`."""
-        known = self._lanes.get(MAIN)
-        return None if known is None else known.oldest_of(address, after)
+        items = self._lanes.get(MAIN, {}).values()
+        return next((i for i in items if i.n > after and i.address == address and i.handed_out == math.inf), None)
 
     def item(self, n: int) -> QueuedItem | None:
         """Return the item of lane "main" with this number, if it is not done."""
-        known = self._lanes.get(MAIN)
-        return None if known is None else known.get(n)
+        return self._lanes.get(MAIN, {}).get(n)
 
     def hand_out(self, item: QueuedItem) -> None:
-        """Note that the item has a taker. Until it is done it is due before all others."""
-        self._lanes[item.lane].hand_out(item)
+        """Note that the item has a taker. Until it is done it is due before all that wait."""
+        item.attempts += 1
+        item.handed_out = min(item.handed_out, next(self._hand_outs))
 
     # ------------------------------------------------------------------ loading
 
@@ -241,67 +282,46 @@ class InboxLog(RecordLog[QueuedItem]):
 
     def _replay_message(self, record: MessageRecord, span: Span) -> None:
         """Take over an accepted message. A number that comes twice (a file put together by hand) counts once."""
-        n, message = record.n, record.message
-        digest = _digest(message.channel, message.id)
+        n, channel = record.n, record.message.channel
+        digest = _digest(channel, record.message.id)
         self._ids[digest] = n
         self.begin_above(n)
-        self._see(message.channel.address)
-        if n not in self._items:
+        self._directory.saw(channel.address)
+        if not any(n in items for items in self._lanes.values()):
             priority = int(min(max(0, record.rank), MAX_PRIORITY))
-            self._add(QueuedItem(n, record.lane, priority, message.channel.address, digest, None, span))
+            self._add(QueuedItem(n, record.lane, priority, channel.address, digest, span))
 
-    def _replay_done(self, record: DoneRecord) -> None:
-        """A "done" without its message is no error: the message may have been in a line that was damaged."""
+    def _replay_done(self, record: DoneRecord, _: Span) -> None:
+        """Remove an item. One without its message is no error: the message may have been in a line that was damaged."""
         self.begin_above(record.n)  # the number was given, even if the line of its message is damaged
-        item = self._items.get(record.n)
-        if item is not None:
-            self._remove(item)
+        self._remove(record.n)
 
-    def _replay_addresses(self, record: AddressesRecord) -> None:
+    def _replay_addresses(self, record: AddressesRecord, _: Span) -> None:
         """Take over the addresses of a rewrite, in their order."""
         for type, channel_id in record.known:
-            self._see(Address(type, channel_id))
-
-    def _see(self, address: Address) -> None:
-        """Note the address of a sender."""
-        self._directory.saw(address)
+            self._directory.saw(Address(type, channel_id))
 
     # ------------------------------------------------------------------ parts of a log
 
     @property
-    def has_buffered(self) -> bool:
-        """True if items are done or addresses were seen that the file does not show yet."""
-        return bool(self._buffer)
-
-    @property
     def live_bytes(self) -> int:
         """About how many bytes the file would have after a rewrite."""
-        return self._item_bytes + 22 * len(self._ids) + self._directory.bytes
+        addresses = sum(len(address.type) + len(address.channel_id) + 8 for address in self._directory)
+        items = sum(item.span.length for lane in self._lanes.values() for item in lane.values())
+        return items + 22 * len(self._ids) + addresses
 
-    def written(self, offset: int) -> list[QueuedItem]:
-        """Note that everything unwritten is on disk from `offset` on."""
-        items = super().written(offset)
+    def _add_written(self, values: list[QueuedItem]) -> None:
+        for item in values:
+            self._last_n = item.n
+            self._ids[item.digest] = item.n
+            self._add(item)
+            self._directory.saw(item.address)
         self._forget_old_ids()
-        return items
 
-    def _buffered_lines(self) -> Sequence[bytes]:
-        return self._buffer
+    def _kept(self) -> list[QueuedItem]:
+        return sorted(chain.from_iterable(map(dict.values, self._lanes.values())), key=lambda item: item.span)
 
-    def _clear_buffer(self) -> None:
-        self._buffer.clear()
-
-    def _confirm(self, value: QueuedItem) -> None:
-        self._see(value.address)
-
-    def _retract(self, value: QueuedItem) -> None:
-        self._remove(value)
-        del self._ids[value.digest]
-        self._last_n = value.n - 1
-
-    def _kept_and_dropped(self, now: int) -> tuple[list[QueuedItem], list[QueuedItem]]:
-        return list(self._items.values()), []
-
-    def _summary(self, dropped: Sequence[QueuedItem]) -> list[bytes]:
+    def _summary(self) -> list[bytes]:
         ids = (encode_line({"type": "ids", "packed": _pack(piece)}) for piece in in_pieces(self._ids.items()))
         return [encode_line({"type": "compacted", "lastN": self._last_n}), *ids]
 
@@ -312,31 +332,14 @@ class InboxLog(RecordLog[QueuedItem]):
             for piece in in_pieces(self._directory)
         ]
 
-    def _after_rewrite(self, dropped: Sequence[QueuedItem]) -> list[str]:
-        return []
-
     # ------------------------------------------------------------------ inside
 
     def _add(self, item: QueuedItem) -> None:
-        """Put an item into its lane. Keep its message in memory if there is room for it."""
-        size = item.span.length
-        self._items[item.n] = item
-        self._lanes.setdefault(item.lane, Lane()).add(item)
-        self._item_bytes += size
-        if item.message is None:
-            return
-        if self._bytes_in_memory + size > self._kept_bytes:
-            item.message = None
-        else:
-            self._bytes_in_memory += size
+        self._lanes.setdefault(item.lane, {})[item.n] = item
 
-    def _remove(self, item: QueuedItem) -> None:
-        """Remove an item everywhere but from the ids, which are remembered for longer."""
-        del self._items[item.n]
-        self._lanes[item.lane].remove(item)
-        self._item_bytes -= item.span.length
-        if item.message is not None:
-            self._bytes_in_memory -= item.span.length
+    def _remove(self, n: int) -> bool:
+        """Remove an item everywhere but from the ids, which are remembered for longer. Return whether there was one."""
+        return any(items.pop(n, None) for items in self._lanes.values())
 
     def _forget_old_ids(self) -> None:
         """Forget ids in batches: a dict is slow to find its first key once many before it are gone."""
@@ -344,6 +347,95 @@ class InboxLog(RecordLog[QueuedItem]):
         if surplus > self._remembered // 50:
             for digest in list(islice(self._ids, surplus)):
                 del self._ids[digest]
+
+
+# ------------------------------------------------------------------ queries for items
+
+ItemQuery: TypeAlias = NextItem | Newer | Take
+
+_ORDER = (Take, NextItem, Newer)
+"""Order in which queries are answered. `Take` comes before `NextItem`, so that an item which is asked for by its number is
+not handed to somebody else first. `Newer` comes after both, because it only shows items that nobody has taken."""
+
+
+class ItemQueries:
+    """Queries for items that were not answered yet.
+
+    Handing out is not durable. An item counts as handed out until it is done; a taker that crashes gets it again. An
+    asker that has left (its task was cancelled) is skipped, and nothing counts as handed out to it.
+
+    >>> queries.keep(NextItem(reply))
+    >>> await queries.answer()
+    """
+
+    def __init__(self, disk: Disk, log: InboxLog, report: Report) -> None:
+        self._disk = disk
+        """Reads messages back that are not held in memory."""
+        self._log = log
+        """The items; only who has taken an item is changed."""
+        self._report = report
+        """Logs a line that is not in its file any more."""
+        self._open: list[ItemQuery] = []
+        """Queries in the order in which they came."""
+
+    def keep(self, query: ItemQuery) -> None:
+        """Keep a query until the next `answer`. An earlier one that it replaces fails."""
+        if isinstance(query, NextItem):
+            for other in self._open:
+                if isinstance(other, NextItem) and other.lane == query.lane:
+                    self._open.remove(other)
+                    other.reply.fail(StorageError("another NextItem for this lane has taken the place of this one"))
+                    break
+        self._open.append(query)
+
+    async def answer(self) -> None:
+        """Answer the queries that can be answered now, to be called after each batch."""
+        queries, self._open = self._open, []
+        for query in sorted(queries, key=lambda query: _ORDER.index(type(query))):
+            try:
+                if not query.reply.abandoned and not await self._answer(query):
+                    self._open.append(query)
+            except StorageError as error:
+                query.reply.fail(error)
+
+    async def _answer(self, query: ItemQuery) -> bool:
+        """Answer with the item that is asked for. Return False if there is none, and the asker waits for one."""
+        while (item := self._find(query)) is not None:
+            message = item.message or await self._read(item)
+            if message is not None:
+                if not isinstance(query, Newer) and not query.reply.abandoned:
+                    self._log.hand_out(item)
+                query.reply.send(Item(item.n, message, item.attempts, item.priority))
+                return True
+        if isinstance(query, NextItem) or (isinstance(query, Newer) and query.wait):
+            return False
+        query.reply.send(None)
+        return True
+
+    def _find(self, query: ItemQuery) -> QueuedItem | None:
+        match query:
+            case NextItem():
+                return self._log.due(query.lane, query.prefer)
+            case Take():
+                return self._log.item(query.n)
+            case Newer():
+                return self._log.newer(query.address, query.after)
+
+    async def _read(self, item: QueuedItem) -> InboundMessage | None:
+        """Read the message of an item back, None if it is not in the file any more: somebody has edited that.
+
+        Then it is reported and the item is done, so that it does not stop what comes after it.
+        """
+        [line] = await self._disk.run(Volume.read_spans, self._log.path, (item.span,))
+        try:
+            return message_in(line)
+        except (ValueError, KeyError, TypeError) as error:
+            self._report(f"{self._log.path}: item {item.n} was accepted but is not in the file any more ({error})")
+            self._log.done(item.n)
+            return None
+
+
+# ------------------------------------------------------------------ records
 
 
 def message_in(line: bytes) -> InboundMessage:

@@ -4,19 +4,34 @@ One actor does it all, since its order is the argument for the order on disk: a 
 to the same actor takes effect after it. The loop has four steps:
 
 1. **Gather** what waits in the mailbox, up to a message about a whole file. Notes take effect here, in memory.
-2. **Write** the requests as one batch and answer them (`writer`). What arrives meanwhile is the next batch, so that a
-   hundred waiting requests share their syncs.
+2. **Write** the requests as one batch and answer them. What arrives meanwhile is the next batch, so that a hundred
+   waiting requests share their syncs.
 3. **Answer** the queries, then the message about a whole file. They see every request that came before them.
-4. **Hand out** items and replies (`dispatcher`), and rewrite a log that has become mostly dead.
+4. Rewrite a log that has become mostly dead, and **hand out** items and replies.
 
-Notes are written with the next write of their file, or after `FLUSH_AFTER` seconds. While there is nothing to be
-flushed no timer runs, so that an idle process does not wake up. Work has no deadline, only the wait for a message does.
+**Group commit.** A sync takes a hundred times as long as anything else here, and costs the same for one record as for a
+hundred. So everything that waits in the mailbox is one *batch*:
+
+* Each request is staged beside inbox and outbox. One that is invalid by itself is left out, and answered with its error.
+* The bytes of the whole batch are put together, at best one piece for each file: inbox first, then the appends, then
+  the outbox. Within a request the order is kept, since an append may only be on disk after the one before it.
+* The disk's thread writes the pieces, each synced before the next one is begun.
+* Only then do the staged changes become part of inbox and outbox, and the requests are answered.
+
+If the disk refuses, the files are as they were (see `volume`), the staged changes are forgotten, and the requests are
+tried one by one. So a request that cannot succeed, such as one that is too large for the space that is left, fails
+nobody else.
+
+The order of the files is what the promises need. The inbox comes first, so that a session or a reply about a message
+exists only if the message does. The outbox comes last, so that a reply exists only if the session that decided it does. A
+power failure between two files leaves a prefix, of which nobody was told anything.
+
+**Notes** (done, acknowledged, addresses) go along when their file is written anyway. Otherwise they are written after
+`FLUSH_AFTER` seconds; what the disk refuses stays in memory. While there is nothing to be flushed no timer runs, so
+that an idle process does not wake up. Work has no deadline, only the wait for a message does.
 
 When the actor stops, is cancelled or crashes, a batch that is being written is finished and answered, since the disk's
-work is not interrupted, and the buffers are flushed.
-
-Messages about whole files end a round, because a file that is read must hold every append that was asked for
-before it. They are rare (a start, a compaction, an archive), so the round they cut short costs nothing.
+work is not interrupted, and the notes are flushed.
 
 Errors of single requests are answers (StorageError) and never end the actor. It crashes only if its own logs
 cannot be read at the start, or by a defect. A restart then reads the files again: they hold everything that was
@@ -26,19 +41,20 @@ answered.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import trio
 
-from actors import Inbox
-from pegasus.messages import InboundMessage
+from actors import Inbox, Reply
+from pegasus.messages import InboundMessage, OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.storage.dispatcher import Dispatcher, Query
-from pegasus.storage.inbox import MAX_WAITING
-from pegasus.storage.loading import Logs, Report, load_logs
+from pegasus.storage.carried_lines import SETTLED, restore_run
+from pegasus.storage.directory import Directory, resolve
+from pegasus.storage.inbox import MAIN, MAX_WAITING, InboxLog, ItemQueries
 from pegasus.storage.messages import (
     Accept,
+    Accepted,
     Acknowledge,
     Archive,
     ArchiveName,
@@ -52,17 +68,21 @@ from pegasus.storage.messages import (
     Newer,
     NextItem,
     NextReplies,
+    Post,
     Posted,
+    PostResult,
     ReadFile,
     ReadFiles,
     ReplaceFile,
     StorageError,
     Take,
     Unacknowledged,
+    Unroutable,
     Waiting,
 )
+from pegasus.storage.outbox import OutboxLog, ReplyQueries, StoredReply, undelivered_item
+from pegasus.storage.record_log import RecordLog, Report
 from pegasus.storage.volume import Disk, Volume
-from pegasus.storage.writer import GroupWriter, Request, check_paths
 
 FLUSH_AFTER = 0.05
 """Seconds that notes wait for a write to go along with."""
@@ -72,9 +92,17 @@ enough that nobody notices once there is room."""
 BATCH_BYTES = 4 << 20
 """A batch takes no more requests once they hold about this many bytes. It bounds memory and the time until the
 first of them is answered."""
+NOTICE_PRIORITY = 2
+"""Priority of an item about an undelivered reply: after what people write, like the notifications of tasks."""
 
+Request: TypeAlias = Accept | Commit
 WholeFile: TypeAlias = ReadFile | ReadFiles | ReplaceFile | Archive | ArchiveName
-"""Messages that read or change a file as a whole."""
+"""Messages that read or change a file as a whole. They are rare, and each ends a round of the loop."""
+Query: TypeAlias = Waiting | Posted | Unacknowledged | LastSeq | KnownAddresses
+"""Queries that are answered at once."""
+
+_OWN_FILES = (InboxLog.path, OutboxLog.path)
+"""Files that only the journal itself may append to; a request for them is refused."""
 
 _log = get_logger("journal")
 
@@ -94,46 +122,109 @@ async def run_journal(
 
     >>> Child("journal", partial(run_journal, clock=now), FileDisk(home.data), mailbox=Mailbox(1024))
     """
-    logs = await load_logs(disk, max_waiting, report, clock())
-    dispatcher = Dispatcher(disk, logs, report)
-    writer = GroupWriter(disk, logs, clock, report, dispatcher.add_replies)
+    journal = _Journal(inbox, disk, clock, max_waiting, report)
+    await journal.load()
     try:
-        await writer.rewrite(logs.damaged)
-        await _Journal(inbox, disk, logs, writer, dispatcher).serve()
+        await journal.serve()
     finally:
         with trio.CancelScope(shield=True):
-            await writer.flush()
+            journal.drop_staged()  # nothing is staged, unless the journal has crashed in the middle of a batch
+            await journal.flush()
 
 
-class _Work(NamedTuple):
-    """Messages that were taken from the mailbox, to be worked on in this order.
+class Batch:
+    """Appends of many requests, in as few pieces as their order allows: usually one for each file.
 
-    `requests` and `queries` are in the order of the mailbox. `whole_file`, if there is one, came after all of
-    them.
+    The order is kept within a file and within a request. A request that comes back to a file that one of its earlier
+    appends has passed gets a new piece for it.
+
+    >>> batch = Batch()
+    >>> batch.add([("x", b"1"), ("y", b"2")])
+    >>> batch.add([("x", b"3")])
+    >>> batch.pieces()
+    [('x', b'13'), ('y', b'2')]
     """
+
+    def __init__(self) -> None:
+        self._pieces: list[tuple[str, list[bytes]]] = []
+        """Paths and the parts of their bytes, in the order of writing."""
+        self._latest: dict[str, int] = {}
+        """Index of the last piece of each file."""
+
+    def add(self, appends: Iterable[tuple[str, bytes]]) -> None:
+        """Add the appends of one request."""
+        reached = 0
+        for path, data in appends:
+            index = self._latest.get(path, -1)
+            if index < reached:
+                index = self._latest[path] = len(self._pieces)
+                self._pieces.append((path, []))
+            self._pieces[index][1].append(data)
+            reached = index
+
+    def pieces(self) -> list[tuple[str, bytes]]:
+        """Return the appends to be made, in order."""
+        return [(path, b"".join(data)) for path, data in self._pieces]
+
+
+class _Round(NamedTuple):
+    """Messages that were taken from the mailbox, to be worked on in this order."""
 
     requests: list[Request]
     queries: list[Query]
     whole_file: WholeFile | None = None
+    """Came after all others."""
 
 
 class _Journal:
-    """The loop."""
+    """State and loop of the actor."""
 
     def __init__(
-        self, inbox: Inbox[JournalMessage], disk: Disk, logs: Logs, writer: GroupWriter, dispatcher: Dispatcher
+        self,
+        mailbox: Inbox[JournalMessage],
+        disk: Disk,
+        clock: Callable[[], int],
+        max_waiting: int,
+        report: Report,
     ) -> None:
-        self._inbox = inbox
-        """The mailbox."""
+        self._mailbox = mailbox
         self._disk = disk
-        """Does the work on whole files."""
-        self._logs = logs
-        self._writer = writer
-        """Writes the batches."""
-        self._dispatcher = dispatcher
-        """Answers queries."""
+        self._clock = clock
+        self._report = report
+        self._directory = Directory()
+        """Known addresses: they come from accepted messages and connections, and replies go to them."""
+        self._inbox = InboxLog(self._directory, max_waiting)
+        self._outbox = OutboxLog()
+        self._items = ItemQueries(disk, self._inbox, report)
+        self._replies = ReplyQueries(disk, self._outbox, report)
+        self._refusal = ""
+        """The error of the last write, "" if it succeeded."""
         self._flush_at = math.inf
-        """Time at which the buffers are to be flushed; infinite if there is nothing to flush."""
+        """Time at which the notes are to be flushed; infinite if there are none."""
+
+    # ------------------------------------------------------------------ start
+
+    async def load(self) -> None:
+        """Read inbox and outbox. Raises StorageError if that is impossible.
+
+        Lines of sessions that replies of an earlier version carry are in those files afterwards.
+        """
+        damaged: list[RecordLog[Any]] = [
+            log for log in (self._inbox, self._outbox) if await log.load(self._disk, self._report)
+        ]
+        if self._outbox.size and not self._inbox.size:
+            _log.warning("the inbox is gone or empty, though there are replies; what waited in it is lost")
+            self._inbox.begin_above(self._clock() // 1000)
+        runs = self._outbox.carried.unsettled()
+        for run in runs:
+            if problem := await self._disk.run(restore_run, run):
+                self._report(problem)
+        if runs:
+            await self._disk.run(Volume.append, ((self._outbox.path, SETTLED),))
+            self._outbox.loaded(self._outbox.size + len(SETTLED))
+        await self._rewrite(damaged)
+
+    # ------------------------------------------------------------------ the loop
 
     async def serve(self) -> None:
         """Work until the actor is to stop.
@@ -145,34 +236,36 @@ class _Journal:
             message = None
             with trio.CancelScope(deadline=self._flush_at):
                 try:
-                    message = await self._inbox.receive()
+                    message = await self._mailbox.receive()
                 except trio.EndOfChannel:
                     return
             await self._work(self._gather(message))
 
-    async def _work(self, work: _Work) -> None:
+    async def _work(self, work: _Round) -> None:
         """Do one round of the loop, and set the time of the next flush.
 
-        The time is set when the first note is buffered and not moved by later ones, so that a steady stream of messages
+        The time is set when the first note is made and not moved by later ones, so that a steady stream of messages
         does not put the flush off.
         """
-        await self._writer.commit(work.requests)
+        if work.requests:
+            await self._commit(work.requests)
         for query in work.queries:
-            await self._dispatcher.answer(query)
+            await self._answer(query)
         if work.whole_file is not None:
             await self._do_whole_file(work.whole_file)
         # The deadline may have passed while the batch was written; the flush is then due in this round.
         if self._flush_at <= trio.current_time():
-            await self._writer.flush()
+            await self.flush()
             self._flush_at = math.inf
-        await self._dispatcher.hand_out()
-        await self._writer.rewrite()
-        if not self._writer.has_buffered:
+        await self._rewrite()
+        await self._items.answer()
+        await self._replies.hand_out()
+        if not (self._inbox.notes or self._outbox.notes):
             self._flush_at = math.inf
         elif self._flush_at == math.inf:
-            self._flush_at = trio.current_time() + (RETRY_AFTER if self._writer.is_refused else FLUSH_AFTER)
+            self._flush_at = trio.current_time() + (RETRY_AFTER if self._refusal else FLUSH_AFTER)
 
-    def _gather(self, message: JournalMessage | None) -> _Work:
+    def _gather(self, message: JournalMessage | None) -> _Round:
         """Return what waits in the mailbox, beginning with `message`, up to a message about a whole file.
 
         A file that is read, replaced or archived must contain every append that was asked for before and none that was
@@ -192,32 +285,47 @@ class _Journal:
                 case Waiting() | Posted() | Unacknowledged() | LastSeq() | KnownAddresses():
                     queries.append(message)
                 case ReadFile() | ReadFiles() | ReplaceFile() | Archive() | ArchiveName():
-                    return _Work(requests, queries, message)
-                case NextItem() | Newer() | Take() | NextReplies():
-                    self._dispatcher.keep(message)
+                    return _Round(requests, queries, message)
+                case NextItem() | Newer() | Take():
+                    self._items.keep(message)
+                case NextReplies():
+                    self._replies.keep(message)
                 case Done(n):
-                    self._logs.inbox.done(n)
+                    self._inbox.done(n)
                 case Acknowledge(address, seq):
-                    self._logs.outbox.acknowledge(address, seq)
+                    self._outbox.acknowledge(address, seq)
                 case Connected(type, channel_id):
-                    self._logs.inbox.connected(type, channel_id)
+                    self._inbox.connected(type, channel_id)
                 case Disconnected(type, channel_id):
-                    self._logs.directory.disconnected(type, channel_id)
+                    self._directory.disconnected(type, channel_id)
                 case None:
                     pass
             # The rest waits in the mailbox and is the next batch.
             if size > BATCH_BYTES:
-                return _Work(requests, queries)
+                return _Round(requests, queries)
             try:
-                message = self._inbox.receive_nowait()
+                message = self._mailbox.receive_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
-                return _Work(requests, queries)
+                return _Round(requests, queries)
+
+    async def _answer(self, query: Query) -> None:
+        """Answer a query. One of several parts whose disk cannot be read fails as a whole."""
+        try:
+            match query:
+                case Waiting(reply):
+                    reply.send(self._inbox.waiting)
+                case KnownAddresses(reply):
+                    reply.send(self._directory.newest())
+                case Posted() | Unacknowledged() | LastSeq():
+                    await self._replies.answer(query)
+        except StorageError as error:
+            query.reply.fail(error)
 
     async def _do_whole_file(self, message: WholeFile) -> None:
         """Read, replace or archive a file. Everything that was asked for before is in it already.
 
-        Invalid paths (ValueError) and errors of the disk go to the asker. Archiving first flushes the buffers,
-        so that nothing which belongs to the old file is written to the new one.
+        Invalid paths (ValueError) and errors of the disk go to the asker. Archiving first flushes the notes: a session
+        that was archived cannot show any more what is done.
         """
         try:
             check_paths(message.paths if isinstance(message, ReadFiles) else (message.path,))
@@ -230,26 +338,148 @@ class _Journal:
                     await self._disk.run(Volume.replace, path, content)
                     reply.send(None)
                 case Archive(reply, path, content, at, name):
-                    if (error := await self._writer.flush()) is not None:
-                        raise StorageError(str(error))
+                    if (error := await self.flush()) is not None:
+                        raise error
                     reply.send(await self._disk.run(Volume.archive, path, content, at, name))
                 case ArchiveName(reply, path, at):
                     reply.send(await self._disk.run(Volume.archive_name, path, at))
         except (StorageError, ValueError) as error:
             message.reply.fail(error)
 
+    # ------------------------------------------------------------------ group commit
+
+    async def _commit(self, requests: Sequence[Request]) -> None:
+        """Write these requests and answer each of them. Raises nothing."""
+        error = await self._write(requests)
+        if error is None:
+            return
+        for request in requests:
+            if len(requests) > 1:
+                error = await self._write([request])
+            if error is not None:
+                request.reply.fail(StorageError(str(error)))
+
+    async def flush(self) -> StorageError | None:
+        """Write the notes. Return the error if the disk refuses, after reporting it once."""
+        refusal = self._refusal
+        error = await self._write((), with_notes=True)
+        if error is not None and str(error) != refusal:
+            self._report(f"{error}; what need not be durable at once waits in memory")
+        return error
+
+    async def _write(self, requests: Sequence[Request], *, with_notes: bool = False) -> StorageError | None:
+        """Stage, write and answer. If an error is returned, nothing has happened and nobody was answered.
+
+        A batch in which nothing changes (duplicates, keys that are known) needs no write and is answered at once. That is
+        safe, since what a duplicate repeats is on disk: staged changes never survive the batch that they belong to.
+        """
+        inbox, outbox = self._inbox, self._outbox
+        batch = Batch()
+        answers = [(request, self._stage(request, batch)) for request in requests]
+        pieces = batch.pieces()
+        if has_inbox := bool(inbox.staged or (with_notes and inbox.notes)):
+            pieces.insert(0, (inbox.path, inbox.unwritten()))
+        if has_outbox := bool(outbox.staged or (with_notes and outbox.notes)):
+            pieces.append((outbox.path, outbox.unwritten()))
+        if pieces:
+            try:
+                offsets = await self._disk.run(Volume.append, pieces)
+            except StorageError as error:
+                self.drop_staged()
+                self._refusal = str(error)
+                return error
+            self._refusal = ""
+            if has_inbox:
+                inbox.written(offsets[0])
+            if has_outbox:
+                self._replies.add(outbox.written(offsets[-1]))
+        for request, answer in answers:
+            reply: Reply[Any] = request.reply
+            if isinstance(answer, Exception):
+                reply.fail(answer)
+            else:
+                reply.send(answer)
+        return None
+
+    def drop_staged(self) -> None:
+        """Forget what is staged, since it could not be written."""
+        self._inbox.drop_staged()
+        self._outbox.drop_staged()
+
+    def _stage(self, request: Request, batch: Batch) -> object:
+        """Return the answer to be given after the write, or an error. With an error nothing of the request is staged."""
+        staged_replies = len(self._outbox.staged)
+        try:
+            if isinstance(request, Accept):
+                return self._inbox.accept(request.message, request.lane, self._clock(), request.priority)
+            check_paths(path for path, _ in request.appends)
+            results = tuple(map(self._stage_post, request.posts))
+            batch.add(request.appends)
+            return results
+        except (TypeError, ValueError) as error:
+            self._outbox.drop_staged(keep=staged_replies)
+            return ValueError(f"cannot be written: {error}")
+
+    def _stage_post(self, post: Post) -> PostResult:
+        """Stage a reply. A key that is known gets its reply also when the address could not be resolved any more."""
+        known = self._outbox.find(post.key)
+        channel = resolve(self._directory, post) if known is None else known.channel
+        return channel if isinstance(channel, Unroutable) else self._outbox.post(post, channel, self._clock())
+
+    # ------------------------------------------------------------------ rewriting
+
+    async def _rewrite(self, damaged: Sequence[RecordLog[Any]] = ()) -> None:
+        """Rewrite the logs that are mostly dead, and those with damage. A refusal is reported and leaves the file."""
+        logs: tuple[RecordLog[Any], ...] = (self._outbox, self._inbox)
+        for log in logs:
+            if not log.should_rewrite() and log not in damaged:
+                continue
+            if log is self._outbox:
+                for replies in self._outbox.given_up(self._clock()):
+                    await self._give_up(replies)
+            plan = log.plan_rewrite()
+            try:
+                log.rewritten(plan, await self._disk.run(Volume.rewrite, log.path, plan.parts))
+            except StorageError as error:
+                self._report(f"{error}; the file stays as it is")
+            log.considered()
+
+    async def _give_up(self, replies: Sequence[StoredReply]) -> None:
+        """Report replies to one address to the Main Agent, then take them for acknowledged.
+
+        While the inbox has no room, or the disk refuses, they stay.
+        """
+        newest = replies[-1]
+        address = newest.channel.address
+        try:
+            [found] = await self._replies.messages_of([newest])
+        except StorageError:
+            return
+        count = f" This and {len(replies) - 1} before it" if len(replies) > 1 else " It"
+        reason = f"Nobody has fetched it for 30 days.{count} will not be kept any longer."
+        item = undelivered_item(found or OutboundMessage("", newest.channel, newest.seq), reason)
+        accepted = self._inbox.accept(item, MAIN, self._clock(), NOTICE_PRIORITY)
+        if isinstance(accepted, Accepted) and await self._write(()) is None:
+            self._outbox.acknowledge(address, newest.seq)
+            self._report(f"{len(replies)} replies to {address} were dropped: nobody acknowledged them for 30 days")
+
+
+def check_paths(paths: Iterable[str]) -> None:
+    """Raise ValueError for a path that is not below data/, or that belongs to the journal itself."""
+    for path in paths:
+        if not path or path in _OWN_FILES or path[0] == "/" or "\0" in path or ".." in path.split("/"):
+            raise ValueError(f"{path!r} is no path below data/ that may be written")
+
 
 def _read_each(volume: Volume, paths: Sequence[str]) -> tuple[bytes | StorageError, ...]:
-    """Return the content of each file, or the error if it cannot be read."""
-    return tuple(_read_or_error(volume, path) for path in paths)
-
-
-def _read_or_error(volume: Volume, path: str) -> bytes | StorageError:
-    """Return the content, or the error in its place, so that one bad file does not hide the others."""
-    try:
-        return volume.read(path)
-    except StorageError as error:
-        return error
+    """Return the content of each file, or the error in its place, so that one bad file does not hide the others."""
+    contents: list[bytes | StorageError] = []
+    for path in paths:
+        try:
+            contents.append(volume.read(path))
+        except StorageError as error:
+            contents.append(error)
+    return tuple(contents)
 
 
 def _size_of(message: InboundMessage) -> int:

@@ -15,38 +15,58 @@ that says so.
 A key is recognised as long as its reply is not acknowledged, and for a while after that, so that a session that is
 taken up again after a crash posts nothing twice.
 
-Most replies are handed out and acknowledged within a second, so the newest are held in memory. Of older ones only the
-place in the file is kept. Several thousand may wait for a client that is not connected for a month.
+A text is held in memory until the reply has reached its adapter, usually for a moment. Several thousand replies may wait
+for a client that is not connected for a month; of them only the place in the file is kept.
 
 An acknowledged reply is worth only its key. A rewrite therefore keeps the text of unacknowledged replies, and
 of the others key and number, packed into few lines with each channel once.
+
+**Giving up.** A reply that nobody has acknowledged for 30 days will hardly be fetched any more. Before a rewrite such replies
+are reported to the Main Agent, as one item for each address, and then count as acknowledged. The report is durable first:
+after a crash in between it is made again, and its id makes it the same item.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, islice
-from typing import ClassVar
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice, takewhile
+from typing import ClassVar, Final, TypeAlias
 
 import attrs
 
-from pegasus.messages import Address, ChannelInfo, Json, OutboundMessage
-from pegasus.storage.carried_lines import SETTLED, CarriedLines, CarriedRuns
-from pegasus.storage.log_file import RecordLog, count_field, in_pieces, replay_as
-from pegasus.storage.messages import Post
-from pegasus.storage.volume import Span
+from pegasus.formatting import truncate
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, OutboundMessage
+from pegasus.storage.carried_lines import NOTHING_CARRIED, SETTLED, CarriedLines, CarriedRuns
+from pegasus.storage.messages import (
+    LastSeq,
+    NextReplies,
+    Post,
+    Posted,
+    QueuedReply,
+    StorageError,
+    Unacknowledged,
+)
+from pegasus.storage.record_log import RecordLog, Report, Rewrite, Staged, count_field, in_pieces
+from pegasus.storage.volume import Disk, Span, Volume
 from pegasus.wire import decode_object, encode_line, from_wire, number_of, to_wire
 
 REMEMBERED_KEYS = 10_000
 """Keys of acknowledged replies that are recognised. Those of unacknowledged ones always are. A session that is
 taken up again posts a few replies at most, so this is far more than needed."""
-KEPT_BYTES = 4 << 20
-"""Bytes of replies that are held in memory; older ones are read back from the file when somebody wants them."""
 GIVEN_UP_AFTER = 30 * 24 * 3600 * 1000
-"""Milliseconds after which a rewrite drops a reply that nobody has acknowledged."""
+"""Milliseconds after which a reply that nobody has acknowledged is given up."""
+REPLIES_AT_ONCE = 100
+"""Replies that one answer to `NextReplies` holds at most. It bounds the memory of an answer; the rest follows at
+the next query."""
 GONE = Span(0, 0)
 """The place of a reply whose text is not in the file any more."""
+INTERNAL_ID_PREFIX: Final = "\x1f"
+"""First character of the id of an item that the agent makes for itself. No id from outside has control characters."""
+UNDELIVERED_REPLY: Final = "reply_undelivered"
+"""The `type` in the metadata of an item that reports an undelivered reply."""
+EXCERPT: Final = 80
+"""Characters of the undelivered text that the report quotes, by which the agent recognises the reply."""
 
 
 # ------------------------------------------------------------------ records, as far as they are needed at a start
@@ -71,13 +91,8 @@ class ReplyRecord:
     """The idempotency key of the post."""
     message: ReplyHead
     at: int = count_field()
-
-
-@attrs.frozen
-class CarryingRecord:
-    """The additional part of a reply's record in files of earlier versions."""
-
-    redo: CarriedLines
+    redo: CarriedLines = NOTHING_CARRIED
+    """Lines of a session that replies of earlier versions carry; none in the others."""
 
 
 @attrs.frozen
@@ -112,52 +127,39 @@ class SettledRecord:
     """See `carried_lines`."""
 
 
+@attrs.define(eq=False)
 class StoredReply:
-    """A reply that was posted.
+    """A reply that was posted."""
 
-    It has slots, as several thousand may be in memory.
-    """
-
-    __slots__ = ("acked", "at", "channel", "key", "message", "seq", "span")
-
-    def __init__(self, key: str, channel: ChannelInfo, seq: int, at: int, span: Span) -> None:
-        self.key = key
-        self.channel = channel
-        self.seq = seq
-        self.at = at
-        """Wall clock when it was posted, ms."""
-        self.span = span
-        """Its place in the file; `GONE` if only key and seq are known any more."""
-        self.message: OutboundMessage | None = None
-        """None if it is to be read back from `span`."""
-        self.acked = False
-        """Whether the client has it."""
+    key: str
+    channel: ChannelInfo
+    seq: int
+    at: int
+    """Wall clock when it was posted, ms."""
+    span: Span
+    """Its place in the file; `GONE` if only key and seq are known any more."""
+    message: OutboundMessage | None = None
+    """None if it is to be read back from `span`."""
+    acked: bool = False
+    """Whether the client has it."""
 
 
+@attrs.define(eq=False)
 class Numbering:
     """The replies to one address."""
 
-    __slots__ = ("acked", "channel", "last", "unacknowledged")
-
-    def __init__(self, channel: ChannelInfo) -> None:
-        self.channel = channel
-        """The channel of the latest reply."""
-        self.last = 0
-        """The last seq that was given, staged ones included."""
-        self.acked = 0
-        """The last seq that was acknowledged."""
-        self.unacknowledged: deque[StoredReply] = deque()
-        """In the order of seq, without staged ones."""
-
-    def share(self, channel: ChannelInfo) -> ChannelInfo:
-        """Return the same channel, as one object for all replies in a row that go to it."""
-        if self.channel != channel:
-            self.channel = channel
-        return self.channel
+    channel: ChannelInfo
+    """The channel of the latest reply."""
+    last: int = 0
+    """The last seq that was given."""
+    acked: int = 0
+    """The last seq that was acknowledged."""
+    unacknowledged: deque[StoredReply] = attrs.field(factory=deque)
+    """In the order of seq."""
 
 
 class OutboxLog(RecordLog[StoredReply]):
-    """The outbox as of its file, plus what is staged and buffered.
+    """The outbox as of its file, with its notes, and what is staged.
 
     >>> log = OutboxLog()
     >>> log.post(Post("call_1", "Hi", "main", channel), channel, at=1_772_029_800_000).seq
@@ -168,37 +170,24 @@ class OutboxLog(RecordLog[StoredReply]):
 
     path: ClassVar = "outbox/outbox.jsonl"
 
-    def __init__(self, remembered: int = REMEMBERED_KEYS, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, remembered: int = REMEMBERED_KEYS) -> None:
         super().__init__(
             {
-                "reply": self._replay_reply_and_carried,
-                "ack": replay_as(AckRecord, self._replay_ack),
-                "address": replay_as(NumberingRecord, self._replay_numbering),
-                "keys": replay_as(KeysRecord, self._replay_keys),
-                "settled": replay_as(SettledRecord, lambda _: self.carried.settle()),
+                "reply": (ReplyRecord, self._replay_reply),
+                "ack": (AckRecord, self._replay_ack),
+                "address": (NumberingRecord, self._replay_numbering),
+                "keys": (KeysRecord, self._replay_keys),
+                "settled": (SettledRecord, lambda *_: self.carried.settle()),
             }
         )
         self._remembered = remembered
         """Acknowledged keys that are recognised."""
-        self._kept_bytes = kept_bytes
-        """Bytes of unacknowledged replies that are held in memory."""
         self._addresses: dict[Address, Numbering] = {}
         """Numbering by address. It is never dropped, as numbers must not be given twice."""
-        self._types: dict[str, dict[Address, None]] = {}
-        """The addresses of each type, in the order in which they came."""
         self._keys: dict[str, StoredReply] = {}
         """All replies that are recognised, by key."""
         self._acked_keys: deque[StoredReply] = deque()
         """Acknowledged replies whose keys are recognised, oldest first."""
-        self._in_memory: OrderedDict[str, StoredReply] = OrderedDict()
-        """Unacknowledged replies whose messages are held in memory, by key, oldest first."""
-        self._bytes_in_memory = 0
-        """Bytes of the lines of `_in_memory`."""
-        self._unacked_bytes = 0
-        """Bytes of the lines of unacknowledged replies."""
-        self._buffered_acks: dict[Address, int] = {}
-        """Acknowledgements that are not written yet: the highest seq by address. Losing them means only that the
-        client is sent replies again, which it recognises by their seq."""
         self.carried = CarriedRuns()
         """Lines of other files that replies of earlier versions carry."""
 
@@ -210,97 +199,85 @@ class OutboxLog(RecordLog[StoredReply]):
         Raises TypeError or ValueError if it cannot be written as JSON. Then nothing has changed.
         """
         # The session posts again what it had decided before a crash. The first reply stands, with its number.
-        known = self._keys.get(post.key)
+        known = self.find(post.key)
         if known is not None:
             return OutboundMessage(post.text, known.channel, known.seq, post.metadata)
-        numbering = self._addresses.get(channel.address)
-        seq = numbering.last + 1 if numbering else 1
+        staged = (reply for reply, _ in reversed(self.staged.values()) if reply.channel.address == channel.address)
+        latest = next(staged, None)
+        seq = (latest.seq if latest else self.last_seq(channel.address)) + 1
         message = OutboundMessage(post.text, channel, seq, post.metadata)
         line = encode_line({"type": "reply", "key": post.key, "at": at, "message": to_wire(message)})
-        numbering = numbering or self._new_numbering(channel)
-        numbering.last = seq
-        reply = StoredReply(post.key, numbering.share(channel), seq, at, Span(0, len(line)))
-        reply.message = message
-        self._keys[post.key] = reply
-        self._stage(reply, line)
+        self.staged[post.key] = Staged(StoredReply(post.key, channel, seq, at, Span(0, len(line)), message), line)
         return message
 
     def acknowledge(self, address: Address, seq: int) -> None:
         """Note that the client has everything up to and including seq. What was not given yet is ignored.
 
         A client may outlive the data of its daemon, and then claims numbers that do not exist yet. Believing it would
-        swallow the replies that get these numbers later.
+        swallow the replies that get these numbers later. If a crash loses the note, the client is sent replies again.
         """
         numbering = self._addresses.get(address)
-        if numbering is not None and numbering.acked < seq and seq <= self.last_seq(address):
+        if numbering is not None and numbering.acked < seq <= numbering.last:
             self._advance(numbering, seq)
-            self._buffered_acks[address] = seq
+            self.notes[address] = encode_line({"type": "ack", "channel": to_wire(address), "seq": seq})
 
     # ------------------------------------------------------------------ asking
 
     def find(self, key: str) -> StoredReply | None:
         """Return the reply of an idempotency key."""
-        return self._keys.get(key)
+        staged = self.staged.get(key)
+        return self._keys.get(key) if staged is None else staged.value
 
     def last_seq(self, address: Address) -> int:
         """Return the last seq that was written for the address, 0 if none. Staged replies do not count."""
         numbering = self._addresses.get(address)
-        if numbering is None:
-            return 0
-        return numbering.last - sum(reply.channel.address == address for reply, _ in self._staged)
+        return 0 if numbering is None else numbering.last
 
     def unacknowledged(self, type: str, channel_id: str | None, limit: int) -> list[StoredReply]:
         """Return replies that nobody has acknowledged, to an address or (channel_id None) to a type.
 
         They are in the order of seq for each address, and at most `limit`.
         """
-        addresses = self._types.get(type, {}) if channel_id is None else [Address(type, channel_id)]
-        found: list[StoredReply] = []
-        for address in addresses:
-            numbering = self._addresses.get(address)
-            if numbering is not None and numbering.unacknowledged:
-                found += islice(numbering.unacknowledged, limit - len(found))
-            if len(found) >= limit:
-                break
-        return found
+        waiting = (
+            numbering.unacknowledged
+            for address, numbering in self._addresses.items()
+            if address.type == type and channel_id in (None, address.channel_id)
+        )
+        return list(islice(chain.from_iterable(waiting), limit))
+
+    def given_up(self, now: int) -> list[list[StoredReply]]:
+        """Return the replies of each address that nobody has acknowledged for too long. now: wall clock, ms."""
+        found = (
+            list(takewhile(lambda reply: now - reply.at > GIVEN_UP_AFTER, numbering.unacknowledged))
+            for numbering in self._addresses.values()
+        )
+        return [replies for replies in found if replies]
 
     # ------------------------------------------------------------------ loading
 
-    def _replay_reply_and_carried(self, record: Mapping[str, Json], span: Span) -> None:
-        """Take over a reply and the lines that it may carry. Both are parsed before either is applied."""
-        carried = from_wire(record, CarryingRecord).redo if "redo" in record else None
-        if self._replay_reply(from_wire(record, ReplyRecord), span) and carried is not None:
-            self.carried.add(carried)
-
-    def _replay_reply(self, record: ReplyRecord, span: Span) -> bool:
-        """Take over a reply. Return whether it is new. Raises ValueError if its seq was given before."""
+    def _replay_reply(self, record: ReplyRecord, span: Span) -> None:
+        """Take over a reply, and the lines that it may carry. Raises ValueError if its seq was given before."""
         key, channel, seq = record.key, record.message.channel, record.message.seq
         if key in self._keys:
-            return False
-        numbering = self._numbering(channel)
-        if numbering.unacknowledged and seq <= numbering.unacknowledged[-1].seq:
+            return
+        numbering = self._addresses.get(channel.address)
+        if numbering is not None and numbering.unacknowledged and seq <= numbering.unacknowledged[-1].seq:
             raise ValueError(f"seq {seq} is out of order")
-        numbering.last = max(numbering.last, seq)
-        reply = StoredReply(key, numbering.share(channel), seq, record.at, span)
-        self._keys[key] = reply
-        if seq <= numbering.acked:
-            self._retire(reply)
-        else:
-            numbering.unacknowledged.append(reply)
-            self._unacked_bytes += span.length
-        return True
+        self._add(StoredReply(key, channel, seq, record.at, span))
+        if record.redo != NOTHING_CARRIED:
+            self.carried.add(record.redo)
 
-    def _replay_ack(self, record: AckRecord) -> None:
+    def _replay_ack(self, record: AckRecord, _: Span) -> None:
         numbering = self._numbering(record.channel)
         numbering.last = max(numbering.last, record.seq)  # it was given, even if the line of its reply is damaged
         self._advance(numbering, record.seq)
 
-    def _replay_numbering(self, record: NumberingRecord) -> None:
+    def _replay_numbering(self, record: NumberingRecord, _: Span) -> None:
         numbering = self._numbering(record.channel)
         numbering.last = max(numbering.last, record.seq)
         numbering.acked = max(numbering.acked, record.acked)
 
-    def _replay_keys(self, record: KeysRecord) -> None:
+    def _replay_keys(self, record: KeysRecord, _: Span) -> None:
         """Take over keys of acknowledged replies. Nothing is applied if one of the entries is wrong."""
         replies = [(key, record.channels[place], number_of(seq)) for key, seq, place in record.replies]
         for key, channel, seq in replies:
@@ -311,108 +288,181 @@ class OutboxLog(RecordLog[StoredReply]):
     # ------------------------------------------------------------------ parts of a log
 
     @property
-    def has_buffered(self) -> bool:
-        """True if something was acknowledged that the file does not show yet."""
-        return bool(self._buffered_acks)
-
-    @property
     def live_bytes(self) -> int:
         """About how many bytes the file would have after a rewrite."""
-        return self._unacked_bytes + 40 * len(self._acked_keys) + 80 * len(self._addresses)
+        waiting = (reply for numbering in self._addresses.values() for reply in numbering.unacknowledged)
+        return sum(reply.span.length for reply in waiting) + 40 * len(self._acked_keys) + 80 * len(self._addresses)
 
-    def _buffered_lines(self) -> Sequence[bytes]:
-        return [
-            encode_line({"type": "ack", "channel": to_wire(address), "seq": seq})
-            for address, seq in self._buffered_acks.items()
-        ]
+    def rewritten(self, rewrite: Rewrite[StoredReply], size: int) -> None:
+        """Note that the file was replaced; the texts of acknowledged replies are gone with the old one."""
+        super().rewritten(rewrite, size)
+        for reply in self._acked_keys:
+            reply.span = GONE
 
-    def _clear_buffer(self) -> None:
-        self._buffered_acks.clear()
+    def _add_written(self, values: list[StoredReply]) -> None:
+        for reply in values:
+            self._add(reply)
 
-    def _confirm(self, value: StoredReply) -> None:
-        self._unacked_bytes += value.span.length
-        self._addresses[value.channel.address].unacknowledged.append(value)
-        self._keep_in_memory(value)
+    def _kept(self) -> list[StoredReply]:
+        unacknowledged = (numbering.unacknowledged for numbering in self._addresses.values())
+        return sorted(chain.from_iterable(unacknowledged), key=lambda reply: reply.span)
 
-    def _retract(self, value: StoredReply) -> None:
-        """Undo `post`. An address whose only replies were staged is forgotten again."""
-        del self._keys[value.key]
-        address = value.channel.address
-        numbering = self._addresses[address]
-        numbering.last -= 1
-        if not numbering.last:
-            del self._addresses[address], self._types[address.type][address]
-
-    def _kept_and_dropped(self, now: int) -> tuple[list[StoredReply], list[StoredReply]]:
-        """Return unacknowledged replies: those to be kept, in the order of the file, and those that are too old."""
-        kept: list[StoredReply] = []
-        dropped: list[StoredReply] = []
-        for numbering in self._addresses.values():
-            for reply in numbering.unacknowledged:
-                (dropped if now - reply.at > GIVEN_UP_AFTER else kept).append(reply)
-        kept.sort(key=lambda reply: reply.span)
-        return kept, dropped
-
-    def _summary(self, dropped: Sequence[StoredReply]) -> list[bytes]:
+    def _summary(self) -> list[bytes]:
         numberings = map(_numbering_line, self._addresses.values())
-        return [*numberings, *map(_keys_line, in_pieces(chain(self._acked_keys, dropped)))]
+        return [*numberings, *map(_keys_line, in_pieces(self._acked_keys))]
 
     def _closing_lines(self) -> list[bytes]:
         return [SETTLED] if self.carried.was_used else []
-
-    def _after_rewrite(self, dropped: Sequence[StoredReply]) -> list[str]:
-        for reply in self._acked_keys:
-            reply.span = GONE
-        for reply in dropped:
-            self._addresses[reply.channel.address].unacknowledged.remove(reply)
-            self._unacked_bytes -= reply.span.length
-            self._retire(reply)
-            reply.span = GONE
-        counts = Counter(str(reply.channel.address) for reply in dropped)
-        return [
-            f"{count} replies to {address} were dropped: nobody acknowledged them for 30 days"
-            for address, count in counts.items()
-        ]
 
     # ------------------------------------------------------------------ inside
 
     def _numbering(self, channel: ChannelInfo) -> Numbering:
         """Return the numbering of the address, a new one if there is none."""
-        return self._addresses.get(channel.address) or self._new_numbering(channel)
+        return self._addresses.setdefault(channel.address, Numbering(channel))
 
-    def _new_numbering(self, channel: ChannelInfo) -> Numbering:
-        numbering = self._addresses[channel.address] = Numbering(channel)
-        self._types.setdefault(channel.type, {})[channel.address] = None
-        return numbering
+    def _add(self, reply: StoredReply) -> None:
+        """Add a reply that is in the file. Replies in a row that go to the same channel share one object for it."""
+        numbering = self._numbering(reply.channel)
+        if numbering.channel == reply.channel:
+            reply.channel = numbering.channel
+        numbering.channel = reply.channel
+        numbering.last = max(numbering.last, reply.seq)
+        self._keys[reply.key] = reply
+        if reply.seq <= numbering.acked:
+            self._retire(reply)
+        else:
+            numbering.unacknowledged.append(reply)
 
     def _advance(self, numbering: Numbering, seq: int) -> None:
         """Retire everything up to seq."""
         numbering.acked = max(numbering.acked, seq)
-        waiting = numbering.unacknowledged
-        while waiting and waiting[0].seq <= seq:
-            reply = waiting.popleft()
-            self._unacked_bytes -= reply.span.length
-            self._retire(reply)
+        while numbering.unacknowledged and numbering.unacknowledged[0].seq <= seq:
+            self._retire(numbering.unacknowledged.popleft())
 
     def _retire(self, reply: StoredReply) -> None:
         """Remember only the key of a reply that is acknowledged, and forget the oldest of such keys."""
         reply.acked = True
-        if reply.message is not None:
-            del self._in_memory[reply.key]
-            self._bytes_in_memory -= reply.span.length
-            reply.message = None
+        reply.message = None
         self._acked_keys.append(reply)
         if len(self._acked_keys) > self._remembered:
             del self._keys[self._acked_keys.popleft().key]
 
-    def _keep_in_memory(self, reply: StoredReply) -> None:
-        """Hold a reply in memory, and drop the oldest from there once they take more than `KEPT_BYTES`."""
-        self._in_memory[reply.key] = reply
-        self._bytes_in_memory += reply.span.length
-        while self._bytes_in_memory > self._kept_bytes:
-            _, oldest = self._in_memory.popitem(last=False)
-            self._bytes_in_memory -= oldest.span.length
-            oldest.message = None
+
+# ------------------------------------------------------------------ queries for replies
+
+ReplyQuery: TypeAlias = Posted | Unacknowledged | LastSeq
+"""Queries that are answered at once."""
+
+
+class ReplyQueries:
+    """Answers about replies, and the replies of this process that have not reached their adapters yet.
+
+    Handing out is not durable. A reply counts as handed out when its position is confirmed by the next `NextReplies`; an
+    asker that crashes in between gets it again. There is one asker: a second query comes from a new incarnation of that
+    actor, and the old query fails instead of swallowing replies.
+
+    >>> queries.keep(NextReplies(reply))
+    >>> await queries.hand_out()
+    """
+
+    def __init__(self, disk: Disk, log: OutboxLog, report: Report) -> None:
+        self._disk = disk
+        """Reads texts back that are not held in memory."""
+        self._log = log
+        self._report = report
+        """Logs a line that is not in its file any more."""
+        self._open: NextReplies | None = None
+        """Where the next replies go."""
+        self._outgoing: deque[tuple[int, StoredReply]] = deque()
+        """Replies of this process that were not confirmed, with their positions."""
+        self._position = 0
+        """The last position that was given."""
+
+    def add(self, replies: Iterable[StoredReply]) -> None:
+        """Queue replies. They are on disk: a reply that an adapter has sent must be."""
+        for reply in replies:
+            self._position += 1
+            self._outgoing.append((self._position, reply))
+
+    def keep(self, query: NextReplies) -> None:
+        """Keep a query until the next `hand_out`. It confirms all positions up to `handed`, and replaces an earlier one."""
+        if self._open is not None:
+            self._open.reply.fail(StorageError("another NextReplies has taken the place of this one"))
+        self._open = query
+        while self._outgoing and self._outgoing[0][0] <= query.handed:
+            self._outgoing.popleft()[1].message = None
+
+    async def hand_out(self) -> None:
+        """Give the next replies to whoever waits for them.
+
+        Replies that were acknowledged before they were handed out (by a client that knew them from an earlier
+        process) are passed over.
+        """
+        query = self._open
+        if query is None or query.reply.abandoned:
+            self._open = None
+            return
+        entries = list(islice((entry for entry in self._outgoing if not entry[1].acked), REPLIES_AT_ONCE))
+        if not entries:
+            self._outgoing.clear()
+            return
+        self._open = None
+        try:
+            messages = await self.messages_of([stored for _, stored in entries])
+        except StorageError as error:
+            query.reply.fail(error)
+            return
+        pairs = zip(entries, messages, strict=True)
+        query.reply.send(
+            tuple(QueuedReply(position, message) for (position, _), message in pairs if message is not None)
+        )
+
+    async def answer(self, query: ReplyQuery) -> None:
+        """Answer from the log as it is now. Raises StorageError if a text cannot be read back."""
+        match query:
+            case LastSeq(reply, address):
+                reply.send(self._log.last_seq(address))
+            case Posted(reply, keys):
+                found = [self._log.find(key) for key in keys]
+                messages = iter(await self.messages_of([stored for stored in found if stored is not None]))
+                reply.send(tuple(None if stored is None else next(messages) for stored in found))
+            case Unacknowledged(reply, type, channel_id, after, limit):
+                for client, seq in after:  # what the client says it has counts as acknowledged
+                    self._log.acknowledge(Address(type, client), seq)
+                waiting = await self.messages_of(self._log.unacknowledged(type, channel_id, limit))
+                reply.send(tuple(message for message in waiting if message is not None))
+
+    async def messages_of(self, replies: Sequence[StoredReply]) -> list[OutboundMessage | None]:
+        """Return the replies with their texts: "" where a rewrite has dropped it, None where the file does not hold it."""
+        missing = [stored for stored in replies if stored.message is None and stored.span != GONE]
+        lines: dict[str, bytes] = {}
+        if missing:
+            read = await self._disk.run(Volume.read_spans, self._log.path, [stored.span for stored in missing])
+            lines = {stored.key: line for stored, line in zip(missing, read, strict=True)}
+        return [stored.message or self._parse_reply(stored, lines.get(stored.key)) for stored in replies]
+
+    def _parse_reply(self, stored: StoredReply, line: bytes | None) -> OutboundMessage | None:
+        """Return a reply that was read back. No line means that a rewrite has dropped the text."""
+        if line is None:
+            return OutboundMessage("", stored.channel, stored.seq)
+        try:
+            return reply_in(line)
+        except (ValueError, KeyError, TypeError) as error:
+            self._report(
+                f"{self._log.path}: reply {stored.seq} to {stored.channel.address} is not in the file any more ({error})"
+            )
+            return None
+
+
+def undelivered_item(reply: OutboundMessage, reason: str) -> InboundMessage:
+    """Return an item that reports to the Main Agent that nobody will ever get this reply. reason: one line for the model."""
+    address = reply.channel.address
+    text = f"{reason}\nIt began: {truncate(reply.text, EXCERPT)}"
+    metadata: dict[str, Json] = {"type": UNDELIVERED_REPLY, "seq": reply.seq}
+    return InboundMessage(text, reply.channel, f"{INTERNAL_ID_PREFIX}reply/{address}/{reply.seq}", metadata)
+
+
+# ------------------------------------------------------------------ records
 
 
 def reply_in(line: bytes) -> OutboundMessage:

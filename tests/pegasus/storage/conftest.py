@@ -58,10 +58,10 @@ class LogFile:
         self.data += self.log.unwritten()
         return self.log.written(offset)
 
-    def compact(self, now=AT):
-        plan = self.log.plan_rewrite(now)
+    def compact(self):
+        plan = self.log.plan_rewrite()
         self.data = bytearray(b"".join(p if isinstance(p, bytes) else self.part(p) for p in plan.parts))
-        return self.log.rewritten(plan, len(self.data))
+        self.log.rewritten(plan, len(self.data))
 
     def reload(self, **options):
         return type(self)(bytes(self.data), **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.storage.writer import Batch
+from pegasus.storage.journal import Batch
 
 
 def pieces(*requests):

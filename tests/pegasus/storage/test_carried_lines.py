@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 from actors import ActorError, GaveUp
-from pegasus.storage import log_file
+from pegasus.storage import record_log
 from pegasus.storage.messages import Acknowledge, Post, Posted, ReadFile, ReplaceFile
 from pegasus.testing.memory_disk import MemoryDisk
 
@@ -174,7 +174,7 @@ async def test_a_rewritten_outbox_does_not_carry_them_again(start, monkeypatch):
         for n in range(40):
             await journal.post(f"other{n}", WEB)
         await journal.tell(Acknowledge(WEB.address, 40))
-        monkeypatch.setattr(log_file, "SMALL", 100)
+        monkeypatch.setattr(record_log, "SMALL", 100)
         await journal.post("last")
         assert await journal.ask(Posted, ("none",)) == (None,)  # it is rewritten by then
         assert b'"key":"other1"' not in disk.content(OUTBOX)

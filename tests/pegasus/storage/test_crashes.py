@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from actors import ActorError, GaveUp
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
-from pegasus.storage import log_file
+from pegasus.storage import record_log
 from pegasus.storage.messages import (
     Accepted,
     Acknowledge,
@@ -344,7 +344,7 @@ def channel_of(key):
 @pytest.fixture(autouse=True)
 def _small_logs(monkeypatch):
     """Compactions come every few records instead of every megabyte."""
-    monkeypatch.setattr(log_file, "SMALL", 600)
+    monkeypatch.setattr(record_log, "SMALL", 600)
 
 
 @settings(

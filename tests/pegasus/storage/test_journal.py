@@ -11,9 +11,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from actors import ActorDied
+from actors import ActorDied, ActorError
 from pegasus.messages import Address, ChannelInfo, InboundMessage, OutboundMessage
-from pegasus.storage import FileDisk
+from pegasus.storage import INTERNAL_ID_PREFIX, UNDELIVERED_REPLY, FileDisk
 from pegasus.storage.messages import (
     Accept,
     Accepted,
@@ -798,6 +798,91 @@ async def test_replies_given_up_by_a_compaction_are_told(start, disk):
         time[0] += 31 * 24 * 3600 * 1000
         await fill(journal, 30, 50_000)
         assert "1 replies to web:c1 were dropped: nobody acknowledged them for 30 days" in journal.reports
+
+
+MONTH = 31 * 24 * 3600 * 1000
+
+
+async def undelivered_items(journal):
+    """What the Main Agent gets."""
+    found = []
+    while await journal.ask(Waiting):
+        item = await journal.ask(NextItem)
+        found.append((item.message, item.priority))
+        await journal.tell(Done(item.n))
+    return found
+
+
+async def test_replies_given_up_by_a_compaction_are_reported_to_the_main_agent(start, disk):
+    time = [NOW]
+    async with start(disk, now=lambda: time[0]) as journal:
+        for n in range(3):
+            await journal.post(f"old{n}", WEB, text=f"words {n}")
+        await journal.post("alone", ChannelInfo("sms", "+1"), text="single words")
+        time[0] += MONTH
+        await journal.post("young", WEB)
+        await fill(journal, 30, 50_000)
+        (several, priority), (single, _) = await undelivered_items(journal)
+        assert (several.channel, several.metadata, priority) == (WEB, {"type": UNDELIVERED_REPLY, "seq": 3}, 2)
+        assert several.text == (
+            "Nobody has fetched it for 30 days. This and 2 before it will not be kept any longer.\nIt began: words 2"
+        )
+        assert single.channel == ChannelInfo("sms", "+1")
+        assert (
+            single.text == "Nobody has fetched it for 30 days. It will not be kept any longer.\nIt began: single words"
+        )
+        assert {message.id[0] for message in (several, single)} == {INTERNAL_ID_PREFIX}
+        assert [reply.seq for reply in await journal.ask(Unacknowledged, "web", "c1")] == [4]
+        assert (await journal.post("old1", WEB)).seq == 2  # its key is still recognised
+    async with start(disk.survivor(), now=lambda: time[0]) as journal:
+        assert await journal.ask(Waiting) == 0
+        assert [reply.seq for reply in await journal.ask(Unacknowledged, "web", "c1")] == [4]
+        assert (await journal.post("next", WEB)).seq == 5
+
+
+async def test_a_report_of_given_up_replies_wakes_the_main_agent(start, disk):
+    time = [NOW]
+    async with start(disk, now=lambda: time[0]) as journal:
+        await journal.post("old", WEB)
+        time[0] += MONTH
+        waiting = await journal.ref.request(NextItem)
+        await journal.ask(Commit, (), (Post("large", "x" * 2_100_000, CLI.channel_id, CLI),))
+        await journal.tell(Acknowledge(A, 1))
+        await journal.post("next")
+        assert (await waiting.get()).message.metadata == {"type": UNDELIVERED_REPLY, "seq": 1}
+
+
+async def test_while_the_inbox_has_no_room_for_the_report_the_reply_is_kept(start, disk):
+    time = [NOW]
+    async with start(disk, now=lambda: time[0], max_waiting=1) as journal:
+        await journal.post("old", WEB)
+        await journal.accept("waiting", priority=1)
+        time[0] += MONTH
+        for n in range(2):
+            await journal.ask(Commit, (), (Post(f"large{n}", "x" * 2_100_000, CLI.channel_id, CLI),))
+            await journal.tell(Acknowledge(A, n + 1))
+            await journal.post(f"small{n}", ChannelInfo("cli", "other"))
+            assert len(await journal.ask(Unacknowledged, "web", "c1")) == 1 - n
+            assert len(await undelivered_items(journal)) == 1
+
+
+async def test_a_power_failure_while_replies_are_given_up_loses_neither_them_nor_the_report(start):
+    time = [NOW]
+    for operation in range(1, 16):
+        disk = MemoryDisk()
+        with suppress(ActorError):
+            async with start(disk, now=lambda: time[0]) as journal:
+                await journal.post("old", WEB)
+                await journal.ask(Commit, (), (Post("large", "x" * 2_100_000, CLI.channel_id, CLI),))
+                await journal.tell(Acknowledge(A, 1))
+                time[0] += MONTH
+                disk.lose_power(operation)
+                await journal.post("next")
+        disk.crash()
+        async with start(disk, now=lambda: time[0]) as journal:
+            reported = [message.metadata["seq"] for message, _ in await undelivered_items(journal)]
+            kept = [reply.seq for reply in await journal.ask(Unacknowledged, "web", "c1")]
+            assert (reported, kept) in (([], [1]), ([1], [1]), ([1], []))
 
 
 # ------------------------------------------------------------------ askers that leave, and the real disk

@@ -6,7 +6,7 @@ import pytest
 
 from pegasus.storage.directory import Directory
 from pegasus.storage.inbox import InboxLog
-from pegasus.storage.log_file import SMALL, in_pieces, merge_spans
+from pegasus.storage.record_log import SMALL, in_pieces, merge_spans
 from pegasus.storage.volume import Span
 
 
