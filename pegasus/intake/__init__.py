@@ -15,10 +15,8 @@ priorities for the queue items that it makes itself.
 from pegasus.intake.access import Access, Denied, Priority, is_owner, priority_of
 from pegasus.intake.submission import (
     CONTROL_COMMANDS,
-    INTERNAL_ID_PREFIX,
     JOURNAL_TIMEOUT,
     NAME_RULE,
-    UNDELIVERED_REPLY,
     Intake,
     InvalidMessage,
     check_message,
@@ -32,10 +30,8 @@ from pegasus.intake.submission import (
 
 __all__ = [
     "CONTROL_COMMANDS",
-    "INTERNAL_ID_PREFIX",
     "JOURNAL_TIMEOUT",
     "NAME_RULE",
-    "UNDELIVERED_REPLY",
     "Access",
     "Denied",
     "Intake",

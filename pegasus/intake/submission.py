@@ -29,10 +29,17 @@ import trio
 
 from actors import Answer, Ref
 from pegasus.conversation import sanitize_for_prompt
-from pegasus.formatting import truncate
 from pegasus.intake.access import Access, Priority, priority_of
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
-from pegasus.storage import Accept, Accepted, Acknowledge, JournalMessage, Overloaded
+from pegasus.storage import (
+    INTERNAL_ID_PREFIX,
+    Accept,
+    Accepted,
+    Acknowledge,
+    JournalMessage,
+    Overloaded,
+    undelivered_item,
+)
 
 JOURNAL_TIMEOUT: Final = 30.0
 """Seconds to wait for the journal. A disk that takes longer for one append cannot be relied on."""
@@ -44,13 +51,6 @@ NAME_RULE: Final = (
     f"a string of 1 to {NAME_LENGTH} characters "
     "without control characters, invisible ones and compatibility forms (NFKC)"
 )
-INTERNAL_ID_PREFIX: Final = "\x1f"
-"""First character of the id of a message that the program itself puts into the queue. No id from outside has control characters,
-so nobody can make such a message or take its place."""
-UNDELIVERED_REPLY: Final = "reply_undelivered"
-"""`metadata.type` of the report that a reply reached nobody, in the queue and in the session."""
-EXCERPT: Final = 80
-"""Characters of the undelivered text that the report quotes, by which the agent recognises the reply."""
 RETRY_DELAY: Final = 5.0
 """Seconds until a report for which the inbox has no room is offered again."""
 
@@ -124,16 +124,10 @@ async def report_undelivered(journal: Ref[JournalMessage], reply: OutboundMessag
 
     reason: one line for the model. Raises StorageError, ActorError. Then, and when cancelled, the report may be repeated.
     """
-    channel = reply.channel
-    report = InboundMessage(
-        f"{reason}\nIt began: {truncate(reply.text, EXCERPT)}",
-        channel,
-        f"{INTERNAL_ID_PREFIX}reply/{channel.address}/{reply.seq}",
-        metadata={"type": UNDELIVERED_REPLY, "seq": reply.seq},
-    )
+    report = undelivered_item(reply, reason)
     while isinstance(await journal.ask(Accept, report, "main", Priority.TASK), Overloaded):  # noqa: ASYNC110 the journal announces no room
         await trio.sleep(RETRY_DELAY)
-    await journal.tell(Acknowledge(channel.address, reply.seq))
+    await journal.tell(Acknowledge(reply.channel.address, reply.seq))
 
 
 # ------------------------------------------------------------------ commands

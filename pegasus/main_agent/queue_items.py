@@ -27,10 +27,19 @@ import trio
 
 from actors import Answer, Inbox, Ref
 from pegasus.conversation import Entry, KeptMedia, escape_imitations, metadata_line, sanitize_for_prompt, user_content
-from pegasus.intake import INTERNAL_ID_PREFIX, UNDELIVERED_REPLY, Priority
+from pegasus.intake import Priority
 from pegasus.messages import ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
-from pegasus.storage import Accept, Accepted, Item, JournalMessage, Overloaded, StorageError
+from pegasus.storage import (
+    INTERNAL_ID_PREFIX,
+    UNDELIVERED_REPLY,
+    Accept,
+    Accepted,
+    Item,
+    JournalMessage,
+    Overloaded,
+    StorageError,
+)
 from pegasus.tasks import Notification, Notify
 from pegasus.wire import WireError, encode_json, from_wire
 

@@ -62,7 +62,8 @@ the next query."""
 GONE = Span(0, 0)
 """The place of a reply whose text is not in the file any more."""
 INTERNAL_ID_PREFIX: Final = "\x1f"
-"""First character of the id of an item that the agent makes for itself. No id from outside has control characters."""
+"""First character of the id of an item that the program itself makes. No id from outside has control characters, so nobody
+can make such an item or take its place."""
 UNDELIVERED_REPLY: Final = "reply_undelivered"
 """The `type` in the metadata of an item that reports an undelivered reply."""
 EXCERPT: Final = 80

@@ -19,12 +19,11 @@ import attrs
 
 from pegasus.conversation import Entry, parse_metadata_line
 from pegasus.formatting import format_time
-from pegasus.intake import UNDELIVERED_REPLY
 from pegasus.main_agent.compaction.planning import cut_middle, estimate_tokens, is_memory_index, is_opening
 from pegasus.main_agent.queue_items import TASK_NOTIFY
 from pegasus.messages import Address, Json, Metadata
 from pegasus.models import ToolCall
-from pegasus.storage import escape_field
+from pegasus.storage import UNDELIVERED_REPLY, escape_field
 from pegasus.wire import decode_object
 
 MESSAGE_LENGTH: Final = 2_000

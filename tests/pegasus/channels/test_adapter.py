@@ -7,9 +7,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, Intensity, open_supervisor
 from pegasus.channels import Adapter, CatchUp, DeliverReply, ReplyRefused
-from pegasus.intake import UNDELIVERED_REPLY
 from pegasus.messages import ChannelInfo, Progress, Typing
-from pegasus.storage import Connected, Disconnected, Overloaded
+from pegasus.storage import UNDELIVERED_REPLY, Connected, Disconnected, Overloaded
 from tests.pegasus.gateway.world import FakeJournal
 
 PHONE = ChannelInfo("sms", "+1")
