@@ -155,7 +155,7 @@ async def task_actor(
     for a single call. agent: receives the reports. start: the event that starts the task and is on disk already, which is the
     cause of what follows.
     """
-    run = _TaskRun(fsm, task_type, deps, archive, tool_slots, agent, start)
+    run = _TaskRun(fsm, deps, archive, agent, Stages(fsm, task_type, deps, tool_slots), start)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run.run, nursery.cancel_scope)
         async for message in inbox:
@@ -180,12 +180,12 @@ async def apply_recorded(deps: TaskDeps, fsm: TaskFSM, event: Event) -> Notifica
     """
     before = fsm.state
     try:
-        fsm.transition(event)
+        after = fsm.transition(event)
     except InvalidTransition as error:
         _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
         return None
     await deps.bus.tell(Emit(event))
-    await publish_change(deps, event, before, fsm.state)
+    await publish_change(deps, event, before, after)
     return notification_of(fsm, event)
 
 
@@ -199,49 +199,43 @@ class _Stage:
     """The work; returns the events that came of it."""
 
 
+@attrs.define(eq=False)
 class _TaskRun:
     """The loop of a task, and the requests that wait for it."""
 
-    def __init__(
-        self,
-        fsm: TaskFSM,
-        task_type: TaskType,
-        deps: TaskDeps,
-        archive: TaskLogs,
-        tool_slots: trio.Semaphore,
-        agent: Ref[TaskReport],
-        start: Event,
-    ) -> None:
-        self._fsm = fsm
-        self._deps = deps
-        self._archive = archive
-        self._agent = agent
-        """Receives the reports."""
-        self._stages = Stages(fsm, task_type, deps, tool_slots)
-        self._cause = start
-        """Last recorded event of the task, the cause of the next."""
-        self._seconds_left = deps.limits.timeout
-        """Time that the stages may still take, since the start or the last resume."""
-        self._activity = ""
-        """Activity of the running stage, "" if none runs."""
-        self._is_reflected = False
-        """Whether the reflection was begun, skipped or ended; each completion has at most one."""
-        self._scope: trio.CancelScope | None = None
-        """Scope of the stage that runs; None while none does."""
-        self._requested = trio.Event()
-        """Set when a request has come in; for a task that has nothing to do."""
-        self._cancel_error: str | None = None
-        """Error for TASK_FAILED, once a cancel was requested."""
-        self._suspend_reason: str | None = None
-        """Reason for TASK_SUSPENDED, once a suspension was requested."""
-        self._resume: ResumeTask | None = None
-        """Resume that is not recorded yet."""
-        self._cancel_replies: list[tuple[Reply[str], str]] = []
-        """Requests to answer when the running stage has ended, with the activity that it ends."""
-        self._finish_replies: list[Reply[None]] = []
-        """Requests to answer when nothing of the task runs and everything is on disk."""
-        self._is_finishing = False
-        """Whether no new stage may begin, because the process stops."""
+    _fsm: TaskFSM
+    _deps: TaskDeps
+    _archive: TaskLogs
+    _agent: Ref[TaskReport]
+    """Receives the reports."""
+    _stages: Stages
+    _cause: Event
+    """Last recorded event of the task, the cause of the next."""
+    _seconds_left: float = attrs.field(init=False)
+    """Time that the stages may still take, since the start or the last resume."""
+    _activity: str = ""
+    """Activity of the running stage, "" if none runs."""
+    _is_reflected: bool = False
+    """Whether the reflection was begun, skipped or ended; each completion has at most one."""
+    _scope: trio.CancelScope | None = None
+    """Scope of the stage that runs; None while none does."""
+    _requested: trio.Event = attrs.field(factory=trio.Event)
+    """Set when a request has come in; for a task that has nothing to do."""
+    _cancel_error: str | None = None
+    """Error for TASK_FAILED, once a cancel was requested."""
+    _suspend_reason: str | None = None
+    """Reason for TASK_SUSPENDED, once a suspension was requested."""
+    _resume: ResumeTask | None = None
+    """Resume that is not recorded yet."""
+    _cancel_replies: list[tuple[Reply[str], str]] = attrs.field(factory=list)
+    """Requests to answer when the running stage has ended, with the activity that it ends."""
+    _finish_replies: list[Reply[None]] = attrs.field(factory=list)
+    """Requests to answer when nothing of the task runs and everything is on disk."""
+    _is_finishing: bool = False
+    """Whether no new stage may begin, because the process stops."""
+
+    def __attrs_post_init__(self) -> None:
+        self._seconds_left = self._deps.limits.timeout
 
     # ------------------------------------------------------------------ requests
 
@@ -250,7 +244,11 @@ class _TaskRun:
         match message:
             case CancelStage(reply, error):
                 self._cancel_error = error
-                self._end_stage(reply)
+                if self._scope is None:
+                    reply.send("")
+                else:  # answered when the stage has ended
+                    self._cancel_replies.append((reply, self._activity))
+                    self._scope.cancel()
             case SuspendAfterStage(reason):
                 self._suspend_reason = reason
             case ResumeTask():
@@ -262,14 +260,6 @@ class _TaskRun:
                 self._finish_replies.append(reply)
         self._requested.set()
 
-    def _end_stage(self, reply: Reply[str]) -> None:
-        """Cancel the running stage and answer when it has ended; at once if none runs."""
-        if self._scope is None:
-            reply.send("")
-            return
-        self._cancel_replies.append((reply, self._activity))
-        self._scope.cancel()
-
     # ------------------------------------------------------------------ the loop
 
     async def run(self, actor: trio.CancelScope) -> None:
@@ -279,17 +269,21 @@ class _TaskRun:
             self._fsm.transition(self._cause)  # TASK_CREATED, which was published when it was recorded
             await publish_change(self._deps, self._cause, TaskState.IDLE, self._fsm.state)
         while True:
-            drafts = self._requested_events()
-            stage = None if drafts or self._is_finishing else self._next_stage()
+            requested = self._requested_events()
+            due = [] if requested else self._due_events()
+            stage = None if requested or due or self._is_finishing else self._next_stage()
             self._activity = stage.activity if stage is not None else ""
             await self._agent.tell(StateChanged(task_view(self._fsm, self._activity), tuple(notifications)))
             notifications = ()
-            if drafts:
-                notifications = await self._record(drafts)
+            if requested:
+                notifications = await self._record(requested)
                 self._answer_resume()
+            elif (due or stage) and self._is_interrupted:
+                continue  # a request came in while the report was sent; it goes first
+            elif due:
+                notifications = await self._record(due)
             elif stage is not None:
-                if not self._is_interrupted:  # by a request that came in while the report was sent
-                    notifications = await self._record(await self._run_stage(stage))
+                notifications = await self._record(await self._run_stage(stage))
             elif self._is_at_end:
                 break
             else:
@@ -350,34 +344,36 @@ class _TaskRun:
             return self._fsm.is_over and (self._is_reflected or not self._is_finishing)
         return self._fsm.state in (TaskState.FAILED, TaskState.SUSPENDED)
 
+    def _due_events(self) -> list[EventDraft]:
+        """Return the events that the state asks for without any work, [] if there are none or nothing new may begin."""
+        fsm, context, limit = self._fsm, self._fsm.context, self._deps.limits.max_iterations
+        if self._is_finishing:
+            return []
+        if fsm.state is TaskState.REASONING and context.iteration >= limit:
+            return [_failure(f"the task did not come to an end within {limit} rounds of thinking")]
+        if (
+            fsm.state is TaskState.ACTING
+            and not self._stages.next_calls()
+            and context.plan
+            and open_steps(context.plan)
+        ):
+            return self._stages.respond(context.reasoning)
+        if fsm.state is TaskState.COMPLETED and not fsm.is_over:
+            payload = task_completed(context, last_response(context), context.iteration)
+            return [EventDraft(EventType.TASK_COMPLETED, payload)]
+        return []
+
     def _next_stage(self) -> _Stage | None:
         """Return the stage that the state asks for, None if the task has nothing to do."""
-        context = self._fsm.context
         match self._fsm.state:
-            case TaskState.REASONING if context.iteration >= self._deps.limits.max_iterations:
-                limit = self._deps.limits.max_iterations
-                return _emitting(_failure(f"the task did not come to an end within {limit} rounds of thinking"))
             case TaskState.REASONING:
                 return _Stage("thinking", self._stages.reason)
-            case TaskState.ACTING:
-                return self._next_act()
-            case TaskState.COMPLETED if not self._fsm.is_over:
-                payload = task_completed(context, last_response(context), context.iteration)
-                return _emitting(EventDraft(EventType.TASK_COMPLETED, payload))
+            case TaskState.ACTING if calls := self._stages.next_calls():
+                return _Stage(", ".join(call.name for call in calls), partial(self._stages.act, calls))
             case TaskState.COMPLETED if not self._is_reflected:
                 self._is_reflected = True
-                if self._deps.memory is not None and should_reflect(context):
+                if self._deps.memory is not None and should_reflect(self._fsm.context):
                     return _Stage("reflecting", self._stages.reflect)
-        return None
-
-    def _next_act(self) -> _Stage | None:
-        """Return the stage that makes the next calls of the plan, or gives its answer; None if no step is open."""
-        calls = self._stages.next_calls()
-        if calls:
-            return _Stage(", ".join(call.name for call in calls), partial(self._stages.act, calls))
-        context = self._fsm.context
-        if context.plan is not None and open_steps(context.plan):
-            return _emitting(*self._stages.respond(context.reasoning))
         return None
 
     # ------------------------------------------------------------------ stages
@@ -447,12 +443,3 @@ class _TaskRun:
 def _failure(error: str) -> EventDraft:
     """Return the draft of TASK_FAILED."""
     return EventDraft(EventType.TASK_FAILED, to_payload(TaskFailed(error)))
-
-
-def _emitting(*drafts: EventDraft) -> _Stage:
-    """Return a stage without work of its own."""
-
-    async def work() -> list[EventDraft]:
-        return list(drafts)
-
-    return _Stage("", work)
