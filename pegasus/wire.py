@@ -46,7 +46,6 @@ from cattrs.cols import homogenous_tuple_structure_factory
 from cattrs.errors import AttributeValidationNote, IterableValidationNote
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from pegasus.append_only import AppendOnly
 from pegasus.messages import Json
 
 T = TypeVar("T")
@@ -147,8 +146,6 @@ def _converter() -> Converter:
     converter.register_structure_hook_factory(attrs.has, _class_structure)
     converter.register_unstructure_hook_factory(attrs.has, _class_unstructure)
     converter.register_structure_hook_factory(_is_tuple, _tuple_structure)
-    converter.register_structure_hook_factory(_is_append_only, _append_only_structure)
-    converter.register_unstructure_hook_factory(_is_append_only, _append_only_unstructure)
     return converter
 
 
@@ -214,22 +211,6 @@ def _tuple_structure(annotation: Any, converter: Converter) -> _Structure:
             return tuple(hook(item, cls) for item, (hook, cls) in zip(value, hooks, strict=True))
 
     return lambda value, _: items(_checked(value, (list,), "a list"), annotation)
-
-
-def _is_append_only(annotation: Any) -> bool:
-    return get_origin(annotation) is AppendOnly
-
-
-def _append_only_structure(annotation: Any, converter: Converter) -> _Structure:
-    [item] = get_args(annotation)
-    items = _tuple_structure(tuple[item, ...], converter)  # type: ignore[valid-type]  # a value, not an annotation
-    return lambda value, _: AppendOnly(items(value, annotation))
-
-
-def _append_only_unstructure(annotation: Any, converter: Converter) -> Callable[[Any], list[Any]]:
-    [item] = get_args(annotation)
-    hook = converter.get_unstructure_hook(item)
-    return lambda value: [hook(each) for each in value]
 
 
 def _is_json_object(annotation: Any) -> bool:

@@ -1,11 +1,11 @@
-"""What a task knows, and the payloads of the events that change it: frozen values, all of them serialisable.
+"""What a task knows, and the payloads of the events that change it. All of it is serialisable.
 
 A context changes by events alone (`pegasus.tasks.core.fsm`), in a running task and in a replay of its log alike. The two
-are therefore equal by construction, which is what recovery after a crash rests on. A frozen context has a second use: a stage that
-runs can read the context that it began with while requests come in, and a view never changes behind its reader.
+are therefore equal by construction, which is what recovery after a crash rests on.
 
-The sequences that grow with the length of a task, `messages` and `actions_done`, are `AppendOnly`. Each event adds to them, and
-copying a tuple every time would make the cost of a task quadratic in its length. All other fields have a bounded size or are replaced.
+A context belongs to one `TaskFSM` and is changed in place: each event adds to the conversation, and copying that every time
+would make the cost of a task, and of the replay of its log, quadratic in its length. Nobody is surprised by such a change: the actor
+of a task applies events only between two stages, and others receive a view, or a context of their own that was read from the log.
 
 A payload is exactly the `data` of the event's line in the task's log (docs/task-persistence.md). In memory an event carries it as
 a JSON object, for subscribers of the bus and for the log; `to_payload` and `parse_payload` convert. A running task parses
@@ -30,7 +30,6 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from pegasus.append_only import AppendOnly
 from pegasus.conversation import BadEntry, Entry, decode, to_json
 from pegasus.events import Event, EventType
 from pegasus.messages import Json, Metadata
@@ -85,7 +84,7 @@ class Reasoning:
     """Calls in the order in which the model made them."""
 
 
-@attrs.frozen
+@attrs.define
 class PlanStep:
     """One step of a plan."""
 
@@ -136,21 +135,11 @@ class ActionResult:
     """Wall clock, ms."""
 
 
-@attrs.frozen
-class PostReflection:
-    """The outcome of the reflection on a completed task."""
-
-    assessment: str
-    """One sentence on what was kept in memory, and why."""
-    tool_calls_count: int
-    """Calls of memory tools that were made."""
-
-
-@attrs.frozen
+@attrs.define
 class TaskContext:
     """Everything a task knows.
 
-    Example: `TaskContext("t1", input_text="find papers", messages=AppendOnly((entry,)))`.
+    Example: `TaskContext("t1", input_text="find papers", messages=[entry])`.
     """
 
     id: str
@@ -169,9 +158,9 @@ class TaskContext:
     """Outcome of the last model call."""
     plan: TaskPlan | None = None
     """Steps that it led to."""
-    actions_done: AppendOnly[ActionResult] = attrs.field(factory=AppendOnly)
+    actions_done: list[ActionResult] = attrs.field(factory=list)
     """All completed steps since the task was created, oldest first."""
-    post_reflection: PostReflection | None = None
+    post_reflection: ReflectionDone | None = None
     """Outcome of the reflection, if there was one since the last resume."""
     iteration: int = 0
     """Model calls since the start or the last resume."""
@@ -185,7 +174,7 @@ class TaskContext:
     """Reason of a suspension."""
     question: str | None = None
     """Question to the submitter that a suspended task waits for."""
-    messages: AppendOnly[Entry] = attrs.field(factory=AppendOnly)
+    messages: list[Entry] = attrs.field(factory=list)
     """The conversation with the model. The input is its first message, so no later call forgets it."""
     memory_injected: bool = False
     """Whether the index of memory is among the messages; it is added once only."""
@@ -307,7 +296,7 @@ class TaskResumed(TaskEventData):
 
 @attrs.frozen
 class ReflectionDone(TaskEventData):
-    """REFLECTION_COMPLETE: the reflection on a completed task has ended. It is for readers of the log only."""
+    """REFLECTION_COMPLETE: the reflection on a completed task has ended."""
 
     tool_calls_count: int = 0
     """Calls of memory tools."""

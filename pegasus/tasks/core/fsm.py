@@ -32,7 +32,6 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from pegasus.append_only import AppendOnly
 from pegasus.conversation import Entry, open_calls
 from pegasus.events import Event, EventType
 from pegasus.messages import Metadata
@@ -41,7 +40,6 @@ from pegasus.tasks.core.context import (
     NeedMoreInfo,
     PayloadError,
     PlanStep,
-    PostReflection,
     ReasonDone,
     ReflectionDone,
     StepCompleted,
@@ -151,98 +149,89 @@ def _state_after_step(plan: TaskPlan | None) -> TaskState:
 # ------------------------------------------------------------------ the change that each event makes
 
 
-def apply_event(context: TaskContext, event: Event, state: TaskState) -> TaskContext:
-    """Return the context after the event.
+def apply_event(context: TaskContext, event: Event, state: TaskState) -> None:
+    """Change the context as the event demands.
 
-    context: the context before the event; it is not changed. state: the state before the event, which decides whether the result of
-    a stage moves the task or only the state that a resume returns to. Raises PayloadError if the event does not fit the context.
+    state: the state before the event, which decides whether the result of a stage moves the task or only the state that a resume
+    returns to. Raises PayloadError if the event does not fit the context, which is then as it was: each function below checks
+    everything before it changes anything.
 
-    Example: `apply_event(TaskContext("t1"), created, TaskState.IDLE).input_text`.
+    Example: `apply_event(context := TaskContext("t1"), created, TaskState.IDLE)`, then `context.input_text`.
     """
     match data := parse_payload(event):
         case TaskCreated():
-            return _created(context, event, data)
+            _created(context, event, data)
         case ReasonDone():
-            return _reason_done(context, data, state)
+            _reason_done(context, data, state)
         case NeedMoreInfo():
-            return _need_more_info(context, event, data, state)
+            _need_more_info(context, event, data, state)
         case ToolCallDone():
-            return _tool_call_done(context, event, data, state)
+            _tool_call_done(context, event, data, state)
         case StepCompleted():
-            return _step_completed(context, event, data, state)
+            _step_completed(context, event, data, state)
         case TaskResumed():
-            return _resumed(context, event, data, state)
+            _resumed(context, event, data, state)
         case TaskNotified():
-            return attrs.evolve(context, notified=context.notified + 1)
+            context.notified += 1
         case TaskSuspended():
-            messages = context.messages.plus(*parse_messages(data.new_messages))
-            return attrs.evolve(context, suspend_reason=data.suspend_reason, suspended_state=state, messages=messages)
+            context.messages += parse_messages(data.new_messages)
+            context.suspend_reason, context.suspended_state = data.suspend_reason, state
         case ReflectionDone():
-            return attrs.evolve(context, post_reflection=PostReflection(data.assessment, max(0, data.tool_calls_count)))
+            context.post_reflection = data
         case TaskCompleted():
             if context.final_result is not None:
                 raise PayloadError("the task has its result already")
-            messages = context.messages.plus(*parse_messages(data.new_messages))
-            notified = context.notified + 1
-            return attrs.evolve(context, final_result=data.final_result, messages=messages, notified=notified)
+            context.messages += parse_messages(data.new_messages)
+            context.final_result = data.final_result
+            context.notified += 1
         case TaskFailed():
-            context = attrs.evolve(context, suspended_state=None, suspend_reason=None, question=None)
-            return attrs.evolve(context, error=data.error, notified=context.notified + 1)
-    raise PayloadError(f"{event.type.name} is not handled")
+            context.suspended_state = context.suspend_reason = context.question = None
+            context.error = data.error
+            context.notified += 1
+        case _:
+            raise PayloadError(f"{event.type.name} is not handled")
 
 
-def _created(context: TaskContext, event: Event, data: TaskCreated) -> TaskContext:
+def _created(context: TaskContext, event: Event, data: TaskCreated) -> None:
     """Take over the input, as the first message of the conversation.
 
     The event is applied twice in the life of a task: by `TaskFSM.from_event`, which fills the context, and by the transition out of
     IDLE, which must not add the input again.
     """
     if context.messages:
-        return context  # a task knows its input when it is made; the event itself only moves it out of IDLE
-    return TaskContext(
-        context.id,
-        description=data.description,
-        input_text=data.input_text,
-        input_metadata=data.input_metadata,
-        source=data.source or "user",
-        task_type=data.task_type or "general",
-        messages=AppendOnly((Entry(event.timestamp, "user", data.input_text),)),
-    )
+        return  # a task knows its input when it is made; the event itself only moves it out of IDLE
+    context.description, context.input_text = data.description, data.input_text
+    context.input_metadata = data.input_metadata
+    context.source, context.task_type = data.source or "user", data.task_type or "general"
+    context.messages.append(Entry(event.timestamp, "user", data.input_text))
 
 
-def _reason_done(context: TaskContext, data: ReasonDone, state: TaskState) -> TaskContext:
+def _reason_done(context: TaskContext, data: ReasonDone, state: TaskState) -> None:
     """Take over thought and plan. The messages of the thought join the conversation, the index of memory among them."""
     messages = parse_messages(data.new_messages)
     if not data.plan.steps:
         raise PayloadError("a plan without steps")
     _check_thought_was_running(context, state)
-    has_index = any(entry.metadata.get("type") == MEMORY_INDEX for entry in messages)
-    return attrs.evolve(
-        context,
-        reasoning=data.reasoning,
-        plan=data.plan,
-        iteration=context.iteration + 1,
-        messages=context.messages.plus(*messages),
-        memory_injected=context.memory_injected or has_index,
-        suspended_state=ACTING if state is SUSPENDED else context.suspended_state,
-    )
+    context.reasoning, context.plan = data.reasoning, data.plan
+    context.iteration += 1
+    context.messages += messages
+    if any(entry.metadata.get("type") == MEMORY_INDEX for entry in messages):
+        context.memory_injected = True
+    if state is SUSPENDED:
+        context.suspended_state = ACTING
 
 
-def _need_more_info(context: TaskContext, event: Event, data: NeedMoreInfo, state: TaskState) -> TaskContext:
+def _need_more_info(context: TaskContext, event: Event, data: NeedMoreInfo, state: TaskState) -> None:
     """Take over the question, as a message of the assistant: the answer will follow it. The task waits from now on."""
     _check_thought_was_running(context, state)
     asked = "\n\n".join(part for part in (data.reasoning.response.strip(), data.question.strip()) if part)
-    return attrs.evolve(
-        context,
-        reasoning=data.reasoning,
-        plan=None,
-        question=data.question,
-        iteration=context.iteration + 1,
-        notified=context.notified + 1,
-        messages=context.messages.plus(Entry(event.timestamp, "assistant", asked)),
-        suspended_state=REASONING,
-        suspend_reason=context.suspend_reason if state is SUSPENDED else "needs information",
-    )
+    context.reasoning, context.plan, context.question = data.reasoning, None, data.question
+    context.iteration += 1
+    context.notified += 1
+    context.messages.append(Entry(event.timestamp, "assistant", asked))
+    context.suspended_state = REASONING
+    if state is not SUSPENDED:
+        context.suspend_reason = "needs information"
 
 
 def _check_thought_was_running(context: TaskContext, state: TaskState) -> None:
@@ -252,7 +241,7 @@ def _check_thought_was_running(context: TaskContext, state: TaskState) -> None:
         raise PayloadError("no thought was running when the task was suspended")
 
 
-def _tool_call_done(context: TaskContext, event: Event, data: ToolCallDone, state: TaskState) -> TaskContext:
+def _tool_call_done(context: TaskContext, event: Event, data: ToolCallDone, state: TaskState) -> None:
     """Complete the step whose call has this result. A result that no open step waits for is refused, so a call counts once."""
     messages = parse_messages(data.new_messages)
     result = next((entry for entry in messages if entry.role == "tool"), None)
@@ -265,43 +254,33 @@ def _tool_call_done(context: TaskContext, event: Event, data: ToolCallDone, stat
     started = now - max(0, round(data.duration_ms))
     success = event.type is _E.TOOL_CALL_COMPLETED
     action = ActionResult(step.index, "tool_call", data.tool_name, result.content, success, started, now)
-    return _complete_step(context, context.plan, step, action, messages, state)
+    _complete_step(context, step, action, messages, state)
 
 
-def _step_completed(context: TaskContext, event: Event, data: StepCompleted, state: TaskState) -> TaskContext:
+def _step_completed(context: TaskContext, event: Event, data: StepCompleted, state: TaskState) -> None:
     """Complete the step that responds; its message is the answer."""
     messages = parse_messages(data.new_messages)
-    steps = open_steps(context.plan) if context.plan is not None else ()
+    steps = open_steps(context.plan) if context.plan is not None else []
     step = next((step for step in steps if step.call is None), None)
-    if step is None or context.plan is None:
+    if step is None:
         raise PayloadError("no open step that is not a tool call")
     answer = messages[-1].content if messages else ""
     action = ActionResult(step.index, step.action_type, None, answer, True, event.timestamp, event.timestamp)
-    return _complete_step(context, context.plan, step, action, messages, state)
+    _complete_step(context, step, action, messages, state)
 
 
 def _complete_step(
-    context: TaskContext,
-    plan: TaskPlan,
-    step: PlanStep,
-    action: ActionResult,
-    messages: tuple[Entry, ...],
-    state: TaskState,
-) -> TaskContext:
+    context: TaskContext, step: PlanStep, action: ActionResult, messages: tuple[Entry, ...], state: TaskState
+) -> None:
     """Mark a step as completed and append its result. Raises nothing: the callers have found the step among the open ones."""
-    done = attrs.evolve(step, completed=True)
-    plan = TaskPlan(plan.goal, tuple(done if other is step else other for other in plan.steps), plan.reasoning)
-    return attrs.evolve(
-        context,
-        plan=plan,
-        actions_done=context.actions_done.plus(action),
-        messages=context.messages.plus(*messages),
-        # A step that ended after the suspension: the task goes on behind it.
-        suspended_state=_state_after_step(plan) if state is SUSPENDED else context.suspended_state,
-    )
+    step.completed = True
+    context.actions_done.append(action)
+    context.messages += messages
+    if state is SUSPENDED:  # the step ended after the suspension: the task goes on behind it
+        context.suspended_state = _state_after_step(context.plan)
 
 
-def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskState) -> TaskContext:
+def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskState) -> None:
     """Let a task go on: a suspended one with its plan, a finished one from the beginning with all it knows.
 
     The next state is not decided here but in `_after_resume`, which needs `suspended_state` as it was before this change.
@@ -309,37 +288,24 @@ def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskS
     """
     messages = parse_messages(data.new_messages)
     if state is not SUSPENDED:
-        context = _restart(context, event, data.new_input)
-    return attrs.evolve(
-        context,
-        suspended_state=None,
-        suspend_reason=None,
-        question=None,
-        iteration=0,
-        messages=context.messages.plus(*messages),
-    )
+        _restart(context, event, data.new_input)
+    context.suspended_state = context.suspend_reason = context.question = None
+    context.iteration = 0
+    context.messages += messages
 
 
-def _restart(context: TaskContext, event: Event, new_input: str) -> TaskContext:
+def _restart(context: TaskContext, event: Event, new_input: str) -> None:
     """Let a finished task begin again with all it knows: messages and actions stay, the rest is for the new input.
 
     Calls that never got a result are given one first. A task that a restart failed in the middle of its plan has such calls, and
     the next request to the model would be refused because of them.
     """
-    missing = [
+    context.messages += [
         Entry(event.timestamp, "tool", NOT_FINISHED, call_id=made.call.id, metadata={"error": True})
         for made in open_calls(context.messages)
     ]
-    return attrs.evolve(
-        context,
-        input_text=new_input,
-        messages=context.messages.plus(*missing),
-        reasoning=None,
-        plan=None,
-        post_reflection=None,
-        final_result=None,
-        error=None,
-    )
+    context.input_text = new_input
+    context.reasoning = context.plan = context.post_reflection = context.final_result = context.error = None
 
 
 # ------------------------------------------------------------------ the task
@@ -380,7 +346,7 @@ class TaskFSM:
     """State after the last accepted event."""
     context: TaskContext
     """Everything the task knows, after the last accepted event."""
-    history: AppendOnly[Transition] = attrs.field(factory=AppendOnly)
+    history: list[Transition] = attrs.field(factory=list)
     """Accepted events, oldest first."""
     created_at: int = 0
     """Wall clock of TASK_CREATED, ms."""
@@ -397,8 +363,9 @@ class TaskFSM:
         """
         if event.type is not _E.TASK_CREATED or not event.task_id:
             raise InvalidTransition(f"a task is made by TASK_CREATED with a task id, not by {event.type.name}")
+        context = TaskContext(event.task_id)
         try:
-            context = apply_event(TaskContext(event.task_id), event, IDLE)
+            apply_event(context, event, IDLE)
         except PayloadError as error:
             raise InvalidTransition(f"task {event.task_id}: {error}") from None
         priority = DEFAULT_PRIORITY if event.priority is None else event.priority
@@ -420,7 +387,7 @@ class TaskFSM:
             raise InvalidTransition(f"task {self.task_id}: {refusal}")
         before, saved = self.state, self.context.suspended_state
         try:
-            self.context = apply_event(self.context, event, before)
+            apply_event(self.context, event, before)
         except PayloadError as error:
             raise InvalidTransition(f"task {self.task_id}: {event.type.name} in {before}: {error}") from None
         to = TRANSITIONS[before, event.type]
@@ -428,8 +395,7 @@ class TaskFSM:
         self.updated_at = event.timestamp
         suspends = self.state is SUSPENDED and before is not SUSPENDED
         metadata: Metadata = {"suspendedFrom": before.value} if suspends else {}
-        accepted = Transition(before, self.state, event.type, event.id, event.timestamp, metadata)
-        self.history = self.history.plus(accepted)
+        self.history.append(Transition(before, self.state, event.type, event.id, event.timestamp, metadata))
         return self.state
 
     def _refusal(self, type: EventType) -> str | None:

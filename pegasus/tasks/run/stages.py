@@ -39,7 +39,6 @@ from pegasus.tasks.core.context import (
     PlanStep,
     ReasonDone,
     Reasoning,
-    ReflectionDone,
     StepCompleted,
     TaskContext,
     TaskNotified,
@@ -297,8 +296,7 @@ class Stages:
         memory = await _read_or_nothing(deps.memory.for_reflection)
         specs = tuple(tool.spec for tool in tools.values())
         outcome = await deps.reflector.reflect(self._fsm.context, memory, specs, deps.model_for("reflection"), run)
-        payload = to_payload(ReflectionDone(outcome.tool_calls_count, outcome.assessment))
-        return [EventDraft(EventType.REFLECTION_COMPLETE, payload)]
+        return [EventDraft(EventType.REFLECTION_COMPLETE, to_payload(outcome))]
 
 
 # ------------------------------------------------------------------ calls

@@ -40,7 +40,7 @@ from pegasus.models import (
     Turn,
     UserTurn,
 )
-from pegasus.tasks.core.context import PlannedCall, PostReflection, Reasoning, TaskContext
+from pegasus.tasks.core.context import PlannedCall, Reasoning, ReflectionDone, TaskContext
 from pegasus.tasks.core.fsm import MEMORY_INDEX
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tools import ToolOutcome
@@ -230,7 +230,7 @@ class Reflector:
         tools: Sequence[ToolSpec],
         model: LanguageModel,
         run: Callable[[ToolCall], Awaitable[ToolOutcome]],
-    ) -> PostReflection:
+    ) -> ReflectionDone:
         """Make up to ROUNDS model calls and return the outcome. Raises ModelError.
 
         memory: the facts in full and the summaries of episodes. run: makes one call of a memory tool. Cancelled: what the tools have
@@ -243,14 +243,14 @@ class Reflector:
         for _ in range(ROUNDS):
             response = await model.generate(ModelRequest(system, tuple(turns), tuple(tools), label=label))
             if not response.calls:
-                return PostReflection(response.text.strip() or "Nothing to keep.", made)
+                return ReflectionDone(made, response.text.strip() or "Nothing to keep.")
             results = []
             for call in response.calls:
                 outcome = await run(call)
                 made += 1
                 results.append(ToolResult(call.id, call.name, outcome.content, outcome.failed))
             turns += [_turn(response), UserTurn(tuple(results))]
-        return PostReflection(f"Stopped after {ROUNDS} rounds (the most there may be).", made)
+        return ReflectionDone(made, f"Stopped after {ROUNDS} rounds (the most there may be).")
 
     def _story(self, context: TaskContext) -> str:
         """Return the conversation of the task as text, without its oldest parts if it is too long."""

@@ -1,7 +1,6 @@
 import pytest
 import trio
 
-from pegasus.append_only import AppendOnly
 from pegasus.conversation import Entry
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import AssistantTurn, ModelResponse, ToolCall, ToolSpec, Usage, UserTurn
@@ -16,9 +15,7 @@ READ = ToolSpec("read_file", "Read.", {"type": "object", "properties": {}})
 
 
 def context(*entries, **fields):
-    return TaskContext(
-        "t1", input_text="find it", messages=AppendOnly([Entry(1, "user", "find it"), *entries]), **fields
-    )
+    return TaskContext("t1", input_text="find it", messages=[Entry(1, "user", "find it"), *entries], **fields)
 
 
 async def think(model, *entries, memory="", tools=(READ,)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pegasus.append_only import AppendOnly
 from pegasus.conversation import Entry
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.messages import ChannelInfo
@@ -34,7 +33,7 @@ def test_a_task_that_nobody_on_a_channel_asked_for(metadata):
 
 async def test_thinking_and_looking_back_have_the_label_of_their_task():
     model = ScriptedModel(["done", "nothing to keep"])
-    context = TaskContext("t9", input_metadata={"channel": CHANNEL}, messages=AppendOnly([Entry(1, "user", "find it")]))
+    context = TaskContext("t9", input_metadata={"channel": CHANNEL}, messages=[Entry(1, "user", "find it")])
     await Thinker(PERSONA, lambda: 7).think(context, model, load_task_types(BUILT_IN_TYPES)[0].get("general"), ())
     await Reflector(PERSONA, 1000).reflect(context, "", (), model, None)
     assert [(asked.label.role, asked.label.task_id) for asked in model.requests] == [
