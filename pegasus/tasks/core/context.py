@@ -188,7 +188,9 @@ class TaskContext:
 Payload: TypeAlias = dict[str, Json]
 """Payload of an event as a JSON object, keys in camelCase."""
 NewMessages: TypeAlias = tuple[Metadata, ...]
-"""Messages that an event adds to the conversation, as JSON objects: only what was added since the line before."""
+"""Messages that an event adds to the conversation, as JSON objects: only what was added since the line before.
+
+They are written with their payload, and read by `parse_messages`; `parse_payload` leaves them out."""
 
 
 class PayloadError(ValueError):
@@ -366,16 +368,20 @@ def parse_payload(event: Event) -> TaskEventData:
     data = PAYLOADS.get(event.type)
     if data is None:
         raise PayloadError(f"{event.type.name} does not change a task")
+    payload = {key: value for key, value in event.payload.items() if value is not None and key != "newMessages"}
     try:
-        return from_wire({key: value for key, value in event.payload.items() if value is not None}, data)
+        return from_wire(payload, data)
     except WireError as error:
         raise PayloadError(str(error)) from None
 
 
-def parse_messages(messages: NewMessages) -> tuple[Entry, ...]:
-    """Return the messages of a payload as entries of a conversation. Raises PayloadError."""
+def parse_messages(event: Event) -> list[Entry]:
+    """Return the messages of a task event as entries of a conversation. Raises PayloadError."""
+    messages = event.payload.get("newMessages") or []
+    if not isinstance(messages, list):
+        raise PayloadError("newMessages must be a list")
     try:
-        return tuple(decode(message) for message in messages)
+        return [decode(message) for message in messages]
     except BadEntry as error:
         raise PayloadError(f"newMessages: {error}") from None
 

@@ -162,26 +162,26 @@ def apply_event(context: TaskContext, event: Event, state: TaskState) -> None:
         case TaskCreated():
             _created(context, event, data)
         case ReasonDone():
-            _reason_done(context, data, state)
+            _reason_done(context, event, data, state)
         case NeedMoreInfo():
             _need_more_info(context, event, data, state)
         case ToolCallDone():
             _tool_call_done(context, event, data, state)
         case StepCompleted():
-            _step_completed(context, event, data, state)
+            _step_completed(context, event, state)
         case TaskResumed():
             _resumed(context, event, data, state)
         case TaskNotified():
             context.notified += 1
         case TaskSuspended():
-            context.messages += parse_messages(data.new_messages)
+            context.messages += parse_messages(event)
             context.suspend_reason, context.suspended_state = data.suspend_reason, state
         case ReflectionDone():
             context.post_reflection = data
         case TaskCompleted():
             if context.final_result is not None:
                 raise PayloadError("the task has its result already")
-            context.messages += parse_messages(data.new_messages)
+            context.messages += parse_messages(event)
             context.final_result = data.final_result
             context.notified += 1
         case TaskFailed():
@@ -206,9 +206,9 @@ def _created(context: TaskContext, event: Event, data: TaskCreated) -> None:
     context.messages.append(Entry(event.timestamp, "user", data.input_text))
 
 
-def _reason_done(context: TaskContext, data: ReasonDone, state: TaskState) -> None:
+def _reason_done(context: TaskContext, event: Event, data: ReasonDone, state: TaskState) -> None:
     """Take over thought and plan. The messages of the thought join the conversation, the index of memory among them."""
-    messages = parse_messages(data.new_messages)
+    messages = parse_messages(event)
     if not data.plan.steps:
         raise PayloadError("a plan without steps")
     _check_thought_was_running(context, state)
@@ -243,7 +243,7 @@ def _check_thought_was_running(context: TaskContext, state: TaskState) -> None:
 
 def _tool_call_done(context: TaskContext, event: Event, data: ToolCallDone, state: TaskState) -> None:
     """Complete the step whose call has this result. A result that no open step waits for is refused, so a call counts once."""
-    messages = parse_messages(data.new_messages)
+    messages = parse_messages(event)
     result = next((entry for entry in messages if entry.role == "tool"), None)
     if result is None or context.plan is None:
         raise PayloadError("no tool message, or no plan that asked for it")
@@ -257,9 +257,9 @@ def _tool_call_done(context: TaskContext, event: Event, data: ToolCallDone, stat
     _complete_step(context, step, action, messages, state)
 
 
-def _step_completed(context: TaskContext, event: Event, data: StepCompleted, state: TaskState) -> None:
+def _step_completed(context: TaskContext, event: Event, state: TaskState) -> None:
     """Complete the step that responds; its message is the answer."""
-    messages = parse_messages(data.new_messages)
+    messages = parse_messages(event)
     steps = open_steps(context.plan) if context.plan is not None else []
     step = next((step for step in steps if step.call is None), None)
     if step is None:
@@ -270,7 +270,7 @@ def _step_completed(context: TaskContext, event: Event, data: StepCompleted, sta
 
 
 def _complete_step(
-    context: TaskContext, step: PlanStep, action: ActionResult, messages: tuple[Entry, ...], state: TaskState
+    context: TaskContext, step: PlanStep, action: ActionResult, messages: list[Entry], state: TaskState
 ) -> None:
     """Mark a step as completed and append its result. Raises nothing: the callers have found the step among the open ones."""
     step.completed = True
@@ -286,7 +286,7 @@ def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskS
     The next state is not decided here but in `_after_resume`, which needs `suspended_state` as it was before this change.
     The count of model calls starts again at 0: the limit on them is for one piece of work, and a resume is a new one.
     """
-    messages = parse_messages(data.new_messages)
+    messages = parse_messages(event)
     if state is not SUSPENDED:
         _restart(context, event, data.new_input)
     context.suspended_state = context.suspend_reason = context.question = None
