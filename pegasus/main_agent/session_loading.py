@@ -19,7 +19,6 @@ while the entries are made: a long session is some hundred thousand objects, non
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 
 from actors import Ref
 from pegasus.conversation import (
@@ -38,10 +37,9 @@ from pegasus.host import collector_paused
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.replies import REPLY, queued_result, reply_key
 from pegasus.main_agent.session import Session, until_written
-from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, Posted, ReadFile, ReplaceFile
-from pegasus.wire import BadLine, read_lines
+from pegasus.wire import BadLine, scan_lines
 
 _log = get_logger("session")
 
@@ -86,17 +84,19 @@ def _decode_lines(content: bytes) -> tuple[list[Entry], list[BadLine]]:
 
     A line may be bad in two ways: it is no JSON (cut off by a crash, or damaged), or it is JSON that is no entry.
     """
-    lines = read_lines(content)
     entries: list[Entry] = []
-    bad_lines = list(lines.bad)
-    for number, value in lines.good:
+    bad_lines: list[BadLine] = []
+    for line in scan_lines(content):
+        if isinstance(line, BadLine):
+            bad_lines.append(line)
+            continue
         try:
-            entries.append(decode(value))
+            entries.append(decode(line.value))
         except BadEntry as error:
-            raw = content.split(b"\n")[number - 1]
+            raw = content[line.offset : line.offset + line.length]
             excerpt = truncate(raw.decode(errors="replace"), 80)
-            bad_lines.append(BadLine(number, 0, raw, f"{error} ({excerpt})"))
-    return entries, sorted(bad_lines, key=attrgetter("number"))
+            bad_lines.append(BadLine(line.number, line.offset, raw, f"{error} ({excerpt})"))
+    return entries, bad_lines
 
 
 async def _recorded_results(
@@ -111,17 +111,13 @@ async def _recorded_results(
     order of the questions does not matter, since nothing is changed by them.
     """
     results: dict[tuple[int | None, str], str | None] = {}
-    opened = open_calls(entries)
-    replies = [open_call for open_call in opened if open_call.call.name == REPLY.name]
-    if replies:
-        keys = tuple(reply_key(open_call.item, open_call.call.id) for open_call in replies)
-        for open_call, message in zip(replies, await journal.ask(Posted, keys), strict=True):
-            if isinstance(message, OutboundMessage):
-                results[open_call.item, open_call.call.id] = queued_result(message)
-    others = [open_call for open_call in opened if open_call.call.name != REPLY.name]
-    if others and work is not None:
-        report_started()
-        for open_call in others:
-            key = reply_key(open_call.item, open_call.call.id)
-            results[open_call.item, open_call.call.id] = await work.result_of(open_call, key)
+    for open_call in open_calls(entries):
+        key, result = reply_key(open_call.item, open_call.call.id), None
+        if open_call.call.name == REPLY.name:
+            [message] = await journal.ask(Posted, (key,))
+            result = queued_result(message) if message is not None else None
+        elif work is not None:
+            report_started()
+            result = await work.result_of(open_call, key)
+        results[open_call.item, open_call.call.id] = result
     return lambda open_call: results.get((open_call.item, open_call.call.id))

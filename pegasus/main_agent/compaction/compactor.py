@@ -45,7 +45,7 @@ from pegasus.main_agent.compaction.planning import (
     shorten_entries,
 )
 from pegasus.main_agent.compaction.summary import NoSummary, summarise_by_code, summarise_by_model
-from pegasus.main_agent.compaction.transcript import MessageEvent, previous_summary, read_events, write_transcript
+from pegasus.main_agent.compaction.transcript import previous_summary, read_events, write_transcript
 from pegasus.main_agent.session import Session
 from pegasus.messages import Address
 from pegasus.models import Label, LanguageModel, ModelError, ModelRequest
@@ -364,7 +364,7 @@ def _conversations(entries: Sequence[Entry]) -> list[Address]:
     """Return the conversations that people wrote in, the one with the newest message last."""
     newest: dict[Address, None] = {}
     for _, event in read_events(entries):
-        if isinstance(event, MessageEvent):
+        if event.kind == "message":
             newest.pop(event.address, None)
             newest[event.address] = None
     return list(newest)

@@ -34,14 +34,7 @@ from actors import ActorError, Ref
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
 from pegasus.formatting import plural
 from pegasus.main_agent.compaction.planning import COMPACT, MEMORY_INDEX, cut_middle, is_opening
-from pegasus.main_agent.compaction.transcript import (
-    MessageEvent,
-    ReplyEvent,
-    TaskReportEvent,
-    TaskStartEvent,
-    format_minute,
-    read_events,
-)
+from pegasus.main_agent.compaction.transcript import NOWHERE, format_minute, read_events
 from pegasus.messages import Address, Json, Metadata
 from pegasus.tasks import AgentMessage, ListTasks, TaskState, TaskView
 
@@ -87,8 +80,8 @@ class OpenTask:
     """Id of the task, which `task_status` takes."""
     description: str
     """Description that the task was begun with, or the beginning of its input."""
-    address: Address | None = None
-    """Conversation in which the work was asked for; None if unknown."""
+    address: Address = NOWHERE
+    """Conversation in which the work was asked for; NOWHERE if unknown."""
     kind: str = ""
     """Type of the task; "" if only the session knows of it."""
     state: str = ""
@@ -145,9 +138,9 @@ async def find_open_tasks(agent: Ref[AgentMessage]) -> Sequence[OpenTask] | None
 def _open_task(view: TaskView) -> OpenTask:
     """Return a task of the task system as an open item."""
     channel = view.metadata.get("channel")
-    address = (
-        Address(str(channel.get("type", "")), str(channel.get("channelId", ""))) if isinstance(channel, dict) else None
-    )
+    address = NOWHERE
+    if isinstance(channel, dict):
+        address = Address(str(channel.get("type", "")), str(channel.get("channelId", "")))
     state = "waiting" if view.state is TaskState.IDLE else view.state.value
     return OpenTask(
         view.task_id, view.description or view.input_text, address, view.task_type, state, view.question or ""
@@ -174,18 +167,18 @@ def find_open_items(entries: Iterable[Entry], kept: Collection[Entry] = ()) -> O
         if is_opening(entry):
             carried = items_from_metadata(entry.metadata)
             questions, tasks = list(carried.questions), {task.task_id: task for task in carried.tasks}
-        elif isinstance(event, MessageEvent | ReplyEvent):
-            ours = isinstance(event, ReplyEvent)
+        elif event.kind in ("message", "reply"):
+            ours = event.kind == "reply"
             questions = [q for q in questions if q.address != event.address or q.ours is ours]  # answered by this
             if _QUESTION.search(event.text) is not None:
                 questions.append(OpenQuestion(event.ts, event.address, event.text, ours))
             if kept_since is None and id(entry) in kept_ids:
                 kept_since = entry.ts
-        elif isinstance(event, TaskStartEvent):
-            tasks[event.task_id] = OpenTask(event.task_id, event.description, event.address)
-        elif isinstance(event, TaskReportEvent) and event.kind in ("completed", "failed"):
+        elif event.kind == "task start":
+            tasks[event.task_id] = OpenTask(event.task_id, event.text, event.address)
+        elif event.kind == "task report" and event.label in ("completed", "failed"):
             tasks.pop(event.task_id, None)
-        elif isinstance(event, TaskReportEvent) and event.kind == "needs information" and event.task_id in tasks:
+        elif event.kind == "task report" and event.label == "needs information" and event.task_id in tasks:
             tasks[event.task_id] = attrs.evolve(tasks[event.task_id], question=event.text)
     if kept_since is not None:
         questions = [question for question in questions if question.ts < kept_since]
@@ -224,7 +217,8 @@ def items_to_metadata(items: OpenItems) -> dict[str, Json]:
     return {
         "questions": [[q.ts, q.address.type, q.address.channel_id, q.text, q.ours] for q in items.questions],
         "errands": [
-            [0, *_address_cells(task.address), task.task_id, task.description, task.question] for task in items.tasks
+            [0, task.address.type, task.address.channel_id, task.task_id, task.description, task.question]
+            for task in items.tasks
         ],
     }
 
@@ -256,12 +250,8 @@ def _parse_question(row: Any) -> OpenQuestion | None:
 def _parse_task(row: Any) -> OpenTask | None:
     match row:
         case [_, str(kind), str(channel_id), str(task_id), str(description), str(question)]:
-            return OpenTask(task_id, description, Address(kind, channel_id) if kind else None, question=question)
+            return OpenTask(task_id, description, Address(kind, channel_id), question=question)
     return None
-
-
-def _address_cells(address: Address | None) -> tuple[str, str]:
-    return (address.type, address.channel_id) if address is not None else ("", "")
 
 
 # ------------------------------------------------------------------ the opening line
@@ -323,7 +313,7 @@ def _task_line(task: OpenTask) -> str:
 
     The facts stand in brackets if the task system gave them. If only the session knows the task, they follow a comma.
     """
-    asked = f"asked for on {task.address}" if task.address is not None and task.address.type else ""
+    asked = f"asked for on {task.address}" if task.address.type else ""
     facts = ", ".join(filter(None, (task.kind, task.state, asked)))
     if task.kind:
         facts = f" ({facts})"

@@ -31,15 +31,7 @@ from typing import Final
 
 from pegasus.conversation import Entry, escape_imitations
 from pegasus.main_agent.compaction.planning import cut_middle, estimate_tokens
-from pegasus.main_agent.compaction.transcript import (
-    MessageEvent,
-    ReplyEvent,
-    TaskReportEvent,
-    Transcript,
-    format_minute,
-    previous_summary,
-    read_events,
-)
+from pegasus.main_agent.compaction.transcript import Transcript, format_minute, previous_summary, read_events
 from pegasus.messages import Address
 from pegasus.models import AssistantTurn, Label, LanguageModel, ModelRequest, ModelResponse, Turn, UserTurn
 
@@ -195,14 +187,14 @@ def _summary_of_excerpts(entries: Sequence[Entry], length: int) -> str:
     conversations: dict[Address, list[str]] = {}
     results: list[str] = []
     for _, event in read_events(entries):
-        if isinstance(event, MessageEvent | ReplyEvent):
+        if event.kind in ("message", "reply"):
             quotes = conversations.pop(event.address, [])  # put back behind the others: the newest conversation is last
-            writer = "I replied" if isinstance(event, ReplyEvent) else f"{event.user or 'they'} wrote"
+            writer = "I replied" if event.kind == "reply" else f"{event.label or 'they'} wrote"
             quotes.append(f"  - [{format_minute(event.ts)}] {writer}: {_excerpt(event.text, length)}")
             conversations[event.address] = quotes[-2 * QUOTES :]
-        elif isinstance(event, TaskReportEvent) and event.kind in ("completed", "failed"):
+        elif event.kind == "task report" and event.label in ("completed", "failed"):
             excerpt = _excerpt(event.text, length)
-            results.append(f"- [{format_minute(event.ts)}] task {event.task_id} {event.kind}: {excerpt}")
+            results.append(f"- [{format_minute(event.ts)}] task {event.task_id} {event.label}: {excerpt}")
     quoted = [f"- {address}\n" + "\n".join(quotes) for address, quotes in conversations.items()]
     facts = results[-MOST_RESULTS:]
     before = cut_middle(previous_summary(entries), length * 10)

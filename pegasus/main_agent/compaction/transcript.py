@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 
@@ -39,6 +39,9 @@ MOST_PARTS: Final = 8
 DELEGATING: Final = frozenset({"spawn_subagent", "spawn_task", "resume_task", "use_skill"})
 """Tools that give work to a task. Their result has its id."""
 
+NOWHERE: Final = Address("", "")
+"""Address of an event whose conversation is not known."""
+
 # The headings that `queue_items` writes. Their form must stay readable here, because session files hold them.
 _TASK_HEADING: Final = re.compile(r"\[Task \S+ (completed|failed|needs information|update)\]")
 
@@ -47,138 +50,85 @@ _TASK_HEADING: Final = re.compile(r"\[Task \S+ (completed|failed|needs informati
 
 
 @attrs.frozen
-class MessageEvent:
-    """A person's message.
+class TranscriptEvent:
+    """Something that happened in a session, read from one entry.
 
-    Example: `MessageEvent(ts, Address("slack", "#general"), "Is the report done?", "zhangsan")`.
+    Example: `TranscriptEvent("message", ts, "Is the report done?", Address("slack", "#general"), "zhangsan")`.
     """
 
+    kind: Literal["message", "reply", "task start", "task report", "thought", "other"]
+    """A person's message; a reply that was posted; work that was given to a task, or given back to one that had asked for something; a
+    notification of a task; a thought; anything else, such as the result of a tool or a note of the program."""
     ts: int
     """Wall clock, ms."""
-    address: Address
-    """Conversation that it was written in."""
     text: str
-    """The message without its metadata line."""
-    user: str = ""
-    """Id of the writer, "" where the channel does not say it."""
-
-
-@attrs.frozen
-class ReplyEvent:
-    """A reply that was posted."""
-
-    ts: int
-    address: Address
-    """Conversation that it was posted to."""
-    text: str
-    """The whole reply."""
-
-
-@attrs.frozen
-class TaskStartEvent:
-    """Work that was given to a task, or given back to one that had asked for something."""
-
-    ts: int
-    address: Address | None
-    """Conversation that the work was asked for in, None if unknown."""
-    task_id: str
-    """Id from the result of the call."""
-    description: str
-    """Description, input or skill name, whichever the call has first."""
-
-
-@attrs.frozen
-class TaskReportEvent:
-    """A notification of a task."""
-
-    ts: int
-    """Wall clock, ms, at which the notification was recorded."""
-    address: Address | None
-    """Conversation that the work was asked for in, None if unknown."""
-    task_id: str
+    """The message without its metadata line, the reply, the description of the task's work, …"""
+    address: Address = NOWHERE
+    """Conversation that it was written in, posted to, or that the work was asked for in; NOWHERE if unknown."""
+    label: str = ""
+    """message: id of the writer, "" where the channel does not say it. task report: "completed", "failed", "needs information" or
+    "update". other: "note", the name of the tool, or that name with " failed"."""
+    task_id: str = ""
     """Id of the task, "" if the entry does not name it."""
-    kind: str
-    """"completed", "failed", "needs information" or "update"."""
-    text: str
-
-
-@attrs.frozen
-class OtherEvent:
-    """Anything else: a thought, the result of a tool, a note of the program."""
-
-    ts: int
-    kind: str
-    """"thought", "note", the name of the tool, or that name with " failed"."""
-    text: str
-
-
-# One event for each entry; other modules distinguish them with `isinstance` or `match`.
-TranscriptEvent = MessageEvent | ReplyEvent | TaskStartEvent | TaskReportEvent | OtherEvent
 
 
 def read_events(entries: Iterable[Entry]) -> Iterator[tuple[Entry, TranscriptEvent]]:
     """Yield the events of a session in order, each with the entry that holds it. Empty thoughts are left out."""
-    address: Address | None = None
+    address = NOWHERE
     calls: dict[str, ToolCall] = {}
     for entry in entries:
         if entry.role == "user" and entry.item is not None:
-            address = parse_metadata_line(entry.content)
+            address = parse_metadata_line(entry.content) or NOWHERE
             yield entry, _user_event(entry, address)
         elif entry.role == "assistant":
             calls = {call.id: call for call in entry.calls}
-            if entry.content.strip():
-                yield entry, _assistant_event(entry, address)
+            if entry.metadata.get("spoken") is True and address != NOWHERE:  # direct speech: the text was the reply
+                yield entry, TranscriptEvent("reply", entry.ts, entry.content, address)
+            elif entry.content.strip():
+                yield entry, TranscriptEvent("thought", entry.ts, entry.content)
         elif entry.role == "tool":
             yield entry, _result_event(entry, calls.get(entry.call_id or ""), address)
         else:
-            yield entry, OtherEvent(entry.ts, "note", entry.content)
+            yield entry, TranscriptEvent("other", entry.ts, entry.content, label="note")
 
 
-def _user_event(entry: Entry, address: Address | None) -> TranscriptEvent:
+def _user_event(entry: Entry, address: Address) -> TranscriptEvent:
     """Return the event of a queue item: a person's message, a task's notification, or a note of the program."""
     body = entry.content.partition("\n")[2]
-    kind = entry.metadata.get("type")
-    if address is None or kind == UNDELIVERED_REPLY:  # without an address: a message that could not be taken up
-        return OtherEvent(entry.ts, "note", body or entry.content)
+    kind, user = entry.metadata.get("type"), entry.metadata.get("userId")
+    if address == NOWHERE or kind == UNDELIVERED_REPLY:  # without an address: a message that could not be taken up
+        return TranscriptEvent("other", entry.ts, body or entry.content, label="note")
     if kind == TASK_NOTIFY:
         heading, _, text = body.partition("\n")
         found = _TASK_HEADING.fullmatch(heading)
-        return TaskReportEvent(
-            entry.ts, address, str(entry.metadata.get("taskId") or ""), found[1] if found else "update", text
-        )
-    user = entry.metadata.get("userId")
-    return MessageEvent(entry.ts, address, body, user if isinstance(user, str) else "")
+        task_id = str(entry.metadata.get("taskId") or "")
+        return TranscriptEvent("task report", entry.ts, text, address, found[1] if found else "update", task_id)
+    return TranscriptEvent("message", entry.ts, body, address, user if isinstance(user, str) else "")
 
 
-def _assistant_event(entry: Entry, address: Address | None) -> TranscriptEvent:
-    """Return the event of a thought; with direct speech its text may be a reply."""
-    if entry.metadata.get("spoken") is True and address is not None:  # direct speech: the text was the reply
-        return ReplyEvent(entry.ts, address, entry.content)
-    return OtherEvent(entry.ts, "thought", entry.content)
-
-
-def _result_event(entry: Entry, call: ToolCall | None, address: Address | None) -> TranscriptEvent:
+def _result_event(entry: Entry, call: ToolCall | None, address: Address) -> TranscriptEvent:
     """Return the event of a tool result. call: the call it belongs to. address: conversation that the agent was working for."""
     name = call.name if call is not None else "tool"
     arguments: Metadata = call.arguments if call is not None else {}
     if entry.failed:
-        return OtherEvent(entry.ts, f"{name} failed", entry.content)
+        return TranscriptEvent("other", entry.ts, entry.content, label=f"{name} failed")
     if name == "reply":
-        return ReplyEvent(entry.ts, _reply_address(entry, arguments, address), str(arguments.get("text", "")))
+        replied = _reply_address(entry, arguments, address)
+        return TranscriptEvent("reply", entry.ts, str(arguments.get("text", "")), replied)
     task_id = _result_object(entry).get("taskId") if name in DELEGATING else None
     if isinstance(task_id, str) and task_id:
         description = arguments.get("description") or arguments.get("input") or arguments.get("skill") or ""
-        return TaskStartEvent(entry.ts, address, task_id, str(description))
-    return OtherEvent(entry.ts, name, entry.content)
+        return TranscriptEvent("task start", entry.ts, str(description), address, task_id=task_id)
+    return TranscriptEvent("other", entry.ts, entry.content, label=name)
 
 
-def _reply_address(entry: Entry, arguments: Metadata, address: Address | None) -> Address:
+def _reply_address(entry: Entry, arguments: Metadata, address: Address) -> Address:
     """Return the address of a reply: as the journal resolved it, else as the model gave it.
 
     The parts are escaped as in metadata lines, so that a reply and the message it answers have equal addresses.
     """
     result = _result_object(entry)
-    kind = result.get("channelType") or arguments.get("channelType") or (address.type if address else "")
+    kind = result.get("channelType") or arguments.get("channelType") or address.type
     channel_id = result.get("channelId") or arguments.get("channelId") or ""
     return Address(escape_field(str(kind)), escape_field(str(channel_id)))
 
@@ -267,20 +217,19 @@ def _event_line(event: TranscriptEvent, share: float) -> str:
     share: part of the usual length that texts may have, 1.0 or less. Each line begins with its time, so that the summarising model can
     say what came first. Thoughts and tool results stand in brackets, to set them off from what people could read.
     """
-    match event:
-        case MessageEvent():
-            writer = f"{event.user} on {event.address}" if event.user else str(event.address)
-            text, length = f"{writer} wrote: ", MESSAGE_LENGTH
-        case ReplyEvent():
-            text, length = f"I replied on {event.address}: ", MESSAGE_LENGTH
-        case TaskStartEvent():
-            return f"[{format_minute(event.ts)}] I gave work to task {event.task_id}: " + cut_middle(
-                event.description, int(MESSAGE_LENGTH * share)
-            )
-        case TaskReportEvent():
-            text, length = f"Task {event.task_id} ({event.kind}; asked for on {event.address}): ", RESULT_LENGTH
-        case OtherEvent():
-            length = THOUGHT_LENGTH if event.kind == "thought" else OTHER_LENGTH
-            label = "I thought" if event.kind == "thought" else event.kind
-            return f"[{format_minute(event.ts)}] ({label}: {cut_middle(event.text, int(length * share))})"
-    return f"[{format_minute(event.ts)}] {text}{cut_middle(event.text, int(length * share))}"
+    length, opening, end = MESSAGE_LENGTH, "", ""
+    match event.kind:
+        case "message":
+            opening = f"{event.label} on {event.address} wrote: " if event.label else f"{event.address} wrote: "
+        case "reply":
+            opening = f"I replied on {event.address}: "
+        case "task start":
+            opening = f"I gave work to task {event.task_id}: "
+        case "task report":
+            opening = f"Task {event.task_id} ({event.label}; asked for on {event.address}): "
+            length = RESULT_LENGTH
+        case "thought":
+            opening, length, end = "(I thought: ", THOUGHT_LENGTH, ")"
+        case "other":
+            opening, length, end = f"({event.label}: ", OTHER_LENGTH, ")"
+    return f"[{format_minute(event.ts)}] {opening}{cut_middle(event.text, int(length * share))}{end}"
