@@ -17,6 +17,8 @@ from pegasus.skills.skill import Skill
 WINDOW_SHARE: Final = 0.02
 """Part of the model's context window that the whole section may take. It is in the prompt of every
 call."""
+MAX_SENTENCE: Final = 100
+"""Characters of a description that people are shown."""
 DESCRIPTION_SHARE: Final = 0.125
 """Part of the list that one description may take, so that a long one does not displace all
 others."""
@@ -55,14 +57,12 @@ def format_listing(skills: Iterable[Skill], window: int) -> str:
     return "\n".join((_INTRODUCTION, *lines)) + (_MORE.format(missing) if missing else "")
 
 
-def format_help(skills: Iterable[Skill], width: int = 100) -> str:
-    """Return a line for each skill that people may call, by name; "" if there is none.
-
-    width: characters of the first sentence of the description, which is all that is shown.
-    """
+def format_help(skills: Iterable[Skill]) -> str:
+    """Return a line for each skill that people may call, by name, with the first sentence of its description."""
     callable_skills = sorted((skill for skill in skills if skill.by_user), key=lambda skill: skill.name)
     return "\n".join(
-        f"/{_format_call(skill)} — {truncate(_first_sentence(skill.description), width)}" for skill in callable_skills
+        f"/{_format_call(skill)} — {truncate(_first_sentence(skill.description), MAX_SENTENCE)}"
+        for skill in callable_skills
     )
 
 

@@ -1,6 +1,6 @@
 """The HTTP client of the tools: one request, the redirects that follow, and a bounded answer.
 
-All tools that speak HTTP use `HttpClient`, so the rules of the network hold in one place:
+All tools that speak HTTP use `fetch`, so the rules of the network hold in one place:
 
 * Every hop is resolved and checked by an `AddressGuard`, and connected to by the checked address
   (`http_exchange`).
@@ -21,7 +21,6 @@ imported in a thread.
 from __future__ import annotations
 
 import importlib
-import ssl
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -60,39 +59,19 @@ class HttpAnswer:
     """A remark about the body: why it is incomplete or could not be decompressed."""
 
 
-class HttpClient:
-    """Sends requests to addresses that its guard permits.
+async def fetch(
+    guard: AddressGuard, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+) -> HttpAnswer:
+    """Send a request and return the answer, after at most `MAX_REDIRECTS` redirects.
 
-        client = HttpClient(AddressGuard())
-        answer = await client.fetch("GET", "https://example.org/")
+        answer = await fetch(AddressGuard(), "GET", "https://example.org/", {})
 
-    A client holds no connections, so it needs no closing, and one client can serve any number of
-    requests at once.
+    guard: decides which addresses may be connected to. Trusted certificates are those of the system (SSL_CERT_FILE
+    and SSL_CERT_DIR are honoured). At most `MAX_BODY` bytes of the body are read; a longer body is cut, which is
+    not an error. Every HTTP status is an answer. Raises ToolError for a URL that is not http(s), an address that
+    is refused, and a failed connection. There is no timeout except for connecting (10 s for one address): the
+    deadline of the call ends the rest.
     """
-
-    def __init__(self, guard: AddressGuard, tls: ssl.SSLContext | None = None) -> None:
-        """tls: trusted certificates, instead of those of the system (SSL_CERT_FILE and SSL_CERT_DIR are honoured)."""
-        self._guard = guard
-        self._tls = tls
-
-    async def fetch(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        limit: int = MAX_BODY,
-    ) -> HttpAnswer:
-        """Send a request and return the answer, after at most `MAX_REDIRECTS` redirects.
-
-        limit: bytes of the body that are read; a longer body is cut, which is not an error. Every
-        HTTP status is an answer. Raises ToolError for a URL that is not http(s), an address that is
-        refused, and a failed connection. There is no timeout except for connecting (10 s for one
-        address): the deadline of the call ends the rest.
-        """
-        exchange = cast("Any", await trio.to_thread.run_sync(importlib.import_module, "pegasus.tools.http_exchange"))
-        if self._tls is None:
-            self._tls = await trio.to_thread.run_sync(exchange.system_trust)
-        hop = exchange.first_hop(method, url, headers or {}, body)
-        answer: HttpAnswer = await exchange.follow(hop, self._guard, self._tls, limit)
-        return answer
+    exchange = cast("Any", await trio.to_thread.run_sync(importlib.import_module, "pegasus.tools.http_exchange"))
+    answer: HttpAnswer = await exchange.follow(guard, method, url, headers, body)
+    return answer

@@ -11,6 +11,7 @@ import base64
 import ssl
 import zlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
 import attrs
@@ -20,7 +21,7 @@ import trio
 from pegasus import __version__
 from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import ToolError
-from pegasus.tools.http_client import MAX_PARTS, MAX_REDIRECTS, HttpAnswer
+from pegasus.tools.http_client import MAX_BODY, MAX_PARTS, MAX_REDIRECTS, HttpAnswer
 
 _CONNECT_TIMEOUT: Final = 10.0
 """Seconds for connecting to one address, so that the next one is tried before the deadline of the
@@ -61,32 +62,31 @@ class Hop:
         return str(self.url.copy_with(userinfo=b""))
 
 
+@cache
 def system_trust() -> ssl.SSLContext:
     """Return the certificates that the system trusts. Reads files, some 20 ms, so it is called in a thread."""
     return httpx2.create_ssl_context()
 
 
-def first_hop(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Hop:
-    """Return the request for an address as the model wrote it. Raises ToolError if that is not an http(s) URL."""
-    return Hop(method, _parse_url(url), _check_headers(headers), body)
-
-
-async def follow(first: Hop, guard: AddressGuard, tls: ssl.SSLContext, limit: int) -> HttpAnswer:
-    """Send a request and those that its redirects ask for, and return the last answer; see `HttpClient.fetch`."""
-    hop, redirected = first, ""
+async def follow(
+    guard: AddressGuard, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+) -> HttpAnswer:
+    """Send a request and those that its redirects ask for, and return the last answer; see `http_client.fetch`."""
+    hop, redirected = Hop(method, _parse_url(url), _check_headers(headers), body), ""
+    tls = await trio.to_thread.run_sync(system_trust)
     for _ in range(MAX_REDIRECTS + 1):
         try:
-            result = await _send(hop, guard, tls, limit)
+            result = await _send(hop, guard, tls)
         except ToolError as error:
             raise ToolError(f"{redirected}{error}") from error
         if isinstance(result, HttpAnswer):
             return result
         redirected = f"{hop.shown} redirects to {result.shown}: "
         hop = result
-    raise ToolError(f"{first.url} redirects more than {MAX_REDIRECTS} times")
+    raise ToolError(f"{url} redirects more than {MAX_REDIRECTS} times")
 
 
-async def _send(hop: Hop, guard: AddressGuard, tls: ssl.SSLContext, limit: int) -> HttpAnswer | Hop:
+async def _send(hop: Hop, guard: AddressGuard, tls: ssl.SSLContext) -> HttpAnswer | Hop:
     """Send one request. Return its answer, or the next hop if it is a redirect that may be followed.
 
     Raises ToolError. The connection is closed in any case, also on cancel.
@@ -95,7 +95,7 @@ async def _send(hop: Hop, guard: AddressGuard, tls: ssl.SSLContext, limit: int) 
         async with httpx2.AsyncHTTPTransport(verify=tls, trust_env=False) as transport:
             response = await _connect(transport, hop, guard)
             try:
-                return _next_hop(hop, response) or await _read_answer(hop, response, limit)
+                return _next_hop(hop, response) or await _read_answer(hop, response)
             finally:
                 await response.aclose()
     except _FAILURES as error:
@@ -233,10 +233,10 @@ _RAW_DEFLATE: Final = -15
 """Window bits that stand for deflate without a header, which some servers send."""
 
 
-async def _read_answer(hop: Hop, response: httpx2.Response, limit: int) -> HttpAnswer:
+async def _read_answer(hop: Hop, response: httpx2.Response) -> HttpAnswer:
     """Read the body and return the answer."""
-    received, is_whole, note = await _read_body(response, limit)
-    body, problem = _decompress(received, response.headers.get("content-encoding", ""), limit, is_whole=is_whole)
+    received, is_whole, note = await _read_body(response)
+    body, problem = _decompress(received, response.headers.get("content-encoding", ""), is_whole=is_whole)
     note = note or problem
     headers: dict[str, str] = {}
     for name, value in response.headers.multi_items():
@@ -246,13 +246,13 @@ async def _read_answer(hop: Hop, response: httpx2.Response, limit: int) -> HttpA
         response.status_code,
         response.reason_phrase,
         headers,
-        body[:limit],
-        complete=is_whole and len(body) <= limit and not note,
+        body[:MAX_BODY],
+        complete=is_whole and len(body) <= MAX_BODY and not note,
         note=note,
     )
 
 
-async def _read_body(response: httpx2.Response, limit: int) -> tuple[bytes, bool, str]:
+async def _read_body(response: httpx2.Response) -> tuple[bytes, bool, str]:
     """Return the body as it is sent, whether that is all of it, and a note if it has too many parts.
 
     When enough is read, the response is closed and the loop goes on, instead of leaving it by `break`. The
@@ -268,7 +268,7 @@ async def _read_body(response: httpx2.Response, limit: int) -> tuple[bytes, bool
                 parts += 1
                 if parts <= MAX_PARTS:
                     body += part
-                is_enough = parts > MAX_PARTS or len(body) > limit
+                is_enough = parts > MAX_PARTS or len(body) > MAX_BODY
                 if is_enough:
                     await response.aclose()
             await trio.lowlevel.checkpoint()
@@ -278,8 +278,8 @@ async def _read_body(response: httpx2.Response, limit: int) -> tuple[bytes, bool
     return bytes(body), not is_enough, "the server sends the body in too many small parts" if parts > MAX_PARTS else ""
 
 
-def _decompress(data: bytes, encoding: str, limit: int, *, is_whole: bool) -> tuple[bytes, str]:
-    """Return the decompressed body, at most one byte more than `limit`, and a note if it cannot be read.
+def _decompress(data: bytes, encoding: str, *, is_whole: bool) -> tuple[bytes, str]:
+    """Return the decompressed body, at most one byte more than `MAX_BODY`, and a note if it cannot be read.
 
     encoding: the header Content-Encoding. is_whole: False if the end of the data is missing.
     """
@@ -289,10 +289,10 @@ def _decompress(data: bytes, encoding: str, limit: int, *, is_whole: bool) -> tu
     if names not in (["gzip"], ["x-gzip"], ["deflate"]):
         return b"", f"the body is compressed in a way that is not read: {encoding}"
     body, window = b"", _GZIP_OR_ZLIB
-    while data and len(body) <= limit:  # gzip files may follow each other
+    while data and len(body) <= MAX_BODY:  # gzip files may follow each other
         decompressor = zlib.decompressobj(window)
         try:
-            body += decompressor.decompress(data, limit + 1 - len(body))
+            body += decompressor.decompress(data, MAX_BODY + 1 - len(body))
         except zlib.error as error:
             if body:  # bytes behind a complete file that are not another one are padding
                 break
@@ -300,7 +300,7 @@ def _decompress(data: bytes, encoding: str, limit: int, *, is_whole: bool) -> tu
                 window = _RAW_DEFLATE
                 continue
             return b"", f"the compressed body is damaged: {error}"
-        if is_whole and not decompressor.eof and len(body) <= limit:
+        if is_whole and not decompressor.eof and len(body) <= MAX_BODY:
             return body, "the compressed body ends too early"
         data = decompressor.unused_data
     return body, ""

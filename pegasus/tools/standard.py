@@ -18,7 +18,6 @@ from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import Tool, ToolContext
 from pegasus.tools.basic import basic_tools
 from pegasus.tools.files import file_tools, real_folders
-from pegasus.tools.http_client import HttpClient
 from pegasus.tools.memory import memory_tools
 from pegasus.tools.shell import environment_tools, shell_tools
 from pegasus.tools.web_fetch import fetch_tools
@@ -39,7 +38,7 @@ def standard_tools(settings: ToolSettings, memory: Memory, clock: Callable[[], i
         *basic_tools(clock),
         *environment_tools(),
         *file_tools(),
-        *fetch_tools(HttpClient(AddressGuard(settings.allowed_hosts))),
+        *fetch_tools(AddressGuard(settings.allowed_hosts)),
         web_search(settings.web_search),
         *shell_tools(),
         *memory_tools(memory),

@@ -24,8 +24,9 @@ from typing import Any, Final
 
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
+from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
-from pegasus.tools.http_client import HttpAnswer, HttpClient
+from pegasus.tools.http_client import HttpAnswer, fetch
 from pegasus.tools.text import PROBE, detect_encoding, find_codec
 from pegasus.wire import decode_json, encode_json
 
@@ -74,19 +75,19 @@ _MORE: Final = "Ask for a part of it, if the server offers that."
 """Advice of a result that was cut."""
 
 
-def fetch_tools(client: HttpClient) -> tuple[Tool, ...]:
+def fetch_tools(guard: AddressGuard) -> tuple[Tool, ...]:
     """Return http_get, http_post and http_request. Only a GET may be repeated after a crash without asking.
 
-    client: sends the requests; it has the guard that refuses inner addresses.
+    guard: refuses inner addresses.
 
-        tools = fetch_tools(HttpClient(AddressGuard()))
+        tools = fetch_tools(AddressGuard())
     """
 
     def tool(spec: ToolSpec, method: str, effect: Effect) -> Tool:
         """Return a tool. method: "" if the model gives it."""
 
         async def run(arguments: Any, context: ToolContext) -> Json:
-            return await _send(client, method or arguments["method"], arguments, context)
+            return await _send(guard, method or arguments["method"], arguments, context)
 
         return Tool(spec, run, "network", effect, more=_MORE)
 
@@ -97,13 +98,13 @@ def fetch_tools(client: HttpClient) -> tuple[Tool, ...]:
     )
 
 
-async def _send(client: HttpClient, method: str, arguments: Any, context: ToolContext) -> Json:
+async def _send(guard: AddressGuard, method: str, arguments: Any, context: ToolContext) -> Json:
     """Send a request with the arguments of a tool and return the answer as JSON."""
     headers = {name.lower(): value for name, value in (arguments.get("headers") or {}).items()}
     body = _encode_body(arguments.get("body"), headers)
     if method in _CHANGING_METHODS and context.key:
         headers.setdefault("idempotency-key", context.key)  # servers that know this header do the same thing only once
-    answer = await client.fetch(method, arguments["url"], headers, body)
+    answer = await fetch(guard, method, arguments["url"], headers, body)
     # Half of the result at least is for the body, however small the result may be.
     room = max(context.max_result - _ROOM_FOR_HEADERS, context.max_result // 2)
     return {

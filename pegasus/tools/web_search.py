@@ -26,7 +26,7 @@ from pegasus.models import ToolSpec
 from pegasus.settings import WebSearchSettings
 from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
-from pegasus.tools.http_client import HttpAnswer, HttpClient
+from pegasus.tools.http_client import HttpAnswer, fetch
 from pegasus.wire import decode_json, encode_json
 
 _MAX_TEXT: Final = 500
@@ -81,7 +81,7 @@ def web_search(settings: WebSearchSettings) -> Tool:
     """
     # The user has named this host, so it may be inside. A redirect is chosen by somebody else.
     host = urlsplit(settings.base_url).hostname
-    client = HttpClient(AddressGuard([host] if host else []))
+    guard = AddressGuard([host] if host else [])
 
     async def run(arguments: Any, context: ToolContext) -> Json:
         query = arguments["query"].strip()
@@ -90,7 +90,7 @@ def web_search(settings: WebSearchSettings) -> Tool:
         limit = min(arguments.get("limit", settings.max_results), settings.max_results)
         service, base_url = _configured_service(settings)
         request = service.make_request(query, limit, settings.api_key)
-        answer = await client.fetch(request.method, base_url + request.path, request.headers, request.body)
+        answer = await fetch(guard, request.method, base_url + request.path, request.headers, request.body)
         _require_success(settings.provider, answer)
         found = [result for result in service.read_results(answer) if result.get("url")]
         results: list[Json] = [_clean(result) for result in found[:limit]]

@@ -12,7 +12,7 @@ import trio
 
 from pegasus.tools import Effect, ToolContext, run_tool
 from pegasus.tools.addresses import AddressGuard
-from pegasus.tools.http_client import MAX_PARTS, HttpClient
+from pegasus.tools.http_client import MAX_PARTS
 from pegasus.tools.web_fetch import fetch_tools
 from tests.pegasus.tools.web import answer_of, certificate, open_web, redirect
 
@@ -27,7 +27,7 @@ async def web():
 
 async def use(guard, name, context=None, **arguments):
     """The result of a call, or its error as text."""
-    tools = {tool.name: tool for tool in fetch_tools(HttpClient(guard))}
+    tools = {tool.name: tool for tool in fetch_tools(guard)}
     outcome = await run_tool(tools[name], arguments, 20.0, context or ToolContext(max_result=100_000))
     return outcome.content if outcome.failed else json.loads(outcome.content)
 
@@ -42,7 +42,7 @@ def get(web):
 
 def test_what_running_again_does():
     """Only a GET may be done again unasked."""
-    effects = {tool.name: tool.effect for tool in fetch_tools(HttpClient(AddressGuard()))}
+    effects = {tool.name: tool.effect for tool in fetch_tools(AddressGuard())}
     assert effects == {"http_get": Effect.PURE, "http_post": Effect.ONCE, "http_request": Effect.ONCE}
 
 
@@ -158,7 +158,7 @@ async def test_a_server_that_says_nothing_costs_the_deadline_only(web):
         await trio.sleep_forever()
 
     web.answers["/"] = silent
-    [tool, *_] = fetch_tools(HttpClient(web.guard()))
+    [tool, *_] = fetch_tools(web.guard())
     outcome = await run_tool(tool, {"url": web.url()}, 0.3, ToolContext())
     assert "took longer than 0.3 s" in outcome.content
 
