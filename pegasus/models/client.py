@@ -18,7 +18,7 @@ times, and handle the ModelError that comes back. To add one, write it and name 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -208,37 +208,20 @@ class CallLimit:
 # ------------------------------------------------------------------ routing rules
 
 
-@attrs.frozen
-class CallFacts:
-    """Properties of a call that rules look at."""
+def matches(route: RouteSettings, role: str, channel: ChannelInfo | None, *, has_image: bool, tokens: int) -> bool:
+    """Return True if all conditions of the rule hold for a call. A rule without conditions always matches.
 
-    role: str = "default"
-    channel: ChannelInfo | None = None
-    has_image: bool = False
-    """True if a picture is anywhere in the conversation."""
-    tokens: int = 0
-    """Estimate of the prompt's size."""
-
-
-def matches(route: RouteSettings, facts: CallFacts) -> bool:
-    """Return True if all conditions of the rule hold. A rule without conditions always matches."""
+    channel: of the call. A condition names it as "slack" or "slack:C1"; a channelId may contain colons itself. has_image: whether a
+    picture is anywhere in the conversation. tokens: estimate of the prompt's size.
+    """
+    names = () if channel is None else (channel.type, f"{channel.type}:{channel.channel_id}")
     return (
-        route.role in ("", facts.role)
-        and (not route.channel or _is_channel(route.channel, facts.channel))
-        and (route.media != "image" or facts.has_image)
-        and facts.tokens >= route.min_tokens
-        and (not route.max_tokens or facts.tokens <= route.max_tokens)
+        route.role in ("", role)
+        and route.channel in ("", *names)
+        and (route.media != "image" or has_image)
+        and tokens >= route.min_tokens
+        and (not route.max_tokens or tokens <= route.max_tokens)
     )
-
-
-def find_route(routes: Iterable[RouteSettings], facts: CallFacts) -> str | None:
-    """Return the model of the first rule that matches, None if none does."""
-    return next((route.model for route in routes if matches(route, facts)), None)
-
-
-def _is_channel(wanted: str, channel: ChannelInfo | None) -> bool:
-    """Compare with a condition: "slack", or "slack:C1" (a channelId may contain colons itself)."""
-    return channel is not None and wanted in (channel.type, f"{channel.type}:{channel.channel_id}")
 
 
 class Routing:
@@ -257,8 +240,7 @@ class Routing:
     """
 
     def __init__(self, routes: Sequence[tuple[RouteSettings, ModelTarget]]) -> None:
-        self._routes = [route for route, _ in routes]
-        self._targets = {route.model: target for route, target in routes}
+        self._routes = tuple(routes)
 
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
         """Go on with the model that the rules name."""
@@ -270,18 +252,15 @@ class Routing:
 
     def pick(self, call: ModelCall) -> ModelTarget:
         """Return the target for this call."""
-        if not self._routes or call.role not in MODEL_ROLES:
+        if call.role not in MODEL_ROLES:
             return call.target
         request = call.request
         tokens = call.target.counter.estimate(request)
-        facts = CallFacts(call.role, request.label.channel, _has_image(request), tokens)
-        spec = find_route(self._routes, facts)
-        return call.target if spec in (None, call.target.name) else self._targets[spec]
-
-
-def _has_image(request: ModelRequest) -> bool:
-    """Return True if a picture is in any turn, also in an old one: the model must be able to read the whole conversation."""
-    return any(isinstance(turn, UserTurn) and turn.images for turn in request.turns)
+        has_image = any(isinstance(turn, UserTurn) and turn.images for turn in request.turns)
+        for route, target in self._routes:
+            if matches(route, call.role, request.label.channel, has_image=has_image, tokens=tokens):
+                return target
+        return call.target
 
 
 # ------------------------------------------------------------------ the client

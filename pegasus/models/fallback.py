@@ -24,7 +24,7 @@ that stands in several chains has one breaker, so all callers learn from each ot
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -131,14 +131,6 @@ class CircuitBreaker:
 # ------------------------------------------------------------------ middleware
 
 
-@attrs.frozen(eq=False)
-class _Link:
-    """Model of a chain with its breaker."""
-
-    target: ModelTarget
-    breaker: CircuitBreaker
-
-
 class Fallback:
     """Middleware that tries the fallback models when the target of a call is down.
 
@@ -172,109 +164,90 @@ class Fallback:
         targets = [call.target, *(target for target in self._fallbacks if target.name != call.target.name)]
         if len(targets) == 1:
             return await next(call)
-        links = [_Link(target, self.breaker(target.name)) for target in targets]
-        ready = [link for link in links if link.breaker.lets_through]
-        order = [*ready, *(link for link in links if link not in ready)]
-        has_alternative = any(link.breaker.state == "closed" for link in ready[1:])
-        if has_alternative and order[0].breaker.begin_probe():
-            return await _hedge(order[0], order[1:], call, next)
-        return await _ask_in_order(order, call, next, [])
+        ready = [target for target in targets if self.breaker(target.name).lets_through]
+        first, *others = [*ready, *(target for target in targets if target not in ready)]
+        has_alternative = any(self.breaker(target.name).state == "closed" for target in ready[1:])
+        if has_alternative and self.breaker(first.name).begin_probe():
+            return await self._hedge(first, others, call, next)
+        return await self._ask_in_order([first, *others], call, next, [])
 
+    async def _ask(self, target: ModelTarget, call: ModelCall, next: Next, *, is_probe: bool) -> ModelResponse:
+        """Ask one model and report to its breaker how the call ended. Raises ModelError.
 
-async def _ask(link: _Link, call: ModelCall, next: Next, *, is_probe: bool) -> ModelResponse:
-    """Ask one model and report to its breaker how the call ended. Raises ModelError.
-
-    A refusal ("auth", "request", "overflow", "protocol") closes the breaker: the provider answered, so it is not down. A call that a
-    budget forbade and a call that was cancelled say nothing about it.
-    """
-    try:
-        response = await next(attrs.evolve(call, target=link.target))
-    except ModelError as error:
-        if error.kind in PROVIDER_FAILURES:
-            link.breaker.failed(str(error), is_probe=is_probe)
-        elif error.kind == "budget":  # the model was not asked
-            if is_probe:
-                link.breaker.abandon_probe()
-        else:  # it answered, if only to refuse
-            link.breaker.succeeded()
-        raise
-    except BaseException:  # cancelled: this says nothing about the model
-        if is_probe:
-            link.breaker.abandon_probe()
-        raise
-    link.breaker.succeeded()
-    return response
-
-
-async def _ask_in_order(links: Sequence[_Link], call: ModelCall, next: Next, errors: list[ModelError]) -> ModelResponse:
-    """Ask one model after the other. errors: of models that were asked before these."""
-    for link in links:
+        A refusal ("auth", "request", "overflow", "protocol") closes the breaker: the provider answered, so it is not down. A call that
+        a budget forbade and a call that was cancelled say nothing about it.
+        """
+        breaker = self.breaker(target.name)
         try:
-            return await _ask(link, call, next, is_probe=link.breaker.begin_probe())
-        except ModelError as error:
-            errors.append(error)
-            if error.kind not in PROVIDER_FAILURES:
-                break
-            _log.warning("model failed, the next one is asked", model=link.target.name, reason=str(error))
-    raise _joined(errors)
+            response = await next(attrs.evolve(call, target=target))
+        except BaseException as error:
+            kind = error.kind if isinstance(error, ModelError) else "cancelled"
+            if kind in PROVIDER_FAILURES:
+                breaker.failed(str(error), is_probe=is_probe)
+            elif kind not in ("budget", "cancelled"):
+                breaker.succeeded()
+            elif is_probe:
+                breaker.abandon_probe()
+            raise
+        breaker.succeeded()
+        return response
 
-
-async def _hedge(first: _Link, others: Sequence[_Link], call: ModelCall, next: Next) -> ModelResponse:
-    """Ask the first model, which is a probe, and after a moment the others at the same time.
-
-    The first answer cancels the rest. If the others answer while the probe is still waiting, its model counts as failed.
-    """
-    probe, rest = _Outcome(), _Outcome()
-    silent = attrs.evolve(call, relay=TextRelay())
-
-    async def ask_first() -> None:
-        """Ask the probe. Its answer makes the others unnecessary."""
-        await probe.capture(lambda: _ask(first, silent, next, is_probe=True))
-        if probe.response is not None:
-            rest.scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask_first)
-        with trio.move_on_after(PATIENCE):
-            await probe.ended.wait()
-        if not probe.is_decisive:
-            errors = [probe.error] if probe.error is not None else []
-            await rest.capture(lambda: _ask_in_order(others, call, next, errors))
-            if rest.response is not None and not probe.ended.is_set():
-                first.breaker.failed("it takes long to answer", is_probe=True)
-                nursery.cancel_scope.cancel()
-    if probe.response is not None:
-        call.relay(None)
-        call.relay(probe.response.text)
-        return probe.response
-    if rest.response is not None:
-        return rest.response
-    raise rest.error or probe.error or AssertionError("one of them has ended")
-
-
-class _Outcome:
-    """Result of a call that runs beside another one: kept instead of raised."""
-
-    def __init__(self) -> None:
-        self.response: ModelResponse | None = None
-        self.error: ModelError | None = None
-        self.ended = trio.Event()
-        self.scope = trio.CancelScope()
-        """Cancels the call."""
-
-    @property
-    def is_decisive(self) -> bool:
-        """True if no other model need be asked: it answered, or refused what others would refuse too."""
-        return self.response is not None or (self.error is not None and self.error.kind not in PROVIDER_FAILURES)
-
-    async def capture(self, ask: Callable[[], Awaitable[ModelResponse]]) -> None:
-        """Make the call and keep its result. A call that is cancelled by `scope` has none."""
-        with self.scope:
+    async def _ask_in_order(
+        self, targets: Sequence[ModelTarget], call: ModelCall, next: Next, errors: list[ModelError]
+    ) -> ModelResponse:
+        """Ask one model after the other. errors: of models that were asked before these."""
+        for target in targets:
             try:
-                self.response = await ask()
+                return await self._ask(target, call, next, is_probe=self.breaker(target.name).begin_probe())
             except ModelError as error:
-                self.error = error
-            self.ended.set()
+                errors.append(error)
+                if error.kind not in PROVIDER_FAILURES:
+                    break
+                _log.warning("model failed, the next one is asked", model=target.name, reason=str(error))
+        raise _joined(errors)
+
+    async def _hedge(
+        self, first: ModelTarget, others: Sequence[ModelTarget], call: ModelCall, next: Next
+    ) -> ModelResponse:
+        """Ask the first model, which is a probe, and after a moment the others at the same time.
+
+        The first answer cancels the rest. If the others answer while the probe is still waiting, its model counts as failed. A probe
+        that is refused ends the call: others would refuse it too.
+        """
+        answers: list[ModelResponse] = []  # of the probe
+        response: ModelResponse | None = None  # of the others
+        errors: list[ModelError] = []
+        has_ended = trio.Event()
+
+        async def probe() -> None:
+            try:
+                silent = attrs.evolve(call, relay=TextRelay())
+                answers.append(await self._ask(first, silent, next, is_probe=True))
+                nursery.cancel_scope.cancel()
+            except ModelError as error:
+                errors.append(error)
+            has_ended.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(probe)
+            with trio.move_on_after(PATIENCE):
+                await has_ended.wait()
+            if not errors or errors[0].kind in PROVIDER_FAILURES:
+                try:
+                    response = await self._ask_in_order(others, call, next, errors.copy())
+                except ModelError as error:
+                    errors.insert(0, error)
+                else:
+                    if not has_ended.is_set():
+                        self.breaker(first.name).failed("it takes long to answer", is_probe=True)
+                        nursery.cancel_scope.cancel()
+        if answers:
+            call.relay(None)
+            call.relay(answers[0].text)
+            return answers[0]
+        if response is None:
+            raise errors[0]
+        return response
 
 
 def _joined(errors: Sequence[ModelError]) -> ModelError:

@@ -17,7 +17,7 @@ from pegasus.models import (
     ModelService,
     UserTurn,
 )
-from pegasus.models.client import CallFacts, Routing, find_route
+from pegasus.models.client import Routing, matches
 from pegasus.settings import ModelSettings, RouteSettings
 from pegasus.testing.scripted import ScriptedModel
 from tests.pegasus.models.conftest import client, request, target
@@ -33,32 +33,34 @@ def route(**conditions: object) -> RouteSettings:
 @pytest.mark.parametrize(
     ("conditions", "facts", "fits"),
     [
-        ({}, CallFacts(), True),
-        ({"role": "subagent"}, CallFacts("subagent"), True),
-        ({"role": "subagent"}, CallFacts("default"), False),
-        ({"channel": "slack"}, CallFacts(channel=SLACK), True),
-        ({"channel": "slack:C:1"}, CallFacts(channel=SLACK), True),
-        ({"channel": "slack:C"}, CallFacts(channel=SLACK), False),
-        ({"channel": "sms"}, CallFacts(channel=SLACK), False),
-        ({"channel": "slack"}, CallFacts(), False),
-        ({"media": "image"}, CallFacts(has_image=True), True),
-        ({"media": "image"}, CallFacts(), False),
-        ({"min_tokens": 100}, CallFacts(tokens=100), True),
-        ({"min_tokens": 100}, CallFacts(tokens=99), False),
-        ({"max_tokens": 100}, CallFacts(tokens=100), True),
-        ({"max_tokens": 100}, CallFacts(tokens=101), False),
-        ({"role": "compact", "min_tokens": 5}, CallFacts("compact", tokens=4), False),
-        ({"role": "compact", "min_tokens": 5}, CallFacts("compact", tokens=5), True),
+        ({}, {}, True),
+        ({"role": "subagent"}, {"role": "subagent"}, True),
+        ({"role": "subagent"}, {"role": "default"}, False),
+        ({"channel": "slack"}, {"channel": SLACK}, True),
+        ({"channel": "slack:C:1"}, {"channel": SLACK}, True),
+        ({"channel": "slack:C"}, {"channel": SLACK}, False),
+        ({"channel": "sms"}, {"channel": SLACK}, False),
+        ({"channel": "slack"}, {}, False),
+        ({"media": "image"}, {"has_image": True}, True),
+        ({"media": "image"}, {}, False),
+        ({"min_tokens": 100}, {"tokens": 100}, True),
+        ({"min_tokens": 100}, {"tokens": 99}, False),
+        ({"max_tokens": 100}, {"tokens": 100}, True),
+        ({"max_tokens": 100}, {"tokens": 101}, False),
+        ({"role": "compact", "min_tokens": 5}, {"role": "compact", "tokens": 4}, False),
+        ({"role": "compact", "min_tokens": 5}, {"role": "compact", "tokens": 5}, True),
     ],
 )
 def test_all_conditions_must_hold(conditions, facts, fits) -> None:
-    assert (find_route([route(**conditions)], facts) == "lab/x") is fits
+    call = {"role": "default", "channel": None, "has_image": False, "tokens": 0, **facts}
+    assert matches(route(**conditions), **call) is fits
 
 
-def test_the_first_rule_that_fits_counts() -> None:
+async def test_the_first_rule_that_fits_counts() -> None:
     rules = [RouteSettings("lab/never", role="compact"), RouteSettings("lab/first"), RouteSettings("lab/second")]
-    assert find_route(rules, CallFacts()) == "lab/first"
-    assert find_route([], CallFacts()) is None
+    model, others = routed(*rules)
+    assert await ask(model) == "other"
+    assert [name for name, other in others.items() if other.requests] == ["lab/first"]
 
 
 # ------------------------------------------------------------------ the wrapper
