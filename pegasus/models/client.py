@@ -294,11 +294,11 @@ class ModelClient:
 
         On cancellation the connection is closed and streamed text is retracted.
         """
+        relay = TextRelay(request.on_text)
         try:
             target, run = self._source.resolve(self._role)
         except ModelConfigError as error:  # after a reload of the settings
             raise ModelError(str(error), kind="request") from error
-        relay = TextRelay(request.on_text)
         response = await run(ModelCall(target, self._role, self._lane, request, relay))
         relay.finish()
         return response

@@ -33,7 +33,6 @@ from __future__ import annotations
 import importlib
 import json
 import random
-from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -241,17 +240,13 @@ class HttpModel:
         timeout: float,
         rng: random.Random,
     ) -> None:
-        self._name = name
+        self.name = name
+        """`<provider>/<model>` as in the settings."""
         self._provider_type = provider_type
         self._wire = wire
         self._client = client
         self._timeout = timeout
         self._rng = rng
-
-    @property
-    def name(self) -> str:
-        """`<provider>/<model>` as in the settings."""
-        return self._name
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Return the model's answer.
@@ -263,7 +258,7 @@ class HttpModel:
         failures: list[ModelError] = []
         with trio.move_on_after(self._timeout):
             return await self._retry(request, failures)
-        raise timeout_error(self._name, self._timeout, failures[-1] if failures else None)
+        raise timeout_error(self.name, self._timeout, failures[-1] if failures else None)
 
     async def _retry(self, request: ModelRequest, failures: list[ModelError]) -> ModelResponse:
         """Make attempts until one succeeds. Raises the ModelError of the last one.
@@ -286,9 +281,7 @@ class HttpModel:
                 pause = failure.pause
                 if pause is None:
                     pause = min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE) * (1 - 0.25 * self._rng.random())
-                _log.warning(
-                    "model call is retried", model=self._name, reason=str(failure.error), pause=round(pause, 2)
-                )
+                _log.warning("model call is retried", model=self.name, reason=str(failure.error), pause=round(pause, 2))
             await trio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
@@ -323,7 +316,7 @@ class HttpModel:
                 body = error.body if error.body is not None else str(getattr(error, "message", ""))
                 if self._wire.adapt(error.status_code, body, request):
                     continue
-                failure = status_error(self._name, error.status_code, body, client.secrets)
+                failure = status_error(self.name, error.status_code, body, client.secrets)
                 headers = error.response.headers
                 overrides = {"true": True, "false": False}
                 can_retry = overrides.get(headers.get("x-should-retry", ""), is_temporary(failure))
@@ -340,9 +333,9 @@ class HttpModel:
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, self._client.unreachable_errors):
-                return unreachable_error(self._name, self._provider_type, self._client.base_url, cause)
+                return unreachable_error(self.name, self._provider_type, self._client.base_url, cause)
             cause = cause.__cause__ or cause.__context__
-        return network_error(self._name, error, self._client.secrets)
+        return network_error(self.name, error, self._client.secrets)
 
     # ------------------------------------------------------------ reading the answer
 
@@ -357,12 +350,13 @@ class HttpModel:
             raise self._senseless(f"a web page instead of a model ({page}); check base_url")
         if kind == "application/json":
             data = await self._read_body(response)
-            if data.strip() and (failure := self._feed(assembler.feed_whole, data, can_retry=False)) is not None:
+            events = [data] if data.strip() else []
+            if (failure := self._feed(events, assembler, is_stream=False)) is not None:
                 raise failure
         else:
             await self._read_events(response, assembler)
         if not assembler.complete:
-            raise _AttemptFailed(cut_error(self._name), can_retry=True)
+            raise _AttemptFailed(cut_error(self.name), can_retry=True)
         try:
             answer = assembler.response()
         except _MALFORMED as error:
@@ -386,7 +380,7 @@ class HttpModel:
                 async for chunk in response.aiter_bytes():
                     size += len(chunk)
                     if failure is None:
-                        failure = self._feed_events(decoder.feed(chunk), assembler)
+                        failure = self._feed(decoder.feed(chunk), assembler)
                     if size > _LARGEST_ANSWER:
                         failure = self._senseless("it does not end")
                         scope.cancel()
@@ -394,7 +388,7 @@ class HttpModel:
                         scope.deadline = trio.current_time() + _DRAIN
             except self._client.read_errors as error:
                 if failure is None and not assembler.complete:
-                    failure = _AttemptFailed(network_error(self._name, error, self._client.secrets), can_retry=True)
+                    failure = _AttemptFailed(network_error(self.name, error, self._client.secrets), can_retry=True)
         if failure is None and not assembler.complete:
             failure = self._feed_rest(decoder, assembler)
         if failure is not None:
@@ -403,35 +397,34 @@ class HttpModel:
     def _feed_rest(self, decoder: EventDecoder, assembler: AnswerAssembler) -> _AttemptFailed | None:
         """Feed what follows the last complete event: the last event may lack its empty line. Other text is no answer at all."""
         rest = decoder.rest
-        failure = self._feed_events(decoder.feed(b"\n\n"), assembler)
+        failure = self._feed(decoder.feed(b"\n\n"), assembler)
         if failure is not None and failure.error.kind != "protocol":
             return failure
         if rest.strip() and not rest.startswith((b"data:", b"event:", b"id:", b":")):
             return self._senseless(rest[:400].decode("utf-8", "replace"))
         return None
 
-    def _feed_events(self, events: list[bytes], assembler: AnswerAssembler) -> _AttemptFailed | None:
-        """Feed events to the assembler. Return the failure that ends the answer, None while there is none."""
+    def _feed(
+        self, events: list[bytes], assembler: AnswerAssembler, *, is_stream: bool = True
+    ) -> _AttemptFailed | None:
+        """Feed events to the assembler. Return the failure that ends the answer, None while there is none.
+
+        is_stream: False for an answer in one piece. Data that cannot be understood may be damaged in a stream, so that is worth
+        another attempt.
+        """
+        feed = assembler.feed if is_stream else assembler.feed_whole
         for data in events:
             if data == b"[DONE]":
                 assembler.finish()
-            elif (failure := self._feed(assembler.feed, data, can_retry=True)) is not None:
-                return failure
+                continue
+            try:
+                error = feed(json.loads(data))
+            except _MALFORMED:
+                return self._senseless(data[:400].decode("utf-8", "replace"), can_retry=is_stream)
+            if error is not None:
+                failure = status_error(self.name, event_status(error), error, self._client.secrets)
+                return _AttemptFailed(failure, can_retry=is_temporary(failure))
         return None
-
-    def _feed(self, feed: Callable[[Any], object], data: bytes, *, can_retry: bool) -> _AttemptFailed | None:
-        """Feed JSON to the assembler. Return the failure for an error object in it, and for data that cannot be understood.
-
-        can_retry: in the second case. The first depends on the error.
-        """
-        try:
-            error = feed(json.loads(data))
-        except _MALFORMED:
-            return self._senseless(data[:400].decode("utf-8", "replace"), can_retry=can_retry)
-        if error is None:
-            return None
-        failure = status_error(self._name, event_status(error), error, self._client.secrets)
-        return _AttemptFailed(failure, can_retry=is_temporary(failure))
 
     async def _read_body(self, response: Any) -> bytes:
         """Return the whole body, cut off at `_LARGEST_ANSWER`."""
@@ -443,13 +436,13 @@ class HttpModel:
                     if len(body) > _LARGEST_ANSWER:
                         scope.cancel()
             except self._client.read_errors as error:
-                failure = network_error(self._name, error, self._client.secrets)
+                failure = network_error(self.name, error, self._client.secrets)
                 raise _AttemptFailed(failure, can_retry=True) from error
         return bytes(body)
 
     def _senseless(self, detail: str, *, can_retry: bool = False) -> _AttemptFailed:
         """Return the failure for an answer that cannot be understood. detail: what was found."""
-        return _AttemptFailed(protocol_error(self._name, detail, self._client.secrets), can_retry=can_retry)
+        return _AttemptFailed(protocol_error(self.name, detail, self._client.secrets), can_retry=can_retry)
 
 
 def _requested_pause(headers: Any) -> float | None:

@@ -69,12 +69,8 @@ class StandIn:
     """
 
     def __init__(self, name: str = "offline/stand-in") -> None:
-        self._name = name
-
-    @property
-    def name(self) -> str:
+        self.name = name
         """`offline/stand-in`."""
-        return self._name
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Return the answer by the rules.

@@ -294,8 +294,8 @@ class UsageTracker:
             failed=failed,
             **attrs.asdict(usage),
         )
-        self.ledger.add(record)
         self.add_unsaved(newer=[record])
+        self.ledger.add(record)
 
     # ------------------------------------------------------------ records and files
 

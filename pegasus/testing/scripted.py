@@ -82,18 +82,14 @@ class ScriptedModel:
     """
 
     def __init__(self, script: Script, *, name: str = "scripted/test", delay: float = 0.0) -> None:
-        self._name = name
+        self.name = name
+        """Name as given."""
         self._next = script if callable(script) else _in_order(iter(script))
         self._delay = delay
         self.requests: list[ModelRequest] = []
         """Every request, in order."""
         self.cancelled = 0
         """Calls that were cancelled before they had answered."""
-
-    @property
-    def name(self) -> str:
-        """Name as given."""
-        return self._name
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Perform the next step of the script. Raises the error that is in the script.
