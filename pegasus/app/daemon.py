@@ -87,7 +87,11 @@ def run_daemon(home: Home, settings: Settings) -> int:
                 # The token is needed even if nobody connects: the redaction of logs has to know it.
                 persona = settings.agent.persona
                 base = load_persona(home.resolve(persona)) if persona else BUILT_IN
-                return _run(_World(home, settings, token, base, persona_at_start(base, home.data)))
+                return trio.run(_daemon, _World(home, settings, token, base, persona_at_start(base, home.data)))
+        except BaseExceptionGroup as group:
+            # Nurseries wrap what failed in groups that say nothing themselves. The first cause is the one to report.
+            first = first_cause(group)
+            raise first from first.__cause__
         finally:
             stop_logging()  # first, so that the message below is the last line on the screen
     except HomeError as error:
@@ -114,16 +118,6 @@ class _World:
     """The persona of the settings."""
     persona: Persona
     """The same with the changes that its owner has accepted, as it is for the whole run."""
-
-
-def _run(world: _World) -> int:
-    """Run the event loop and return the exit code. Raises the first cause of a failure instead of a group."""
-    try:
-        return trio.run(_daemon, world)
-    except BaseExceptionGroup as group:
-        # Nurseries wrap what failed in groups that say nothing themselves. The first cause is the one to report.
-        first = first_cause(group)
-        raise first from first.__cause__
 
 
 def _environment(world: _World, models: ModelService, reloader: Reloader) -> Environment:

@@ -183,7 +183,9 @@ def build_services(
     """
     memory = environment.open_memory(journal)
     evolution = Evolution(journal, environment.base_persona, environment.clock)
-    types = _load_types(environment)
+    types, problems = load_task_types(BUILT_IN_TYPES, *environment.subagent_folders)
+    for problem in problems:
+        _log.warning("invalid SUBAGENT.md", problem=problem)
     agent: Ref[AgentMessage] = find(TASK_AGENT)
     return Services(
         environment,
@@ -193,14 +195,6 @@ def build_services(
         _agent_services(environment, memory, evolution, types, agent, known),
         _task_deps(environment, memory, types, agent, find(BUS)),
     )
-
-
-def _load_types(environment: Environment) -> TaskTypes:
-    """Return the task types, built-in ones and the users'. A file that cannot be used is logged and left out."""
-    types, problems = load_task_types(BUILT_IN_TYPES, *environment.subagent_folders)
-    for problem in problems:
-        _log.warning("invalid SUBAGENT.md", problem=problem)
-    return types
 
 
 def _descriptions(types: TaskTypes) -> dict[str, str]:

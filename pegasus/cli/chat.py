@@ -152,18 +152,16 @@ class _Chat:
         All three end the talking in the same way: the scope is cancelled, and the chat gives the terminal back before this returns.
         """
         code = 0
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch_signals, scope)
-                if self._own is not None and not await self._wait_ready(self._own):
-                    scope.cancel()
-                else:
-                    if self._own is not None:
-                        nursery.start_soon(self._watch_daemon, self._own, scope)
-                    code = await self._talk()
-                    if self._own is not None:
-                        await self._announce_stop()
-                nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as nursery:
+            scope = nursery.cancel_scope
+            nursery.start_soon(self._watch_signals, scope)
+            if self._own is None or await self._wait_ready(self._own):
+                if self._own is not None:  # the home may belong to another chat's daemon by now
+                    nursery.start_soon(self._watch_daemon, self._own, scope)
+                code = await self._talk()
+                if self._own is not None:
+                    await self._announce_stop()
+            scope.cancel()
         return code
 
     async def _talk(self) -> int:

@@ -47,9 +47,6 @@ T = TypeVar("T")
 
 Answer: TypeAlias = Mapping[str, Any]
 """JSON object that a method of the control plane returns. `pegasus … --json` prints it as it is."""
-Clock: TypeAlias = Callable[[], int]
-"""Wall clock, ms since the epoch."""
-
 ANSWER_SECONDS: Final = 30.0
 """Seconds the daemon may take to answer: as many as a method may take (`pegasus.gateway`)."""
 
@@ -175,7 +172,7 @@ def show(
 # ------------------------------------------------------------------ the files of a home
 
 
-def change_files(home: Home, change: Callable[[Ref[JournalMessage], Clock], Awaitable[T]]) -> T:
+def change_files(home: Home, change: Callable[[Ref[JournalMessage]], Awaitable[T]]) -> T:
     """Return what `change` returns; it gets a journal of its own while the home is held.
 
     Changes go through a journal actor here as they do in the daemon, so that they are synced and recorded in the same way.
@@ -186,14 +183,14 @@ def change_files(home: Home, change: Callable[[Ref[JournalMessage], Clock], Awai
         return trio.run(_with_journal, home, change)
 
 
-async def _with_journal(home: Home, change: Callable[[Ref[JournalMessage], Clock], Awaitable[T]]) -> T:
+async def _with_journal(home: Home, change: Callable[[Ref[JournalMessage]], Awaitable[T]]) -> T:
     """Run `change` with a journal actor over the files of the home, under a supervisor that stops it cleanly at the end."""
 
     async def run(inbox: Any) -> None:
         await run_journal(inbox, FileDisk(home.data), clock=wall_clock)
 
     async with open_supervisor([Child("journal", run)]) as supervisor:
-        return await change(supervisor.ref("journal"), wall_clock)
+        return await change(supervisor.ref("journal"))
 
 
 # ------------------------------------------------------------------ output

@@ -16,10 +16,10 @@ import click
 import trio
 
 from actors import Ref
-from pegasus.cli.control import Answer, Clock, change_files, fit_terminal, query
+from pegasus.cli.control import Answer, change_files, fit_terminal, query
 from pegasus.cli.program import JSON, pegasus
 from pegasus.formatting import format_time
-from pegasus.host import Home
+from pegasus.host import Home, wall_clock
 from pegasus.memory import (
     FOLDER,
     LOG,
@@ -169,8 +169,8 @@ def run_log(home: Home, settings: Settings, *, path: str | None, limit: int) -> 
 def run_undo(home: Home, settings: Settings, *, n: int) -> Answer:
     """Take change N back; later changes of the file stay."""
 
-    async def undo(journal: Ref[JournalMessage], clock: Clock) -> Answer:
-        memory = memory_in(home.data, journal, clock)
+    async def undo(journal: Ref[JournalMessage]) -> Answer:
+        memory = memory_in(home.data, journal, wall_clock)
         return {"change": view_of(await memory.undo(n, Author("user", channel="cli:memory")))}
 
     return change_files(home, undo)

@@ -19,9 +19,9 @@ from pathlib import Path
 import click
 
 from actors import Ref
-from pegasus.cli.control import Answer, Clock, change_files, print_text, query
+from pegasus.cli.control import Answer, change_files, print_text, query
 from pegasus.cli.program import JSON, Options, check_settings_in_use, pegasus, program_name
-from pegasus.host import Home, ensure_token, write_private
+from pegasus.host import Home, ensure_token, wall_clock, write_private
 from pegasus.identity import (
     BUILT_IN,
     Evolution,
@@ -161,8 +161,8 @@ def run_reject(home: Home, settings: Settings, *, n: int) -> Answer:
 def _decide(home: Home, settings: Settings, n: int, *, accept: bool) -> Answer:
     """Record the decision about a proposal where no daemon runs, with the home held; return the proposal."""
 
-    async def decide(journal: Ref[JournalMessage], clock: Clock) -> Answer:
-        evolution = Evolution(journal, _base(home, settings), clock)
+    async def decide(journal: Ref[JournalMessage]) -> Answer:
+        evolution = Evolution(journal, _base(home, settings), wall_clock)
         made = await evolution.decide(n, accept=accept, by="the command line")
         return proposal_view(made, (await evolution.read_state()).persona)
 

@@ -151,7 +151,7 @@ def _check_owners(settings: Settings, report: Report) -> None:
 def _check_providers(settings: Settings, report: Report) -> None:
     """Refuse a provider without a type, and an address that is none.
 
-    One that is named like a type has got that type before (`load`).
+    One that is named like a type has that type by default.
     """
     for name, provider in settings.providers.items():
         if not provider.type:

@@ -34,7 +34,7 @@ from pegasus.settings.keys import (
     keys_of,
     walk,
 )
-from pegasus.settings.sections import PROVIDER_TYPES, Settings, SettingsSource
+from pegasus.settings.sections import Settings, SettingsSource
 from pegasus.settings.sources import (
     Interpolated,
     InterpolationError,
@@ -73,11 +73,11 @@ def load_settings(source: SettingsSource, environ: Mapping[str, str] = os.enviro
         layers.append(layer)
     layers += environment_layers(environ, problems)
     layers += override_layers(source.overrides, problems)
-    reader = _SettingsReader(environ, problems)
+    tree: Tree = {}
+    origins: dict[str, str] = {}
     for layer in layers:
-        reader.read_section(Settings, layer.table, (), reader.tree, layer)
-    _infer_types(reader.tree)
-    settings: Settings = _build(Settings(origins=reader.origins, source=source), reader.tree)
+        _LayerReader(layer, environ, origins, problems).read_section(Settings, layer.table, (), tree)
+    settings: Settings = _build(Settings(origins=origins, source=source), tree)
     problems += check_settings(settings, {problem.key for problem in problems})
     if problems:
         raise SettingsError(problems)
@@ -123,82 +123,80 @@ def _password(url: str) -> str:
 # ------------------------------------------------------------------ reading
 
 
-class _SettingsReader:
-    """Walk of a layer along the classes. Good values go into `tree`, mistakes into `problems`.
+@attrs.frozen
+class _LayerReader:
+    """Walk of a layer along the settings classes, from the table of one source to a tree of good values.
 
-    The tree has the shape of the settings, with only the keys that were set. Layers are walked in the order of their rank, so
-    that a later value replaces an earlier one; a table of names (providers, routes) is merged name by name.
+    The tree has the shape of the settings, with only the keys that were set. Layers are read in the order of their rank into the
+    same tree, so that a later value replaces an earlier one; a table of names (providers, routes) is merged name by name.
 
     Example::
 
-        reader = _SettingsReader(os.environ, problems)
-        for layer in layers:
-            reader.read_section(Settings, layer.table, (), reader.tree, layer)
+        _LayerReader(layer, os.environ, origins, problems).read_section(Settings, layer.table, (), tree)
     """
 
-    def __init__(self, environ: Mapping[str, str], problems: list[SettingsProblem]) -> None:
-        self.environ = environ
-        """Variables that `${…}` in a value may name."""
-        self.problems = problems
-        """Mistakes so far; the caller's list, to which those of the sources belong as well."""
-        self.tree: Tree = {}
-        """Good values so far."""
-        self.origins: dict[str, str] = {}
-        """Source of each value in the tree by its dotted key path; becomes `Settings.origins`."""
+    layer: Layer
+    """Table and source."""
+    environ: Mapping[str, str]
+    """Variables that `${…}` in a value may name."""
+    origins: dict[str, str]
+    """Source of each value in the tree by its dotted key path; becomes `Settings.origins`."""
+    problems: list[SettingsProblem]
+    """Mistakes so far, to which those of the sources belong as well."""
 
-    def read_section(self, cls: type[attrs.AttrsInstance], table: object, path: Path, tree: Tree, layer: Layer) -> None:
+    def read_section(self, cls: type[attrs.AttrsInstance], table: object, path: Path, tree: Tree) -> None:
         """Read a table into `tree`, which is the part of the whole tree at `path`.
 
         cls: the settings class of the section. Names of environment variables are folded to lower case (`Layer.folded`);
         keys of a file are not, since TOML distinguishes them.
         """
         keys = keys_of(cls)
-        for written, value in self._items(table, path, layer, "a table of keys: " + ", ".join(keys)):
-            name = written.lower() if layer.folded else written
+        for written, value in self._items(table, path, "a table of keys: " + ", ".join(keys)):
+            name = written.lower() if self.layer.folded else written
             key = keys.get(name)
             if key is None:
                 hint = closest(name, list(keys))
-                self._report(layer, (*path, name), "an unknown key", ", ".join(keys), hint)
+                self._report((*path, name), "an unknown key", ", ".join(keys), hint)
             elif isinstance(key, Key):
-                self._read_key(key, value, (*path, name), tree, layer)
+                self._read_key(key, value, (*path, name), tree)
             elif key.named:
-                self._read_named(key, value, (*path, name), tree.setdefault(name, {}), layer)
+                self._read_named(key, value, (*path, name), tree.setdefault(name, {}))
             else:
-                self.read_section(key.cls, value, (*path, name), tree.setdefault(name, {}), layer)
+                self.read_section(key.cls, value, (*path, name), tree.setdefault(name, {}))
 
-    def _read_named(self, section: Section, table: object, path: Path, tree: Tree, layer: Layer) -> None:
+    def _read_named(self, section: Section, table: object, path: Path, tree: Tree) -> None:
         """Read tables under names of the user's own. A name is created by its first key, and merged with later layers."""
-        for written, value in self._items(table, path, layer, f"tables, as [{'.'.join(path)}.NAME]"):
-            name = _known_name(written, tree) if layer.folded else written
+        for written, value in self._items(table, path, f"tables, as [{'.'.join(path)}.NAME]"):
+            name = _known_name(written, tree) if self.layer.folded else written
             if not (_is_model(name) if section.models else is_bare(name) and len(name) <= _MAX_NAME):
                 allowed = '"<provider>/<model>"' if section.models else f"letters, digits, - and _, at most {_MAX_NAME}"
-                self._report(layer, path, f'the name "{name[:80]}"', allowed)
+                self._report(path, f'the name "{name[:80]}"', allowed)
             else:
-                self.read_section(section.cls, value, (*path, name), tree.setdefault(name, {}), layer)
+                self.read_section(section.cls, value, (*path, name), tree.setdefault(name, {}))
 
-    def _read_key(self, key: Key, value: object, path: Path, tree: Tree, layer: Layer) -> None:
+    def _read_key(self, key: Key, value: object, path: Path, tree: Tree) -> None:
         """Read one value into the tree, or report why it cannot be used.
 
         A table of values under names of the user's own is read value by value; names of environment variables are in capitals.
         """
         if key.each is not None:
             inner = tree.setdefault(path[-1], {})
-            for written, item in self._items(value, path, layer, "a table"):
-                name = written.lower() if layer.folded and not key.secret else written
-                self._read_key(key.each, item, (*path, name), inner, layer)
-            self.origins[".".join(path)] = layer.source
+            for written, item in self._items(value, path, "a table"):
+                name = written.lower() if self.layer.folded and not key.secret else written
+                self._read_key(key.each, item, (*path, name), inner)
+            self.origins[".".join(path)] = self.layer.source
             return
         try:
             tree[path[-1]] = key.check(self._filled(value, textual=key.type is str))
-            self.origins[".".join(path)] = layer.source
+            self.origins[".".join(path)] = self.layer.source
         except InterpolationError as error:
-            self._report(layer, path, error.found, error.allowed)
+            self._report(path, error.found, error.allowed)
         except ValueError:
-            self._report(layer, path, describe(value, secret=key.secret), key.allowed)
+            self._report(path, describe(value, secret=key.secret), key.allowed)
 
-    def _report(self, layer: Layer, path: Path, found: str, allowed: str, hint: str = "") -> None:
+    def _report(self, path: Path, found: str, allowed: str, hint: str = "") -> None:
         """Add a mistake."""
-        self.problems.append(SettingsProblem(layer.source, ".".join(path), found, allowed, hint))
+        self.problems.append(SettingsProblem(self.layer.source, ".".join(path), found, allowed, hint))
 
     def _filled(self, value: object, *, textual: bool) -> object:
         """Return the value with its variables filled in.
@@ -216,25 +214,20 @@ class _SettingsReader:
             return toml_value(text) if quoted else text
         return toml_value(text) if isinstance(value, Raw) or isinstance(text, Interpolated) else text
 
-    def _items(self, table: object, path: Path, layer: Layer, allowed: str) -> list[tuple[str, object]]:
+    def _items(self, table: object, path: Path, allowed: str) -> list[tuple[str, object]]:
         """Return the entries of a table, none if it is something else, which is a mistake."""
         if isinstance(table, Raw):
             table = toml_value(table)
         if isinstance(table, Mapping):
             return list(table.items())
-        self._report(layer, path, describe(table), allowed)
+        self._report(path, describe(table), allowed)
         return []
 
 
 def _is_model(name: str) -> bool:
     """Return True for `<provider>/<model>`. Models of some providers have more slashes and colons in their names."""
-    provider, slash, model = name.partition("/")
-    return (
-        bool(slash and provider and model)
-        and len(name) <= 4 * _MAX_NAME
-        and is_clean(name)
-        and not set(name) & set(" \"'")
-    )
+    provider, _, model = name.partition("/")
+    return bool(provider and model) and len(name) <= 4 * _MAX_NAME and is_clean(name) and not set(name) & set(" \"'")
 
 
 def _known_name(name: str, tree: Tree) -> str:
@@ -244,17 +237,6 @@ def _known_name(name: str, tree: Tree) -> str:
     """
     folded = name.lower()
     return next((key for key in tree if key.lower().replace("-", "_") == folded), folded)
-
-
-def _infer_types(tree: Tree) -> None:
-    """Give a provider that is named like a type that type.
-
-    So `[providers.anthropic]` with a key is complete, while a second account needs `type`. It is done in the tree and not by a
-    default, because the default of a field cannot depend on the name of its table.
-    """
-    for name, provider in tree.get("providers", {}).items():
-        if name in PROVIDER_TYPES:
-            provider.setdefault("type", name)
 
 
 # ------------------------------------------------------------------ building

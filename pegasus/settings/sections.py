@@ -327,7 +327,10 @@ class SettingsSource:
 
 
 def _standard_providers() -> Mapping[str, ProviderSettings]:
-    """Return a provider for each type, under the type's name, so that an API key in the environment is all that is needed."""
+    """Return a provider for each type, under the type's name.
+
+    So an API key in the environment is all that is needed, and `[providers.anthropic]` needs no `type`.
+    """
     return {name: ProviderSettings(type=name) for name in PROVIDER_TYPES}
 
 

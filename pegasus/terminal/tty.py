@@ -108,9 +108,6 @@ class StderrLines(io.TextIOBase):
         self._ended = False
         """`end` was called."""
 
-    def writable(self) -> bool:
-        return True
-
     def isatty(self) -> bool:
         return True
 
