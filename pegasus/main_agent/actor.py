@@ -31,6 +31,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
@@ -63,6 +64,8 @@ COMMAND: Final = "command"
 """Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""
 EXCERPT: Final = 60
 """Characters of a message that /stop and /status show, enough for people to recognise it."""
+SESSION: Final = "main/current.jsonl"
+"""File of the session, below data/."""
 MAX_ATTEMPTS: Final = 3
 """How often an item is worked on before it is set aside. More than once, because a crash may have had a passing cause."""
 STOP_PATIENCE: Final = 5.0
@@ -79,14 +82,13 @@ async def main_agent(
     journal: Ref[JournalMessage],
     services: AgentServices,
     *,
-    path: str = "main/current.jsonl",
     announce: Ref[Typing | Progress] | None = None,
     publish: PublishMessage | None = None,
     answers: CommandAnswers = MappingProxyType({}),
 ) -> None:
     """Run the Main Agent of one session.
 
-    path: the session's file below data/. announce: actor that shows people when the agent thinks and what it is writing. publish:
+    announce: actor that shows people when the agent thinks and what it is writing. publish:
     makes a message known to observers when it is done. answers: functions that answer the commands that this actor does not answer
     itself.
 
@@ -97,7 +99,7 @@ async def main_agent(
         spec = partial(main_agent, journal=journal, services=services, announce=gateway)
         status = await main_agent_ref.ask(GetStatus)
     """
-    session = await load_session(path, journal, services.clock, services.work, report_started=inbox.started)
+    session = await load_session(SESSION, journal, services.clock, services.work, report_started=inbox.started)
     async with trio.open_nursery() as nursery:
         agent = _MainAgent(session, journal, services, announce, publish, answers, nursery)
         if services.compactor is not None:
@@ -113,44 +115,39 @@ async def main_agent(
         nursery.cancel_scope.cancel()
 
 
+@attrs.define(eq=False)
 class _MainAgent:
     """The two lanes and the state that they share.
 
     Both run in one Trio thread, so an attribute changes only at an `await`. `_running` is written by the main lane alone.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        journal: Ref[JournalMessage],
-        services: AgentServices,
-        announce: Ref[Typing | Progress] | None,
-        publish: PublishMessage | None,
-        answers: CommandAnswers,
-        nursery: trio.Nursery,
-    ) -> None:
-        self._session = session
-        self._journal = journal
-        self._services = services
-        self._announce = announce
-        self._publish = publish
-        self._answers = answers
-        self._nursery = nursery
-        """Runs the tasks that wait for stopped work, which may outlast the answer to their /stop."""
-        self._loop = ThinkLoop(session, services, journal, self._show)
-        self._running: AgentTurn | None = None
-        """Turn of the main lane; None while it waits for an item."""
-        self._started = trio.current_time()
-        """Trio's clock (seconds) at the start, for the uptime in /status."""
-        self._turns = 0
-        """Queue items finished since the start."""
-        self._stopped_before = stopped_thoughts(session.entries)
-        """Thoughts that earlier /stops have ended, by item. Read now, since /new may archive the notes about them."""
-        self._stops_pending = 0
-        """Number of /stops whose work still runs."""
-        self._stop_deadline = -math.inf
-        """Time on Trio's clock until which the control lane waits for all of them together. A second /stop that arrives while the
-        work of the first one still runs gets no time of its own. Otherwise anybody could block the lane by repeating the command."""
+    _session: Session
+    _journal: Ref[JournalMessage]
+    _services: AgentServices
+    _announce: Ref[Typing | Progress] | None
+    _publish: PublishMessage | None
+    _answers: CommandAnswers
+    _nursery: trio.Nursery
+    """Runs the tasks that wait for stopped work, which may outlast the answer to their /stop."""
+    _loop: ThinkLoop = attrs.field(init=False)
+    _running: AgentTurn | None = attrs.field(init=False, default=None)
+    """Turn of the main lane; None while it waits for an item."""
+    _started: float = attrs.field(init=False, factory=trio.current_time)
+    """Trio's clock (seconds) at the start, for the uptime in /status."""
+    _turns: int = attrs.field(init=False, default=0)
+    """Queue items finished since the start."""
+    _stopped_before: dict[int, EndedWork] = attrs.field(init=False)
+    """Thoughts that earlier /stops have ended, by item. Read at the start, since /new may archive the notes about them."""
+    _stops_pending: int = attrs.field(init=False, default=0)
+    """Number of /stops whose work still runs."""
+    _stop_deadline: float = attrs.field(init=False, default=-math.inf)
+    """Time on Trio's clock until which the control lane waits for all of them together. A second /stop that arrives while the
+    work of the first one still runs gets no time of its own. Otherwise anybody could block the lane by repeating the command."""
+
+    def __attrs_post_init__(self) -> None:
+        self._loop = ThinkLoop(self._session, self._services, self._journal, self._show)
+        self._stopped_before = stopped_thoughts(self._session.entries)
 
     # ------------------------------------------------------------------ main lane
 

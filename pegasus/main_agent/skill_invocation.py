@@ -103,7 +103,7 @@ class ActiveSkills:
 
     Several skills may be in force. A call must be allowed by every one of them, so a second skill can only narrow the limits.
 
-    Example: `invoker.active_skills(session.of_item(item.n)).refusal(call)` is None for a call that is allowed.
+    Example: `active_skills(session.of_item(item.n), catalog.get).refusal(call)` is None for a call that is allowed.
     """
 
     skills: tuple[Skill, ...] = ()
@@ -134,10 +134,6 @@ class ActiveSkills:
         return call.name == USE_SKILL and bool(call.arguments.get("file")) and call.arguments.get("skill") in names
 
 
-_NO_SKILLS: Final = ActiveSkills()
-"""The usual case: no skill, and so no limit beyond those of the Main Agent."""
-
-
 def active_skills(entries: Iterable[Entry], get: Callable[[str], Skill | None]) -> ActiveSkills:
     """Return the skills in force after these entries, which are those of one queue item from its user entry on.
 
@@ -153,8 +149,6 @@ def active_skills(entries: Iterable[Entry], get: Callable[[str], Skill | None]) 
         called.update({call.id: call.arguments.get("skill") for call in entry.calls if call.name == USE_SKILL})
         if isinstance(name, str):
             names[name] = None
-    if not names:
-        return _NO_SKILLS
     found = {name: get(name) for name in names}
     skills = tuple(skill for skill in found.values() if skill is not None)
     return ActiveSkills(skills, tuple(name for name, skill in found.items() if skill is None))
@@ -174,16 +168,12 @@ class SkillInvoker:
         invocation = await skills.resolve("/review PR 12")
     """
 
-    skills: SkillCatalog
+    catalog: SkillCatalog
     """All skills there are."""
     agent: Ref[AgentMessage]
     """Actor of the task system, for forked skills."""
     check_model: Callable[[str], object] = lambda spec: None
     """Raises ValueError if there is no such model."""
-
-    def active_skills(self, entries: Iterable[Entry]) -> ActiveSkills:
-        """Return the skills in force after these entries, which are those of one queue item from its user entry on."""
-        return active_skills(entries, self.skills.get)
 
     # ------------------------------------------------------------------ by people
 
@@ -196,9 +186,9 @@ class SkillInvoker:
         call = parse_skill_call(text)
         if call is None:
             return None
-        await self.skills.refresh()
+        await self.catalog.refresh()
         name, arguments = call
-        skill = self.skills.get(name)
+        skill = self.catalog.get(name)
         if skill is None or not skill.by_user:
             return None
         text = _call_line(name, arguments)
@@ -229,8 +219,8 @@ class SkillInvoker:
 
     async def help(self) -> str:
         """Return a line for each skill that people may call; "" if there is none. Reads the folders of skills again before."""
-        await self.skills.refresh()
-        return format_help(self.skills.all())
+        await self.catalog.refresh()
+        return format_help(self.catalog.all())
 
     # ------------------------------------------------------------------ by the model
 
@@ -242,14 +232,18 @@ class SkillInvoker:
         return Tool(_SPEC, self._use, "custom", Effect.IDEMPOTENT)
 
     async def _use(self, arguments: Metadata, context: ToolContext) -> Json:
-        await self.skills.refresh()
+        await self.catalog.refresh()
         name = str(arguments["skill"]).removeprefix("/")
-        skill = self.skills.get(name)
+        skill = self.catalog.get(name)
         if skill is None:
-            known = ", ".join(skill.name for skill in self.skills.all() if skill.by_model) or "none"
+            known = ", ".join(skill.name for skill in self.catalog.all() if skill.by_model) or "none"
             raise ToolError(f"there is no skill {name!r}; there are: {known}")
-        if arguments.get("file"):
-            return await self._read_file(skill, str(arguments["file"]))
+        if path := str(arguments.get("file") or ""):
+            try:  # the catalog refuses paths that leave the folder
+                content = await self.catalog.read(skill, path)
+            except ValueError as error:
+                raise ToolError(str(error)) from error
+            return {"file": path, "content": escape_imitations(sanitize_for_prompt(content))}
         if not skill.by_model:
             raise ToolError(f"the skill {name} is for people only: they call it by writing /{name}")
         if problem := self._model_problem(skill):
@@ -280,19 +274,11 @@ class SkillInvoker:
     async def _body(self, skill: Skill, arguments: str) -> str:
         """Return the skill's text with the arguments filled in and its files named, cleaned like any text from outside."""
         text = expand(skill, arguments)
-        files = await self.skills.files(skill)
+        files = await self.catalog.files(skill)
         if files:
             reading = "" if skill.fork else f" {USE_SKILL}(skill, file) reads one."
             text = f"Files beside this skill, in {skill.folder}: {', '.join(files)}.{reading}\n\n{text}"
         return escape_imitations(sanitize_for_prompt(text))
-
-    async def _read_file(self, skill: Skill, path: str) -> Json:
-        """Return a file beside a skill, as `{file, content}`. The catalog refuses paths that leave the folder. Raises ToolError."""
-        try:
-            content = await self.skills.read(skill, path)
-        except ValueError as error:
-            raise ToolError(str(error)) from error
-        return {"file": path, "content": escape_imitations(sanitize_for_prompt(content))}
 
 
 def _call_line(name: str, arguments: str) -> str:

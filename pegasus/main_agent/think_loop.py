@@ -43,6 +43,7 @@ from actors import Ref
 from pegasus.conversation import Entry, KeptMedia, keep_media, with_unique_ids
 from pegasus.identity import SILENCE
 from pegasus.intake import is_internal
+from pegasus.main_agent.compaction import memory_index_entry
 from pegasus.main_agent.delegation import USE_SKILL
 from pegasus.main_agent.queue_items import internal_entry, user_entry
 from pegasus.main_agent.replies import (
@@ -59,7 +60,7 @@ from pegasus.main_agent.replies import (
 )
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import UNFINISHED, ItemProgress, NextStep, Session, until_written
-from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation
+from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation, active_skills
 from pegasus.messages import Json, Progress
 from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, ModelResponse, ToolCall, unfinished
 from pegasus.observe import get_logger
@@ -121,6 +122,7 @@ class AgentTurn:
         return [item.n for item in self.items]
 
 
+@attrs.frozen(eq=False)
 class ThinkLoop:
     """Works on the items of one session, one turn after the other.
 
@@ -129,20 +131,11 @@ class ThinkLoop:
         await loop.run(AgentTurn([item]))
     """
 
-    def __init__(
-        self,
-        session: Session,
-        services: AgentServices,
-        journal: Ref[JournalMessage],
-        show_draft: Callable[[Progress], None],
-    ) -> None:
-        self._session = session
-        self._services = services
-        self._config = services.config
-        self._toolset = services.toolset
-        self._journal = journal
-        self._show_draft = show_draft
-        """Shows a draft of a reply that is being written; never waits, never fails."""
+    _session: Session
+    _services: AgentServices
+    _journal: Ref[JournalMessage]
+    _show_draft: Callable[[Progress], None]
+    """Shows a draft of a reply that is being written; never waits, never fails."""
 
     async def run(self, turn: AgentTurn) -> None:
         """Do everything that the item of a turn still needs. Items that join it are added to the turn.
@@ -159,7 +152,7 @@ class ThinkLoop:
         if progress.next is NextStep.NOTHING:
             await repeat_apology(item, progress.end, session)
             return
-        skills, invocation, is_from_person = self._toolset.skills, None, not is_internal(item.message)
+        skills, invocation, is_from_person = self._services.toolset.skills, None, not is_internal(item.message)
         if skills is not None and not progress.thoughts and is_from_person:
             invocation = await skills.resolve(item.message.text)
         if progress.next is NextStep.RECORD:
@@ -170,7 +163,7 @@ class ThinkLoop:
         if progress.next is NextStep.RECORD and invocation is None:
             if not is_from_person:
                 await self._take_along(turn, NOTICES_TOGETHER, _is_same_task)
-            await self._take_along(turn, self._config.burst_cap, _may_join)
+            await self._take_along(turn, self._services.config.burst_cap, _may_join)
         try:
             await self._think_until_done(turn)
         except ModelError as error:
@@ -197,12 +190,12 @@ class ThinkLoop:
             text, skill = (invocation.text, invocation.skill_in_force) if invocation else (message.text, "")
             name_user = session.is_shared(message.channel)
             entry = user_entry(item, now, text, media, skill=skill, name_user=name_user)
-        first = (Entry(now, "user", index, metadata={"type": "memory_index"}),) if index else ()
+        first = (memory_index_entry(now, index),) if index else ()
         await session.add(*first, entry)
 
     async def _think_until_done(self, turn: AgentTurn) -> None:
         """Think until nothing is left to think, or the limit is reached. Raises ModelError."""
-        session, config = self._session, self._config
+        session, config = self._session, self._services.config
         progress = session.progress(turn.item.n)
         while progress.next is NextStep.THINK and progress.thoughts < config.max_thoughts:
             active = self._active_skills(turn.item)
@@ -233,7 +226,7 @@ class ThinkLoop:
             if compactor is not None and await compactor.fit(self._session, request, turn.numbers):
                 request = self._request(turn.item)
             try:
-                if self._config.when_busy != "interrupt" or len(turn.items) > self._config.steer_cap:
+                if self._services.config.when_busy != "interrupt" or len(turn.items) > self._services.config.steer_cap:
                     return await model.generate(request)
                 return await self._generate_until_newer(model, request, turn)
             except ModelError as error:
@@ -247,19 +240,21 @@ class ThinkLoop:
 
         Its label counts the usage for the channel and the number of this item.
         """
-        draft = _DraftWriter(item, self._show_draft) if self._config.speech == "direct" else None
+        draft = _DraftWriter(item, self._show_draft) if self._services.config.speech == "direct" else None
         return ModelRequest(
-            self._toolset.system_prompt,
+            self._services.toolset.system_prompt,
             tuple(self._session.projection.turns),
-            self._toolset.specs,
+            self._services.toolset.specs,
             label=Label("default", item.message.channel, item.n),
             on_text=draft,
         )
 
     def _active_skills(self, item: Item) -> ActiveSkills:
         """Return the skills that are in force for an item now."""
-        skills = self._toolset.skills
-        return skills.active_skills(self._session.of_item(item.n)) if skills is not None else ActiveSkills()
+        skills = self._services.toolset.skills
+        if skills is None:
+            return ActiveSkills()
+        return active_skills(self._session.of_item(item.n), skills.catalog.get)
 
     def _model_for(self, active: ActiveSkills) -> LanguageModel:
         """Return the model that a skill in force wants, else the agent's own."""
@@ -310,7 +305,7 @@ class ThinkLoop:
         While the disk refuses to write, waits. Cancelled: calls that were carried out keep their results; `close_stopped_item` then
         closes the others. A tool under way is cancelled, and its call counts as not carried out, though its effect may be half done.
         """
-        session, config, now = self._session, self._config, self._services.clock()
+        session, config, now = self._session, self._services.config, self._services.clock()
         if response.stop_reason == "refusal" and not response.calls and not before.replies:
             await apologise(item, session, now, MODEL_DECLINED, _thought_entry(response, now))
             return
@@ -346,7 +341,7 @@ class ThinkLoop:
         """
         if call.error is not None:
             return f"Error: {call.error}", True
-        executor, channel = self._toolset.executor, item.message.channel
+        executor, channel = self._services.toolset.executor, item.message.channel
         tool = executor.get(call.name)
         if tool is None:
             known = ", ".join((REPLY.name, *(tool.name for tool in executor.all())))

@@ -15,7 +15,7 @@ Steps of one call:
 5. A result that is longer than `ToolContext.max_result` is cut, with a notice that tells how to get
    the rest.
 
-The Main Agent calls `run_tool` directly; tasks use a `ToolExecutor`, which adds steps 4 and 5.
+`run_tool` does steps 1 to 3. The Main Agent and tasks each use a `ToolExecutor`, which adds steps 4 and 5.
 
 There is one path to check arguments for all tools, our own and those of MCP servers: the library
 `jsonschema_rs`. It knows all drafts of JSON Schema. Two of its options matter for safety, because a

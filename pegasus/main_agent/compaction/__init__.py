@@ -4,6 +4,6 @@
 """
 
 from pegasus.main_agent.compaction.compactor import Compactor
-from pegasus.main_agent.compaction.open_items import OpenTask, find_open_tasks
+from pegasus.main_agent.compaction.open_items import OpenTask, find_open_tasks, memory_index_entry
 
-__all__ = ["Compactor", "OpenTask", "find_open_tasks"]
+__all__ = ["Compactor", "OpenTask", "find_open_tasks", "memory_index_entry"]

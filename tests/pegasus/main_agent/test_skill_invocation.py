@@ -235,7 +235,7 @@ async def test_a_forked_skill_that_cannot_start_is_told_too(write, tmp_path, aut
 
 @pytest.fixture
 def force(skilled):
-    return partial(active_skills, get=skilled.skills.get)
+    return partial(active_skills, get=skilled.catalog.get)
 
 
 def person(name=None):
