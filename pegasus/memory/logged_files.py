@@ -149,9 +149,7 @@ class LoggedFiles:
             for n, (path, now) in enumerate(edits, history.count + 1)
         ]
         if changes:
-            await self._append(history, b"".join(map(change_line, changes)))
-            for change in changes:
-                history.add(change)
+            await self._record(history, *changes)
         self._stamps = {file.path: file.stamp for file in files}
         if changes:
             await self._shorten(history)
@@ -182,8 +180,7 @@ class LoggedFiles:
             return None
         change = self._change(history, path, how, by, now, history.count + 1, undoes)
         try:
-            await self._append(history, change_line(change))
-            history.add(change)
+            await self._record(history, change)
             await self._journal.ask(ReplaceFile, f"{FOLDER}/{path}", content)
             self._stamps.pop(path, None)
             await self._shorten(history)
@@ -199,6 +196,12 @@ class LoggedFiles:
         before = history.of(path)
         splices = None if before.text is None or now.text is None else difference(before.text, now.text)
         return Change(n, self._clock(), path, how, by, before.hash, now.hash, splices, undoes)
+
+    async def _record(self, history: History, *changes: Change) -> None:
+        """Append changes to the log in one durable step, and follow them."""
+        await self._append(history, b"".join(map(change_line, changes)))
+        for change in changes:
+            history.add(change)
 
     async def _append(self, history: History, lines: bytes) -> None:
         """Append lines to the log, durably.

@@ -19,6 +19,7 @@ cut silently.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -229,7 +230,7 @@ class Memory:
         matching = (
             change for change in changes if path in (None, change.path) and (before is None or change.n < before)
         )
-        return tuple(change for change, _ in zip(matching, range(limit), strict=False))
+        return tuple(islice(matching, limit))
 
     async def undo(self, n: int, by: Author = _UNKNOWN) -> Change:
         """Take back change `n`, whatever was changed elsewhere in the file since. The undo is a change itself.
