@@ -130,11 +130,7 @@ def _import_screen(config: ChatConfig) -> MakeScreen:
     """Import prompt_toolkit and rich, which takes a tenth of a second: in a thread, so that the connection is made meanwhile."""
     from pegasus.terminal.screen import Screen
 
-    def make(on_message: Callable[[str], None], on_leave: Callable[[], None]) -> Screen:
-        colour = not os.environ.get("NO_COLOR")
-        return Screen(config.history, on_message=on_message, on_leave=on_leave, colour=colour, skills=config.skills)
-
-    return make
+    return partial(Screen, config.history, colour=not os.environ.get("NO_COLOR"), skills=config.skills)
 
 
 def _report(line: str) -> None:
@@ -179,7 +175,7 @@ class InteractiveChat:
         """Reason of the last failed or lost connection, for DaemonGone."""
         self._refused = False
         """There will be no other attempt to connect."""
-        self._screen = make_screen(self._on_message, self._on_leave)
+        self._screen = make_screen(partial(self._post, self._queue), partial(self._post, self._left.set))
 
     async def run(self) -> int:
         """Chat until the user leaves; return how many messages could not be handed over.
@@ -245,17 +241,10 @@ class InteractiveChat:
                 self._all_accepted = trio.Event()
                 await self._all_accepted.wait()
 
-    # ---------------------------------------------------------------- called in the screen's thread
-
-    def _on_message(self, text: str) -> None:
-        """Pass a typed text to Trio's thread. After the end of trio.run it is dropped."""
+    def _post(self, callback: Callable[..., None], *args: object) -> None:
+        """Run the callback in Trio's thread, from the screen's. After the end of trio.run it is dropped."""
         with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self._queue, text)
-
-    def _on_leave(self) -> None:
-        """Report to Trio's thread that the user leaves."""
-        with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self._left.set)
+            self._token.run_sync_soon(callback, *args)
 
     # ---------------------------------------------------------------- sending
 
@@ -346,13 +335,8 @@ class InteractiveChat:
         Until then no other event is taken, so that the reply is acknowledged only after a person could see it.
         """
         drawn = trio.Event()
-
-        def on_drawn() -> None:
-            with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(drawn.set)
-
         attached = [f"[attached: {file.name}, {file.mime}]" for file in reply.media]
-        self._screen.reply(self._agent, "\n\n".join([reply.text, *attached]), on_drawn)
+        self._screen.reply(self._agent, "\n\n".join([reply.text, *attached]), partial(self._post, drawn.set))
         await drawn.wait()
 
     def _update_status(self, status: ChatStatus | None = None) -> None:

@@ -22,7 +22,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import (
     BufferControl,
     CompletionsMenu,
@@ -149,28 +149,13 @@ def key_bindings(buffer: Buffer, effects: KeyEffects, thinking: Callable[[], boo
     """
     keys = KeyBindings()
     focused = has_focus(buffer)
-
-    @keys.add("enter", filter=focused)
-    def enter(event: KeyPressEvent) -> None:
-        effects[on_enter(buffer.text, buffer.cursor_position)]()
-
-    @keys.add("escape", "enter", filter=focused)
-    @keys.add("c-j", filter=focused)
-    def new_line(event: KeyPressEvent) -> None:
-        buffer.insert_text("\n")
-
-    @keys.add("c-c", filter=focused)
-    def interrupt(event: KeyPressEvent) -> None:
-        effects[on_interrupt(buffer.text, thinking=thinking())]()
-
-    @keys.add("c-d", filter=focused & Condition(lambda: not buffer.text))
-    def end(event: KeyPressEvent) -> None:
-        effects[KeyAction.LEAVE]()
-
-    @keys.add("c-z", filter=focused)
-    def suspend(event: KeyPressEvent) -> None:
-        effects[KeyAction.SUSPEND]()
-
+    empty = Condition(lambda: not buffer.text)
+    keys.add("enter", filter=focused)(lambda _: effects[on_enter(buffer.text, buffer.cursor_position)]())
+    keys.add("escape", "enter", filter=focused)(lambda _: buffer.insert_text("\n"))
+    keys.add("c-j", filter=focused)(lambda _: buffer.insert_text("\n"))
+    keys.add("c-c", filter=focused)(lambda _: effects[on_interrupt(buffer.text, thinking=thinking())]())
+    keys.add("c-d", filter=focused & empty)(lambda _: effects[KeyAction.LEAVE]())
+    keys.add("c-z", filter=focused)(lambda _: effects[KeyAction.SUSPEND]())
     return keys
 
 

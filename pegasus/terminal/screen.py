@@ -75,9 +75,9 @@ class Screen:
     def __init__(
         self,
         history: Path,
-        *,
         on_message: Callable[[str], None],
         on_leave: Callable[[], None],
+        *,
         colour: bool = True,
         skills: Callable[[], Mapping[str, str]] = dict,
         input: Input | None = None,
@@ -127,7 +127,7 @@ class Screen:
 
         def show() -> None:
             self._print(self._layout.reply(agent, text, self._width))
-            shown()
+            shown()  # not after an error: a reply that could not be drawn must come again
 
         self._post(show)
 
