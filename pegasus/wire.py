@@ -378,11 +378,12 @@ def scan_lines(data: bytes) -> Iterator[Line | BadLine]:
             yield BadLine(number, offset, data[offset:], "the last line has no end: it was being written", torn=True)
             return
         raw = data[offset:end]
-        value, problem = _parse(raw)
-        if value is not None:
-            yield Line(number, offset, len(raw), value)
+        try:
+            value = _parse_record(raw)
+        except ValueError as error:
+            yield from _scan_damaged(raw, number, offset, str(error), is_last=end == len(data))
         else:
-            yield from _scan_damaged(raw, number, offset, problem, is_last=end == len(data))
+            yield Line(number, offset, end - offset, value)
         offset = end
 
 
@@ -394,31 +395,36 @@ def _scan_damaged(raw: bytes, number: int, offset: int, problem: str, *, is_last
         if nulls:
             yield BadLine(number, offset, raw, f"{nulls} NUL bytes", is_last)
         return
-    value: dict[str, Any] | None = None
-    if nulls:
-        value, problem = _parse(record)
-    if value is None:
-        yield BadLine(number, offset, raw, problem, is_last)
-        return
-    yield BadLine(number, offset, raw[:nulls], f"{nulls} NUL bytes before the record")
-    yield Line(number, offset + nulls, len(record), value)
+    try:
+        line = Line(number, offset + nulls, len(record), _parse_record(record))
+    except ValueError as error:
+        yield BadLine(number, offset, raw, str(error) if nulls else problem, is_last)
+    else:
+        yield BadLine(number, offset, raw[:nulls], f"{nulls} NUL bytes before the record")
+        yield line
 
 
-def _parse(raw: bytes) -> tuple[dict[str, Any] | None, str]:
-    """Return the object of a line, or None and the reason why it has none.
+_decode_line = json.JSONDecoder().decode
+"""Decodes the lines of a file. `json.loads` would do the same after looking for options at each of 100,000 lines."""
+
+
+def _parse_record(raw: bytes) -> dict[str, Any]:
+    """Return the object of a line. Raises ValueError with the reason why it has none.
 
     NaN is accepted, unlike in `decode_json`: versions of the past may have written it, and a number that is no number
     is no reason to lose the rest of the record.
     """
     try:
-        value = json.loads(raw.decode())
+        value = _decode_line(raw.decode())
     except UnicodeDecodeError as error:
-        return None, f"not UTF-8 ({error.reason} at byte {error.start})"
+        raise ValueError(f"not UTF-8 ({error.reason} at byte {error.start})") from None
     except RecursionError:
-        return None, "nested too deep"
+        raise ValueError("nested too deep") from None
     except ValueError as error:
-        return None, f"not JSON ({error})"
-    return (value, "") if isinstance(value, dict) else (None, "not a JSON object")
+        raise ValueError(f"not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
 
 
 def text_of(value: object) -> str:

@@ -375,26 +375,26 @@ class ItemQueries:
         """The items; only who has taken an item is changed."""
         self._report = report
         """Logs a line that is not in its file any more."""
-        self._open: list[ItemQuery] = []
+        self.open: list[ItemQuery] = []
         """Queries in the order in which they came."""
 
     def keep(self, query: ItemQuery) -> None:
         """Keep a query until the next `answer`. An earlier one that it replaces fails."""
         if isinstance(query, NextItem):
-            for other in self._open:
+            for other in self.open:
                 if isinstance(other, NextItem) and other.lane == query.lane:
-                    self._open.remove(other)
+                    self.open.remove(other)
                     other.reply.fail(StorageError("another NextItem for this lane has taken the place of this one"))
                     break
-        self._open.append(query)
+        self.open.append(query)
 
     async def answer(self) -> None:
         """Answer the queries that can be answered now, to be called after each batch."""
-        queries, self._open = self._open, []
+        queries, self.open = self.open, []
         for query in sorted(queries, key=lambda query: _ORDER.index(type(query))):
             try:
                 if not query.reply.abandoned and not await self._answer(query):
-                    self._open.append(query)
+                    self.open.append(query)
             except StorageError as error:
                 query.reply.fail(error)
 

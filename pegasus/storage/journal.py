@@ -47,7 +47,7 @@ from typing import Any, NamedTuple, TypeAlias
 import trio
 
 from actors import Inbox, Reply
-from pegasus.messages import InboundMessage, OutboundMessage
+from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.storage.carried_lines import SETTLED, restore_run
 from pegasus.storage.directory import Directory, resolve
@@ -258,8 +258,10 @@ class _Journal:
             await self.flush()
             self._flush_at = math.inf
         await self._rewrite()
-        await self._items.answer()
-        await self._replies.hand_out()
+        if self._items.open:
+            await self._items.answer()
+        if self._replies.open is not None and self._replies.outgoing:
+            await self._replies.hand_out()
         if not (self._inbox.notes or self._outbox.notes):
             self._flush_at = math.inf
         elif self._flush_at == math.inf:
@@ -276,12 +278,9 @@ class _Journal:
         size = 0
         while True:
             match message:
-                case Accept():
+                case Accept() | Commit():
                     requests.append(message)
-                    size += _size_of(message.message)
-                case Commit():
-                    requests.append(message)
-                    size += sum(len(data) for _, data in message.appends) + sum(len(p.text) for p in message.posts)
+                    size += _size_of(message)
                 case Waiting() | Posted() | Unacknowledged() | LastSeq() | KnownAddresses():
                     queries.append(message)
                 case ReadFile() | ReadFiles() | ReplaceFile() | Archive() | ArchiveName():
@@ -482,6 +481,8 @@ def _read_each(volume: Volume, paths: Sequence[str]) -> tuple[bytes | StorageErr
     return tuple(contents)
 
 
-def _size_of(message: InboundMessage) -> int:
-    """Return about how many bytes it takes to write the message."""
-    return len(message.text) + sum(len(media.data) for media in message.media)
+def _size_of(request: Request) -> int:
+    """Return about how many bytes it takes to write what is asked for."""
+    if isinstance(request, Commit):
+        return sum(map(len, [*(data for _, data in request.appends), *(post.text for post in request.posts)]))
+    return len(request.message.text) + sum(len(media.data) for media in request.message.media)

@@ -372,9 +372,9 @@ class ReplyQueries:
         self._log = log
         self._report = report
         """Logs a line that is not in its file any more."""
-        self._open: NextReplies | None = None
+        self.open: NextReplies | None = None
         """Where the next replies go."""
-        self._outgoing: deque[tuple[int, StoredReply]] = deque()
+        self.outgoing: deque[tuple[int, StoredReply]] = deque()
         """Replies of this process that were not confirmed, with their positions."""
         self._position = 0
         """The last position that was given."""
@@ -383,15 +383,15 @@ class ReplyQueries:
         """Queue replies. They are on disk: a reply that an adapter has sent must be."""
         for reply in replies:
             self._position += 1
-            self._outgoing.append((self._position, reply))
+            self.outgoing.append((self._position, reply))
 
     def keep(self, query: NextReplies) -> None:
         """Keep a query until the next `hand_out`. It confirms all positions up to `handed`, and replaces an earlier one."""
-        if self._open is not None:
-            self._open.reply.fail(StorageError("another NextReplies has taken the place of this one"))
-        self._open = query
-        while self._outgoing and self._outgoing[0][0] <= query.handed:
-            self._outgoing.popleft()[1].message = None
+        if self.open is not None:
+            self.open.reply.fail(StorageError("another NextReplies has taken the place of this one"))
+        self.open = query
+        while self.outgoing and self.outgoing[0][0] <= query.handed:
+            self.outgoing.popleft()[1].message = None
 
     async def hand_out(self) -> None:
         """Give the next replies to whoever waits for them.
@@ -399,15 +399,15 @@ class ReplyQueries:
         Replies that were acknowledged before they were handed out (by a client that knew them from an earlier
         process) are passed over.
         """
-        query = self._open
+        query = self.open
         if query is None or query.reply.abandoned:
-            self._open = None
+            self.open = None
             return
-        entries = list(islice((entry for entry in self._outgoing if not entry[1].acked), REPLIES_AT_ONCE))
+        entries = list(islice((entry for entry in self.outgoing if not entry[1].acked), REPLIES_AT_ONCE))
         if not entries:
-            self._outgoing.clear()
+            self.outgoing.clear()
             return
-        self._open = None
+        self.open = None
         try:
             messages = await self.messages_of([stored for _, stored in entries])
         except StorageError as error:
