@@ -161,10 +161,9 @@ class _Replayer:
 
     def _note(self, task: TaskFSM, event: Event) -> None:
         """Note the notification that an accepted event makes, and which `notify` calls have no result yet."""
-        notification = notification_of(task, event)
-        if notification is not None:
+        if task.context.notified > len(self._notifications) and (notification := notification_of(task, event)):
             self._notifications.append(notification)
-        if event.type is _E.TASK_NOTIFY and notification is not None:
-            self._unanswered.append(notification.text)
-        else:
-            self._unanswered.clear()
+            if event.type is _E.TASK_NOTIFY:
+                self._unanswered.append(notification.text)
+                return
+        self._unanswered.clear()
