@@ -22,7 +22,6 @@ which it should.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from random import Random
@@ -59,9 +58,9 @@ from pegasus.main_agent import FolderArchives
 from pegasus.memory import memory_in
 from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker
 from pegasus.observe import get_logger, stop_logging
-from pegasus.settings import Settings, secrets_of
+from pegasus.settings import Settings
 from pegasus.storage import FileDisk, StorageError
-from pegasus.tools import secrets_in_environment, standard_tools
+from pegasus.tools import standard_tools
 
 EXIT_FAILURE: Final = 1
 """Any failure of the system: a disk, a socket, an actor that did not start."""
@@ -141,7 +140,7 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         open_memory=partial(memory_in, home.data, clock=wall_clock),
         make_tools=partial(standard_tools, settings.tools, clock=wall_clock),
         archives=FolderArchives(home.data / "main"),
-        secrets=(world.token, *secrets_of(settings), *secrets_in_environment(os.environ)),
+        secrets=reloader.secrets,
         switch=reloader,
     )
 

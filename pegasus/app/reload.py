@@ -159,10 +159,13 @@ class Reloader:
         self._must_warm_up = True
         self._requested.set()
 
+    def secrets(self) -> tuple[str, ...]:
+        """Return the texts that no log and no result of a tool may show: token, keys of the settings and of the environment."""
+        return (self._token, *secrets_of(self.settings), *secrets_in_environment(os.environ))
+
     def _configure_logs(self) -> None:
         log = self.settings.log
-        secrets = (self._token, *secrets_of(self.settings), *secrets_in_environment(os.environ))
-        configure_logging(self._home.log, level=log.level, format=log.format, secrets=secrets)
+        configure_logging(self._home.log, level=log.level, format=log.format, secrets=self.secrets())
 
 
 def _names_default_model(settings: Settings) -> bool:

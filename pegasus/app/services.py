@@ -134,8 +134,8 @@ class Environment:
     """Makes the tools of tasks, without those about tasks themselves. Called once."""
     archives: SessionArchives
     """Reads the archives of the session."""
-    secrets: tuple[str, ...] = ()
-    """Texts that tool results must not show."""
+    secrets: Callable[[], Iterable[str]] = tuple
+    """Returns the texts that tool results must not show; a reload of the settings may change them."""
     switch: ModelSwitch | None = None
     """Changes the default model at run time (`/model`); None: nothing can."""
     reads_in_thread: bool = True

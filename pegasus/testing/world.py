@@ -270,7 +270,7 @@ async def open_world(
         make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
         archives=DiskArchives(disk),
         reads_in_thread=False,
-        secrets=secrets,
+        secrets=lambda: secrets,
     )
     environment.may_work.set()
     channels = channels or (FakeChannel("cli"),)

@@ -29,7 +29,7 @@ notice when a server replaces its schema.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,12 +92,13 @@ class ToolExecutor:
         *,
         timeout: float = DEFAULT_TIMEOUT,
         timeouts: Mapping[str, float] | None = None,
-        secrets: Iterable[str] = (),
+        secrets: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """Make an executor. Raises ValueError for two tools of one name: logs could not tell them apart.
 
         tools: in the order in which the model sees them. timeout: seconds for one call. timeouts: the same by
-        tool name. secrets: texts that no result may show.
+        tool name. secrets: returns the texts that no result may show; asked at each call, since a
+        reload of the settings may bring new ones.
         """
         self._tools: dict[str, Tool] = {}
         for tool in tools:
@@ -105,7 +106,7 @@ class ToolExecutor:
                 raise ValueError(f"there is a tool {tool.name!r} already")
         self._timeout = timeout
         self._timeouts = timeouts or {}
-        self._masked_texts = _forms_of(secrets)
+        self._secrets = secrets
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of this name, if there is one."""
@@ -123,7 +124,7 @@ class ToolExecutor:
         start = trio.current_time()
         outcome = await run_tool(tool, arguments, self._timeouts.get(tool.name, self._timeout), context)
         content = outcome.content
-        for text in self._masked_texts:
+        for text in _forms_of(self._secrets()):
             content = content.replace(text, MASK)
         content = cut_result(content, context.max_result, tool.more)
         return ToolOutcome(content, outcome.failed, round((trio.current_time() - start) * 1000))

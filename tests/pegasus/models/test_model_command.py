@@ -231,3 +231,13 @@ async def test_a_reload_that_is_asked_for_along_with_a_choice_is_not_forgotten(t
                 await trio.testing.wait_all_tasks_blocked(0.01)
         nursery.cancel_scope.cancel()
     assert made.settings is not SETTINGS
+
+
+async def test_a_key_that_a_reload_brings_counts_as_a_secret_from_then_on(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[providers.cloud]\ntype = "openai"\napi_key = "sk-first-12345678"\n', "utf-8")
+    file.chmod(0o600)
+    made = reloader(tmp_path, attrs.evolve(SETTINGS, source=attrs.evolve(SETTINGS.source, file=file)))
+    assert "sk-first-12345678" not in made.secrets()
+    await made.reload()
+    assert {"token", "sk-first-12345678"} <= set(made.secrets())

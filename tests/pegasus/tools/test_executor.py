@@ -97,7 +97,7 @@ def executor_for(result, *secrets):
             raise result
         return result
 
-    return ToolExecutor([tool("a", run)], secrets=secrets)
+    return ToolExecutor([tool("a", run)], secrets=lambda: secrets)
 
 
 async def run_for_content(executor, **context):
@@ -109,6 +109,18 @@ async def test_a_known_secret_is_masked_in_results_and_errors(result):
     content = await run_for_content(executor_for(result, "sk-12345678"))
     assert "sk-1" not in content
     assert "***" in content
+
+
+async def test_a_secret_that_a_reload_brings_is_masked_from_then_on():
+    secrets = []
+
+    async def run(arguments, context):
+        return "sk-12345678"
+
+    executor = ToolExecutor([tool("a", run)], secrets=lambda: secrets)
+    assert await run_for_content(executor) == '"sk-12345678"'
+    secrets.append("sk-12345678")
+    assert await run_for_content(executor) == '"***"'
 
 
 async def test_a_secret_is_masked_as_json_writes_it():
