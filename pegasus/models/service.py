@@ -70,20 +70,17 @@ class ModelService:
         """Model that replaces the default of the settings; see `choose`."""
         self._rng = rng
         self._setup = _Setup(settings, providers, rng, usage)
-        self._clients: dict[tuple[str, Lane], ModelClient] = {}
         self._target_by_role: dict[str, ModelTarget] = {}
         """Models by role or name, until something changes."""
 
     def client(self, role: str = "default", lane: Lane = "work") -> ModelClient:
-        """Return the client of a role or model, always the same one. It may be kept: it follows `reload` and `choose`.
+        """Return a client of a role or model. It may be kept: it follows `reload` and `choose`.
 
         lane: "conversation" for calls that a person waits for; these never wait behind background work. Raises ModelConfigError if
         the model cannot work now.
         """
         self.target(role)
-        if (role, lane) not in self._clients:
-            self._clients[role, lane] = ModelClient(self, role, lane)
-        return self._clients[role, lane]
+        return ModelClient(self, role, lane)
 
     def target(self, role: str) -> ModelTarget:
         """Return the model that a role means at this moment. Raises ModelConfigError."""
