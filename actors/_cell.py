@@ -30,7 +30,7 @@ import attrs
 import trio
 from trio.lowlevel import Abort, Task, TrioToken, current_task, reschedule, wait_task_rescheduled
 
-from actors._events import ActorDied, DeadLetter, EventHub, Exit, MailboxFull, Overflowed
+from actors._events import ActorDied, DeadLetter, Event, EventHub, Exit, MailboxFull, Overflowed
 from actors._reply import Exchange, break_cycle_of_asker, break_cycle_of_sender, exchange_of
 from actors._spec import Mailbox, Overflow
 
@@ -132,6 +132,11 @@ class ActorCell:
         with suppress(trio.RunFinishedError):
             self.system.token.run_sync_soon(action, exchange)
 
+    def publish(self, kind: Callable[..., Event], *details: object) -> None:
+        """Publish an event about the present or last run of this actor."""
+        if self.system.hub.has_streams:  # else it is not even made: that would take a twentieth of the time of a start
+            self.system.hub.publish(kind(*details, path=self.path, attempt=self.attempt))
+
     # ------------------------------------------------------------ messages in
 
     def offer(self, message: object) -> bool:
@@ -190,7 +195,7 @@ class ActorCell:
         if overflow is Overflow.BLOCK:
             return False
         if overflow is Overflow.REJECT:
-            self._publish_overflow(message)
+            self.publish(Overflowed, message)
             raise self.full_error(message)
         if overflow is Overflow.DROP_OLDEST:
             self._drop(self.queue.popleft())
@@ -210,10 +215,7 @@ class ActorCell:
         exchange = exchange_of(message)
         if exchange is not None and exchange.open:
             exchange.settle(None, self.full_error(message))
-        self._publish_overflow(message)
-
-    def _publish_overflow(self, message: object) -> None:
-        self.system.hub.publish(Overflowed(message, path=self.path, attempt=self.attempt))
+        self.publish(Overflowed, message)
 
     async def wait_for_room(self, message: object) -> None:
         """Wait until the message is in the mailbox, or has become a dead letter because the mailbox was closed.
@@ -304,7 +306,7 @@ class ActorCell:
         exchange = exchange_of(message)
         if exchange is not None and exchange.target is self and exchange.holder is holder:
             exchange.fail(ActorDied, why, cause)
-        self.system.hub.publish(DeadLetter(message, why, path=self.path, attempt=self.attempt))
+        self.publish(DeadLetter, message, why)
 
     # ------------------------------------------------------------ senders that must not wait
 

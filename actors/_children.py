@@ -167,10 +167,10 @@ class Children:
 
     # ------------------------------------------------------------ reports of the runs
 
-    def child_is_up(self, incarnation: Incarnation, now: float) -> None:
+    def child_is_up(self, incarnation: Incarnation) -> None:
         """Enter that a run is up. One that is being stopped stays so."""
         if not incarnation.stopping:
-            self._table.up(incarnation.child.name, now)
+            self._table.up(incarnation.child.name, trio.current_time())
 
     def child_ended(self, incarnation: Incarnation) -> None:
         """Report the end of a run to the supervisor's task, unless somebody waits for its start and sees the failure."""
@@ -269,8 +269,7 @@ class Children:
             return
         if not incarnation.stuck:
             incarnation.stuck = True
-            path, attempt = incarnation.cell.path, incarnation.attempt
-            incarnation.publish(Stuck(stack_of(incarnation.task), path=path, attempt=attempt))
+            incarnation.cell.publish(Stuck, stack_of(incarnation.task))
         if wait_until_dead:
             await incarnation.ended.wait()
 

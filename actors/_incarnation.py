@@ -33,7 +33,6 @@ from actors._events import (
     ActorDied,
     ActorError,
     Crashed,
-    Event,
     Exit,
     Exited,
     Killed,
@@ -163,7 +162,7 @@ class Incarnation:
         self.done = True
         self._release_messages(exit)
         self.cell.receiver = None
-        self.publish(Exited(exit, path=self.cell.path, attempt=self.attempt))
+        self.cell.publish(Exited, exit)
         self.settled.set()
         self.ended.set()
         self.cell.check_gone()
@@ -233,10 +232,8 @@ class Incarnation:
         if self.up or self.done:
             return
         self.up = True
-        now = trio.current_time()
-        if self.cell.system.hub.has_streams:  # else the event is not even made: a twentieth of the time of a start
-            self.publish(Started(path=self.cell.path, attempt=self.attempt))
-        self.siblings.child_is_up(self, now)
+        self.cell.publish(Started)
+        self.siblings.child_is_up(self)
         self.settled.set()
 
     def begin_receiving(self) -> None:
@@ -263,10 +260,6 @@ class Incarnation:
         self.current = message
         self.current_since = trio.current_time()
         return message
-
-    def publish(self, event: Event) -> None:
-        """Publish an event of this actor."""
-        self.cell.system.hub.publish(event)
 
 
 class Inbox(Generic[M]):

@@ -234,7 +234,7 @@ class SupervisorLoop:
         if isinstance(decision, Replace):
             await self._replace(decision, incarnation)
         elif decision is Verdict.TRY_AGAIN:
-            self._publish_restart(incarnation, 0.0)
+            incarnation.cell.publish(Restarting, 0.0)
             self.queue.append(name)
         elif decision is Verdict.GIVE_UP:
             limit = f"{self.spec.intensity.restarts} restarts in {self.spec.intensity.period:g} s"
@@ -251,16 +251,12 @@ class SupervisorLoop:
         """
         now = trio.current_time()
         if incarnation.up or replace.delay > 0:  # else the event was published when its start had failed
-            self._publish_restart(incarnation, replace.delay)
+            incarnation.cell.publish(Restarting, replace.delay)
         for name in replace.stop:
             await self.children.stop_for_restart(name)
         self.table.schedule(replace.leader, now + replace.delay)
         if replace.delay == 0:
             await self._start_group(self.table.take(replace.leader, trio.current_time()))
-
-    def _publish_restart(self, incarnation: Incarnation, delay: float) -> None:
-        path, attempt = incarnation.cell.path, incarnation.attempt
-        incarnation.publish(Restarting(delay, path=path, attempt=attempt))
 
     async def _start_group(self, names: Iterable[str]) -> None:
         """Start children in order. The first that does not come up ends the restart; the table says what follows."""

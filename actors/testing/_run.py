@@ -64,18 +64,9 @@ class Simulation:
         """Error that `main` raised."""
         self.failure: BaseException | None = None
         """Reason why the run counts as failed; None if it does not."""
+        self.random = Random(seed)  # noqa: S311
+        """Random source for the choices of the program. It depends on the seed only."""
         self._scheduler = scheduler
-        self._random: Random | None = None
-
-    @property
-    def random(self) -> Random:
-        """Random source for the choices of the program. It depends on the seed only.
-
-        It is made at the first use, since seeding one takes as long as several steps of tasks.
-        """
-        if self._random is None:
-            self._random = Random(self.seed)  # noqa: S311
-        return self._random
 
     def note(self, text: str) -> None:
         """Write a line into the trace of the run. It must be the same whenever the run is repeated."""
