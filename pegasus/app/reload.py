@@ -39,8 +39,6 @@ MODEL_KEYS: Final = ("models.", "providers.")
 """Prefixes of keys that the models follow."""
 CHOICE_FILE: Final = "models/choice.json"
 """File of the chosen model below data/: `{"default": "<provider>/<model>"}`."""
-_MAX_CHOICE_BYTES: Final = 4096
-"""Bytes of the choice's file that are read. A longer file is not one that this program wrote, and does not parse."""
 
 _log = get_logger("settings")
 
@@ -177,14 +175,12 @@ def _names_default_model(settings: Settings) -> bool:
 def _read_choice(home: Home) -> str:
     """Return the model that was chosen before this start; "" if none was, or if the file cannot be read, which is logged."""
     try:
-        with (home.data / CHOICE_FILE).open("rb") as file:
-            spec = decode_object(file.read(_MAX_CHOICE_BYTES)).get("default")
+        spec = decode_object((home.data / CHOICE_FILE).read_bytes()).get("default")
+        if not isinstance(spec, str):
+            raise ValueError("there is no model in it")
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:
         _log.warning("the file of the chosen model cannot be read", file=CHOICE_FILE, error=str(error))
-        return ""
-    if not isinstance(spec, str):
-        _log.warning("the file of the chosen model has no model in it", file=CHOICE_FILE)
         return ""
     return spec

@@ -71,18 +71,19 @@ def run_init(options: Options, *, yes: bool) -> int:
 
 
 def _write(path: Path, content: str, *, ask: bool) -> None:
-    """Write a file, private to the user; one that is there only if it differs and the person agrees. Print what was done."""
-    if path.exists() and (path.read_bytes() == content.encode() or not (ask and _confirm(path))):
+    """Write a file, private to the user; one that is there only if it differs and the person agrees. Print what was done.
+
+    The answer to the question is no by default. Ctrl-C and the end of stdin raise click.Abort.
+    """
+    if path.exists() and (
+        path.read_bytes() == content.encode()
+        or not (ask and click.confirm(f"{path} is there already. Overwrite it?", default=False))
+    ):
         print_text(f"kept   {path}")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_private(path, content)
     print_text(f"wrote  {path}")
-
-
-def _confirm(path: Path) -> bool:
-    """Ask whether to overwrite a file; the default is no. Ctrl-C and the end of stdin raise click.Abort."""
-    return click.confirm(f"{path} is there already. Overwrite it?", default=False)
 
 
 def _describe_model(settings: Settings) -> str:

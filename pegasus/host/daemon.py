@@ -65,17 +65,13 @@ class Notifier:
         """Notify that the process is about to end."""
         self._send("STOPPING=1\nSTATUS=stopping")
 
-    def alive(self) -> None:
-        """Send one sign of life."""
-        self._send("WATCHDOG=1")
-
     async def keep_alive(self) -> None:
         """Send signs of life, twice as often as wanted, until cancelled; return at once where none are wanted.
 
         They come from the event loop, so that they stop when it hangs: then the supervisor restarts the process.
         """
         while self.watchdog:
-            self.alive()
+            self._send("WATCHDOG=1")
             await trio.sleep(self.watchdog / 2)
 
     def _send(self, message: str) -> None:

@@ -41,22 +41,19 @@ class Signals:
 
     stop: trio.Event
     """Set by the first SIGTERM or SIGINT, or by `request_stop`."""
+    number: int | None
+    """Number of the signal that stopped the process, None before it or after `request_stop`."""
     overran: bool
     """True after the body if it had to be cancelled because it did not end by itself in time."""
 
     def __init__(self, grace: float, on_reload: Callable[[], None]) -> None:
         self.stop = trio.Event()
         self.overran = False
-        self._number: int | None = None
+        self.number = None
         self._grace = grace
         self._on_reload = on_reload
         self._scope = trio.CancelScope()
         self._token = trio.lowlevel.current_trio_token()
-
-    @property
-    def number(self) -> int | None:
-        """Number of the signal that stopped the process, None before it or after `request_stop`."""
-        return self._number
 
     @property
     def late(self) -> bool:
@@ -71,9 +68,9 @@ class Signals:
 
     def _handle_stop(self, number: int, _frame: FrameType | None) -> None:
         """Begin a graceful stop; at the second signal end the process at once."""
-        if self._number is not None:
+        if self.number is not None:
             os._exit(128 + number)
-        self._number = number
+        self.number = number
         signal.setitimer(signal.ITIMER_REAL, self._grace + FORCE_AFTER)
         self._token.run_sync_soon(self.request_stop)
 
@@ -81,7 +78,7 @@ class Signals:
         """End a process whose stop hangs."""
         with suppress(OSError):
             os.write(2, f"pegasus: still not stopped {self._grace:g} s after the signal; ending now\n".encode())
-        os._exit(128 + (self._number or signal.SIGTERM))
+        os._exit(128 + (self.number or signal.SIGTERM))
 
     def _handle_hangup(self, _number: int, _frame: FrameType | None) -> None:
         """Reload from the event loop; several signals before its next turn count once."""

@@ -313,7 +313,6 @@ async def write_all(fd: int, text: str) -> None:
 
 
 def _write_all(fd: int, data: bytes) -> None:
-    """Write all bytes; os.write may take a part of them only."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
+    """Write all bytes, which may take several calls: a pipe takes a part of them only."""
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)

@@ -94,7 +94,7 @@ def test_nobody_listening_is_no_error(address):
 def test_a_supervisor_that_does_not_read_is_not_waited_for(receiver):
     notifier = Notifier(receiver.getsockname())
     for _ in range(2000):
-        notifier.alive()
+        notifier.stopping()
 
 
 def test_the_home_is_needed_no_more_than_its_file(tmp_path, receiver):
