@@ -189,23 +189,18 @@ async def start_channels(
 
 
 async def log_tree_events(root: Supervisor) -> None:
-    """Log what happens to actors, until the tree has ended.
+    """Log what happens to actors, until the tree has ended: crashes and restarts so that an operator notices, normal life as debug.
 
-    It runs beside the tree in the daemon. Events come through a bounded buffer, so logging never holds up an
-    actor.
+    It runs beside the tree in the daemon. Events come through a bounded buffer, so logging never holds up an actor. A dead letter is
+    normal while an actor restarts, hence level debug. `Stuck` comes with the places that the actor waits at, the innermost first.
     """
     async for event in root.events():
-        log_tree_event(event)
+        _log_event(event)
 
 
-def log_tree_event(event: Event) -> None:
-    """Log an event: crashes and restarts so that an operator notices, normal life at level debug.
-
-    A dead letter is normal while an actor restarts, hence level debug. `Stuck` comes with the places that the
-    actor waits at, the innermost first.
-    """
+def _log_event(event: Event) -> None:
+    """Log one event, with the path of its actor as the control call `tree` shows it."""
     match event:
-        # Every message names the actor by its path, as the control call `tree` shows it.
         case Started():
             _log.debug("started", actor=event.path, attempt=event.attempt)
         case Exited(exit=Crashed(error)):

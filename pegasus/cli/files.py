@@ -15,7 +15,6 @@ fatal keeps the skill from being loaded at all.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
@@ -36,6 +35,7 @@ from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, Skill, SkillCatalog
 from pegasus.tasks import BUILT_IN_TYPES, load_task_types
 from pegasus.tools import ALL_TASK_TOOLS, MAIN_AGENT_TOOLS
+from pegasus.wire import decode_object
 
 SESSIONS = pegasus.subgroup("sessions", "List and show conversations, also archived ones.")
 SKILLS = pegasus.subgroup("skills", "List and check skills: instructions called by name.")
@@ -127,11 +127,9 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _object(raw: bytes) -> dict[str, Any]:
-    """Return a line as a JSON object, {} if it is none. RecursionError: brackets that are nested thousands of times."""
-    with suppress(ValueError, RecursionError):
-        value = json.loads(raw)
-        if isinstance(value, dict):
-            return value
+    """Return a line as a JSON object, {} if it is none."""
+    with suppress(ValueError):
+        return decode_object(raw)
     return {}
 
 

@@ -12,7 +12,6 @@ what a value is but why. Secrets are masked, so that its output can be put into 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from pegasus.settings.keys import Key, Section, is_bare, keys_of, walk
 from pegasus.settings.load import leaves
 from pegasus.settings.sections import ProviderSettings, Settings
 from pegasus.settings.sources import PROVIDER_VARIABLES
+from pegasus.wire import encode_json
 
 _HEAD: Final = """\
 # Settings of Pegasus. All keys are listed with their defaults, as comments. To change one, remove the "# " before its
@@ -43,7 +43,7 @@ def as_toml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return encode_json(value)
     if isinstance(value, tuple | list):
         return "[" + ", ".join(as_toml(item) for item in value) + "]"
     if isinstance(value, Mapping):
