@@ -3,7 +3,7 @@ r"""Conversion between values in memory and JSON, for frames on the wire and for
 There are two steps, and one function for each direction of each step:
 
     attrs value  ── to_wire ──▶  JSON value  ── encode_json, encode_line ──▶  text, line of a file
-    attrs value  ◀── from_wire ──  JSON value  ◀── decode_json, decode_object, read_lines ──  text
+    attrs value  ◀── from_wire ──  JSON value  ◀── decode_json, decode_object, scan_lines ──  text
 
 A *JSON value* is what the `json` module works with: dicts, lists, strings, numbers, booleans and None.
 
@@ -342,30 +342,9 @@ class BadLine(NamedTuple):
         return f"line {self.number}: {self.problem}"
 
 
-class ReadLines(NamedTuple):
-    """Content of a file of JSON lines."""
-
-    good: tuple[tuple[int, dict[str, Any]], ...]
-    """Number and JSON object of each good line."""
-    bad: tuple[BadLine, ...]
-    """Everything else, including a torn end."""
-
-
 def encode_line(record: Mapping[str, Json]) -> bytes:
     """Return a JSON object as one line of UTF-8, with its newline. Raises as `encode_json` does."""
     return encode_json(record).encode() + b"\n"
-
-
-def read_lines(data: bytes) -> ReadLines:
-    """Return all good and bad lines of a file's content. Empty lines are neither."""
-    good: list[tuple[int, dict[str, Any]]] = []
-    bad: list[BadLine] = []
-    for line in scan_lines(data):
-        if isinstance(line, Line):
-            good.append((line.number, line.value))
-        else:
-            bad.append(line)
-    return ReadLines(tuple(good), tuple(bad))
 
 
 def scan_lines(data: bytes) -> Iterator[Line | BadLine]:

@@ -31,7 +31,7 @@ import attrs
 from pegasus.formatting import truncate
 from pegasus.identity.persona import FIELDS, LISTS, FieldValue, Persona
 from pegasus.messages import Json
-from pegasus.wire import encode_line, number_of, read_lines, text_of
+from pegasus.wire import BadLine, encode_line, number_of, scan_lines, text_of
 
 PROPOSALS: Final = "identity/proposals.jsonl"
 """The file of the lines, below data/; written by the journal."""
@@ -122,14 +122,15 @@ class ProposalLog:
 def parse_log(content: bytes) -> ProposalLog:
     """Return the content of the file. Invalid lines are listed in `problems`; nothing is raised."""
     log = ProposalLog()
-    lines = read_lines(content)
-    log.problems += [str(bad) for bad in lines.bad]
-    log.torn = b"".join(bad.raw for bad in lines.bad if bad.torn)
-    for number, record in lines.good:
+    for line in scan_lines(content):
+        if isinstance(line, BadLine):
+            log.problems.append(str(line))
+            log.torn = line.raw if line.torn else b""
+            continue
         try:
-            log.apply(record)
+            log.apply(line.value)
         except (KeyError, TypeError, ValueError) as error:
-            log.problems.append(f"line {number}: not a record of its type ({type(error).__name__}: {error})")
+            log.problems.append(f"line {line.number}: not a record of its type ({type(error).__name__}: {error})")
     return log
 
 

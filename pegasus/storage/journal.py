@@ -483,6 +483,11 @@ def _read_each(volume: Volume, paths: Sequence[str]) -> tuple[bytes | StorageErr
 
 def _size_of(request: Request) -> int:
     """Return about how many bytes it takes to write what is asked for."""
-    if isinstance(request, Commit):
-        return sum(map(len, [*(data for _, data in request.appends), *(post.text for post in request.posts)]))
-    return len(request.message.text) + sum(len(media.data) for media in request.message.media)
+    if isinstance(request, Accept):
+        return len(request.message.text) + sum(len(media.data) for media in request.message.media)
+    size = 0
+    for _, data in request.appends:
+        size += len(data)
+    for post in request.posts:
+        size += len(post.text)
+    return size

@@ -8,27 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.wire import Line, encode_line, read_lines, scan_lines
+from pegasus.wire import Line, encode_line, scan_lines
 
 GOOD = b'{"n":1}\n{"n":2}\n'
 
 
+class Read:
+    """The good lines as (number, value), and the bad ones."""
+
+    def __init__(self, data):
+        lines = list(scan_lines(data))
+        self.good = tuple((line.number, line.value) for line in lines if isinstance(line, Line))
+        self.bad = tuple(line for line in lines if not isinstance(line, Line))
+
+
 def values(data):
-    return [value for _, value in read_lines(data).good]
+    return [value for _, value in Read(data).good]
 
 
 def problems(data):
-    return [(line.number, line.torn) for line in read_lines(data).bad]
+    return [(line.number, line.torn) for line in Read(data).bad]
 
 
 def test_an_empty_file_has_no_lines():
-    assert read_lines(b"") == read_lines(b"\n \n\r\n")
-    assert read_lines(b"").good == read_lines(b"").bad == ()
+    assert list(scan_lines(b"")) == list(scan_lines(b"\n \n\r\n")) == []
 
 
 def test_good_lines_come_with_their_numbers():
-    assert read_lines(GOOD).good == ((1, {"n": 1}), (2, {"n": 2}))
-    assert read_lines(b'\n{"n":1}\n\n{"n":2}\n').good == ((2, {"n": 1}), (4, {"n": 2}))
+    assert Read(GOOD).good == ((1, {"n": 1}), (2, {"n": 2}))
+    assert Read(b'\n{"n":1}\n\n{"n":2}\n').good == ((2, {"n": 1}), (4, {"n": 2}))
 
 
 def test_lines_may_end_as_on_windows():
@@ -36,7 +44,7 @@ def test_lines_may_end_as_on_windows():
 
 
 def test_a_last_line_without_newline_is_torn_even_if_it_looks_whole():
-    lines = read_lines(GOOD + b'{"n":3}')
+    lines = Read(GOOD + b'{"n":3}')
     assert len(lines.good) == 2
     [torn] = lines.bad
     assert (torn.number, torn.offset, torn.raw, torn.torn) == (3, len(GOOD), b'{"n":3}', True)
@@ -64,7 +72,7 @@ def test_a_last_line_that_is_no_json_is_torn():
     ids=range(11),
 )
 def test_a_bad_line_hides_nothing_around_it(bad):
-    lines = read_lines(b'{"n":1}\n' + bad + b'\n{"n":2}\n')
+    lines = Read(b'{"n":1}\n' + bad + b'\n{"n":2}\n')
     assert lines.good == ((1, {"n": 1}), (3, {"n": 2}))
     [line] = lines.bad
     assert (line.number, line.offset, line.torn) == (2, 8, False)
@@ -136,7 +144,7 @@ def test_any_prefix_of_a_file_gives_its_whole_lines_and_a_torn_rest(objects, dat
     whole = b"".join(encoded)
     cut = data.draw(st.integers(0, len(whole)))
     prefix = whole[:cut]
-    lines = read_lines(prefix)
+    lines = Read(prefix)
     count = prefix.count(b"\n")
     assert [value for _, value in lines.good] == objects[:count]
     rest = prefix[prefix.rfind(b"\n") + 1 :]
@@ -151,6 +159,6 @@ def test_any_bytes_can_be_read(data):
 
 
 def test_endless_nesting_in_a_line_hides_nothing_around_it():
-    lines = read_lines(b"{}\n" + b"[" * 200_000 + b"\n{}\n")
+    lines = Read(b"{}\n" + b"[" * 200_000 + b"\n{}\n")
     assert [number for number, _ in lines.good] == [1, 3]
     assert len(lines.bad) == 1

@@ -5,22 +5,22 @@ from hypothesis import given
 
 from pegasus.conversation.log import BadEntry, Entry, decode, encode, to_json
 from pegasus.models.base import ToolCall
-from pegasus.wire import read_lines
+from pegasus.wire import Line, scan_lines
 from tests.pegasus.conversation.logs import logs
 
 
 @given(logs())
 def test_what_is_encoded_is_decoded_as_it_was(entries):
-    lines = read_lines(b"".join(map(encode, entries)))
-    assert not lines.bad
-    assert [decode(value) for _, value in lines.good] == entries
+    lines = list(scan_lines(b"".join(map(encode, entries))))
+    assert all(isinstance(line, Line) for line in lines)
+    assert [decode(line.value) for line in lines] == entries
 
 
 def test_half_a_surrogate_pair_is_written_as_it_was_read():
     """Another program may have put one into the file; who mends the file must not fail over it."""
     line = b'{"ts":1,"role":"user","content":"a\\ud800"}\n'
-    [(_, value)] = read_lines(line).good
-    assert encode(decode(value)) == line
+    [found] = scan_lines(line)
+    assert encode(decode(found.value)) == line
 
 
 def test_what_is_absent_is_empty():
