@@ -232,7 +232,7 @@ class ThinkLoop:
             except ModelError as error:
                 if error.kind != "overflow" or compactor is None:
                     raise
-                if not await compactor.shrink(self._session, turn.numbers):
+                if await compactor.compact(self._session, turn.numbers, forced=True) is None:
                     raise
 
     def _request(self, item: Item) -> ModelRequest:

@@ -5,7 +5,7 @@ step changes the session (`Session.restart`), and that step is atomic on disk. A
 was; after it, the new session is complete and the old one is an archive.
 
 There are two moments to compact. Before a model call, by our own count: `fit` compacts at the threshold. After a call that the
-provider refused as too long, whatever was counted: `shrink` makes the session smaller, until the provider takes it.
+provider refused as too long, whatever was counted: a forced `compact` makes the session smaller, until the provider takes it.
 
 A summary takes a model call of many seconds. It is therefore begun in the background a little before it is needed, so that nobody
 waits for it, and describes the session up to some entry. It stays usable as long as that entry stands at the same place and no queue
@@ -145,8 +145,6 @@ class Compactor:
     _wakeup: trio.Event | None = None
     """Set when a summary is wanted; None while `run` does not run."""
 
-    # ------------------------------------------------------------------ when
-
     async def fit(self, session: Session, request: ModelRequest, running: Sequence[int]) -> bool:
         """Compact the session if this request is too long for it. Return whether it was compacted: the request must be made anew.
 
@@ -168,10 +166,6 @@ class Compactor:
         if tokens >= round(PREPARE_SHARE * threshold):
             self.prepare(session.entries, running)
         return False
-
-    async def shrink(self, session: Session, running: Sequence[int]) -> bool:
-        """Make the session smaller, since the provider has refused it as too long. Return whether that could be done."""
-        return await self.compact(session, running, forced=True) is not None
 
     # ------------------------------------------------------------------ in the background
 
