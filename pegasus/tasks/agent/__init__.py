@@ -4,9 +4,8 @@ The agent is one actor. Its parts are plain objects that share an `AgentState` a
 a lock except where it waits between reading and changing a task.
 
 agent      routes messages, answers questions, creates tasks
-state      the tasks in memory
+state      the tasks in memory; notifications, until the listener has taken them
 scheduler  slots: starting, suspending, resuming and ending tasks, and the stop of the process
-notifier   notifications, until the listener has taken them
 recovery   the tasks that the last run left pending
 tools      the tools task_list and task_replay
 messages   requests, and what the listener receives

@@ -42,7 +42,6 @@ from pegasus.tasks.agent.messages import (
     Wait,
     task_id_of,
 )
-from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.recovery import recover_tasks
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState, TaskEntry
@@ -74,13 +73,12 @@ async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, archive: TaskLogs
     Example: `Child("agent", task_agent, deps, TaskLogs(persister), listener)`.
     """
     async with open_pool(name="tasks") as pool, trio.open_nursery() as nursery:
-        notifier = TaskNotifier(archive, listener)
-        state = AgentState(deps, archive, notifier)
+        state = AgentState(deps, archive, listener)
         scheduler = TaskScheduler(state, pool, nursery, inbox.ref)
         agent = _Agent(state, scheduler, nursery)
         await deps.bus.ask(Subscribe, inbox.ref, OUTSIDE_EVENTS, True)
         kept = _messages_of_last_run(inbox)
-        nursery.start_soon(notifier.run, agent.is_over)
+        nursery.start_soon(state.notifier.run)
         await recover_tasks(state, scheduler, nursery)
         await deps.bus.tell(Emit(deps.events.create(EventType.SYSTEM_STARTED, "agent")))
         inbox.started()
@@ -112,11 +110,6 @@ class _Agent:
         self._scheduler = scheduler
         self._nursery = nursery
         """Runs the work that requests cause, so that the loop of the agent never waits for a disk or a task."""
-
-    def is_over(self, task_id: str) -> bool:
-        """Return whether a task is over; one that is not in memory is."""
-        entry = self._state.registry.get(task_id)
-        return entry is None or entry.is_over
 
     async def handle(self, message: AgentInput) -> None:
         """Handle one message. Work that waits is started and not waited for."""
