@@ -34,7 +34,6 @@ from pegasus.identity.proposals import (
     WITHDRAWN,
     Proposal,
     ProposalLog,
-    applied_lines,
     choose_state,
     decision_record,
     format_value,
@@ -198,7 +197,8 @@ class Evolution:
         fields: dict[str, Json] = {name: to_json(value) for name, value in merge_changes(changes, log).items()}
         try:
             await self._journal.ask(ReplaceFile, CHANGES, f"{encode_json(fields, indent=2)}\n".encode())
-            await self._append(applied_lines(log.unapplied), log)
+            applied = (encode_line({"type": "applied", "n": number}) for number in log.unapplied)
+            await self._append(b"".join(applied), log)
         except StorageError as error:
             _log.warning(
                 "decision about the persona stored, persona.json not written yet", file=CHANGES, error=str(error)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -31,7 +31,7 @@ import attrs
 from pegasus.formatting import truncate
 from pegasus.identity.persona import FIELDS, LISTS, FieldValue, Persona
 from pegasus.messages import Json
-from pegasus.wire import BadLine, encode_line, number_of, scan_lines, text_of
+from pegasus.wire import BadLine, number_of, scan_lines, text_of
 
 PROPOSALS: Final = "identity/proposals.jsonl"
 """The file of the lines, below data/; written by the journal."""
@@ -136,12 +136,8 @@ def parse_log(content: bytes) -> ProposalLog:
 
 def merge_changes(changes: Mapping[str, FieldValue], log: ProposalLog) -> dict[str, FieldValue]:
     """Return the fields that persona.json should have: those it has, changed by the unapplied decisions."""
-    merged = dict(changes)
-    for field, value in log.unapplied.values():
-        merged.pop(field, None)
-        if value is not None:
-            merged[field] = value
-    return merged
+    merged = {**changes, **dict(log.unapplied.values())}
+    return {field: value for field, value in merged.items() if value is not None}
 
 
 def next_persona(base: Persona, changes: Mapping[str, FieldValue], log: ProposalLog) -> Persona:
@@ -217,11 +213,6 @@ def decision_record(number: int, state: str, at: int, by: str, before: FieldValu
     if state == ACCEPTED:
         record["before"] = None if before is None else to_json(before)
     return record
-
-
-def applied_lines(numbers: Iterable[int]) -> bytes:
-    """Return the lines which record that persona.json follows these decisions."""
-    return b"".join(encode_line({"type": "applied", "n": number}) for number in numbers)
 
 
 def to_json(value: FieldValue) -> Json:
