@@ -13,6 +13,7 @@ The cost is part of the record, so that a change of prices does not change the p
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, TypeVar
@@ -84,6 +85,14 @@ class UsageRecord:
     def to_line(self) -> bytes:
         """Return the record as a line of the file."""
         return encode_json(to_wire(self)) + b"\n"
+
+
+def lines_by_month(records: Iterable[UsageRecord]) -> dict[str, bytes]:
+    """Return the lines of records by YYYY-MM, in their order."""
+    lines: defaultdict[str, bytes] = defaultdict(bytes)
+    for record in records:
+        lines[day_of(record.ts)[:7]] += record.to_line()
+    return lines
 
 
 def parse_record(line: bytes) -> UsageRecord:

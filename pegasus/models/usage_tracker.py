@@ -22,7 +22,6 @@ last month is read for tasks that began before this one: their budget has no cal
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import date, timedelta
 from random import Random
@@ -43,6 +42,7 @@ from pegasus.models.usage_ledger import (
     UsageSum,
     day_of,
     format_dollars,
+    lines_by_month,
     parse_record,
 )
 from pegasus.observe import get_logger
@@ -366,7 +366,7 @@ async def keep_usage(tracker: UsageTracker, journal: Ref[JournalMessage]) -> Non
             await tracker.wanted.wait()
             this_month = date.fromisoformat(day_of(tracker.clock())).replace(day=1)
             months = (this_month - timedelta(days=1), this_month)
-            tracker.load([record for month in months for record in await _read(_file_of(str(month)), journal)])
+            tracker.load([record for month in months for record in await _read(_file_of(f"{month:%Y-%m}"), journal)])
         while True:
             await tracker.news.wait()
             await trio.sleep(GATHERING)
@@ -378,9 +378,9 @@ async def keep_usage(tracker: UsageTracker, journal: Ref[JournalMessage]) -> Non
                 pass
 
 
-def _file_of(day: str) -> str:
-    """Return the path of the month's file below data/. day: YYYY-MM-DD."""
-    return f"{FOLDER}/{day[:7]}.jsonl"
+def _file_of(month: str) -> str:
+    """Return the path of a month's file below data/. month: YYYY-MM."""
+    return f"{FOLDER}/{month}.jsonl"
 
 
 async def _read(path: str, journal: Ref[JournalMessage]) -> list[UsageRecord]:
@@ -413,11 +413,9 @@ async def _write(tracker: UsageTracker, journal: Ref[JournalMessage]) -> bool:
     When this is cancelled the journal may have written the batch all the same. It is written again; its ids count once.
     """
     taken = tracker.take_unsaved(BATCH)
-    files: defaultdict[str, bytes] = defaultdict(bytes)
-    for record in taken:
-        files[_file_of(day_of(record.ts))] += record.to_line()
+    appends = tuple((_file_of(month), lines) for month, lines in lines_by_month(taken).items())
     try:
-        await journal.ask(Commit, tuple(files.items()))
+        await journal.ask(Commit, appends)
     except (StorageError, ActorError) as error:
         tracker.add_unsaved(older=taken)
         _log.error("usage is not written yet", calls=len(taken), error=str(error))
