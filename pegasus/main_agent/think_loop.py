@@ -199,7 +199,7 @@ class ThinkLoop:
         progress = session.progress(turn.item.n)
         while progress.next is NextStep.THINK and progress.thoughts < config.max_thoughts:
             active = self._active_skills(turn.item)
-            response = await self._think(turn, self._model_for(active))
+            response = await self._think(turn, self._model_for(active.model))
             if response is not None:
                 await self._act_on(response, turn.item, progress, active)
                 progress = session.progress(turn.item.n)
@@ -256,9 +256,9 @@ class ThinkLoop:
             return ActiveSkills()
         return active_skills(self._session.of_item(item.n), skills.catalog.get)
 
-    def _model_for(self, active: ActiveSkills) -> LanguageModel:
-        """Return the model that a skill in force wants, else the agent's own."""
-        services, wanted = self._services, active.model
+    def _model_for(self, wanted: str) -> LanguageModel:
+        """Return the model that a skill in force wants; the agent's own for "" or if there is no such model."""
+        services = self._services
         if not wanted or services.model_for is None:
             return services.model
         try:
