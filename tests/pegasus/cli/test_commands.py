@@ -178,6 +178,17 @@ def test_the_daemon_imports_nothing_of_the_chat_nor_the_chat_of_the_daemon(modul
     assert done.stderr == "[]\n"
 
 
+def test_a_daemon_that_is_started_has_nothing_of_the_commands_that_ask_it():
+    script = (
+        "import sys, pegasus.app; pegasus.app.run_daemon = lambda home, settings: 0; from pegasus.cli import main; "
+        "code = main(['run', '--no-cli']); "
+        "absent = ('pegasus.client', 'pegasus.terminal', 'pegasus.cli.control', 'pegasus.cli.setup'); "
+        "sys.exit(f'{code} {[m for m in absent if m in sys.modules]}')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.stderr == "0 []\n"
+
+
 # ------------------------------------------------------------------ wrong usage
 
 
