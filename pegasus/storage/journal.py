@@ -199,6 +199,8 @@ class _Journal:
         self._replies = ReplyQueries(disk, self._outbox, report)
         self._refusal = ""
         """The error of the last write, "" if it succeeded."""
+        self._has_grown = False
+        """Inbox or outbox was written to since rewriting them was last considered."""
         self._flush_at = math.inf
         """Time at which the notes are to be flushed; infinite if there are none."""
 
@@ -257,7 +259,8 @@ class _Journal:
         if self._flush_at <= trio.current_time():
             await self.flush()
             self._flush_at = math.inf
-        await self._rewrite()
+        if self._has_grown:
+            await self._rewrite()
         if self._items.open:
             await self._items.answer()
         if self._replies.open is not None and self._replies.outgoing:
@@ -388,6 +391,7 @@ class _Journal:
                 self._refusal = str(error)
                 return error
             self._refusal = ""
+            self._has_grown |= has_inbox or has_outbox
             if has_inbox:
                 inbox.written(offsets[0])
             if has_outbox:
@@ -430,6 +434,7 @@ class _Journal:
     async def _rewrite(self, damaged: Sequence[RecordLog[Any]] = ()) -> None:
         """Rewrite the logs that are mostly dead, and those with damage. A refusal is reported and leaves the file."""
         logs: tuple[RecordLog[Any], ...] = (self._outbox, self._inbox)
+        self._has_grown = False
         for log in logs:
             if not log.should_rewrite() and log not in damaged:
                 continue
