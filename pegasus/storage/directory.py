@@ -72,9 +72,6 @@ class Directory:
         """Iterate over the addresses that were seen, the newest last."""
         return iter(self._seen)
 
-    def __len__(self) -> int:
-        return len(self._seen)
-
     def saw(self, address: Address) -> bool:
         """Note that this address exists. Return whether it is new."""
         is_new = address not in self._seen
