@@ -1,4 +1,4 @@
-"""What a task knows, and the payloads of the events that change it. All of it is serialisable.
+"""Knowledge of a task, and the payloads of the events that change it. All of it is serialisable.
 
 A context changes by events alone (`pegasus.tasks.core.fsm`), in a running task and in a replay of its log alike. The two
 are therefore equal by construction, which is what recovery after a crash rests on.
