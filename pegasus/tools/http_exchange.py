@@ -231,6 +231,8 @@ _GZIP_OR_ZLIB: Final = 47
 """Window bits with which zlib reads the header to find out."""
 _RAW_DEFLATE: Final = -15
 """Window bits that stand for deflate without a header, which some servers send."""
+_PIECE: Final = 1 << 12
+"""Bytes that are decompressed in one step."""
 
 
 async def _read_answer(hop: Hop, response: httpx2.Response) -> HttpAnswer:
@@ -288,19 +290,24 @@ def _decompress(data: bytes, encoding: str, *, is_whole: bool) -> tuple[bytes, s
         return data, ""
     if names not in (["gzip"], ["x-gzip"], ["deflate"]):
         return b"", f"the body is compressed in a way that is not read: {encoding}"
-    body, window = b"", _GZIP_OR_ZLIB
-    while data and len(body) <= MAX_BODY:  # gzip files may follow each other
-        decompressor = zlib.decompressobj(window)
+    # In small pieces, because everything behind the end of a gzip file is copied each time: a body of thousands of tiny
+    # files would hold up the event loop for seconds.
+    body, at, is_one_whole, may_be_raw = bytearray(), 0, False, names == ["deflate"]
+    decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
+    while at < len(data) and len(body) <= MAX_BODY:
+        if decompressor.eof:  # gzip files may follow each other
+            decompressor, is_one_whole = zlib.decompressobj(_GZIP_OR_ZLIB), True
+        piece = data[at : at + _PIECE]
         try:
-            body += decompressor.decompress(data, MAX_BODY + 1 - len(body))
+            body += decompressor.decompress(piece, MAX_BODY + 1 - len(body))
         except zlib.error as error:
-            if body:  # bytes behind a complete file that are not another one are padding
-                break
-            if names == ["deflate"] and window != _RAW_DEFLATE:
-                window = _RAW_DEFLATE
+            if is_one_whole:  # bytes behind a complete file that are not another one are padding
+                return bytes(body), ""
+            if may_be_raw and not body:
+                decompressor, may_be_raw, at = zlib.decompressobj(_RAW_DEFLATE), False, 0
                 continue
-            return b"", f"the compressed body is damaged: {error}"
-        if is_whole and not decompressor.eof and len(body) <= MAX_BODY:
-            return body, "the compressed body ends too early"
-        data = decompressor.unused_data
-    return body, ""
+            return bytes(body), f"the compressed body is damaged: {error}"
+        at += len(piece) - len(decompressor.unused_data)
+    if is_whole and data and not decompressor.eof and len(body) <= MAX_BODY:
+        return bytes(body), "the compressed body ends too early"
+    return bytes(body), ""

@@ -10,7 +10,7 @@ import zlib
 import pytest
 import trio
 
-from pegasus.tools import Effect, ToolContext, run_tool
+from pegasus.tools import Effect, ToolContext, http_exchange, run_tool
 from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.http_client import MAX_PARTS
 from pegasus.tools.web_fetch import fetch_tools
@@ -445,6 +445,37 @@ async def test_a_decompression_bomb_is_not_unpacked(web, get):
 async def test_a_body_that_cannot_be_unpacked_says_so(web, get, encoding, data, notice):
     web.answers["/"] = answer_of(data, content_encoding=encoding, **TEXT)
     assert notice in (await get())["notice"]
+
+
+async def test_a_body_that_is_damaged_in_the_middle_is_not_taken_for_whole(web, get):
+    data = bytearray(gzip.compress(bytes(range(256)) * 4000, compresslevel=0))
+    data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
+    web.answers["/"] = answer_of(bytes(data), content_encoding="gzip", **TEXT)
+    assert "damaged" in (await get())["notice"]
+
+
+def test_a_body_of_thousands_of_tiny_gzip_files_is_as_much_work_as_a_large_one(monkeypatch):
+    """zlib copies everything that is behind the end of a file, so it must not be given the whole rest each time."""
+    given, decompressobj = [], zlib.decompressobj
+
+    def counted(window):
+        inner = decompressobj(window)
+
+        class Counted:
+            eof = property(lambda self: inner.eof)
+            unused_data = property(lambda self: inner.unused_data)
+
+            def decompress(self, data, most):
+                given.append(len(data))
+                return inner.decompress(data, most)
+
+        return Counted()
+
+    file = gzip.compress(b"y")
+    body = gzip.compress(b"x" * 900_000) + file * 10_000
+    monkeypatch.setattr(http_exchange.zlib, "decompressobj", counted)
+    assert http_exchange._decompress(body, "gzip", is_whole=True) == (b"x" * 900_000 + b"y" * 10_000, "")
+    assert sum(given) < 200 * len(body)
 
 
 async def test_a_body_in_chunks_of_one_byte_is_not_read_without_end(web, get):
