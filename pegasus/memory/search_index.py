@@ -27,7 +27,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-VERSION: Final = f"2 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
+VERSION: Final = f"3 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
 """Versions of everything that decides which words a text has."""
 PLACES: Final = ("facts", "episodes", "sessions")
 """Values of `place`, which a search can be limited to."""
@@ -42,7 +42,7 @@ CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT UNIQUE, stamp TEXT, offset
 CREATE TABLE passages (id INTEGER PRIMARY KEY, file INT, line INT, place TEXT, title TEXT, text TEXT);
 CREATE INDEX by_file ON passages (file);
 CREATE VIRTUAL TABLE words USING fts5 (
-    place, title, body, tokenize = "porter unicode61 remove_diacritics 2 categories 'L* M* N* Co'"
+    place, title, body, content = '', tokenize = "porter unicode61 remove_diacritics 2 categories 'L* M* N* Co'"
 );
 INSERT INTO words (words, rank) VALUES ('rank', 'bm25(0.0, 3.0, 1.0)');
 """
@@ -187,8 +187,12 @@ class Index:
             db.execute("INSERT INTO words (rowid, place, title, body) VALUES (?, ?, ?, ?)", words)
 
     def clear(self, file: int) -> None:
-        """Remove all passages of a file."""
-        self._db.execute("DELETE FROM words WHERE rowid IN (SELECT id FROM passages WHERE file = ?)", (file,))
+        """Remove all passages of a file. FTS5 is told the words that were inserted, since it keeps no texts itself."""
+        rows = self._db.execute("SELECT id, place, title, text FROM passages WHERE file = ?", (file,)).fetchall()
+        words = [(row, place, indexed(title), indexed(text)) for row, place, title, text in rows]
+        self._db.executemany(
+            "INSERT INTO words (words, rowid, place, title, body) VALUES ('delete', ?, ?, ?, ?)", words
+        )
         self._db.execute("DELETE FROM passages WHERE file = ?", (file,))
 
     def remove(self, path: str) -> None:

@@ -10,7 +10,7 @@ import trio
 from pegasus.memory import FolderReader, Memory, MemoryRefused
 from pegasus.memory import search as searcher
 from pegasus.memory.search import Searcher, passages_of_page, words_of
-from pegasus.memory.search_index import Passage, needles_of, snippet, terms_of
+from pegasus.memory.search_index import Index, Passage, needles_of, snippet, terms_of
 
 EPISODES = """# 2026-02
 
@@ -376,3 +376,25 @@ def test_passages_of_a_page():
     assert long[1].line == long[0].text.count("\n") + 2
     assert list(passages_of_page("")) == []
     assert list(passages_of_page("x")) == [Passage(1, "", "x")]
+
+
+def test_a_new_index_is_merged_and_a_cleared_file_leaves_no_words(tmp_path):
+    """A search looks into every part that words were put in by, and at every word that is still there."""
+    index = Index(str(tmp_path / "index.sqlite"))
+
+    def count(what):
+        return index._db.execute(f"SELECT count({what}").fetchone()[0]
+
+    for n in range(12):
+        index.begin()
+        file = index.mark(f"facts/{n}.md", "1 2 3")
+        index.add(file, "facts", [Passage(1, "Title", f"harbour {n} 北京天气 Café")])
+        index.commit()
+    before = count("DISTINCT segid) FROM words_idx")
+    index.merge()
+    assert count("DISTINCT segid) FROM words_idx") == 1 < before
+    assert len(index.find("harbour", 20)) == 12
+    index.clear(file)
+    for word in ("harbour", "11", "北京", "cafe", "title"):
+        assert count(f"*) FROM words WHERE words MATCH '{word}'") == (0 if word == "11" else 11)
+    index.close()
