@@ -124,7 +124,13 @@ def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
     """
     if not post.channel_id:
         return Unroutable("channelId is missing", directory.newest())
-    alike = _with_id(directory, post)
+    source = post.source
+    has_source_id = escape_field(source.channel_id) == escape_field(post.channel_id)
+    if has_source_id and _type_fits(source.type, post.channel_type):
+        return _channel(source.address, post)  # most replies; looking through all addresses may take milliseconds
+    alike = directory.with_id(post.channel_id)
+    if has_source_id and source.address not in alike:
+        alike.append(source.address)  # it counts as known, even if the directory has dropped it
     fitting = [address for address in alike if _type_fits(address.type, post.channel_type)] or alike
     choice = _choose(fitting, post)
     if choice is not None:
@@ -139,15 +145,6 @@ def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
     if directory.has_bridge(type):
         return _channel(Address(type, post.channel_id), post)
     return Unroutable(_reason(post), directory.newest())
-
-
-def _with_id(directory: Directory, post: Post) -> list[Address]:
-    """Return addresses with the given id. The source counts as known, even if the directory has dropped it."""
-    alike = directory.with_id(post.channel_id)
-    source = post.source.address
-    if source not in alike and escape_field(source.channel_id) == escape_field(post.channel_id):
-        alike.append(source)
-    return alike
 
 
 def _type_fits(type: str, given: str | None) -> bool:

@@ -91,7 +91,7 @@ class NextItem:
     """Query: the item of a lane that is due. It is answered when there is one.
 
     Due first is an item that was handed out and is not done, since whoever had it has crashed; `attempt` grows then.
-    After those, the order of the lane applies (see `lanes`). An item is handed out only when it is on disk.
+    After those, the order of the lane applies (see `inbox`). An item is handed out only when it is on disk.
 
     There is one taker for each lane: a second query for the same lane fails the first with StorageError.
     """

@@ -203,9 +203,10 @@ class OutboxLog(RecordLog[StoredReply]):
         known = self.find(post.key)
         if known is not None:
             return OutboundMessage(post.text, known.channel, known.seq, post.metadata)
-        staged = (reply for reply, _ in reversed(self.staged.values()) if reply.channel.address == channel.address)
+        address = channel.address
+        staged = (reply for reply, _ in reversed(self.staged.values()) if reply.channel.address == address)
         latest = next(staged, None)
-        seq = (latest.seq if latest else self.last_seq(channel.address)) + 1
+        seq = (latest.seq if latest else self.last_seq(address)) + 1
         message = OutboundMessage(post.text, channel, seq, post.metadata)
         line = encode_line({"type": "reply", "key": post.key, "at": at, "message": to_wire(message)})
         self.staged[post.key] = Staged(StoredReply(post.key, channel, seq, at, Span(0, len(line)), message), line)
@@ -239,11 +240,11 @@ class OutboxLog(RecordLog[StoredReply]):
 
         They are in the order of seq for each address, and at most `limit`.
         """
-        waiting = (
-            numbering.unacknowledged
-            for address, numbering in self._addresses.items()
-            if address.type == type and channel_id in (None, address.channel_id)
-        )
+        if channel_id is None:
+            addresses = [address for address in self._addresses if address.type == type]
+        else:  # each client that connects asks this, so it must not look through all addresses
+            addresses = [Address(type, channel_id)]
+        waiting = (self._addresses[address].unacknowledged for address in addresses if address in self._addresses)
         return list(islice(chain.from_iterable(waiting), limit))
 
     def given_up(self, now: int) -> list[list[StoredReply]]:

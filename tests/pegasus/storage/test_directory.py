@@ -91,6 +91,14 @@ def test_the_source_is_known_even_if_the_directory_lost_it():
     assert resolve(directory(), post("main", "cli")) == CLI
 
 
+def test_a_reply_to_the_source_does_not_look_through_all_addresses(monkeypatch):
+    """There may be 10,000, and the event loop waits."""
+    known = directory(("cli", "main"), ("web", "main"))
+    monkeypatch.setattr(known, "with_id", None)
+    assert resolve(known, post("main")) == CLI
+    assert resolve(known, post("main", "cli")) == CLI
+
+
 def test_an_unknown_id_is_an_error_that_names_the_known_channels_newest_first():
     known = directory(("cli", "main"), ("slack", "#general"))
     result = resolve(known, post("#nowhere"))

@@ -243,6 +243,21 @@ def test_replies_of_a_whole_type_are_in_order_per_address_and_limited():
     assert file.waiting("sms", None) == []
 
 
+def test_what_waits_for_an_address_is_found_without_looking_through_all():
+    """Thousands of clients may connect at once after a restart, and the event loop waits."""
+
+    class Unlistable(dict):
+        def __iter__(self):
+            pytest.fail("all addresses were looked through")
+
+        items = values = keys = __iter__
+
+    file = File()
+    file.post("a")
+    file.log._addresses = Unlistable(file.log._addresses)
+    assert file.seqs() == [1]
+
+
 # ------------------------------------------------------------------ memory
 
 
