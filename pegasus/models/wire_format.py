@@ -22,6 +22,7 @@ import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, Final, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -144,11 +145,16 @@ class AnswerAssembler(ABC):
     """
 
     def __init__(self, request: ModelRequest) -> None:
-        self._request = request
         self.stream = request.on_text or (lambda piece: None)
         """Passes a piece of text on to whoever listens."""
+        self._names = {wire_name(tool.name): tool.name for tool in request.tools}
+        """The tools' own names by their names on the wire."""
         self._used_ids = {call.id for turn in request.turns if isinstance(turn, AssistantTurn) for call in turn.calls}
         """Ids of calls in the conversation and in this answer."""
+        mark = _checksum(request)
+        self._new_ids = (f"{mark}_{number}" for number in count())
+        """Ends of the ids that replace others. The calls of one answer share the numbers: a model that runs in circles may make
+        thousands of calls, and each would otherwise try the numbers of all before it."""
         self.complete = False
         """True once the end of the answer has arrived; the usage may still follow. A stream that ends before was cut off."""
 
@@ -178,8 +184,8 @@ class AnswerAssembler(ABC):
         is_empty = raw in (None, {}) or (isinstance(raw, str) and not raw.strip())
         if is_empty and is_last and reason in CUT:
             error = f"the arguments are missing: {CUT[reason]}"
-        own = next((tool.name for tool in self._request.tools if wire_name(tool.name) == name), join_surrogates(name))
-        return ToolCall(self._unique_id(join_surrogates(call_id)), own, arguments, error)
+        own_name = self._names.get(name, join_surrogates(name))
+        return ToolCall(self._unique_id(join_surrogates(call_id)), own_name, arguments, error)
 
     def _unique_id(self, call_id: str) -> str:
         """Return the id in a form that is valid on the wire, or a replacement if it is empty or used.
@@ -189,16 +195,18 @@ class AnswerAssembler(ABC):
         conversation: asking again gives the same id.
         """
         unique = wire_id(call_id) if call_id else ""
-        number = 0
         while not unique or unique in self._used_ids:
-            last = self._request.turns[-1]
-            inputs = (last.text, *(result.content for result in last.results)) if isinstance(last, UserTurn) else ()
-            checksum = zlib.crc32("\n".join(inputs).encode("utf-8", "surrogatepass"))
-            mark = f"{checksum:08x}{len(self._request.turns):x}"
-            unique = wire_id(f"{call_id[:12] or 'call'}_{mark}_{number}")
-            number += 1
+            unique = wire_id(f"{call_id[:12] or 'call'}_{next(self._new_ids)}")
         self._used_ids.add(unique)
         return unique
+
+
+def _checksum(request: ModelRequest) -> str:
+    """Return a mark of this point of a conversation: its last input and its length."""
+    last = request.turns[-1]
+    inputs = (last.text, *(result.content for result in last.results)) if isinstance(last, UserTurn) else ()
+    checksum = zlib.crc32("\n".join(inputs).encode("utf-8", "surrogatepass"))
+    return f"{checksum:08x}{len(request.turns):x}"
 
 
 # ------------------------------------------------------------------ JSON

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -97,3 +98,17 @@ def test_call_ids_that_are_missing_or_used_are_made_unique_always_in_the_same_wa
     assert "call_0" not in found
     assert ids(*given_ids) == found
     assert ids("", after=(*turns[:2], UserTurn(text="c"))) != ids("")
+
+
+@pytest.mark.parametrize("call_id", ["", "call_0"])
+def test_a_thousand_calls_of_one_answer_do_not_hold_up_the_program(call_id: str) -> None:
+    """A model that runs in circles makes them, and nothing else runs while the ids are made unique."""
+    assembler = ChatWire("m").assembler(request(UserTurn(text="x" * 70_000)))
+    call = {"function": {"name": "reply", "arguments": "{}"}}
+    assembler.feed(
+        {"choices": [{"message": {"tool_calls": [{**call, "id": call_id, "index": n} for n in range(1000)]}}]}
+    )
+    begun = process_time()
+    calls = assembler.response().calls
+    assert process_time() - begun < 1
+    assert len({call.id for call in calls}) == 1000
