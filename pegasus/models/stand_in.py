@@ -155,7 +155,8 @@ def _answer(text: str, *, can_delegate: bool) -> Decision:
         line, _ = job
         spawn = "spawn_subagent", {"description": line, "input": line}
         return "This needs a task.", [_reply(f"I have given that to a background task: {line}"), spawn]
-    if re.match(r"(?i).*\b(?:what|current|tell)\b.*\b(?:time|date|day)\b", text):
+    asking = re.search(r"(?i)\b(?:what|current|tell)\b.*", text.partition("\n")[0])
+    if asking and re.search(r"(?i)\b(?:time|date|day)\b", asking[0]):
         return "I look at the clock.", [("current_time", {})]
     if greeting := re.match(r"(?i)(hi|hello|hey)\b", text):
         return "A greeting; I greet back.", [_reply(f"{greeting[1].capitalize()}! What can I do for you?")]
@@ -199,13 +200,16 @@ def _continue(results: tuple[ToolResult, ...], calls: list[ToolCall]) -> Decisio
 # ------------------------------------------------------------------ jobs
 
 _JOBS: Final = (
-    ("shell_exec", "command", r"(?P<verb>run)[: ]\s*(?P<object>[^\n]+)"),
-    ("read_file", "path", r"(?P<verb>read)[: ]\s*(?P<object>`?[^\s`]*[./][^\s`]*`?)"),
+    ("shell_exec", "command", r"(?P<verb>run)[: ]\s*(?P<object>\S[^\n]*)"),
+    ("read_file", "path", r"(?P<verb>read)[: ]\s*(?P<object>`?(?=[^\s`]*[./])[^\s`]+`?)"),
     ("list_files", "path", r"(?P<verb>list)(?: files)?(?:[: ]\s*(?P<object>\S+))?"),
-    ("grep_files", "pattern", r"(?P<verb>search)(?: for)?[: ]\s*(?P<object>[^\n]+)"),
-    ("http_get", "url", r"(?P<verb>fetch)[: ]\s*(?P<object>https?://\S+?)[.,]*"),
+    ("grep_files", "pattern", r"(?P<verb>search)(?: for)?[: ]\s*(?P<object>\S[^\n]*)"),
+    ("http_get", "url", r"(?P<verb>fetch)[: ]\s*(?P<object>https?://\S*[^\s.,])[.,]*"),
 )
-"""Tool, its parameter, and the pattern of a message for each kind of job."""
+"""Tool, its parameter, and the pattern of a message for each kind of job.
+
+No part of a pattern can match the same characters as the one before it in more than one way. Otherwise the time for a message that
+does not match would grow with the square of its length, and a message of a megabyte would stop the whole program for hours."""
 
 
 def find_job(text: str) -> tuple[str, PlannedCall] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from time import process_time
 
 import pytest
 import trio
@@ -168,6 +169,27 @@ async def after(name, content, *, is_error=False):
     call = ToolCall("a", name, {})
     results = (ToolResult("a", name, content if isinstance(content, str) else json.dumps(content), is_error),)
     return await subagent(UserTurn(text="run: x"), AssistantTurn("", (call,)), UserTurn(results))
+
+
+@pytest.mark.parametrize(
+    ("beginning", "middle", "end"),
+    [
+        ("", "what ", ""),
+        ("read ", ".", " x"),
+        ("run ", " ", "x\ny"),
+        ("search for ", " ", "x\ny"),
+        ("fetch https://", ",", " x"),
+        ("fetch https://", "a,", " x"),
+        ("list ", " ", "x y"),
+        ("[Task ", "a", ""),
+        ("/a ", "b ", ""),
+    ],
+)
+async def test_a_long_message_does_not_stop_the_program(beginning: str, middle: str, end: str) -> None:
+    """Nothing else runs while it is matched: no /stop, no other chat."""
+    begun = process_time()
+    await main_agent(f"{beginning}{middle * 20_000}{end}")
+    assert process_time() - begun < 1
 
 
 @pytest.mark.parametrize(
