@@ -226,8 +226,9 @@ async def _kill_when_late(signals: Signals, root: Supervisor) -> None:
     Cancelling the block of a supervisor only begins an ordered stop, in which every actor may take its own shutdown
     time; together these are longer than the grace.
 
-    It waits until it is cancelled by the signal handler's deadline or by the end of the stop. Killing loses no
-    data, for everything acknowledged is synced; calls that are under way are simply not finished.
+    The task only sleeps. It is cancelled in one of two ways: by the deadline of `handle_signals`, when the stop has used up
+    its share (`signals.late` is True then), or by `_daemon`, when the tree has stopped in time. Killing loses no data, for
+    everything acknowledged is synced; calls that are under way are simply not finished.
     """
     try:
         await trio.sleep_forever()

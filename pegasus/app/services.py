@@ -338,7 +338,6 @@ def _task_deps(
         events=EventMaker(environment.clock, environment.random),
         clock=environment.clock,
         types=types,
-        # The three stages of a task's step: ask the model, run its tool calls, look back on what was done.
         thinker=Thinker(environment.persona, environment.clock),
         reflector=Reflector(environment.persona, window),
         toolbox=executor,

@@ -131,8 +131,7 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
 def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
     """Return the task system as a child of the root.
 
-    Order of its children: the persister writes, the bus distributes events, the agent uses both. Public for
-    tests of the task system in its real surroundings.
+    Order of its children: the persister writes, the bus distributes events, the agent uses both.
     """
     # The type of a reference by path cannot be known; the actors behind these paths are started below.
     persister: Ref[Any] = root.ref("tasks/persister")

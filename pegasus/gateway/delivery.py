@@ -18,6 +18,10 @@ address settles the race by numbers alone:
   so it is not owed any more, and the gap is closed. A kept push beyond that number may have a real gap before it, so the journal
   is read once more.
 
+For example, 3 was sent and a push of 6 comes. It is kept. The journal says that 6 is the last number, and the reading finds only
+4 and 6. So somebody has acknowledged 5. 4 and 6 are queued, and the kept push of 6 is dropped by its number. A push of 8 that came
+during this reading stays kept, because 7 may be missing: the journal is read again.
+
 A frame that must not overtake replies (the end of a turn) is *held* until they are queued.
 
 **Feed.** One task for each connection (`ReplyFeed.run`) does all reading, so the readings of a bridge's addresses follow one
@@ -279,6 +283,9 @@ class ReplyFeed:
 
         Return the channelIds that a bridge leaves to clients of their own. Of those no more was queued, so that the gap shows
         when they fall to the bridge. To ask for replies after a number acknowledges that number, as `lastSeq` means.
+
+        For example, of 500 replies the four questions (at most 200, 400, 800, 1600) find 200, 400, 500 and 500. Each begins at the
+        same place; the cursor knows what was queued before. The last one finds nothing new, so there is no more.
         """
         with_own_client: set[str] = set()
         limit, found = PAGE, 0
@@ -437,9 +444,10 @@ class Cursor:
         return held
 
     def stop_reading(self) -> list[str]:
-        """Leave this address to its own clients for now; kept pushes are dropped, for they are in the journal.
+        """End a reading because the address has clients of its own, which get its replies instead of this bridge.
 
-        `sent` stays where it is, so that the gap shows when the address falls to this bridge. Return the held frames.
+        Kept pushes are dropped, since the journal has them. `sent` stays where it is: if those clients leave, the next push to this
+        bridge has a larger number than `sent` + 1, and what is missing is read. Return the held frames.
         """
         self._read_again = False
         self._kept.clear()

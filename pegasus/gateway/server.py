@@ -116,7 +116,8 @@ class Server:
         self._pending_changed = trio.Event()
         """Replaced by a new one whenever a pending connection has got a place or ended."""
         self._silent: dict[trio.CancelScope, float] = {}
-        """For each connection that has sent nothing yet, what cuts it, and when it was accepted."""
+        """The connections that have sent nothing yet: the scope whose cancellation closes each, and Trio's time at which it was
+        accepted."""
         self._all_ended = trio.Event()
 
     async def accept_from(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
@@ -140,13 +141,13 @@ class Server:
         process may take a while to send something on the last of its connections.
         """
         while self._pending >= MAX_PENDING:
-            with trio.move_on_after(SILENT_TIME):
+            with trio.move_on_after(SILENT_TIME) as patience:
                 await self._pending_changed.wait()
-                continue
-            now = trio.current_time()
-            for scope, accepted_at in self._silent.items():
-                if now - accepted_at >= SILENT_TIME:
-                    scope.cancel()
+            if patience.cancelled_caught:  # nobody has left by itself
+                now = trio.current_time()
+                for scope, accepted_at in self._silent.items():
+                    if now - accepted_at >= SILENT_TIME:
+                        scope.cancel()
 
     async def _admit(self, stream: trio.SocketStream) -> None:
         """Wait until a connection has sent something, then for a place, then serve it.

@@ -192,4 +192,4 @@ def check_message(message: InboundMessage) -> None:
     }
     for field, value in names.items():
         if value is not None and not is_name(value):
-            raise InvalidMessage(f"{field}: found {value!a:.80}, allowed: {NAME_RULE}")
+            raise InvalidMessage(f"{field}: found {value!a:.80}, allowed: {NAME_RULE}; percent-encode all others")

@@ -1,6 +1,6 @@
 """The actor of the Main Agent: takes queue items from the journal and obeys /stop while a model call runs.
 
-Three tasks run side by side:
+Four tasks run side by side:
 
 * The main lane takes one item after the other and works on it until it is done. The order matters, because the entries about one
   item are part of the request to the model for the next one.
@@ -8,8 +8,9 @@ Three tasks run side by side:
   the other, so none of them may take long. A /stop whose work does not end in time is answered with a list of the work that is still
   ending, and the lane continues.
 * The mailbox answers programs in the same process. A status is answered at once, a stop in a task of its own, because it waits.
+* The compactor writes the summary that a full session will be replaced by. The main lane puts it into the session.
 
-An item is handed out by the journal again until `Done` is sent. A crash of any of the three tasks ends the actor. Its supervisor
+An item is handed out by the journal again until `Done` is sent. A crash of any of these tasks ends the actor. Its supervisor
 starts it again, it reads its session, and it continues with the item that it was working on. An item that has crashed the actor
 MAX_ATTEMPTS times is set aside with an apology, so that one bad message cannot block the queue for ever.
 
@@ -96,7 +97,7 @@ async def main_agent(
     handed out again at the next start.
 
     Example:
-        spec = partial(main_agent, journal=journal, services=services, announce=gateway)
+        spec = partial(main_agent, journal=journal, services=services, announce=switchboard)
         status = await main_agent_ref.ask(GetStatus)
     """
     session = await load_session(SESSION, journal, services.clock, services.work, report_started=inbox.started)
@@ -119,7 +120,8 @@ async def main_agent(
 class _MainAgent:
     """The two lanes and the state that they share.
 
-    Both run in one Trio thread, so an attribute changes only at an `await`. `_running` is written by the main lane alone.
+    Both run in one Trio thread: other tasks run only while this one awaits, so code without an `await` sees no change by others.
+    `_running` is written by the main lane alone.
     """
 
     _session: Session
@@ -284,7 +286,7 @@ class _MainAgent:
                 try:
                     return await answer(message)
                 except StorageError as error:
-                    return f"That did not work: {error}"
+                    return f"{command} did not work: {error}. Send it again when that is mended."
 
     async def _count_waiting(self) -> int:
         """Return how many messages are not done, without the command that is being answered."""

@@ -7,8 +7,8 @@ Each call carries a key made of queue item and call, and the task system derives
 the same call twice, of the Main Agent or of the task system, and still there is one task.
 
 The task system may be down when it is asked: it is started a moment after the daemon, and again after a crash. Every function here
-waits for it for a bounded time (`wait_until_running`). A tool call then ends with an error that the model reads, and /stop and
-/status answer as if no task were running, because in that state none is.
+but `running` waits for it for a bounded time (`wait_until_running`). If it is still down then, a tool call ends with an error that
+the model reads, and /stop answers as if no task were running, because in that state none is.
 
 The process may end while a task is being submitted. The task may have been begun then, without a result of the call in the session.
 `TaskDelegation.result_of` closes this gap at the next start: it asks the task system for the key, and the call gets its true result

@@ -54,8 +54,8 @@ async def load_session(
     """Return the session in `path` below data/, well-formed again. A missing file is an empty session.
 
     clock: returns the wall clock, ms. work: knows whether the work of an open call was begun; None: there is no such work.
-    report_started: called right before `work` is asked. Its answer may have to wait for an actor that the supervisor starts only
-    after this one has reported that it is started; without the call both would wait for each other.
+    report_started: tells the supervisor that this actor is started. It is called right before `work` is asked. The answer comes from
+    the task system, which begins only when the whole tree is started; without the call both would wait for each other.
 
     Raises StorageError if the file cannot be read. Cancelled: the file is as it was, or repaired.
     """

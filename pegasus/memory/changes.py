@@ -22,7 +22,7 @@ damaged (a torn write, an edit by hand) makes the text of its file unknown, as l
 to. The hash of the file is still known from the next line on, so changes are still noticed; only their text can be
 neither shown nor undone.
 
-Pure functions; `logged_files` does the writing.
+Nothing in this file reads or writes a file: `logged_files` does. The only object that changes is `History`.
 """
 
 from __future__ import annotations
@@ -191,22 +191,22 @@ def undo_change(change: Change, later: Sequence[Change], text: str) -> str:
     the top of a file: nearly every change renews it, so a later summary stays instead of refusing the undo.
     """
     if change.splices is None:
-        raise CannotUndo(f"change {change.n} was too large to be kept")
+        raise CannotUndo(f"change {change.n} was too large to be kept; edit the file instead")
     states = [text]  # the file after each of the later changes, the newest first, and after the change itself
     for other in reversed(later):
         if other.splices is None:
-            raise CannotUndo(f"change {other.n}, which came later, was too large to be kept")
+            raise CannotUndo(f"change {other.n}, which came later, was too large to be kept; edit the file instead")
         states.append(_applied_or_refused(states[-1], _inverse(other.splices)))
     undone = _undone(change.splices, states[-1], text)
     if undone is not None:
         return undone
     # The newest change that made the undo impossible. Right after the change itself it was possible.
-    stands_on_it = next(
+    blocking = next(
         other
         for other, state in zip(reversed(later), states[1:], strict=True)
         if _undone(change.splices, states[-1], state) is not None
     )
-    raise CannotUndo(f"a later change stands on it: {stands_on_it.n}; take that back first")
+    raise CannotUndo(f"change {blocking.n} changed the same lines later; undo change {blocking.n} first")
 
 
 def _inverse(splices: Iterable[Splice]) -> Iterator[Splice]:
@@ -240,7 +240,7 @@ def _applied_or_refused(text: str, splices: Iterable[Splice]) -> str:
     try:
         return applied(text, splices)
     except ValueError:
-        raise CannotUndo("a later change stands on it: one that is not in the log") from None
+        raise CannotUndo("the file was changed later in a way that is not in the log; edit the file instead") from None
 
 
 # ------------------------------------------------------------------ lines of the log
@@ -384,7 +384,7 @@ def _after(before: KnownContent, change: Change) -> KnownContent:
         text = applied(before.text, change.splices)
     except ValueError:  # a line before this one is missing
         return KnownContent(change.after, None)
-    return KnownContent(change.after, text if len(text) <= KEPT_FILE else None)
+    return KnownContent(change.after, text if len(bytes_of(text)) <= KEPT_FILE else None)
 
 
 class _Void(NamedTuple):
@@ -454,7 +454,9 @@ def changes_in(data: bytes) -> list[Change]:
 
 
 def shortened(data: bytes, kept: int = KEPT_CHANGES) -> bytes:
-    """Return a log with the same content of every file, and of the changes the last `kept` bytes and each file's last.
+    """Return a shorter log, from which the same content of every file follows.
+
+    It keeps the newest changes, `kept` bytes of them, and the last change of each file however old it is.
 
     It is written as one replaced file, so a crash leaves either log. Undone or old changes cannot be undone any
     more.

@@ -1,7 +1,8 @@
 """Fallback chains with circuit breakers: when a model is down, the next one of `models.fallback` answers.
 
-A model is asked in vain at most `models.breaker_failures` times in a row; each of these calls costs its caller the retries of
-`HttpModel`. Then its circuit breaker opens and the model is skipped. After a pause one call, the probe, finds out whether it is back.
+When `models.breaker_failures` calls to a model have failed one after another, its circuit breaker opens and the model is skipped.
+Until then each failed call has cost its caller the retries of `HttpModel`. After a pause one call, the probe, is made to the model
+again to find out whether it works.
 
 A probe must not cost its caller a long wait either. So it is hedged: if it has not answered within `PATIENCE` seconds, the next
 model is asked at the same time, and the first answer wins. The text of a probe is not streamed, because the other model may win.
@@ -242,7 +243,7 @@ class Fallback:
                         self.breaker(first.name).failed("it takes long to answer", is_probe=True)
                         nursery.cancel_scope.cancel()
         if answers:
-            call.relay(None)
+            call.relay(None)  # the other model may have streamed a part of its answer
             call.relay(answers[0].text)
             return answers[0]
         if response is None:

@@ -132,17 +132,17 @@ class BudgetLimit:
         """
         what, key = self.scope.what, f"budget.{self.scope.name}"
         if self.cost and wanted.cost and used.cost + wanted.cost > self.cost:
-            amounts = f"{format_dollars(self.cost)} may be spent {what}, {format_dollars(used.cost)} are"
+            amounts = f"limit {format_dollars(self.cost)} {what}, used {format_dollars(used.cost)}"
             amount, key = format_dollars(wanted.cost), f"{key}_cost"
         elif self.tokens and used.tokens + wanted.tokens > self.tokens:
-            amounts = f"{self.tokens:,} tokens may be used {what}, {used.tokens:,} are"
+            amounts = f"limit {self.tokens:,} tokens {what}, used {used.tokens:,}"
             amount, key = f"{wanted.tokens:,}", f"{key}_tokens"
         else:
             return ""
         renewal = self.scope.renewal
         when = f"it is fresh from {renewal(date.fromisoformat(self.day))} 00:00 UTC; " if renewal else ""
         return (
-            f"the budget does not allow this call: {amounts}, and it may take up to {amount} "
+            f"the budget does not allow this call: {amounts}, this call up to {amount} "
             f"({when}whoever runs me can raise {key})"
         )
 

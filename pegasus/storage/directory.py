@@ -2,13 +2,15 @@
 
 The model names the target of a reply by an id, and perhaps a type of channel. Both may be inexact in known ways: it
 sees ids escaped, in the metadata line of a message, and returns them as it saw them; and it often gives the type of
-the message that it answers, although the id belongs to another type. `resolve` therefore tries, in this order:
+the message that it answers, although the id belongs to another type. `resolve` therefore looks at the known addresses
+with the given id, the source of the message that is being answered among them. If some of them have the given type, the
+others are left out. It takes the first of these that exists:
 
-1. an address that is known, with the given id and the given type;
-2. the one known address that has the id, whatever type was given;
-3. the source of the message that is being answered, if the id is its own;
-4. an id that nobody has seen yet, in the given type, if a bridge or an adapter serves that type now;
-5. the same in the type of the source, if no type was given.
+1. the source, if it is among them;
+2. the only address whose id, and type if one was given, are exactly as given, without any escaping;
+3. the only address;
+4. if there is none: the given id as a new address of the given type, or without a type of the source's type, if a bridge
+   or an adapter serves that type now.
 
 Everything else is an error that names the known channels, so that the model can correct itself.
 

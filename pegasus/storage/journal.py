@@ -80,7 +80,7 @@ from pegasus.storage.messages import (
     Unroutable,
     Waiting,
 )
-from pegasus.storage.outbox import OutboxLog, ReplyQueries, StoredReply, undelivered_item
+from pegasus.storage.outbox import GIVEN_UP_DAYS, OutboxLog, ReplyQueries, StoredReply, undelivered_item
 from pegasus.storage.record_log import RecordLog, Report
 from pegasus.storage.volume import Disk, Volume
 
@@ -460,12 +460,14 @@ class _Journal:
         except StorageError:
             return
         count = f" This and {len(replies) - 1} before it" if len(replies) > 1 else " It"
-        reason = f"Nobody has fetched it for 30 days.{count} will not be kept any longer."
+        reason = f"Nobody has fetched it for {GIVEN_UP_DAYS} days.{count} will not be kept any longer."
         item = undelivered_item(found or OutboundMessage("", newest.channel, newest.seq), reason)
         accepted = self._inbox.accept(item, MAIN, self._clock(), NOTICE_PRIORITY)
         if isinstance(accepted, Accepted) and await self._write(()) is None:
             self._outbox.acknowledge(address, newest.seq)
-            self._report(f"{len(replies)} replies to {address} were dropped: nobody acknowledged them for 30 days")
+            self._report(
+                f"{len(replies)} replies to {address} were dropped: nobody acknowledged them for {GIVEN_UP_DAYS} days"
+            )
 
 
 def check_paths(paths: Iterable[str]) -> None:

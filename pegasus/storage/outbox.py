@@ -54,8 +54,10 @@ from pegasus.wire import decode_object, encode_line, from_wire, number_of, to_wi
 REMEMBERED_KEYS = 10_000
 """Keys of acknowledged replies that are recognised. Those of unacknowledged ones always are. A session that is
 taken up again posts a few replies at most, so this is far more than needed."""
-GIVEN_UP_AFTER = 30 * 24 * 3600 * 1000
-"""Milliseconds after which a reply that nobody has acknowledged is given up."""
+GIVEN_UP_DAYS = 30
+"""Days after which a reply that nobody has acknowledged is given up."""
+GIVEN_UP_AFTER_MS = GIVEN_UP_DAYS * 24 * 3600 * 1000
+"""The same in milliseconds."""
 REPLIES_AT_ONCE = 100
 """Replies that one answer to `NextReplies` holds at most. It bounds the memory of an answer; the rest follows at
 the next query."""
@@ -250,7 +252,7 @@ class OutboxLog(RecordLog[StoredReply]):
     def given_up(self, now: int) -> list[list[StoredReply]]:
         """Return the replies of each address that nobody has acknowledged for too long. now: wall clock, ms."""
         found = (
-            list(takewhile(lambda reply: now - reply.at > GIVEN_UP_AFTER, numbering.unacknowledged))
+            list(takewhile(lambda reply: now - reply.at > GIVEN_UP_AFTER_MS, numbering.unacknowledged))
             for numbering in self._addresses.values()
         )
         return [replies for replies in found if replies]

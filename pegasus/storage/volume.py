@@ -1,7 +1,8 @@
 """All-or-nothing changes to the files below one folder, and the thread that does them.
 
 `Volume` builds on the operations of a disk (`files`): appending, replacing and archiving files, reading, repair, and
-errors that tell people what to do. The argument for its safety:
+errors that tell people what to do. Data is *durable* when a power failure cannot undo it: the bytes of a file after the file
+is synced, its name (that the file exists, and under this name) after its folder is synced. The argument for its safety:
 
 * A change is answered when every file that it touched is synced. A crash before that leaves a prefix of the change:
   whole appends in their order, then a piece of one, which the readers of lines set aside.

@@ -17,14 +17,12 @@ Steps of one call:
 
 `run_tool` does steps 1 to 3. The Main Agent and tasks each use a `ToolExecutor`, which adds steps 4 and 5.
 
-There is one path to check arguments for all tools, our own and those of MCP servers: the library
-`jsonschema_rs`. It knows all drafts of JSON Schema. Two of its options matter for safety, because a
-foreign schema is untrusted input. A `$ref` to a server is refused and not fetched, and a `pattern` that
-needs too many backtracking steps counts as a mismatch, so that it cannot hang the process.
+Arguments are checked by the library `jsonschema_rs`. Two of its options keep the check harmless whatever the
+schema of a tool says: a `$ref` to a server is refused and not fetched, and a `pattern` that needs too many
+backtracking steps counts as a mismatch, so that it cannot hang the process.
 
-The schema is compiled for each call. That takes 15 microseconds for a schema of ours, which is
-nothing next to the model call that produced the arguments, and it saves a cache that would have to
-notice when a server replaces its schema.
+The schema is compiled for each call. That takes 15 microseconds, which is nothing next to the model call that
+produced the arguments.
 """
 
 from __future__ import annotations

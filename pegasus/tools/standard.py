@@ -30,7 +30,7 @@ MIN_RESULT: Final = 4_000
 
 
 def standard_tools(settings: ToolSettings, memory: Memory, clock: Callable[[], int]) -> tuple[Tool, ...]:
-    """Return the tools that tasks work with, except those of MCP servers and of the task system itself.
+    """Return the tools that tasks work with, except those of the task system itself.
 
     clock: returns the wall clock in ms since the epoch.
     """
@@ -76,7 +76,7 @@ ALL_TASK_TOOLS: Final = (
     *MEMORY_TOOLS,
     *("task_list", "task_replay", "notify"),  # of the task system itself, defined in `pegasus.tasks`
 )
-"""Tools of a task of type general, except those of MCP servers."""
+"""Tools of a task of type general."""
 
 REFLECTION_TOOLS: Final = ("memory_read", "memory_write", "memory_patch", "memory_append")
 """Tools for the reflection on a finished task. The prompt already lists memory, so memory_list is

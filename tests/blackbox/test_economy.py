@@ -41,7 +41,7 @@ async def test_a_budget_refuses_a_call_before_it_is_made_and_says_so(tmp_path):
     async with serving(tmp_path, book, {**PRICED, "budget.daily_cost": 0.5}) as daemon, daemon.client() as client:
         answer = await client.ask("hello")
         assert "budget.daily_cost" in answer
-        assert "$0.50 may be spent today" in answer
+        assert "limit $0.50 today" in answer
         assert book.asked == []
         daemon.configure(budget__daily_cost=500.0)
         await client.call("config.reload")

@@ -231,7 +231,7 @@ class _Agent:
         return task_id
 
     async def _exists(self, request: Submit, task_id: str) -> bool:
-        """Return whether a finished run has created the task of this key; a task in memory is checked later."""
+        """Return whether the task of this key is on disk and not in memory. `_submit` looks after a task in memory itself."""
         if not request.key or self._state.registry.get(task_id):
             return False
         return await self._state.archive.load(task_id) is not None

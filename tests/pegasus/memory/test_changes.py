@@ -101,7 +101,7 @@ def test_an_earlier_change_elsewhere_is_taken_back_alone():
 def test_what_later_changes_stand_on_stays():
     texts = "a\nb\n", "a\nB\n", "a\nB\nC\n", "a\nBB\nC\n"
     first, *later = life(*texts)
-    with pytest.raises(CannotUndo, match="a later change stands on it: 3; take that back first"):
+    with pytest.raises(CannotUndo, match="change 3 changed the same lines later; undo change 3 first"):
         undo_change(first, later, texts[-1])
 
 

@@ -102,7 +102,7 @@ async def test_what_later_changes_stand_on_is_not_taken_back(memory):
     await memory.append("facts/a.md", "- b: 1")
     await memory.append("facts/a.md", "- c: 1")
     await memory.patch("facts/a.md", "b: 1", "b: 2")
-    with pytest.raises(MemoryRefused, match="a later change stands on it: 3"):
+    with pytest.raises(MemoryRefused, match="change 3 changed the same lines later"):
         await memory.undo(1)
     await memory.undo(2)
     assert await memory.read("facts/a.md") == "# A\n\n> Summary: A\n\n- b: 2\n"

@@ -70,8 +70,8 @@ async def refused(asked: LanguageModel, **fields: object) -> str:
 @pytest.mark.parametrize(
     ("budget", "key", "says"),
     [
-        ({"daily_cost": 5.0}, "budget.daily_cost", "$5.00 may be spent today, $4.99 are"),
-        ({"daily_tokens": 5000}, "budget.daily_tokens", "5,000 tokens may be used today, 4,990 are"),
+        ({"daily_cost": 5.0}, "budget.daily_cost", "limit $5.00 today, used $4.99, this call up to $"),
+        ({"daily_tokens": 5000}, "budget.daily_tokens", "limit 5,000 tokens today, used 4,990, this call up to "),
         ({"monthly_cost": 5.0}, "budget.monthly_cost", "this month"),
         ({"monthly_tokens": 5000}, "budget.monthly_tokens", "this month"),
         ({"task_cost": 5.0}, "budget.task_cost", "by one task"),

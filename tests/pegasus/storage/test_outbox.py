@@ -9,7 +9,7 @@ import pytest
 
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage.messages import Post
-from pegasus.storage.outbox import GIVEN_UP_AFTER, OutboxLog, reply_in
+from pegasus.storage.outbox import GIVEN_UP_AFTER_MS, OutboxLog, reply_in
 from pegasus.wire import Line
 
 from .conftest import AT, LogFile
@@ -443,8 +443,10 @@ def test_replies_that_nobody_acknowledged_for_30_days_are_given_up():
     file.post("old too", at=AT + 1)
     file.post("young", at=AT + 1000)
     file.post("elsewhere", CLI, at=AT + 1000)
-    assert [[stored.seq for stored in replies] for replies in file.log.given_up(AT + 100 + GIVEN_UP_AFTER)] == [[1, 2]]
-    assert file.log.given_up(AT + GIVEN_UP_AFTER) == []
+    assert [[stored.seq for stored in replies] for replies in file.log.given_up(AT + 100 + GIVEN_UP_AFTER_MS)] == [
+        [1, 2]
+    ]
+    assert file.log.given_up(AT + GIVEN_UP_AFTER_MS) == []
 
 
 def test_the_estimate_of_what_a_compaction_leaves_is_near():
