@@ -263,8 +263,7 @@ class _Journal:
             await self._rewrite()
         if self._items.open:
             await self._items.answer()
-        if self._replies.open is not None and self._replies.outgoing:
-            await self._replies.hand_out()
+        self._replies.hand_out()
         if not (self._inbox.notes or self._outbox.notes):
             self._flush_at = math.inf
         elif self._flush_at == math.inf:

@@ -143,8 +143,6 @@ class StoredReply:
     """Its place in the file; `GONE` if only key and seq are known any more."""
     message: OutboundMessage | None = None
     """None if it is to be read back from `span`."""
-    acked: bool = False
-    """Whether the client has it."""
 
 
 @attrs.define(eq=False)
@@ -345,7 +343,6 @@ class OutboxLog(RecordLog[StoredReply]):
 
     def _retire(self, reply: StoredReply) -> None:
         """Remember only the key of a reply that is acknowledged, and forget the oldest of such keys."""
-        reply.acked = True
         reply.message = None
         self._acked_keys.append(reply)
         if len(self._acked_keys) > self._remembered:
@@ -366,7 +363,7 @@ class ReplyQueries:
     actor, and the old query fails instead of swallowing replies.
 
     >>> queries.keep(NextReplies(reply))
-    >>> await queries.hand_out()
+    >>> queries.hand_out()
     """
 
     def __init__(self, disk: Disk, log: OutboxLog, report: Report) -> None:
@@ -396,30 +393,21 @@ class ReplyQueries:
         while self.outgoing and self.outgoing[0][0] <= query.handed:
             self.outgoing.popleft()[1].message = None
 
-    async def hand_out(self) -> None:
+    def hand_out(self) -> None:
         """Give the next replies to whoever waits for them.
 
-        Replies that were acknowledged before they were handed out (by a client that knew them from an earlier
-        process) are passed over.
+        Until it is confirmed the text of a reply is in memory. A reply without one was acknowledged before it was handed out
+        (by a client that knew it from an earlier process), and is passed over.
         """
-        query = self.open
-        if query is None or query.reply.abandoned:
+        if self.open is None:
+            return
+        waiting = (QueuedReply(position, stored.message) for position, stored in self.outgoing if stored.message)
+        replies = tuple(islice(waiting, REPLIES_AT_ONCE))
+        if replies:
+            self.open.reply.send(replies)
             self.open = None
-            return
-        entries = list(islice((entry for entry in self.outgoing if not entry[1].acked), REPLIES_AT_ONCE))
-        if not entries:
+        else:
             self.outgoing.clear()
-            return
-        self.open = None
-        try:
-            messages = await self.messages_of([stored for _, stored in entries])
-        except StorageError as error:
-            query.reply.fail(error)
-            return
-        pairs = zip(entries, messages, strict=True)
-        query.reply.send(
-            tuple(QueuedReply(position, message) for (position, _), message in pairs if message is not None)
-        )
 
     async def answer(self, query: ReplyQuery) -> None:
         """Answer from the log as it is now. Raises StorageError if a text cannot be read back."""

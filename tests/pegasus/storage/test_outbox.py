@@ -50,7 +50,7 @@ def state(file):
             a: (n.last, n.acked, [(s.key, s.seq, s.span, s.at) for s in n.unacknowledged])
             for a, n in log._addresses.items()
         },
-        {key: (s.seq, s.channel, s.acked) for key, s in log._keys.items()},
+        {key: (s.seq, s.channel) for key, s in log._keys.items()},
         [s.key for s in log._acked_keys],
         dict(log.notes),
     )
