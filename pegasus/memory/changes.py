@@ -192,21 +192,38 @@ def undo_change(change: Change, later: Sequence[Change], text: str) -> str:
     """
     if change.splices is None:
         raise CannotUndo(f"change {change.n} was too large to be kept; edit the file instead")
-    states = [text]  # the file after each of the later changes, the newest first, and after the change itself
+    after = text  # goes back, change by change, to the file right after the change itself
     for other in reversed(later):
         if other.splices is None:
             raise CannotUndo(f"change {other.n}, which came later, was too large to be kept; edit the file instead")
-        states.append(_applied_or_refused(states[-1], _inverse(other.splices)))
-    undone = _undone(change.splices, states[-1], text)
-    if undone is not None:
-        return undone
-    # The newest change that made the undo impossible. Right after the change itself it was possible.
-    blocking = next(
-        other
-        for other, state in zip(reversed(later), states[1:], strict=True)
-        if _undone(change.splices, states[-1], state) is not None
-    )
-    raise CannotUndo(f"change {blocking.n} changed the same lines later; undo change {blocking.n} first")
+        after = _applied_or_refused(after, _inverse(other.splices))
+    undone = _undone(change.splices, after, text)
+    if undone is None:
+        n = _last_touching(change.splices, later)
+        raise CannotUndo(f"change {n} changed the same lines later; undo change {n} first")
+    return undone
+
+
+def _last_touching(splices: Iterable[Splice], later: Sequence[Change]) -> int:
+    """Return the number of the last of these changes that touches the lines of the splices.
+
+    The places of the lines are followed through the changes. To compare the texts after each change would take minutes
+    for a file that was changed thousands of times.
+    """
+    places = [(at, at + len(new)) for at, new, _ in _inverse(splices)]
+    last = later[-1].n
+    for change in later:
+        made, moved = change.splices or (), []
+        for start, end in places:
+            touching = [splice for splice in made if splice.at < end and splice.at + len(splice.old) > start]
+            last = change.n if touching else last
+            before = sum(len(new) - len(old) for at, old, new in made if at + len(old) <= start)
+            longer = sum(len(new) - len(old) for _, old, new in touching)
+            first = min([start, *(at for at, _, _ in touching)])
+            behind = max([end, *(at + len(old) for at, old, _ in touching)])
+            moved.append((first + before, behind + before + longer))
+        places = moved
+    return last
 
 
 def _inverse(splices: Iterable[Splice]) -> Iterator[Splice]:

@@ -105,6 +105,29 @@ def test_what_later_changes_stand_on_stays():
         undo_change(first, later, texts[-1])
 
 
+def test_what_stands_on_an_old_change_is_found_without_comparing_all_texts_since(monkeypatch):
+    """A file may have been changed thousands of times. One that was moved and changed again is followed."""
+    lines = [f"- {n}\n" for n in range(40)]
+    texts = ["".join(lines)]
+
+    def edit(n, line):
+        lines[n] = line
+        texts.append("".join(lines))
+
+    edit(20, "- twenty\n")
+    for n in range(10):
+        edit(n, f"- a longer line {n}\n- and another\n")
+    edit(20, "- 20, corrected\n")
+    for n in range(10):
+        edit(n, "")
+    first, *later = life(*texts)
+    compared = []
+    monkeypatch.setattr("pegasus.memory.changes.difference", lambda *both: compared.append(both) or difference(*both))
+    with pytest.raises(CannotUndo, match="change 12 changed the same lines later; undo change 12 first"):
+        undo_change(first, later, texts[-1])
+    assert len(compared) == 1
+
+
 def test_a_later_change_that_was_taken_back_stands_on_nothing():
     texts = "a\n", "a\nb\n", "a\nX\nY\n", "a\nb\n"
     first, *later = life(*texts)
