@@ -160,6 +160,25 @@ def test_every_page_that_is_linked_exists():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_every_file_that_is_named_exists():
+    """A path in backticks is one of this repository if its first folder is, or if it is a Python file."""
+    for page in PAGES:
+        for path in re.findall(r"`(?:\./)?([\w.-]+/[^`\s]*)`", page.read_text("utf-8")):
+            if (ROOT / path.partition("/")[0]).is_dir() or path.endswith(".py"):
+                assert any(ROOT.glob(re.sub("<.*?>", "*", path))), f"{page.name} names {path}"
+
+
+def test_the_names_in_the_map_are_in_the_files_beside_them():
+    rows = re.findall(r"^\| .* \| (.*\.py`.*) \|$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+    for row in rows:
+        words = re.findall(r"`([\w./]+)`", row)
+        code = "".join((ROOT / word).read_text("utf-8") for word in words if word.endswith(".py") and "/" in word)
+        for name in (word for word in words if "/" not in word and "." not in word):
+            assert re.search(rf"^ *(async )?(def |class )?{name}\b", code, re.MULTILINE), (
+                f"{name} is not in the files of: {row}"
+            )
+
+
 @pytest.mark.parametrize(("page", "test"), OWN_TESTS.items())
 def test_pages_with_tests_of_their_own_are_named_there(page, test):
     assert Path(page).name.removesuffix(".md") in (ROOT / test).read_text("utf-8")

@@ -59,7 +59,8 @@ from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
 ROOT_INTENSITY = Intensity(restarts=3, period=60.0)
 """When the root gives up. The process then ends with exit code 70, and whoever supervises it starts it again."""
 CHILD_INTENSITY = Intensity(restarts=8, period=60.0)
-"""When any other supervisor gives up: at the ninth crash within a minute. With CHILD_BACKOFF that takes about half a minute."""
+"""When any other supervisor gives up: at the ninth crash within a minute. With CHILD_BACKOFF the pauses
+before it add up to about 23 seconds."""
 CHILD_BACKOFF = Backoff(first=0.1, limit=10.0)
 """Pauses between restarts, in seconds."""
 # Bounds of mailboxes: a sender that waits for room is slowed down, which is wanted for the journal. The task
