@@ -18,7 +18,8 @@ Requests are handled in order. A read sees every line that was requested before 
 logs behind the last request of the agent that crashed.
 
 The index says in which day's folder the log of a task is. Without an index line (the index was lost or damaged) the day on which
-the task became pending is the best guess. A log that this run did not begin is read once before it is appended to:
+the task became pending is the best guess. A log that this run did not begin is read once before it is appended to, for recovery or
+here:
 
 * A torn end is moved to `<log>.torn-<ms>`: the next line would be glued to it and be lost with it. It is kept and not deleted
   because it is evidence of a crash or of a failing disk, and may hold text that somebody misses.
@@ -51,7 +52,6 @@ from pegasus.tasks.log.format import (
     date_of,
     find_date,
     index_line,
-    is_task_id,
     pending_content,
     read_index,
     read_pending,
@@ -388,22 +388,27 @@ class _Store:
         return entries
 
     async def _read_logs(self, task_ids: Iterable[str]) -> list[bytes | StorageError]:
-        """Return the log of each task, b"" if there is none, or the reason why it cannot be read."""
-        known = [(task_id, self._paths.get(task_id)) for task_id in task_ids]
-        index = b"" if all(path for _, path in known) else await self._journal.ask(ReadFile, INDEX)
-        paths = [path or self._find(task_id, index) for task_id, path in known]
+        """Return the log of each task, b"" if there is none, or the reason why it cannot be read.
+
+        The log of a pending task that the index names, and whose end is whole, need not be read again to be appended to.
+        """
+        ids = tuple(task_ids)
+        index = b"" if self._paths.keys() >= set(ids) else await self._journal.ask(ReadFile, INDEX)
+        named = {task_id: task_path(task_id, date) for task_id in ids if (date := find_date(index, task_id))}
+        paths = [self._paths.get(task_id) or named.get(task_id) or self._likely_path(task_id) for task_id in ids]
         wanted = [path for path in paths if path is not None]
         contents: dict[str, bytes | StorageError] = {}
         for begin in range(0, len(wanted), READ_TOGETHER):
             some = tuple(wanted[begin : begin + READ_TOGETHER])
             contents.update(zip(some, await self._journal.ask(ReadFiles, some), strict=True))
+        if not self._is_restart:
+            whole = {
+                path for path, content in contents.items() if isinstance(content, bytes) and content.endswith(b"\n")
+            }
+            self._paths |= {id: path for id, path in named.items() if id in self._pending and path in whole}
         return [contents[path] if path is not None else b"" for path in paths]
 
-    def _find(self, task_id: str, index: bytes) -> str | None:
-        """Return the path of a log that this run does not write to, None for an id without a log."""
-        if not is_task_id(task_id):
-            return None
-        date, pending = find_date(index, task_id), self._pending.get(task_id)
-        if date is None and pending is not None:
-            date = date_of(int(pending.ts))
-        return task_path(task_id, date) if date is not None else None
+    def _likely_path(self, task_id: str) -> str | None:
+        """Return the path of a log that the index does not name: by the day on which the task became pending, if it is pending."""
+        pending = self._pending.get(task_id)
+        return task_path(task_id, date_of(int(pending.ts))) if pending is not None else None
