@@ -167,7 +167,7 @@ class _MainAgent:
             item = await self._journal.ask(NextItem, "main", prefer)
             prefer = None
             turn = self._running = AgentTurn([item])
-            self._session.replies = ()
+            self._session.replies = {}
             self._show_typing(item, active=True)
             try:
                 with turn.scope:
@@ -388,7 +388,7 @@ class _MainAgent:
         The sign carries the number of the last reply to that chat, because the end of typing is to be signalled after that reply.
         """
         channel = item.message.channel
-        seqs = (reply.seq for reply in self._session.replies if reply.channel.address == channel.address)
+        seqs = (reply.seq for reply in self._session.replies.values() if reply.channel.address == channel.address)
         self._show(Typing(channel, active, max(seqs, default=0)))
 
     def _show(self, sign: Typing | Progress) -> None:

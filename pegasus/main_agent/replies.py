@@ -182,10 +182,13 @@ async def close_stopped_item(
 ) -> bool:
     """Make the session well-formed after a /stop, and note the end of the item. Return whether the item has ended.
 
-    Calls without a result get one that says they were cancelled. by: author of the /stop. facts: metadata of the note, from which a
-    /stop whose answer was lost in a crash is answered later. from_elsewhere: the /stop came from another chat. The sender, who
-    waits for an answer, then gets STOPPED_ELSEWHERE. An internal item does not end in that case but is worked on again, because the
-    person who wrote /stop meant another chat, and the result of a task would be lost.
+    Calls without a result get one: the true one for a reply that was posted, for any other call one that says it was cancelled. A
+    reply goes out with the thought, before the tools run, and a model that took it for cancelled would give it again.
+
+    by: author of the /stop. facts: metadata of the note, from which a /stop whose answer was lost in a crash is answered later.
+    from_elsewhere: the /stop came from another chat. The sender, who waits for an answer, then gets STOPPED_ELSEWHERE. An internal
+    item does not end in that case but is worked on again, because the person who wrote /stop meant another chat, and the result of a
+    task would be lost.
     """
     ends = not (from_elsewhere and is_internal(item.message))
     answered: set[str] = set()
@@ -195,7 +198,10 @@ async def close_stopped_item(
         if entry.role == "tool":
             answered.add(entry.call_id or "")
         for call in entry.calls:
-            if call.id not in answered:
+            reply = session.replies.get(reply_key(item.n, call.id))
+            if reply is not None and call.id not in answered:
+                closing.append(Entry(now, "tool", queued_result(reply), call_id=call.id))
+            elif call.id not in answered:
                 result = cancelled_result(f"stopped by {by}")
                 closing.append(Entry(now, "tool", result, call_id=call.id, metadata={"error": True}))
     metadata: dict[str, Json] = {"type": "stopped", **({"ends": True} if ends else {}), **facts}

@@ -119,8 +119,8 @@ class Session:
         """Path below data/."""
         self.pictures = Pictures() if pictures is None else pictures
         """Pictures of its entries that the model can see."""
-        self.replies: tuple[OutboundMessage, ...] = ()
-        """Replies posted for the item being worked on. The actor empties it when the next item begins."""
+        self.replies: dict[str, OutboundMessage] = {}
+        """Replies posted for the item being worked on, by the keys of their posts. The actor empties it when the next item begins."""
         self._journal = journal
         self._unwritten = b""
         """Lines of facts that are in memory and not on disk, because a write was cancelled while the disk refused."""
@@ -194,8 +194,9 @@ class Session:
             lines = self._unwritten + new_lines
             results = await self._journal.ask(Commit, ((self.path, lines),) if lines else (), posts)
             self._unwritten = b""
-            if results:
-                self.replies += tuple(result for result in results if isinstance(result, OutboundMessage))
+            for post, result in zip(posts, results, strict=True):
+                if isinstance(result, OutboundMessage):
+                    self.replies[post.key] = result
             self._remember(entries)
             return results
 

@@ -129,6 +129,24 @@ async def test_stop_while_a_tool_runs_gives_each_open_call_its_result(autojump_c
     assert is_valid(model.requests[1].turns)
 
 
+async def test_after_a_stop_the_model_knows_which_replies_were_posted_all_the_same(autojump_clock):
+    """A reply goes out with the thought, before the tools run. Called cancelled, it would be given a second time."""
+    model = ScriptedModel([say("", call("sleepy", "s1"), reply("r1", "wait")), say("", reply("r2", "next"))])
+    async with open_world(model) as world:
+        add_sleepy(world)
+        await world.say("sleep")
+        await trio.sleep(1)
+        await world.say("/stop")
+        await world.say("go on")
+        await world.idle()
+        texts = world.channels["cli"].texts
+        assert (texts[0], texts[-1]) == ("wait", "next")
+    stopped, replied = model.requests[1].turns[-1].results
+    assert (stopped.call_id, stopped.is_error) == ("s1", True)
+    assert (replied.call_id, replied.is_error, '"queued":true' in replied.content) == ("r1", False, True)
+    assert is_valid(model.requests[1].turns)
+
+
 async def test_after_a_crash_the_message_at_hand_comes_first_whoever_wrote_since(autojump_clock):
     """Its work has begun: an owner's message that waits goes behind it."""
     disk = MemoryDisk()
