@@ -406,14 +406,14 @@ def _parse_record(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def text_of(value: object) -> str:
+def require_text(value: object) -> str:
     """Return the value, which must be a string. Raises TypeError."""
     if not isinstance(value, str):
         raise TypeError("not a string")
     return value
 
 
-def number_of(value: object) -> int:
+def require_number(value: object) -> int:
     """Return the value, which must be a whole number from 0 to 2^63 - 1, as all counts are. Raises TypeError."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise TypeError("not a whole number")

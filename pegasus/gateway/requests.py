@@ -23,7 +23,7 @@ import trio
 from actors import ActorError, Answer
 from pegasus.gateway.config import BadParams, Methods
 from pegasus.gateway.send_queue import Entry, SendQueue
-from pegasus.intake import JOURNAL_TIMEOUT, NAME_RULE, Denied, Intake, InvalidMessage, is_file_name, is_name
+from pegasus.intake import JOURNAL_TIMEOUT, NAME_RULE, Denied, Intake, InvalidMessage, is_attachment_label, is_name
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Media
 from pegasus.observe import get_logger
 from pegasus.protocol import (
@@ -288,7 +288,7 @@ def _check_seq(field: str, value: Json) -> None:
 def _check_media(field: str, file: Media) -> None:
     """Raise BadFrame for an attachment that could not be decoded or named later, when its sender no longer waits."""
     for key, value in (("name", file.name), ("mime", file.mime)):
-        if not is_file_name(value):
+        if not is_attachment_label(value):
             raise BadFrame(
                 "bad_frame", f"{field}.{key}: found {describe(value)}, allowed: 1 to 256 printable characters"
             )

@@ -31,7 +31,7 @@ import attrs
 from pegasus.formatting import truncate
 from pegasus.identity.persona import FIELDS, LISTS, FieldValue, Persona
 from pegasus.messages import Json
-from pegasus.wire import BadLine, number_of, scan_lines, text_of
+from pegasus.wire import BadLine, require_number, require_text, scan_lines
 
 PROPOSALS: Final = "identity/proposals.jsonl"
 """The file of the lines, below data/; written by the journal."""
@@ -98,7 +98,7 @@ class ProposalLog:
 
     def apply(self, record: Mapping[str, Any]) -> None:
         """Apply one record. Raises KeyError, TypeError or ValueError if it is not valid; then nothing has changed."""
-        number = number_of(record["n"])
+        number = require_number(record["n"])
         match record["type"]:
             case "proposed":
                 self.proposals[number] = _parse_proposal(number, record)
@@ -109,7 +109,7 @@ class ProposalLog:
                 before = proposal.before
                 if state == ACCEPTED:
                     before = None if record["before"] is None else _parse_stored_value(proposal.field, record["before"])
-                by, at = text_of(record["by"]), number_of(record["at"])
+                by, at = require_text(record["by"]), require_number(record["at"])
                 decided = attrs.evolve(proposal, state=state, before=before, decided_by=by, decided_at=at)
                 self.proposals[number] = decided
                 if state != REJECTED:  # a rejection of an open proposal does not change persona.json
@@ -222,17 +222,23 @@ def to_json(value: FieldValue) -> Json:
 
 def _parse_proposal(number: int, record: Mapping[str, Any]) -> Proposal:
     """Return the proposal of a record. Raises KeyError, TypeError or ValueError if it is not valid."""
-    field = text_of(record["field"])
-    value, why, at = _parse_stored_value(field, record["value"]), text_of(record["why"]), number_of(record["at"])
-    return Proposal(number, field, value, why, at, text_of(record.get("on", "")), text_of(record.get("key", "")))
+    field = require_text(record["field"])
+    value, why, at = (
+        _parse_stored_value(field, record["value"]),
+        require_text(record["why"]),
+        require_number(record["at"]),
+    )
+    return Proposal(
+        number, field, value, why, at, require_text(record.get("on", "")), require_text(record.get("key", ""))
+    )
 
 
 def _parse_stored_value(field: str, value: object) -> FieldValue:
     """Return the value of a field in a record. Its text is not checked again: it was when it was proposed."""
     if field in LISTS and isinstance(value, list) and value:
-        return tuple(map(text_of, value))
+        return tuple(map(require_text, value))
     if field in FIELDS and field not in LISTS:
-        return text_of(value)
+        return require_text(value)
     raise ValueError(f"{value!r:.80} is nothing for the field {field!r:.40}")
 
 

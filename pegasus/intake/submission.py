@@ -161,7 +161,7 @@ def is_internal(message: InboundMessage) -> bool:
 
 def is_name(value: str) -> bool:
     """Return whether the value may be an id or a part of a channel. ASCII has nothing that is invisible beside control characters."""
-    return is_file_name(value) and (
+    return is_attachment_label(value) and (
         value.isascii()
         or (
             _INVISIBLE.search(value) is None
@@ -171,8 +171,8 @@ def is_name(value: str) -> bool:
     )
 
 
-def is_file_name(value: str) -> bool:
-    """Return whether the value may be the name or the type of an attachment.
+def is_attachment_label(value: str) -> bool:
+    """Return whether the value may be the name or the type of an attachment. It is a label to be shown, not a path: "/" is allowed.
 
     The rule is milder than for ids, because people do not choose how their computer writes a file's name: macOS decomposes
     accented letters, which NFKC would change. The model sees these names escaped.

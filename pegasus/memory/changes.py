@@ -36,7 +36,7 @@ import attrs
 
 from pegasus.memory.pages import is_summary
 from pegasus.messages import Json
-from pegasus.wire import BadLine, encode_line, number_of, scan_lines
+from pegasus.wire import BadLine, encode_line, require_number, scan_lines
 
 LOG: Final = ".log/changes.jsonl"
 """The log's path in the memory folder."""
@@ -117,13 +117,13 @@ class CannotUndo(Exception):
     """The change cannot be taken back. The text says why."""
 
 
-def text_of(content: bytes) -> str:
-    """Return a file as text. `bytes_of` makes the same bytes of it."""
+def decode_text(content: bytes) -> str:
+    """Return a file as text. `encode_text` makes the same bytes of it."""
     return content.decode("utf-8", "surrogateescape")
 
 
-def bytes_of(text: str) -> bytes:
-    """Return the bytes of a text that `text_of` has made."""
+def encode_text(text: str) -> bytes:
+    """Return the bytes of a text that `decode_text` has made."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -302,9 +302,9 @@ def from_json(line: Mapping[str, Any]) -> Change:
     known = {field.name for field in attrs.fields(Author)}
     by = Author(**{key: str(value) for key, value in line["by"].items() if key in known})
     found = line["splices"]
-    splices = None if found is None else tuple(Splice(number_of(at), str(old), str(new)) for at, old, new in found)
+    splices = None if found is None else tuple(Splice(require_number(at), str(old), str(new)) for at, old, new in found)
     path, how, before, after = (str(line[key]) for key in ("path", "how", "before", "after"))
-    n, ts, undoes = number_of(line["n"]), number_of(line["ts"]), number_of(line.get("undoes", 0))
+    n, ts, undoes = require_number(line["n"]), require_number(line["ts"]), require_number(line.get("undoes", 0))
     return Change(n, ts, path, how, by, before, after, splices, undoes)
 
 
@@ -336,7 +336,7 @@ ABSENT: Final = KnownContent("", "")
 
 def known_content(content: bytes) -> KnownContent:
     """Return the entry of the log's state for a file with this content."""
-    return KnownContent(hash_of(content), text_of(content) if len(content) <= KEPT_FILE else None)
+    return KnownContent(hash_of(content), decode_text(content) if len(content) <= KEPT_FILE else None)
 
 
 class History:
@@ -401,7 +401,7 @@ def _after(before: KnownContent, change: Change) -> KnownContent:
         text = applied(before.text, change.splices)
     except ValueError:  # a line before this one is missing
         return KnownContent(change.after, None)
-    return KnownContent(change.after, text if len(bytes_of(text)) <= KEPT_FILE else None)
+    return KnownContent(change.after, text if len(encode_text(text)) <= KEPT_FILE else None)
 
 
 class _Void(NamedTuple):
@@ -430,7 +430,7 @@ def _records(data: bytes, damaged: list[bytes]) -> Iterable[Change | _Base | _Vo
         value = line.value
         try:
             if "void" in value:
-                yield _Void(number_of(value["void"]))
+                yield _Void(require_number(value["void"]))
             elif "base" in value:
                 text = value["text"]
                 yield _Base(str(value["base"]), KnownContent(str(value["hash"]), None if text is None else str(text)))
@@ -454,7 +454,9 @@ def read_history(data: bytes) -> History:
                 if history.last is not None and history.last.n == n:
                     history.retract_last()
     for path, known in history.files.items():
-        if known.text is not None and hash_of(bytes_of(known.text)) != known.hash:  # a line in front of it is missing
+        if (
+            known.text is not None and hash_of(encode_text(known.text)) != known.hash
+        ):  # a line in front of it is missing
             history.files[path] = KnownContent(known.hash, None)
     return history
 

@@ -27,7 +27,7 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.memory.changes import Author, CannotUndo, Change, bytes_of, text_of, undo_change
+from pegasus.memory.changes import Author, CannotUndo, Change, decode_text, encode_text, undo_change
 from pegasus.memory.folder import LARGEST, FileState, FolderReader, MemoryFolder
 from pegasus.memory.logged_files import LoggedFiles
 from pegasus.memory.pages import (
@@ -246,10 +246,10 @@ class Memory:
             change = next((change for change in changes if change.n == n), None)
             if change is None:
                 raise MemoryRefused(f"there is no change {n} in the log (any more)")
-            text = text_of(await read_whole(change.path, self._folder, files)) if find(change.path, files) else ""
+            text = decode_text(await read_whole(change.path, self._folder, files)) if find(change.path, files) else ""
             later = [other for other in changes if other.path == change.path and other.n > n]
             try:
-                content = bytes_of(undo_change(change, later, text))
+                content = encode_text(undo_change(change, later, text))
             except CannotUndo as error:
                 reason = next((f"change {other.n} took it back" for other in later if other.undoes == n), str(error))
                 raise MemoryRefused(f"change {n} of {change.path} cannot be taken back: {reason}") from None

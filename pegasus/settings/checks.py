@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from pegasus.host import SHORTEST_TOKEN
-from pegasus.settings.keys import SettingsProblem, describe, one_of, walk
+from pegasus.settings.keys import SettingsProblem, describe_setting, one_of, walk
 from pegasus.settings.sections import MODEL_ROLES, PROVIDER_TYPES, McpServerSettings, Settings
 
 Report: TypeAlias = Callable[[str, str, str, str], None]
@@ -256,7 +256,7 @@ def _check_not_yet(settings: Settings, report: Report) -> None:
                 value in values or (ANY_VALUE in values and value) or (NOT_DEFAULT in values and str(value) != instead)
             )
             if refused and fits_pattern(pattern, key):
-                shown = "a list" if isinstance(value, tuple) else describe(value)
+                shown = "a list" if isinstance(value, tuple) else describe_setting(value)
                 report(key, f"{shown}, which is not in this version yet", instead, "")
 
 

@@ -289,7 +289,7 @@ def one_of(names: Iterable[str]) -> str:
     return " or ".join(quoted) if len(quoted) <= 2 else "one of " + ", ".join(quoted)
 
 
-def describe(value: object, *, secret: bool = False) -> str:
+def describe_setting(value: object, *, secret: bool = False) -> str:
     """Return a value as it stands in a settings file; of a secret only its kind, of a long value only its beginning.
 
     For error messages: one printable line of bounded length, whatever was found.
@@ -304,6 +304,6 @@ def describe(value: object, *, secret: bool = False) -> str:
     if isinstance(value, Mapping):
         return "a table"
     if isinstance(value, list):
-        shown = ", ".join(describe(item) for item in value[:3])
+        shown = ", ".join(describe_setting(item) for item in value[:3])
         return f"[{shown}{', …' if len(value) > 3 else ''}]"
     return str(value)[:60]

@@ -28,7 +28,7 @@ from pegasus.settings.keys import (
     SettingsError,
     SettingsProblem,
     closest,
-    describe,
+    describe_setting,
     is_bare,
     is_clean,
     keys_of,
@@ -192,7 +192,7 @@ class _LayerReader:
         except InterpolationError as error:
             self._report(path, error.found, error.allowed)
         except ValueError:
-            self._report(path, describe(value, secret=key.secret), key.allowed)
+            self._report(path, describe_setting(value, secret=key.secret), key.allowed)
 
     def _report(self, path: Path, found: str, allowed: str, hint: str = "") -> None:
         """Add a mistake."""
@@ -220,7 +220,7 @@ class _LayerReader:
             table = toml_value(table)
         if isinstance(table, Mapping):
             return list(table.items())
-        self._report(path, describe(table), allowed)
+        self._report(path, describe_setting(table), allowed)
         return []
 
 

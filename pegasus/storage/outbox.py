@@ -49,7 +49,7 @@ from pegasus.storage.messages import (
 )
 from pegasus.storage.record_log import RecordLog, Report, Rewrite, Staged, count_field, in_pieces
 from pegasus.storage.volume import Disk, Span, Volume
-from pegasus.wire import decode_object, encode_line, from_wire, number_of, to_wire
+from pegasus.wire import decode_object, encode_line, from_wire, require_number, to_wire
 
 REMEMBERED_KEYS = 10_000
 """Keys of acknowledged replies that are recognised. Those of unacknowledged ones always are. A session that is
@@ -281,7 +281,7 @@ class OutboxLog(RecordLog[StoredReply]):
 
     def _replay_keys(self, record: KeysRecord, _: Span) -> None:
         """Take over keys of acknowledged replies. Nothing is applied if one of the entries is wrong."""
-        replies = [(key, record.channels[place], number_of(seq)) for key, seq, place in record.replies]
+        replies = [(key, record.channels[place], require_number(seq)) for key, seq, place in record.replies]
         for key, channel, seq in replies:
             if key not in self._keys:
                 reply = self._keys[key] = StoredReply(key, channel, seq, 0, GONE)

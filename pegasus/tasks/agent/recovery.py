@@ -45,7 +45,7 @@ from pegasus.tasks.core.context import (
 from pegasus.tasks.core.fsm import RESTARTED, TaskFSM
 from pegasus.tasks.core.views import Notification, task_view
 from pegasus.tasks.log.replay import ReplayedTask
-from pegasus.tasks.run.stages import effect_of, next_steps, notify_result
+from pegasus.tasks.run.stages import find_effect, next_steps, notify_result
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY
 from pegasus.tools import Effect
 
@@ -164,7 +164,7 @@ async def _take_up(state: AgentState, task_id: str, found: ReplayedTask | Storag
         _log.error("the log of a pending task cannot be read", task=task_id, error=str(found))
         return None
     deps = state.deps
-    plan = plan_recovery(found, deps.limits.recovery, partial(effect_of, deps.toolbox), deps.clock())
+    plan = plan_recovery(found, deps.limits.recovery, partial(find_effect, deps.toolbox), deps.clock())
     if plan.dropped:
         _log.warning("dropped a pending task", task=task_id, reason=plan.dropped)
         await state.archive.forget(task_id)

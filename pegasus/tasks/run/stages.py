@@ -183,7 +183,7 @@ class Stages:
     def next_calls(self) -> tuple[PlannedCall, ...]:
         """Return the calls to make now, () if there is none."""
         plan = self._fsm.context.plan
-        steps = next_steps(plan.steps, partial(effect_of, self._deps.toolbox)) if plan is not None else ()
+        steps = next_steps(plan.steps, partial(find_effect, self._deps.toolbox)) if plan is not None else ()
         return tuple(step.call for step in steps if step.call is not None)
 
     async def act(self, calls: Sequence[PlannedCall]) -> list[EventDraft]:
@@ -323,7 +323,7 @@ def next_steps(steps: Sequence[PlanStep], effect_of: Callable[[str], Effect | No
     return tuple(group)
 
 
-def effect_of(toolbox: ToolExecutor, name: str) -> Effect | None:
+def find_effect(toolbox: ToolExecutor, name: str) -> Effect | None:
     """Return the effect of running this tool again, None if it is unknown or the order of its calls matters."""
     if name in (NOTIFY.name, ASK_USER.name):
         return None  # messages to the submitter keep the order of the calls

@@ -14,15 +14,15 @@ from pegasus.memory.changes import (
     Change,
     Splice,
     applied,
-    bytes_of,
     change_line,
     changes_in,
+    decode_text,
     difference,
+    encode_text,
     from_json,
     hash_of,
     read_history,
     shortened,
-    text_of,
     to_json,
     undo_change,
     void_line,
@@ -37,8 +37,8 @@ def change(n, before, after, **more):
         n,
         0,
         "facts/a.md",
-        before=hash_of(bytes_of(before)),
-        after=hash_of(bytes_of(after)),
+        before=hash_of(encode_text(before)),
+        after=hash_of(encode_text(after)),
         splices=difference(before, after),
         **given,
     )
@@ -56,7 +56,7 @@ def test_a_difference_leads_from_one_text_to_the_other(old, new):
 
 @given(st.binary())
 def test_every_content_is_a_text_and_back(content):
-    assert bytes_of(text_of(content)) == content
+    assert encode_text(decode_text(content)) == content
 
 
 def test_a_difference_is_of_whole_lines_and_small():
