@@ -80,7 +80,7 @@ from pegasus.storage.messages import (
     Unroutable,
     Waiting,
 )
-from pegasus.storage.outbox import GIVEN_UP_DAYS, OutboxLog, ReplyQueries, StoredReply, undelivered_item
+from pegasus.storage.outbox import GIVEN_UP_DAYS, OutboxLog, ReplyQueries, StoredReply, given_up_item
 from pegasus.storage.record_log import RecordLog, Report
 from pegasus.storage.volume import Disk, Volume
 
@@ -438,8 +438,7 @@ class _Journal:
             if not log.should_rewrite() and log not in damaged:
                 continue
             if log is self._outbox:
-                for replies in self._outbox.given_up(self._clock()):
-                    await self._give_up(replies)
+                await self._give_up()
             plan = log.plan_rewrite()
             try:
                 log.rewritten(plan, await self._disk.run(Volume.rewrite, log.path, plan.parts))
@@ -447,26 +446,28 @@ class _Journal:
                 self._report(f"{error}; the file stays as it is")
             log.considered()
 
-    async def _give_up(self, replies: Sequence[StoredReply]) -> None:
-        """Report replies to one address to the Main Agent, then take them for acknowledged.
+    async def _give_up(self) -> None:
+        """Report replies that are too old to the Main Agent, one item for each address, then take them for acknowledged.
 
         While the inbox has no room, or the disk refuses, they stay.
         """
-        newest = replies[-1]
-        address = newest.channel.address
-        try:
-            [found] = await self._replies.messages_of([newest])
-        except StorageError:
+        reported: list[list[StoredReply]] = []
+        for replies in self._outbox.given_up(self._clock()):
+            newest = replies[-1]
+            try:
+                [found] = await self._replies.messages_of([newest])
+            except StorageError:
+                continue
+            item = given_up_item(found or OutboundMessage("", newest.channel, newest.seq), len(replies))
+            if isinstance(self._inbox.accept(item, MAIN, self._clock(), NOTICE_PRIORITY), Accepted):
+                reported.append(replies)
+        if await self._write(()) is not None:
             return
-        count = f" This and {len(replies) - 1} before it" if len(replies) > 1 else " It"
-        reason = f"Nobody has fetched it for {GIVEN_UP_DAYS} days.{count} will not be kept any longer."
-        item = undelivered_item(found or OutboundMessage("", newest.channel, newest.seq), reason)
-        accepted = self._inbox.accept(item, MAIN, self._clock(), NOTICE_PRIORITY)
-        if isinstance(accepted, Accepted) and await self._write(()) is None:
-            self._outbox.acknowledge(address, newest.seq)
-            self._report(
-                f"{len(replies)} replies to {address} were dropped: nobody acknowledged them for {GIVEN_UP_DAYS} days"
-            )
+        for replies in reported:
+            address = replies[-1].channel.address
+            self._outbox.acknowledge(address, replies[-1].seq)
+            days = f"nobody acknowledged them for {GIVEN_UP_DAYS} days"
+            self._report(f"{len(replies)} replies to {address} were dropped: {days}")
 
 
 def check_paths(paths: Iterable[str]) -> None:

@@ -454,6 +454,13 @@ def undelivered_item(reply: OutboundMessage, reason: str) -> InboundMessage:
     return InboundMessage(text, reply.channel, f"{INTERNAL_ID_PREFIX}reply/{address}/{reply.seq}", metadata)
 
 
+def given_up_item(newest: OutboundMessage, count: int) -> InboundMessage:
+    """Return an item that reports that `count` replies to one address, of which this is the newest, are given up."""
+    these = "It" if count == 1 else f"This and {count - 1} before it"
+    reason = f"Nobody has fetched it for {GIVEN_UP_DAYS} days. {these} will not be kept any longer."
+    return undelivered_item(newest, reason)
+
+
 # ------------------------------------------------------------------ records
 
 

@@ -866,6 +866,22 @@ async def test_while_the_inbox_has_no_room_for_the_report_the_reply_is_kept(star
             assert len(await undelivered_items(journal)) == 1
 
 
+async def test_replies_to_many_addresses_are_given_up_with_one_sync(start, disk):
+    """Everybody else waits meanwhile."""
+    time = [NOW]
+    async with start(disk, now=lambda: time[0]) as journal:
+        for n in range(100):
+            await journal.post(f"old{n}", ChannelInfo("web", f"c{n}"))
+        await journal.ask(Commit, (), (Post("large", "x" * 2_100_000, CLI.channel_id, CLI),))
+        await journal.tell(Acknowledge(A, 1))
+        time[0] += MONTH
+        before = disk.fsyncs
+        await journal.post("next")
+        assert await journal.ask(Waiting) == 100
+        assert await journal.ask(Unacknowledged, "web", None) == ()
+        assert disk.fsyncs - before <= 5
+
+
 async def test_a_power_failure_while_replies_are_given_up_loses_neither_them_nor_the_report(start):
     time = [NOW]
     for operation in range(1, 16):
