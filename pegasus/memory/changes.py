@@ -210,7 +210,7 @@ def _last_touching(splices: Iterable[Splice], later: Sequence[Change]) -> int:
     The places of the lines are followed through the changes. To compare the texts after each change would take minutes
     for a file that was changed thousands of times.
     """
-    places = [(at, at + len(new)) for at, new, _ in _inverse(splices)]
+    places = [(at, at + len(new)) for at, new, old in _inverse(splices) if not (is_summary(old) and is_summary(new))]
     last = later[-1].n
     for change in later:
         made, moved = change.splices or (), []

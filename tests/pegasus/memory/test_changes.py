@@ -141,6 +141,13 @@ def test_a_summary_that_was_renewed_since_stays():
     assert undo_change(first, later, texts[-1]) == "> Summary: 3\n\n- x\n- b\n"
 
 
+def test_a_summary_that_was_renewed_since_is_not_what_an_undo_is_refused_for():
+    texts = "> Summary: 1\n\n", "> Summary: 2\n\n- a\n", "> Summary: 2\n\n- A\n", "> Summary: 3\n\n- A\n- b\n"
+    first, *later = life(*texts)
+    with pytest.raises(CannotUndo, match="undo change 2 first"):
+        undo_change(first, later, texts[-1])
+
+
 def test_what_was_too_large_to_be_kept_cannot_be_taken_back():
     first, second = life("a\n", "b\n", "b\nc\n")
     with pytest.raises(CannotUndo, match="change 1 was too large"):
