@@ -160,6 +160,21 @@ async def test_the_journal_knows_who_is_connected():
         ]
 
 
+async def test_the_journal_does_not_know_of_a_client_that_only_makes_calls():
+    async with world(methods={"ping": echo_type}) as gate:
+        async with gate.client("status", callsOnly=True) as client:
+            await client.send(type="call", id="7", method="ping")
+            assert (await client.get())["result"] == {"type": "web"}
+        async with gate.client():
+            pass
+        await gate.journal.until(lambda: Disconnected("web", "c1") in gate.journal.presence)
+        assert gate.journal.presence == [Connected("web", "c1"), Disconnected("web", "c1")]
+
+
+async def echo_type(caller, params):
+    return {"type": caller.type}
+
+
 # ------------------------------------------------------------------ messages
 
 
