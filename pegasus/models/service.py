@@ -39,6 +39,7 @@ from pegasus.models.stand_in import StandIn
 from pegasus.models.tokens import CountByProvider, CountByTable, ExactCount, TokenCounter
 from pegasus.models.usage_report import usage_report, usage_text
 from pegasus.observe import get_logger
+from pegasus.settings import MODEL_ROLES
 
 if TYPE_CHECKING:
     from pegasus.models.usage_tracker import UsageTracker
@@ -99,9 +100,13 @@ class ModelService:
     def reload(self, settings: ModelSettings, providers: Mapping[str, ProviderSettings]) -> None:
         """Use other settings from the next call on. Raises ModelConfigError; nothing has changed then.
 
+        The models of all roles are checked, as at a start, where a client of each role is made: a compaction may begin hours later.
         A chosen model that is not possible any more gives way to that of the settings.
         """
-        self._setup = _Setup(settings, providers, self._rng, self.usage, previous=self._setup)
+        setup = _Setup(settings, providers, self._rng, self.usage, previous=self._setup)
+        for role in MODEL_ROLES:
+            setup.target(setup.spec(role), f"models.{role}")
+        self._setup = setup
         self.restore_choice(self.chosen)
 
     def choose(self, spec: str) -> str:

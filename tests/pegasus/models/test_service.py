@@ -223,7 +223,11 @@ async def test_connections_of_an_unchanged_provider_outlive_a_reload(server: Pro
 
 async def test_settings_that_cannot_work_change_nothing() -> None:
     made = models(ModelSettings(default="ollama/a"))
-    for wrong in (ModelSettings(default="openai/x"), ModelSettings(default="ollama/a", fallback=("openai/x",))):
+    for wrong in (
+        ModelSettings(default="openai/x"),
+        ModelSettings(default="ollama/a", compact="openai/x"),
+        ModelSettings(default="ollama/a", fallback=("openai/x",)),
+    ):
         with pytest.raises(ModelConfigError):
             made.reload(wrong, {})
     assert made.client().name == "ollama/a"
