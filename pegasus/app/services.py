@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import attrs
 import trio
 
-from actors import ActorError, Ref
+from actors import Ref
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.events import BusMessage, EventMaker
 from pegasus.identity import ChannelNote, Evolution, Persona, main_prompt
@@ -46,13 +46,13 @@ from pegasus.main_agent import (
     find_open_tasks,
     persona_answer,
 )
-from pegasus.memory import Memory, MemoryRefused
+from pegasus.memory import Memory, read_or_nothing
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.models import Lane, LanguageModel, ModelRequest, ModelSwitch, UsageTracker, model_command
 from pegasus.observe import get_logger
 from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
-from pegasus.storage import Disk, JournalMessage, StorageError, escape_field
+from pegasus.storage import Disk, JournalMessage, escape_field
 from pegasus.tasks import (
     BUILT_IN_TYPES,
     AgentMessage,
@@ -200,18 +200,6 @@ def build_services(
 def _descriptions(types: TaskTypes) -> dict[str, str]:
     """Return name and description of each type, for the model that delegates."""
     return {task_type.name: task_type.description for task_type in types.values()}
-
-
-async def read_or_nothing(read: Callable[[], Awaitable[str]]) -> str:
-    """Return what is read of memory; "" if it cannot be read, which is logged: no turn and no task fails because of that.
-
-    StorageError and ActorError are the journal's, OSError the folder's, MemoryRefused the memory's own.
-    """
-    try:
-        return await read()
-    except (MemoryRefused, OSError, StorageError, ActorError) as error:
-        _log.warning("memory cannot be read", error=str(error))
-        return ""
 
 
 # ------------------------------------------------------------------ the Main Agent

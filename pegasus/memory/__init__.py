@@ -17,7 +17,7 @@ The files are read from their folder and written by the journal. Every change is
 
 from pegasus.memory.changes import LOG, Author, Change, changes_in, view_of
 from pegasus.memory.folder import HEAD, FileState, FolderReader, MemoryFolder, Stamp
-from pegasus.memory.memory import Memory, Written, memory_in, read_whole
+from pegasus.memory.memory import Memory, Written, memory_in, read_or_nothing, read_whole
 from pegasus.memory.pages import FOLDER, MemoryFile, MemoryRefused, describe_file, files_view
 from pegasus.memory.provenance import SOURCES, marks_in, warning_for
 from pegasus.memory.search import Searcher
@@ -46,6 +46,7 @@ __all__ = [
     "files_view",
     "marks_in",
     "memory_in",
+    "read_or_nothing",
     "read_whole",
     "view_of",
     "warning_for",

@@ -18,7 +18,7 @@ cut silently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -299,6 +299,19 @@ async def read_whole(path: str, folder: MemoryFolder, files: tuple[FileState, ..
             f"{path} has {file.size:,} bytes, more than can be read ({LARGEST:,}): somebody should split it by hand"
         )
     return await folder.read(path, LARGEST)
+
+
+async def read_or_nothing(read: Callable[[], Awaitable[str]]) -> str:
+    """Return the text that `read`, a method of `Memory`, gives; "" if memory cannot be read.
+
+    The failure is logged: no turn and no task fails because of it. StorageError and ActorError are the journal's, OSError the
+    folder's, MemoryRefused the memory's own.
+    """
+    try:
+        return await read()
+    except (MemoryRefused, OSError, StorageError, ActorError) as error:
+        _log.warning("memory cannot be read", error=str(error))
+        return ""
 
 
 def memory_in(data: Path, journal: Ref[JournalMessage], clock: Callable[[], int]) -> Memory:

@@ -17,21 +17,19 @@ The time in which a call waits for a slot is not counted as its duration, and a 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 import attrs
 import trio
 
-from actors import ActorError, Ref
+from actors import Ref
 from pegasus.conversation import Entry
 from pegasus.events import BusMessage, Emit, EventMaker, EventType
-from pegasus.memory import Memory, MemoryRefused
+from pegasus.memory import Memory, read_or_nothing
 from pegasus.messages import Json
 from pegasus.models import LanguageModel, ToolCall, ToolSpec
-from pegasus.observe import get_logger
-from pegasus.storage import StorageError
 from pegasus.tasks.core.context import (
     NeedMoreInfo,
     Payload,
@@ -56,8 +54,6 @@ from pegasus.wire import encode_json
 
 _SOURCES: Final = {"network": "web", "mcp": "other"}
 """Kind of source by category of tool. Files of the workspace do not count: they are mostly the task's own work."""
-
-_log = get_logger("task")
 
 
 @attrs.frozen
@@ -174,7 +170,7 @@ class Stages:
         """Make a model call. The index of memory is given to the first one only; later ones have it in the conversation."""
         deps, index = self._deps, ""
         if deps.memory is not None and not context.iteration and not context.memory_injected:
-            index = await _read_or_nothing(deps.memory.index_message)
+            index = await read_or_nothing(deps.memory.index_message)
         model = deps.model_for(self._type.model_name)
         return await deps.thinker.think(context, model, self._type, self._allowed_tools(), index)
 
@@ -293,7 +289,7 @@ class Stages:
             async with self._tool_slots:
                 return await deps.toolbox.run(tool, call.arguments, context)
 
-        memory = await _read_or_nothing(deps.memory.for_reflection)
+        memory = await read_or_nothing(deps.memory.for_reflection)
         specs = tuple(tool.spec for tool in tools.values())
         outcome = await deps.reflector.reflect(self._fsm.context, memory, specs, deps.model_for("reflection"), run)
         return [EventDraft(EventType.REFLECTION_COMPLETE, to_payload(outcome))]
@@ -349,12 +345,3 @@ def outside_sources(entries: Iterable[Entry], find_tool: Callable[[str], Tool | 
     names = sorted({call.name for entry in entries for call in entry.calls})
     tools = [tool for name in names if (tool := find_tool(name)) is not None]
     return tuple(sorted({_SOURCES[tool.category] for tool in tools if tool.category in _SOURCES}))
-
-
-async def _read_or_nothing(read: Callable[[], Awaitable[str]]) -> str:
-    """Return the text that `read` gives; "" if memory cannot be read, since that must not fail a task."""
-    try:
-        return await read()
-    except (MemoryRefused, OSError, StorageError, ActorError) as error:
-        _log.warning("memory cannot be read", error=str(error))
-        return ""
