@@ -26,7 +26,7 @@ from actors import ActorError, ActorInfo, Ref, Reply, Supervisor
 from pegasus import __version__
 from pegasus.conversation import to_json
 from pegasus.gateway import BadParams, Caller, Method, Params
-from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, persona_view, proposal_view
+from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, persona_view
 from pegasus.intake import is_owner
 from pegasus.main_agent import GetStatus, MainAgentMessage, Stop
 from pegasus.memory import Author, Memory, MemoryRefused, files_view
@@ -269,8 +269,8 @@ class PersonaMethods:
         if not isinstance(n, int) or isinstance(n, bool):
             raise BadParams(f"n: found {n!r:.40}, allowed: the number of a proposal")
         with bad_params_for(ProposalRefused, PersonaError):
-            proposal = await self.evolution.decide(n, accept=accept, by=f"{caller.type}:{caller.channel_id or ''}")
-            return proposal_view(proposal, (await self.evolution.read_state()).persona)
+            by = f"{caller.type}:{caller.channel_id or ''}"
+            return await self.evolution.decide_and_show(n, accept=accept, by=by)
 
     def _check_owner(self, caller: Caller) -> None:
         channel = ChannelInfo(caller.type, caller.channel_id or "", caller.user_id)

@@ -52,7 +52,7 @@ from pegasus.host import (
     raise_descriptor_limit,
     wall_clock,
 )
-from pegasus.identity import BUILT_IN, Persona, PersonaError, load_persona, persona_at_start
+from pegasus.identity import Persona, PersonaError, persona_at_start, persona_of_settings
 from pegasus.intake import Access, Intake
 from pegasus.main_agent import FolderArchives
 from pegasus.memory import memory_in
@@ -84,8 +84,7 @@ def run_daemon(home: Home, settings: Settings) -> int:
             with own_home(home):
                 token = ensure_token(home, settings.gateway.token)
                 # The token is needed even if nobody connects: the redaction of logs has to know it.
-                persona = settings.agent.persona
-                base = load_persona(home.resolve(persona)) if persona else BUILT_IN
+                base = persona_of_settings(settings.agent.persona, home.resolve)
                 return trio.run(_daemon, _World(home, settings, token, base, persona_at_start(base, home.data)))
         except BaseExceptionGroup as group:
             # Nurseries wrap what failed in groups that say nothing themselves. The first cause is the one to report.

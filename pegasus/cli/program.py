@@ -326,15 +326,14 @@ def check_settings_in_use(home: Home, settings: Settings) -> None:
     `pegasus.settings` knows the form of a key and not its meaning: it must not import the packages that use it. A line about a
     key begins with the key's path; the file, variable or option that has set it is put in front, as in its other messages.
     """
-    from pegasus.identity import PersonaError, load_persona
+    from pegasus.identity import PersonaError, persona_of_settings
     from pegasus.models import problems
 
     lines = problems(settings.models, settings.providers)
-    if settings.agent.persona:
-        try:
-            load_persona(home.resolve(settings.agent.persona))
-        except PersonaError as error:
-            lines += [f"agent.persona: {line}" for line in str(error).splitlines()]
+    try:
+        persona_of_settings(settings.agent.persona, home.resolve)
+    except PersonaError as error:
+        lines += [f"agent.persona: {line}" for line in str(error).splitlines()]
     if lines:
         raise SettingsError(f"{settings.origins.get(re.split(r'[:[]', line)[0], 'defaults')}: {line}" for line in lines)
 

@@ -23,16 +23,14 @@ from pegasus.cli.control import Answer, change_files, print_text, query
 from pegasus.cli.program import JSON, Options, check_settings_in_use, pegasus, program_name
 from pegasus.host import Home, ensure_token, wall_clock, write_private
 from pegasus.identity import (
-    BUILT_IN,
     Evolution,
     Persona,
     PersonaError,
     ProposalRefused,
     format_decision,
     format_persona,
-    load_persona,
+    persona_of_settings,
     persona_view,
-    proposal_view,
     read_persona_state,
 )
 from pegasus.models import OFFLINE, find_providers, role_spec
@@ -164,12 +162,11 @@ def _decide(home: Home, settings: Settings, n: int, *, accept: bool) -> Answer:
 
     async def decide(journal: Ref[JournalMessage]) -> Answer:
         evolution = Evolution(journal, _base(home, settings), wall_clock)
-        made = await evolution.decide(n, accept=accept, by="the command line")
-        return proposal_view(made, (await evolution.read_state()).persona)
+        return await evolution.decide_and_show(n, accept=accept, by="the command line")
 
     return change_files(home, decide)
 
 
 def _base(home: Home, settings: Settings) -> Persona:
     """Return the persona of the settings, before any accepted proposal. Raises PersonaError for a file with mistakes."""
-    return load_persona(home.resolve(settings.agent.persona)) if settings.agent.persona else BUILT_IN
+    return persona_of_settings(settings.agent.persona, home.resolve)

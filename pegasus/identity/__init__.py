@@ -12,10 +12,9 @@ from pegasus.identity.evolution import (
     format_persona,
     persona_at_start,
     persona_view,
-    proposal_view,
     read_persona_state,
 )
-from pegasus.identity.persona import BUILT_IN, FIELDS, LISTS, Persona, PersonaError, load_persona
+from pegasus.identity.persona import BUILT_IN, FIELDS, LISTS, Persona, PersonaError, persona_of_settings
 from pegasus.identity.prompt import SILENCE, ChannelNote, main_prompt, task_prompt
 from pegasus.identity.proposals import ProposalRefused
 
@@ -32,11 +31,10 @@ __all__ = [
     "ProposalRefused",
     "format_decision",
     "format_persona",
-    "load_persona",
     "main_prompt",
     "persona_at_start",
+    "persona_of_settings",
     "persona_view",
-    "proposal_view",
     "read_persona_state",
     "task_prompt",
 ]

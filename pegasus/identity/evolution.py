@@ -158,6 +158,11 @@ class Evolution:
             await self._write_changes(changes, log)
             return log.proposals[number]
 
+    async def decide_and_show(self, number: int, *, accept: bool, by: str) -> dict[str, Json]:
+        """Decide as `decide` does, and return the proposal as `proposal_view` shows it after that."""
+        proposal = await self.decide(number, accept=accept, by=by)
+        return proposal_view(proposal, (await self.read_state()).persona)
+
     # ------------------------------------------------------------------ files
 
     async def _read(self) -> tuple[Mapping[str, FieldValue], ProposalLog]:

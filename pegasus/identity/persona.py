@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -80,6 +80,14 @@ def load_persona(path: Path) -> Persona:
     """Read and check a persona file. Raises PersonaError with every mistake, one a line."""
     fields: dict[str, Any] = parse_fields(str(path), _read(path), REQUIRED)
     return Persona(**fields)
+
+
+def persona_of_settings(setting: str, resolve: Callable[[str], Path]) -> Persona:
+    """Return the persona that the setting `agent.persona` names, the built-in one for "". Raises PersonaError as `load_persona`.
+
+    resolve: makes the path of a file from the setting (`Home.resolve`).
+    """
+    return load_persona(resolve(setting)) if setting else BUILT_IN
 
 
 def load_changes(path: Path) -> dict[str, FieldValue]:

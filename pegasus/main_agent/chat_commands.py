@@ -32,7 +32,6 @@ from pegasus.identity import (
     format_decision,
     format_persona,
     persona_view,
-    proposal_view,
 )
 from pegasus.intake import is_owner
 from pegasus.messages import ChannelInfo
@@ -192,8 +191,7 @@ async def persona_answer(
             case ["accept" | "reject" as verb, number] if number.isdecimal() and len(number) < 10:
                 user = f" ({channel.user_id})" if channel.user_id else ""
                 by = f"{channel.type}:{channel.channel_id}{user}"
-                proposal = await evolution.decide(int(number), accept=verb == "accept", by=by)
-                return format_decision(proposal_view(proposal, (await evolution.read_state()).persona))
+                return format_decision(await evolution.decide_and_show(int(number), accept=verb == "accept", by=by))
     except (ProposalRefused, PersonaError, StorageError) as error:
         return f"That did not work: {error}"
     return _PERSONA_USAGE

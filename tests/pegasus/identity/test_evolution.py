@@ -19,10 +19,10 @@ from pegasus.identity import (
     PersonaError,
     ProposalRefused,
     format_persona,
-    load_persona,
     persona_at_start,
     persona_view,
 )
+from pegasus.identity.persona import load_persona
 from pegasus.identity.proposals import CHANGES, MAX_OPEN, MAX_WHY, PROPOSALS, parse_log
 from pegasus.storage import FileDisk, StorageError, run_journal
 from pegasus.testing.memory_disk import MemoryDisk

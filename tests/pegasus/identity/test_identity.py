@@ -7,10 +7,10 @@ from pegasus.identity import (
     ChannelNote,
     Persona,
     PersonaError,
-    load_persona,
     main_prompt,
     task_prompt,
 )
+from pegasus.identity.persona import load_persona
 from pegasus.identity.prompt import SAFETY, TOOL_GROUPS
 
 GOOD = {"name": "Ada", "role": "a helper", "personality": ["kind"], "style": "short", "values": ["truth"]}
