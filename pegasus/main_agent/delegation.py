@@ -34,6 +34,7 @@ from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.storage import StorageError
 from pegasus.tasks import (
+    DEFAULT_TASK_TYPE,
     AgentMessage,
     CancelAll,
     GetContext,
@@ -58,8 +59,6 @@ RESUME: Final = "resume_task"
 """Tool that gives a task more information."""
 USE_SKILL: Final = "use_skill"
 """Tool that follows a skill (see `skill_invocation`). Its name is here because a forked skill becomes a task as well."""
-DEFAULT_TYPE: Final = "general"
-"""Type of a task that names none."""
 SUBMIT_ATTEMPTS: Final = 3
 """How often a task is submitted to a task system that crashes over it, before the call fails."""
 DESCRIPTION_LENGTH: Final = 60
@@ -83,7 +82,7 @@ def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tupl
     kind: Metadata = {
         "type": "string",
         "enum": list(types),
-        "description": f"Kind of subagent; {DEFAULT_TYPE} if left out",
+        "description": f"Kind of subagent; {DEFAULT_TASK_TYPE} if left out",
     }
     spawn = ToolSpec(
         SPAWN,
@@ -93,7 +92,7 @@ def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tupl
     # Models that know this name from other programs, or from an old session, call it although it is not shown.
     alias = ToolSpec(
         SPAWN_ALIAS,
-        f"The same as {SPAWN} with type {DEFAULT_TYPE}.",
+        f"The same as {SPAWN} with type {DEFAULT_TASK_TYPE}.",
         parameters({"description": description, "input": task}, "description", "input"),
     )
     status = ToolSpec(
@@ -120,7 +119,7 @@ def _text_parameter(description: str) -> Metadata:
 
 async def _spawn(agent: Ref[AgentMessage], arguments: Metadata, context: ToolContext) -> Json:
     """Begin a task and return the result of the call, which names the task's id. Raises ToolError."""
-    task_type, description = str(arguments.get("type") or DEFAULT_TYPE), str(arguments["description"])
+    task_type, description = str(arguments.get("type") or DEFAULT_TASK_TYPE), str(arguments["description"])
     task_id = await submit_task(agent, context, str(arguments["input"]), task_type, description)
     return _spawned(task_id, task_type, description)
 
@@ -170,11 +169,21 @@ async def submit_task(
     the task may have been begun; calling again with the same key returns its id.
     """
     metadata: dict[str, Json] = {"channel": to_wire(context.origin)} if context.origin is not None else {}
-    request = (text, "main-agent", task_type, description, metadata, context.key or None, None, model, tools)
+    request = partial(
+        Submit,
+        text=text,
+        source="main-agent",
+        task_type=task_type,
+        description=description,
+        metadata=metadata,
+        key=context.key or None,
+        model=model,
+        tools=tools,
+    )
     for attempts_left in reversed(range(SUBMIT_ATTEMPTS)):
         await wait_until_running(agent)
         try:
-            return await agent.ask(Submit, *request)
+            return await agent.ask(request)
         except (TaskError, StorageError) as error:
             raise ToolError(str(error)) from error
         except ActorError as error:

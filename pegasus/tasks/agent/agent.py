@@ -47,7 +47,7 @@ from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState, TaskEntry
 from pegasus.tasks.core.context import TaskContext, TaskCreated, to_payload
 from pegasus.tasks.core.fsm import TaskFSM
-from pegasus.tasks.core.task_types import DEFAULT_TYPE, with_overrides, without_overrides
+from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, with_overrides, without_overrides
 from pegasus.tasks.core.views import TaskError, TaskView, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.stages import TaskDeps
@@ -304,5 +304,5 @@ class _Agent:
             input_metadata=without_overrides(metadata) if isinstance(metadata, dict) else {},
             task_type=task_type
             if isinstance(task_type, str) and self._state.deps.types.get(task_type)
-            else DEFAULT_TYPE,
+            else DEFAULT_TASK_TYPE,
         )

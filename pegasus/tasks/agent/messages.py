@@ -17,6 +17,7 @@ from actors import Reply
 from pegasus.events import Deliver
 from pegasus.messages import Metadata
 from pegasus.tasks.core.context import TaskContext
+from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.tasks.core.views import Notification, TaskView
 from pegasus.tasks.run.task import TaskReport
 
@@ -44,7 +45,7 @@ class Submit:
     """The work to do."""
     source: str = "user"
     """Submitter."""
-    task_type: str = "general"
+    task_type: str = DEFAULT_TASK_TYPE
     """Name of a `TaskType`."""
     description: str = ""
     """A few words for people."""

@@ -46,7 +46,7 @@ from pegasus.tasks.agent.messages import AgentInput, StoppedTask
 from pegasus.tasks.agent.state import AgentState, TaskEntry
 from pegasus.tasks.core.context import TaskFailed, TaskState, task_resumed, to_payload
 from pegasus.tasks.core.fsm import RESTARTED, TaskFSM
-from pegasus.tasks.core.task_types import DEFAULT_TYPE, TaskType, apply_overrides
+from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, TaskType, apply_overrides
 from pegasus.tasks.core.views import TaskError, task_view
 from pegasus.tasks.run.task import (
     CancelStage,
@@ -133,7 +133,7 @@ class TaskScheduler:
     def _type_of(self, fsm: TaskFSM) -> TaskType:
         """Return the type of a task with its overrides; one whose type was removed gets the default, which is built in."""
         types, context = self._state.deps.types, fsm.context
-        return apply_overrides(types.get(context.task_type) or types[DEFAULT_TYPE], context.input_metadata)
+        return apply_overrides(types.get(context.task_type) or types[DEFAULT_TASK_TYPE], context.input_metadata)
 
     async def _watch(self, task_id: str, ref: Ref[TaskMessage]) -> None:
         """Report the end of an actor to the agent, through its mailbox: behind everything that the actor has reported itself."""

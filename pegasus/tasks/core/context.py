@@ -33,6 +33,7 @@ import attrs
 from pegasus.conversation import BadEntry, Entry, decode, to_json
 from pegasus.events import Event, EventType
 from pegasus.messages import Json, Metadata
+from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.wire import DEEPEST, WireError, camel, from_wire, to_wire
 
 
@@ -152,7 +153,7 @@ class TaskContext:
     """Metadata of the submitter, e.g. {"channel": {…}}; given back with every notification, so that results find their way."""
     source: str = "user"
     """Submitter, e.g. "main-agent", "cli:main"."""
-    task_type: str = "general"
+    task_type: str = DEFAULT_TASK_TYPE
     """Name of a `TaskType`."""
     reasoning: Reasoning | None = None
     """Outcome of the last model call."""
@@ -214,7 +215,7 @@ class TaskCreated(TaskEventData):
     """Submitter."""
     input_metadata: Metadata = attrs.field(factory=dict)
     """Metadata of the submitter, and overrides of the type."""
-    task_type: str = "general"
+    task_type: str = DEFAULT_TASK_TYPE
     """Name of the type; logs of the first version have none."""
 
 

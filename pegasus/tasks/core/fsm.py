@@ -56,6 +56,7 @@ from pegasus.tasks.core.context import (
     parse_messages,
     parse_payload,
 )
+from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 
 IDLE, REASONING, ACTING = TaskState.IDLE, TaskState.REASONING, TaskState.ACTING
 SUSPENDED, COMPLETED, FAILED = TaskState.SUSPENDED, TaskState.COMPLETED, TaskState.FAILED
@@ -202,7 +203,7 @@ def _created(context: TaskContext, event: Event, data: TaskCreated) -> None:
         return  # a task knows its input when it is made; the event itself only moves it out of IDLE
     context.description, context.input_text = data.description, data.input_text
     context.input_metadata = data.input_metadata
-    context.source, context.task_type = data.source or "user", data.task_type or "general"
+    context.source, context.task_type = data.source or "user", data.task_type or DEFAULT_TASK_TYPE
     context.messages.append(Entry(event.timestamp, "user", data.input_text))
 
 

@@ -29,7 +29,7 @@ BUILT_IN_TYPES: Final = Path(__file__).parents[1] / "subagents"
 """Folder of the types that Pegasus brings along."""
 FILE: Final = "SUBAGENT.md"
 """Name of the file that defines a type; the name of its folder is the default name of the type."""
-DEFAULT_TYPE: Final = "general"
+DEFAULT_TASK_TYPE: Final = "general"
 """Type of a task that names none; it is listed first."""
 TYPE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 """Names that a type may have."""
@@ -92,7 +92,7 @@ def load_task_types(*folders: Path) -> tuple[TaskTypes, tuple[str, ...]]:
     types: dict[str, TaskType] = {}
     problems: list[str] = []
     for folder in folders:
-        for file in sorted(folder.glob(f"*/{FILE}"), key=lambda file: (file.parent.name != DEFAULT_TYPE, file)):
+        for file in sorted(folder.glob(f"*/{FILE}"), key=lambda file: (file.parent.name != DEFAULT_TASK_TYPE, file)):
             try:
                 found, warnings = _read_type(file)
             except (OSError, ValueError) as error:
