@@ -1,4 +1,8 @@
-"""100 appends that wait together, through the journal actor in this process, beside one bare append."""
+"""100 appends that wait together, through the journal actor in this process, beside a single one.
+
+The first of them goes to the disk alone and the others together behind it, so two trips are the least. Their number is in the
+details, as is the bare append: a single append through the journal is that, a thread's turn, and the actor's work.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 WAITING = 100
-LIMIT = 3.0
+LIMIT = 6.0
+"""Of the time of one append: what a hundred share is the disk, and what each adds is a few microseconds of the actor."""
 PAUSE = 0.02  # seconds, so that nobody has warmer caches than another
 LINE = b'{"ts":1767225600000,"role":"user","content":"' + b"x" * 120 + b'"}\n'
 
@@ -40,8 +45,8 @@ class Samples:
 
 def measure(place: Workplace) -> Iterator[Result]:
     samples = trio.run(_sample, place.folder, place.rounds(101, 11))
-    detail = {"trips_to_disk": median(samples.trips), "one_append_ms": median(samples.single) * 1e3}
-    yield compared(f"{WAITING} waiting appends", samples.together, samples.floor, "F", LIMIT, detail=detail)
+    detail = {"trips_to_disk": median(samples.trips), "bare_append_ms": median(samples.floor) * 1e3}
+    yield compared(f"{WAITING} waiting appends", samples.together, samples.single, "one", LIMIT, detail=detail)
 
 
 async def _sample(folder: Path, rounds: int) -> Samples:
