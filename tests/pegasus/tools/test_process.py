@@ -423,3 +423,11 @@ async def test_the_group_ends_without_adoption(run, without_adoption):
 
 async def test_new_sessions_are_found_by_their_mark_without_adoption(run, without_adoption):
     assert (await run("setsid sleep 1000 & sleep 0.1; exit 4")).exit_code == 4
+
+
+async def test_what_has_escaped_and_holds_the_pipes_open_is_not_waited_for_long(run, without_adoption, monkeypatch):
+    """A session of its own and another environment: without adoption nothing finds such a process."""
+    monkeypatch.setattr(process, "_PIPE_LIMIT", 0.1)
+    with trio.fail_after(5):
+        ended = await run("echo said; env -i setsid sleep 8 & sleep 0.3; exit 4")
+    assert (ended.exit_code, ended.stdout) == (4, "said\n")
