@@ -189,6 +189,8 @@ class OutboxLog(RecordLog[StoredReply]):
         """All replies that are recognised, by key."""
         self._acked_keys: deque[StoredReply] = deque()
         """Acknowledged replies whose keys are recognised, oldest first."""
+        self._unacknowledged_bytes = 0
+        """Bytes of the records of all unacknowledged replies. A client that never acknowledges anything may leave 100,000 of them."""
         self.carried = CarriedRuns()
         """Lines of other files that replies of earlier versions carry."""
 
@@ -292,8 +294,7 @@ class OutboxLog(RecordLog[StoredReply]):
     @property
     def live_bytes(self) -> int:
         """About how many bytes the file would have after a rewrite."""
-        waiting = (reply for numbering in self._addresses.values() for reply in numbering.unacknowledged)
-        return sum(reply.span.length for reply in waiting) + 40 * len(self._acked_keys) + 80 * len(self._addresses)
+        return self._unacknowledged_bytes + 40 * len(self._acked_keys) + 80 * len(self._addresses)
 
     def rewritten(self, rewrite: Rewrite[StoredReply], size: int) -> None:
         """Note that the file was replaced; the texts of acknowledged replies are gone with the old one."""
@@ -334,12 +335,15 @@ class OutboxLog(RecordLog[StoredReply]):
             self._retire(reply)
         else:
             numbering.unacknowledged.append(reply)
+            self._unacknowledged_bytes += reply.span.length
 
     def _advance(self, numbering: Numbering, seq: int) -> None:
         """Retire everything up to seq."""
         numbering.acked = max(numbering.acked, seq)
         while numbering.unacknowledged and numbering.unacknowledged[0].seq <= seq:
-            self._retire(numbering.unacknowledged.popleft())
+            reply = numbering.unacknowledged.popleft()
+            self._unacknowledged_bytes -= reply.span.length
+            self._retire(reply)
 
     def _retire(self, reply: StoredReply) -> None:
         """Remember only the key of a reply that is acknowledged, and forget the oldest of such keys."""

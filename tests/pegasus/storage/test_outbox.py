@@ -42,6 +42,15 @@ class File(LogFile):
         return [message.seq for message in self.waiting(*where)]
 
 
+class Unlistable(dict):
+    """A dict for single lookups."""
+
+    def __iter__(self):
+        pytest.fail("all of them were looked through")
+
+    items = values = keys = __iter__
+
+
 def state(file):
     """Everything that counts, comparable."""
     log = file.log
@@ -52,6 +61,7 @@ def state(file):
         },
         {key: (s.seq, s.channel) for key, s in log._keys.items()},
         [s.key for s in log._acked_keys],
+        log._unacknowledged_bytes,
         dict(log.notes),
     )
 
@@ -245,12 +255,6 @@ def test_replies_of_a_whole_type_are_in_order_per_address_and_limited():
 
 def test_what_waits_for_an_address_is_found_without_looking_through_all():
     """Thousands of clients may connect at once after a restart, and the event loop waits."""
-
-    class Unlistable(dict):
-        def __iter__(self):
-            pytest.fail("all addresses were looked through")
-
-        items = values = keys = __iter__
 
     file = File()
     file.post("a")
@@ -447,6 +451,14 @@ def test_replies_that_nobody_acknowledged_for_30_days_are_given_up():
         [1, 2]
     ]
     assert file.log.given_up(AT + GIVEN_UP_AFTER_MS) == []
+
+
+def test_the_estimate_is_made_without_looking_through_the_replies():
+    """It is made at each write once the file is large, and a client that acknowledges nothing leaves very many."""
+    file = File()
+    file.post("a")
+    file.log._addresses = Unlistable(file.log._addresses)
+    assert file.log.live_bytes == len(file.data) + 80
 
 
 def test_the_estimate_of_what_a_compaction_leaves_is_near():
