@@ -34,7 +34,7 @@ from pegasus.messages import Json, OutboundMessage
 from pegasus.models import ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
 from pegasus.storage import Item, Post, PostResult
-from pegasus.tools import check_arguments
+from pegasus.tools import prepare_arguments
 from pegasus.wire import encode_json
 
 _log = get_logger("main_agent")
@@ -86,8 +86,9 @@ def parse_reply(call: ToolCall, item: Item) -> Post | str:
 
     item: the message being worked on. Its channel decides between channels of the same id.
     """
-    arguments = call.arguments
-    problem = call.error or check_arguments(REPLY.parameters, arguments)
+    if call.error:
+        return call.error
+    arguments, problem = prepare_arguments(REPLY.parameters, call.arguments)
     if problem is not None:
         return problem
     text = str(arguments["text"])

@@ -17,7 +17,7 @@ ToolError is a result that the model can read; anything else is a defect.
 
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, ToolOutcome, parameters
 from pegasus.tools.basic import current_time
-from pegasus.tools.executor import ToolExecutor, check_arguments, cut_result, run_tool
+from pegasus.tools.executor import ToolExecutor, cut_result, prepare_arguments, run_tool
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
 from pegasus.tools.shell import secrets_in_environment
@@ -34,13 +34,13 @@ __all__ = [
     "ToolExecutor",
     "ToolOutcome",
     "base_context",
-    "check_arguments",
     "current_time",
     "cut_result",
     "found_json",
     "memory_tools",
     "parameters",
     "persona_tool",
+    "prepare_arguments",
     "run_tool",
     "secrets_in_environment",
     "standard_tools",

@@ -60,8 +60,7 @@ async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: Too
     Raises nothing but Cancelled. If the caller is cancelled, the tool is cancelled and has cleaned
     up when this returns.
     """
-    arguments = without_nulls(tool.spec.parameters, arguments)
-    problem = check_arguments(tool.spec.parameters, arguments)
+    arguments, problem = prepare_arguments(tool.spec.parameters, arguments)
     if problem is not None:
         return _failure(problem)
     try:
@@ -168,14 +167,20 @@ def _explain(name: str, error: BaseException) -> str:
 # ------------------------------------------------------------------ arguments
 
 
-def check_arguments(schema: Metadata, arguments: Metadata) -> str | None:
-    """Return the problems of the arguments as text for the model, or None if they fit the schema.
+def prepare_arguments(schema: Metadata, arguments: Metadata) -> tuple[Metadata, str | None]:
+    """Return the arguments to call a tool with, and what is wrong with them as text for the model, None if they fit the schema.
 
-    A null counts as absent where the schema does not allow null (see `without_nulls`). Nothing is
-    coerced: "5" is not a number. A schema that is itself broken is reported as a problem, never
-    raised.
+    Nulls that the schema does not allow are left out: some models fill in every optional parameter, with null for those that they
+    do not need. Nothing is coerced: "5" is not a number. A schema that is itself broken is reported as a problem, never raised.
     """
-    arguments = without_nulls(schema, arguments)
+    properties = schema.get("properties")
+    known: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+    prepared = {name: value for name, value in arguments.items() if value is not None or _allows_null(known.get(name))}
+    return prepared, _problems_of(schema, prepared)
+
+
+def _problems_of(schema: Metadata, arguments: Metadata) -> str | None:
+    """Return the problems of the arguments as text for the model, None if they fit the schema."""
     try:
         validator = _compile(schema)
     except ValueError as error:
@@ -183,23 +188,12 @@ def check_arguments(schema: Metadata, arguments: Metadata) -> str | None:
         return f"this tool cannot be called: its schema is broken ({reason})"
     try:
         problems = _find_problems(validator, schema, dict(arguments))
-    except (
-        UnicodeEncodeError
-    ):  # a lone surrogate, such as in the name of a file that is not UTF-8; the tool itself can refuse it
+    except UnicodeEncodeError:
+        # A lone surrogate, such as in the name of a file that is not UTF-8. The tool itself can refuse it.
         problems = _find_problems(validator, schema, _replace_surrogates(arguments))
     except (ValueError, RecursionError) as error:
         return f"the arguments cannot be read: {_shorten(str(error), 200)}"
     return "; ".join(problems) or None
-
-
-def without_nulls(schema: Metadata, arguments: Metadata) -> Metadata:
-    """Return the arguments without the nulls that the schema does not allow.
-
-    Some models fill in every optional parameter, with null for those that they do not need.
-    """
-    properties = schema.get("properties")
-    known: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-    return {name: value for name, value in arguments.items() if value is not None or _allows_null(known.get(name))}
 
 
 def _allows_null(schema: object) -> bool:
