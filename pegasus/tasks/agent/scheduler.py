@@ -45,7 +45,7 @@ from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import AgentInput, StoppedTask
 from pegasus.tasks.agent.state import AgentState, TaskEntry
 from pegasus.tasks.core.context import TaskFailed, TaskState, task_resumed, to_payload
-from pegasus.tasks.core.fsm import RESTARTED, TaskFSM
+from pegasus.tasks.core.fsm import TaskFSM, is_interrupted
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, TaskType, apply_overrides
 from pegasus.tasks.core.views import TaskError, task_view
 from pegasus.tasks.run.task import (
@@ -327,8 +327,8 @@ def _channel_of(metadata: Metadata) -> tuple[str, str] | None:
 def _check_resumable(entry: TaskEntry, text: str) -> None:
     """Raise TaskError, which says why, if the task cannot be resumed."""
     state = entry.view.state
-    was_restarted = state is TaskState.FAILED and entry.view.error == RESTARTED
-    if entry.is_ending or not (state in (TaskState.SUSPENDED, TaskState.COMPLETED) or was_restarted):
+    is_resting = state in (TaskState.SUSPENDED, TaskState.COMPLETED) or is_interrupted(state, entry.view.error)
+    if entry.is_ending or not is_resting:
         raise TaskError(f"task {entry.task_id} is {state.value}; only suspended and completed tasks can be resumed")
     if state is TaskState.COMPLETED and not text.strip():
         raise TaskError(f"task {entry.task_id} is completed; say what it is to do now")

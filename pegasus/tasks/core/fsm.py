@@ -66,9 +66,17 @@ DEFAULT_PRIORITY: Final = 100
 MEMORY_INDEX: Final = "memory_index"
 """metadata "type" of the user message that holds the index of memory."""
 RESTARTED: Final = "process restarted, task cancelled"
-"""Error of a task that a restart interrupted. Only such failed tasks may be resumed: nothing is wrong with their work."""
+"""Error of a task that a restart interrupted; see `is_interrupted`. It stands in logs, so it must not change between versions."""
 NOT_FINISHED: Final = '{"cancelled":true,"reason":"the task was ended before this call was finished"}'
 """Result of a call that a failed task left open: a provider refuses a conversation with a call that has no result."""
+
+
+def is_interrupted(state: TaskState, error: str | None) -> bool:
+    """Return whether a task has failed only because a restart interrupted it. It may be resumed: nothing is wrong with its work.
+
+    The error is the one trace of this in the log of a task.
+    """
+    return state is FAILED and error == RESTARTED
 
 
 class InvalidTransition(Exception):
@@ -90,8 +98,12 @@ def _after_resume(saved: TaskState | None, context: TaskContext, event: Event) -
 
 
 def _after_step(saved: TaskState | None, context: TaskContext, event: Event) -> TaskState:
-    """Return the state after a step of the plan, with the signature of `NextState`."""
-    return _state_after_step(context.plan)
+    """Return ACTING while a step is open, then REASONING if tools were called (the model sees the results), else COMPLETED."""
+    if context.plan is None:
+        return COMPLETED
+    if open_steps(context.plan):
+        return ACTING
+    return REASONING if _has_calls(context.plan) else COMPLETED
 
 
 NextState: TypeAlias = Callable[[TaskState | None, TaskContext, Event], TaskState]
@@ -136,15 +148,6 @@ def open_steps(plan: TaskPlan) -> list[PlanStep]:
 def _has_calls(plan: TaskPlan) -> bool:
     """Return whether any step is a tool call."""
     return any(step.call is not None for step in plan.steps)
-
-
-def _state_after_step(plan: TaskPlan | None) -> TaskState:
-    """Return ACTING while a step is open, then REASONING if tools were called (the model sees the results), else COMPLETED."""
-    if plan is None:
-        return COMPLETED
-    if open_steps(plan):
-        return ACTING
-    return REASONING if _has_calls(plan) else COMPLETED
 
 
 # ------------------------------------------------------------------ the change that each event makes
@@ -255,7 +258,7 @@ def _tool_call_done(context: TaskContext, event: Event, data: ToolCallDone, stat
     started = now - max(0, round(data.duration_ms))
     success = event.type is _E.TOOL_CALL_COMPLETED
     action = ActionResult(step.index, "tool_call", data.tool_name, result.content, success, started, now)
-    _complete_step(context, step, action, messages, state)
+    _complete_step(context, event, step, action, messages, state)
 
 
 def _step_completed(context: TaskContext, event: Event, state: TaskState) -> None:
@@ -267,18 +270,23 @@ def _step_completed(context: TaskContext, event: Event, state: TaskState) -> Non
         raise PayloadError("no open step that is not a tool call")
     answer = messages[-1].content if messages else ""
     action = ActionResult(step.index, step.action_type, None, answer, True, event.timestamp, event.timestamp)
-    _complete_step(context, step, action, messages, state)
+    _complete_step(context, event, step, action, messages, state)
 
 
 def _complete_step(
-    context: TaskContext, step: PlanStep, action: ActionResult, messages: list[Entry], state: TaskState
+    context: TaskContext,
+    event: Event,
+    step: PlanStep,
+    action: ActionResult,
+    messages: list[Entry],
+    state: TaskState,
 ) -> None:
     """Mark a step as completed and append its result. Raises nothing: the callers have found the step among the open ones."""
     step.completed = True
     context.actions_done.append(action)
     context.messages += messages
     if state is SUSPENDED:  # the step ended after the suspension: the task goes on behind it
-        context.suspended_state = _state_after_step(context.plan)
+        context.suspended_state = _after_step(None, context, event)
 
 
 def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskState) -> None:
@@ -407,7 +415,7 @@ class TaskFSM:
         """
         if (self.state, type) not in TRANSITIONS:
             return f"{type.name} is not allowed in {self.state}"
-        if self.state is FAILED and self.context.error != RESTARTED:
+        if self.state is FAILED and not is_interrupted(self.state, self.context.error):
             return "it has failed; only a task that a restart interrupted may be resumed"
         if self.state is COMPLETED and type is _E.TASK_FAILED and self.context.final_result is not None:
             return f"{type.name} is not allowed in {self.state}: it has its result"
