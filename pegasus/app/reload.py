@@ -60,6 +60,8 @@ class Reloader:
         """Writes the chosen model to disk; known once the journal runs."""
         self._home = home
         self._token = token
+        self._former_secrets: frozenset[str] = frozenset()
+        """Secrets of settings that were in force before. Some are used until the next start, others may still be valid."""
         self._requested = trio.Event()
         """Set by `request` and by a choice of a model; `run` waits for it. Several requests at once are one
         reload."""
@@ -117,6 +119,7 @@ class Reloader:
         if any(key.startswith(MODEL_KEYS) for key in now):
             self.models.reload(new.models, new.providers)  # first, because it may raise
             self._warm_up_soon()
+        self._former_secrets |= frozenset(secrets_of(self.settings))
         self.settings = new
         if self.models.usage is not None:
             self.models.usage.configure(new.budget, PriceList(new.prices, new.providers))
@@ -159,7 +162,11 @@ class Reloader:
 
     def secrets(self) -> tuple[str, ...]:
         """Return the texts that no log and no result of a tool may show: token, keys of the settings and of the environment."""
-        return (self._token, *secrets_of(self.settings), *secrets_in_environment(os.environ))
+        return (
+            self._token,
+            *self._former_secrets.union(secrets_of(self.settings)),
+            *secrets_in_environment(os.environ),
+        )
 
     def _configure_logs(self) -> None:
         log = self.settings.log

@@ -233,7 +233,7 @@ async def test_a_reload_that_is_asked_for_along_with_a_choice_is_not_forgotten(t
     assert made.settings is not SETTINGS
 
 
-async def test_a_key_that_a_reload_brings_counts_as_a_secret_from_then_on(tmp_path: Path) -> None:
+async def test_a_key_that_a_reload_brings_counts_as_a_secret_from_then_on_and_the_old_one_too(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('[providers.cloud]\ntype = "openai"\napi_key = "sk-first-12345678"\n', "utf-8")
     file.chmod(0o600)
@@ -241,3 +241,8 @@ async def test_a_key_that_a_reload_brings_counts_as_a_secret_from_then_on(tmp_pa
     assert "sk-first-12345678" not in made.secrets()
     await made.reload()
     assert {"token", "sk-first-12345678"} <= set(made.secrets())
+    file.write_text(file.read_text("utf-8").replace("first", "second"), "utf-8")
+    await made.reload()
+    assert {"sk-first-12345678", "sk-second-12345678"} <= set(made.secrets()), (
+        "a key that was replaced may still be valid"
+    )
