@@ -24,7 +24,6 @@ from actors import Ref
 from pegasus.conversation import (
     BadEntry,
     Entry,
-    OpenCall,
     Pictures,
     decode,
     encode,
@@ -63,8 +62,8 @@ async def load_session(
     with collector_paused():
         entries, bad_lines = _decode_lines(content)
     if bad_lines or not is_well_formed(entries):
-        recorded = await _recorded_results(entries, journal, work, report_started)
-        repaired = repair_log(entries, recorded, clock())
+        results = await _recorded_results(entries, journal, work, report_started)
+        repaired = repair_log(entries, lambda made: results.get((made.item, made.call.id)), clock())
         for note in (*map(str, bad_lines), *repaired.notes):
             _log.warning("repaired the session", path=path, problem=note)
         if bad_lines:
@@ -104,13 +103,13 @@ async def _recorded_results(
     journal: Ref[JournalMessage],
     work: TaskDelegation | None,
     report_started: Callable[[], None],
-) -> Callable[[OpenCall], str | None]:
-    """Return a function from an open call to its true result; None for one whose effect is recorded nowhere.
+) -> dict[tuple[int | None, str], str]:
+    """Return the true results of open calls, by item and call id, where their effect is recorded.
 
     Both sources know an effect by the key that the call was made with: the outbox knows replies, the task system knows tasks. The
     order of the questions does not matter, since nothing is changed by them.
     """
-    results: dict[tuple[int | None, str], str | None] = {}
+    results: dict[tuple[int | None, str], str] = {}
     for open_call in open_calls(entries):
         key, result = reply_key(open_call.item, open_call.call.id), None
         if open_call.call.name == REPLY.name:
@@ -119,5 +118,6 @@ async def _recorded_results(
         elif work is not None:
             report_started()
             result = await work.result_of(open_call, key)
-        results[open_call.item, open_call.call.id] = result
-    return lambda open_call: results.get((open_call.item, open_call.call.id))
+        if result is not None:
+            results[open_call.item, open_call.call.id] = result
+    return results
