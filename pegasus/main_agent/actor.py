@@ -27,6 +27,7 @@ only and start from zero after a crash, because nothing but the text of /status 
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -49,7 +50,6 @@ from pegasus.main_agent.chat_commands import (
     status_text,
     stop_text,
 )
-from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.replies import apologise, close_stopped_item, reply_key, reply_to_sender
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
 from pegasus.main_agent.session import NextStep, Session, is_begun_by, stopped_thoughts, until_written
@@ -321,48 +321,50 @@ class _MainAgent:
         by: author of the /stop, for the session. item: number of the /stop's queue item; None for a Stop of the mailbox. If a crash
         came before its answer, the answer names the thought that it had ended by then, and no other thought is ended.
 
-        Thought and tasks are ended at the same time. Each is waited for in a task of its own in the agent's nursery, because this
-        function may return before they have ended. Cancelled, which happens only when the actor ends: what was cancelled stays
+        Thought and tasks are ended at the same time. Cancelled, which happens only when the actor ends: what was cancelled stays
         cancelled.
         """
+        before: list[EndedWork] = []
+        waits: dict[str, Callable[[], Awaitable[Iterable[EndedWork]]]] = {}
+        turn, work = self._running, self._services.work
+        if item is not None and item in self._stopped_before:
+            before.append(self._stopped_before[item])
+        elif turn is not None:
+            thought = _cancel_thought(turn, by, channel, item)
+            waits[f"thought: {thought.what}"] = partial(_wait_for_thought, turn, thought)
+        if work is not None:
+            name = "tasks that were begun on this chat" if channel is not None else "tasks"
+            waits[name] = partial(work.stop, by, channel)
+        ended, still_ending = await self._wait_for_all(waits, deadline)
+        return sorted([*before, *ended], key=lambda work: work.kind == "task"), still_ending
+
+    async def _wait_for_all(
+        self, waits: Mapping[str, Callable[[], Awaitable[Iterable[EndedWork]]]], deadline: float
+    ) -> tuple[list[EndedWork], list[str]]:
+        """Run functions that wait for stopped work. Return what they have returned by the deadline, and the names of the others.
+
+        Each runs in a task of its own in the agent's nursery, where it goes on after the deadline. waits: functions by the
+        description of the work that they wait for.
+        """
+        if not waits:
+            return [], []
         ended: list[EndedWork] = []
-        still_ending: dict[str, str] = {}  # by kind of work
+        still_ending = list(waits)
         all_ended = trio.Event()
 
-        def finish(kind: str, *works: EndedWork) -> None:
-            ended.extend(works)
-            del still_ending[kind]
+        async def run(name: str) -> None:
+            ended.extend(await waits[name]())
+            still_ending.remove(name)
             if not still_ending:
                 self._stops_pending -= 1
                 all_ended.set()
 
-        async def end_thought(turn: AgentTurn, thought: EndedWork) -> None:
-            await turn.ended.wait()
-            finish("thought", *((thought,) if turn.scope.cancelled_caught else ()))
-
-        async def end_tasks(work: TaskDelegation) -> None:
-            finish("tasks", *await work.stop(by, channel))
-
-        turn, work = self._running, self._services.work
-        if item is not None and item in self._stopped_before:
-            ended.append(self._stopped_before[item])
-        elif turn is not None:
-            thought = EndedWork("thought", _about(turn), trio.current_time() - turn.since)
-            turn.stopped_by = by
-            if item is not None:  # the note about the stop must let a restart answer this command
-                turn.stop_facts.update(stop=item, what=thought.what, seconds=thought.seconds)
-            turn.stopped_elsewhere = channel is not None and channel.address != turn.item.message.channel.address
-            turn.scope.cancel()
-            still_ending["thought"] = f"thought: {thought.what}"
-            self._nursery.start_soon(end_thought, turn, thought)
-        if work is not None:
-            still_ending["tasks"] = "tasks that were begun on this chat" if channel is not None else "tasks"
-            self._nursery.start_soon(end_tasks, work)
-        if still_ending:
-            self._stops_pending += 1
-            with trio.CancelScope(deadline=deadline):
-                await all_ended.wait()
-        return sorted(ended, key=lambda work: work.kind == "task"), list(still_ending.values())
+        self._stops_pending += 1
+        for name in waits:
+            self._nursery.start_soon(run, name)
+        with trio.CancelScope(deadline=deadline):
+            await all_ended.wait()
+        return list(ended), list(still_ending)  # copies: the tasks go on changing these
 
     def status(self) -> AgentStatus:
         """Return the status of the agent at this moment. Never waits, so it also answers while a model call hangs."""
@@ -396,6 +398,23 @@ class _MainAgent:
         if self._announce is not None:
             with suppress(ActorError):
                 self._announce.tell_nowait(sign)
+
+
+def _cancel_thought(turn: AgentTurn, by: str, channel: ChannelInfo | None, item: int | None) -> EndedWork:
+    """Cancel the work of a turn for a /stop, and return what is ended by it. Arguments as for `_MainAgent._stop`."""
+    thought = EndedWork("thought", _about(turn), trio.current_time() - turn.since)
+    turn.stopped_by = by
+    if item is not None:  # the note about the stop must let a restart answer this command
+        turn.stop_facts.update(stop=item, what=thought.what, seconds=thought.seconds)
+    turn.stopped_elsewhere = channel is not None and channel.address != turn.item.message.channel.address
+    turn.scope.cancel()
+    return thought
+
+
+async def _wait_for_thought(turn: AgentTurn, thought: EndedWork) -> tuple[EndedWork, ...]:
+    """Wait until a cancelled turn has ended. Return the thought, () if it has finished by itself before the cancel reached it."""
+    await turn.ended.wait()
+    return (thought,) if turn.scope.cancelled_caught else ()
 
 
 def _about(turn: AgentTurn) -> str:
