@@ -15,7 +15,7 @@ while a refusal costs one more thought.
 An item may also end with an apology, a /stop, or the limit of thoughts. Each leaves a note in the session with `"ends": true`,
 which is how a restart knows that the item needs nothing more. The note and the text for the sender are one `Session.commit`, so a
 cancel while the disk refuses to write leaves neither. A power failure may leave the note alone, since the journal writes the outbox
-last; the next start then posts the text of the note again (`repeat_apology`). The texts are short. They give the reason in the
+last; the next start then posts the text of the note again (`repeat_replies`). The texts are short. They give the reason in the
 words of the provider or the tool that failed, and say what the sender can do about it, if there is anything. They are not written
 by a model, because the model is what has just failed.
 """
@@ -64,7 +64,7 @@ ERROR_LENGTH: Final = 200
 """Characters of a tool's error that the sender of a message is shown."""
 
 _NOTE_PREFIX: Final = "(I told the user: "
-"""Beginning of a note's content. It stands in session files, so `repeat_apology` depends on it after an update as well."""
+"""Beginning of a note's content. It stands in session files, so `repeat_replies` depends on it after an update as well."""
 _HINTS: Final[Mapping[str, str]] = {
     "auth": "The key for the model is missing or wrong; whoever runs me can set it.",
     "request": "Sending the same again will not help; /new begins a fresh conversation.",
@@ -171,11 +171,28 @@ async def apologise(item: Item, session: Session, now: int, text: str, *before: 
     await session.commit((*before, note), (reply_to_sender(item, text, "apology"),))
 
 
-async def repeat_apology(item: Item, note: Entry | None, session: Session) -> None:
-    """Post the apology of a note again, in case a crash came between the two. One that was posted is not posted twice."""
-    if note is not None and note.metadata.get("type") == "apology":
-        text = note.content.removeprefix(_NOTE_PREFIX).removesuffix(")")
-        await session.commit((), (reply_to_sender(item, text, "apology"),))
+async def repeat_replies(item: Item, session: Session) -> None:
+    """Post the texts again that the entries of an item hold: replies in direct speech, apologies and other notes to the sender.
+
+    A power failure may leave an entry without its post, since the journal writes the outbox last. The entry says that nothing more is
+    to be done, so nobody would ever read the text. One that was posted is not posted twice. Calls of the reply tool need no such
+    repetition: at load they have no result, and the model decides (see `session_loading`).
+    """
+    posts: list[Post | None] = []
+    thoughts = 0
+    for entry in session.of_item(item.n):
+        if entry.item not in (None, item.n):
+            break
+        thoughts += entry.role == "assistant"
+        if entry.metadata.get("spoken") is True:
+            posts.append(direct_reply(entry.content, item, thoughts))
+        elif entry.metadata.get("ends") is True and entry.content.startswith(_NOTE_PREFIX):
+            text = entry.content.removeprefix(_NOTE_PREFIX).removesuffix(")")
+            posts.append(reply_to_sender(item, text, str(entry.metadata.get("type"))))
+        elif entry.metadata.get("elsewhere") is True:
+            posts.append(reply_to_sender(item, STOPPED_ELSEWHERE, "stopped"))
+    if wanted := tuple(post for post in posts if post is not None):
+        await session.commit((), wanted)
 
 
 async def close_stopped_item(
@@ -205,10 +222,12 @@ async def close_stopped_item(
             elif call.id not in answered:
                 result = cancelled_result(f"stopped by {by}")
                 closing.append(Entry(now, "tool", result, call_id=call.id, metadata={"error": True}))
-    metadata: dict[str, Json] = {"type": "stopped", **({"ends": True} if ends else {}), **facts}
+    posts = (reply_to_sender(item, STOPPED_ELSEWHERE, "stopped"),) if from_elsewhere and ends else ()
+    metadata: dict[str, Json] = {"type": "stopped", **facts}
+    metadata |= {"ends": True} if ends else {}
+    metadata |= {"elsewhere": True} if posts else {}
     note = Entry(now, "system", f"(Work on the message above was stopped by {by}.)", metadata=metadata)
     is_recorded = session.progress(item.n, item.message.id).next is not NextStep.RECORD
-    posts = (reply_to_sender(item, STOPPED_ELSEWHERE, "stopped"),) if from_elsewhere and ends else ()
     await session.commit((*closing, note) if is_recorded else (), posts)
     return ends
 

@@ -95,8 +95,6 @@ class ItemProgress:
     """Model calls made about it."""
     replies: int = 0
     """Replies posted for it."""
-    end: Entry | None = None
-    """Note that ended it, if one did: an apology, a /stop, the limit of thoughts."""
 
 
 class Session:
@@ -248,10 +246,10 @@ def _progress_from(entries: Sequence[Entry], start: int) -> ItemProgress:
     tool_names: dict[str, str] = {}
     for index in range(start + 1, len(entries)):
         entry = entries[index]
-        if entry.item is not None:
+        if (
+            entry.item is not None or entry.metadata.get("ends") is True
+        ):  # a later item, or the note that ended this one
             return ItemProgress(NextStep.NOTHING, thoughts, replies)
-        if entry.metadata.get("ends") is True:
-            return ItemProgress(NextStep.NOTHING, thoughts, replies, entry)
         if entry.role == "assistant":
             thoughts, is_pending = thoughts + 1, False
             replies += entry.metadata.get("spoken") is True

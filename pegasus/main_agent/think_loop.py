@@ -54,7 +54,7 @@ from pegasus.main_agent.replies import (
     give_up,
     model_failure,
     parse_reply,
-    repeat_apology,
+    repeat_replies,
     reply_key,
     reply_result,
 )
@@ -140,17 +140,18 @@ class ThinkLoop:
     async def run(self, turn: AgentTurn) -> None:
         """Do everything that the item of a turn still needs. Items that join it are added to the turn.
 
-        The order of the steps: an item that has ended needs at most its apology again; a call of a skill is resolved before the
-        message is recorded, since the skill's text becomes part of the entry; only a message that is recorded now, in this run, takes
-        others along, so that a restart does not join messages to a turn that is half done.
+        The order of the steps: texts of an item that was begun before are posted again, in case a crash has lost them; a call of a
+        skill is resolved before the message is recorded, since the skill's text becomes part of the entry; only a message that is
+        recorded now, in this run, takes others along, so that a restart does not join messages to a turn that is half done.
 
         Errors of the model end the item with an apology. Cancelled: finished entries and effects stay, and `close_stopped_item` makes
         the session well-formed.
         """
         item, session, clock = turn.item, self._session, self._services.clock
         progress = session.progress(item.n, item.message.id)
+        if progress.next is not NextStep.RECORD:
+            await repeat_replies(item, session)
         if progress.next is NextStep.NOTHING:
-            await repeat_apology(item, progress.end, session)
             return
         skills, invocation, is_from_person = self._services.toolset.skills, None, not is_internal(item.message)
         if skills is not None and not progress.thoughts and is_from_person:

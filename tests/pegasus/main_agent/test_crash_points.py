@@ -8,8 +8,10 @@ import trio
 
 from actors import ActorError, GaveUp
 from pegasus.main_agent import SkillInvoker
+from pegasus.messages import ChannelInfo
+from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
-from pegasus.testing.scripted import After, ScriptedModel, down, reply, say
+from pegasus.testing.scripted import After, Hang, ScriptedModel, down, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world
 
 
@@ -36,6 +38,67 @@ async def test_an_apology_that_a_power_failure_cuts_off_from_its_note_is_given_a
             await kill(again)
     assert len(cli.texts) == 1
     assert cli.texts[0].startswith("The model did not answer: ")
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 5_000])
+@pytest.mark.parametrize("operation", range(1, 12))
+async def test_a_text_in_direct_speech_that_a_power_failure_cuts_off_from_its_thought_is_said_once(
+    autojump_clock, operation, torn_bytes
+):
+    cli, model = FakeChannel("cli"), ScriptedModel(lambda _: say("hello"))
+    settings = Settings(agent=AgentSettings(speech="direct"))
+    with suppress(GaveUp):
+        async with open_world(model, channels=(cli,), settings=settings) as world:
+            await world.say("x")
+            await lose_power_at(world, operation)
+    world.disk.crash(torn_bytes)
+    for _ in range(2):
+        async with open_world(model, disk=world.disk, channels=(cli,), settings=settings) as again:
+            await again.idle()
+            await kill(again)
+    assert cli.texts == ["hello"]
+
+
+@pytest.mark.parametrize("operation", range(1, 12))
+async def test_whoever_was_stopped_from_another_chat_hears_of_it_once_whenever_the_power_fails(
+    autojump_clock, operation
+):
+    cli, slack, model = FakeChannel("cli"), FakeChannel("slack"), ScriptedModel(lambda _: Hang())
+    with suppress(GaveUp):
+        async with open_world(model, channels=(cli, slack)) as world:
+            await world.say("x")
+            await world.say("/stop", ChannelInfo("slack", "#general"))
+            await lose_power_at(world, operation)
+    world.disk.crash()
+    model = ScriptedModel(lambda _: say("", reply("r", "answer")))
+    for _ in range(2):
+        async with open_world(model, disk=world.disk, channels=(cli, slack)) as again:
+            await again.idle()
+            await kill(again)
+    assert len(cli.texts) == 1  # the answer, if the power failed before the stop
+    assert len(slack.texts) == 1
+
+
+@pytest.mark.parametrize("operation", range(4, 24))
+async def test_whoever_calls_a_skill_that_becomes_a_task_hears_of_it_once_whenever_the_power_fails(
+    autojump_clock, operation, tmp_path
+):
+    (tmp_path / "fix").mkdir()
+    (tmp_path / "fix" / "SKILL.md").write_text("---\ndescription: fixes\ncontext: fork\n---\nFix it.", "utf-8")
+    cli, model = FakeChannel("cli"), ScriptedModel(lambda _: say(""))
+    with suppress(GaveUp):
+        async with open_world(
+            model, channels=(cli,), skills=(tmp_path,), task_model=ScriptedModel(lambda _: Hang())
+        ) as world:
+            await world.say("/fix")
+            await lose_power_at(world, operation)
+    world.disk.crash()
+    for _ in range(2):
+        async with open_world(model, disk=world.disk, channels=(cli,), skills=(tmp_path,)) as again:
+            await again.idle()
+            await kill(again)
+    [text] = cli.texts
+    assert text.startswith("/fix runs as task ")
 
 
 @pytest.mark.parametrize("operation", range(1, 12))
