@@ -58,7 +58,7 @@ _IGNORED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM,
 """Signals that would end the guard before its command. A Ctrl-C in the terminal reaches the whole group."""
 _RESTORED: Final = (*_IGNORED, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that the command gets back with their default action."""
-_POLL: Final = 0.02  # seconds between two searches for new processes while the old ones are ending
+_POLL_SECONDS: Final = 0.02  # seconds between two searches for new processes while the old ones are ending
 
 
 def prctl(option: int, value: int) -> bool:
@@ -148,10 +148,10 @@ class Guard:
             if monotonic() < deadline:
                 # A stopped process must continue to receive the first signal.
                 self._send(fresh, signal.SIGTERM, signal.SIGCONT)
-                self._wait([self._woken], min(_POLL, max(deadline - monotonic(), 0)))
+                self._wait([self._woken], min(_POLL_SECONDS, max(deadline - monotonic(), 0)))
             else:
                 self._send(self.members(), signal.SIGKILL)
-                self._wait([self._woken], 0 if fresh else _POLL)  # no pause while new processes keep appearing
+                self._wait([self._woken], 0 if fresh else _POLL_SECONDS)  # no pause while new processes keep appearing
 
     def reap(self) -> bool:
         """Reap the processes that have ended. Return True while some are left.

@@ -46,7 +46,7 @@ DESCRIPTION_LENGTH: Final = 200
 """Characters of a task's description, in any window."""
 ROOMY: Final = 64_000
 """Tokens of a window that has room for MOST_ITEMS items."""
-KEPT_FOR: Final = 30 * 86_400_000
+KEPT_FOR_MS: Final = 30 * 86_400_000
 """Age in ms at which an open question is dropped: nobody waits for its answer any more."""
 
 _QUESTION: Final = re.compile(r"[？؟]|\?(?=[\s\"'”’)\]»*_]|$)")
@@ -188,13 +188,13 @@ def find_open_items(entries: Iterable[Entry], kept: Collection[Entry] = ()) -> O
 def bound_items(items: OpenItems, now: int, window: int) -> OpenItems:
     """Return the newest items, shortened.
 
-    now: wall clock, ms; questions that are older than KEPT_FOR are dropped. window: tokens of the model's window. In a window below
+    now: wall clock, ms; questions that are older than KEPT_FOR_MS are dropped. window: tokens of the model's window. In a window below
     ROOMY number and length shrink in proportion, but at least three items of each kind stay. Tasks have no age limit, since the task
     system still has them.
     """
     share = min(1.0, window / ROOMY)
     most, length = max(3, int(MOST_ITEMS * share)), max(120, int(TEXT_LENGTH * share))
-    recent = [question for question in items.questions if now - question.ts < KEPT_FOR]
+    recent = [question for question in items.questions if now - question.ts < KEPT_FOR_MS]
     return OpenItems(
         tuple(attrs.evolve(question, text=cut_middle(question.text, length)) for question in recent[-most:]),
         tuple(

@@ -66,7 +66,7 @@ FORGET_AFTER: Final = 1.0
 """Seconds that a removal from pending.json waits, so that many removals cost one replacement of the file."""
 REBUILD_DAYS: Final = 7
 """Days with tasks whose logs are searched for unfinished tasks when pending.json is damaged."""
-RECENT: Final = 3_600_000
+RECENT_MS: Final = 3_600_000
 """ms. Of the tasks found in that search, one that ended within this time is notified again: its submitter may not know."""
 HANDLED_TOGETHER: Final = 64
 """Messages that are taken at a time; requests to write among them become one Commit."""
@@ -241,7 +241,7 @@ class _Store:
                 _log.error("the log of a task cannot be read", task=task_id, error=str(log))
                 continue
             found = replay(log, task_id)
-            is_known = found.is_over and found.last_at < self._clock() - RECENT
+            is_known = found.is_over and found.last_at < self._clock() - RECENT_MS
             if found.task is not None and not is_known:
                 unfinished.append(PendingTask(task_id, found.task.created_at))
         return unfinished

@@ -15,7 +15,7 @@ from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import PendingTask, index_line, pending_content, task_line, task_path
 from pegasus.tasks.log.persister import (
     FORGET_AFTER,
-    RECENT,
+    RECENT_MS,
     Forget,
     GetPending,
     ListLogs,
@@ -415,7 +415,7 @@ async def test_a_list_that_cannot_be_read_is_rebuilt_from_the_logs(autojump_cloc
     logs_of_two(disk, BEGAN)
     if content:
         disk.put(PENDING, content)
-    async with running(disk, now=BEGAN + 2 * RECENT) as it:
+    async with running(disk, now=BEGAN + 2 * RECENT_MS) as it:
         assert await it.pending() == [ID]
         await trio.sleep(1)
         assert json.loads(it.on_disk(PENDING)) == [{"taskId": ID, "ts": BEGAN}]
@@ -424,7 +424,7 @@ async def test_a_list_that_cannot_be_read_is_rebuilt_from_the_logs(autojump_cloc
 async def test_one_that_ended_just_now_is_told_again_then(autojump_clock):
     disk = MemoryDisk()
     logs_of_two(disk, BEGAN)
-    async with running(disk, now=BEGAN + RECENT // 2) as it:
+    async with running(disk, now=BEGAN + RECENT_MS // 2) as it:
         assert await it.pending() == [ID, "done"]
 
 
@@ -494,7 +494,7 @@ async def test_a_folder_in_place_of_a_list_does_not_keep_the_task_system_from_st
     logs_of_two(disk, BEGAN)
     disk.put(PENDING, pending_content([PendingTask(ID, BEGAN)]))
     unreadable(monkeypatch, path)
-    async with running(disk, now=BEGAN + 2 * RECENT) as it:
+    async with running(disk, now=BEGAN + 2 * RECENT_MS) as it:
         assert await it.pending() == [ID]
 
 

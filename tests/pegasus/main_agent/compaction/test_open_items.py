@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pegasus.main_agent.compaction import OpenTask
 from pegasus.main_agent.compaction.open_items import (
-    KEPT_FOR,
+    KEPT_FOR_MS,
     MOST_ITEMS,
     OpenItems,
     SessionSummary,
@@ -153,7 +153,7 @@ def test_in_a_small_window_there_is_less_of_it():
 
 
 def test_old_questions_end_and_old_tasks_do_not():
-    talk = Talk(NOW - 2 * KEPT_FOR)
+    talk = Talk(NOW - 2 * KEPT_FOR_MS)
     talk.heard("where are you?")
     talk.gave("t1")
     found = bound_items(find_open_items(talk.entries), NOW, WINDOW)
