@@ -8,7 +8,7 @@ archives.
 
 **Skills.** `check` finds what is wrong with a file, and what would fail later although the file is well-formed: a name that is a
 command, a tool that does not exist, a type of task that does not exist, a model without a provider. The second kind is called a
-doubt, because the files alone do not decide it: tools of an MCP server exist only while that server runs, and a model may be
+doubt, because the files alone do not decide it: a tool may come with another version, and a model may be
 defined tomorrow. The daemon therefore loads such a skill, and it fails when it is called. A problem of the first kind that is
 fatal keeps the skill from being loaded at all.
 """
@@ -217,9 +217,12 @@ def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
 
 
 def _doubtful_tools(skill: Skill) -> Iterator[str]:
-    """Yield the tools of a skill that it will not have. Those of MCP servers are known to a running daemon only."""
+    """Yield the tools of a skill that it will not have.
+
+    Names with "__" are passed over. They are those of MCP servers, which this version does not have, in skills that are shared.
+    """
     for name in skill.tools or ():
-        if "__" in name:  # of an MCP server, which only a running daemon knows
+        if "__" in name:
             continue
         if not skill.fork and not _matches(name, MAIN_AGENT_TOOLS) and _matches(name, ALL_TASK_TOOLS):
             yield f"allowed-tools {name}: only background tasks have it; the skill wants `context: fork`"

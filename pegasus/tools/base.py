@@ -99,7 +99,7 @@ class Tool:
     """The work. Returns JSON, or raises ToolError. It is cancelled at the deadline of the call, so
     it must clean up on cancel."""
     category: str = "custom"
-    """One of system, file, network, data, memory, code, task, mcp, custom."""
+    """One of system, file, network, data, memory, code, task, custom."""
     effect: Effect = Effect.ONCE
     """The default is the cautious one."""
     more: str = "Ask for less at a time."

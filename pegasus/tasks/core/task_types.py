@@ -5,7 +5,7 @@ and so of its log, which is why a task still has them when it is resumed after a
 them (`without_overrides`): otherwise a webhook could choose an expensive model or widen what it is shown.
 
 A type is checked when it is read, not when it is used. A bad file costs its own type only: the others are loaded, and the problem
-is reported with the name of the file. Names of tools are not checked, since a tool of an MCP server may appear later.
+is reported with the name of the file. Names of tools are not checked, because a file may be written for a version with more tools.
 
 The list of tools is applied twice, when the model is shown its tools and when it calls one. The second check matters: a model may
 call a tool that it knows from elsewhere.

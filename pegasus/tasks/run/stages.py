@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
 
 import attrs
 import trio
@@ -51,9 +50,6 @@ from pegasus.tasks.core.task_types import TaskType, TaskTypes
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, Reflector, Thinker, Thought, label_of
 from pegasus.tools import REFLECTION_TOOLS, Effect, Tool, ToolContext, ToolExecutor, ToolOutcome
 from pegasus.wire import encode_json
-
-_SOURCES: Final = {"network": "web", "mcp": "other"}
-"""Kind of source by category of tool. Files of the workspace do not count: they are mostly the task's own work."""
 
 
 @attrs.frozen
@@ -340,8 +336,8 @@ def _failed(why: str) -> ToolOutcome:
 def outside_sources(entries: Iterable[Entry], find_tool: Callable[[str], Tool | None]) -> tuple[str, ...]:
     """Return the kinds of sources from outside that a task has read so far, as `ToolContext.outside` has them.
 
-    They are taken from the tools it has called. Memory marks what such a task writes, since a web page may have dictated it.
+    It is ("web",) after a call of a network tool. Memory marks what such a task writes, since a web page may have dictated it. Files
+    of the workspace do not count: they are mostly the task's own work.
     """
-    names = sorted({call.name for entry in entries for call in entry.calls})
-    tools = [tool for name in names if (tool := find_tool(name)) is not None]
-    return tuple(sorted({_SOURCES[tool.category] for tool in tools if tool.category in _SOURCES}))
+    tools = [find_tool(name) for name in {call.name for entry in entries for call in entry.calls}]
+    return ("web",) if any(tool is not None and tool.category == "network" for tool in tools) else ()

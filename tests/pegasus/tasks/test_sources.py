@@ -50,7 +50,7 @@ def test_kinds_of_sources():
     def tool(name, category):
         return Tool(ToolSpec(name, "", ANY), remember_nothing, category)
 
-    tools = {one.name: one for one in (tool("http_get", "network"), tool("x__y", "mcp"), tool("read_file", "file"))}
+    tools = {one.name: one for one in (tool("http_get", "network"), tool("read_file", "file"))}
     entries = [Entry(0, "assistant", "", tuple(ToolCall(name, name, {}) for name in (*tools, "gone")))]
-    assert outside_sources(entries, tools.get) == ("other", "web")
+    assert outside_sources(entries, tools.get) == ("web",)
     assert outside_sources([], tools.get) == ()
