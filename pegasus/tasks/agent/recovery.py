@@ -18,7 +18,7 @@ A task whose log cannot be read now is left alone and stays pending. Failing it 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
@@ -188,11 +188,13 @@ async def _carry_out(
 ) -> None:
     """Send the old notifications, record the events of these tasks as one step, and let unfinished tasks wait for their slots.
 
-    The locks are taken before `started`, so the event of a cancel or a resume that comes meanwhile is recorded behind these.
+    The locks are taken before `started`, so the event of a cancel or a resume that comes meanwhile is recorded behind these. They
+    are free: nobody has seen these entries yet.
     """
-    async with AsyncExitStack() as locks:
+    with ExitStack() as locks:
         for task in tasks:
-            await locks.enter_async_context(task.entry.lock)
+            task.entry.lock.acquire_nowait()
+            locks.callback(task.entry.lock.release)
         task_status.started()
         for task in tasks:
             for notification in task.notifications:
@@ -204,7 +206,8 @@ async def _carry_out(
         for task in tasks:
             for event in task.events:
                 await state.apply(task.entry, task.fsm, event)
+    start = state.deps.events.create(EventType.SYSTEM_STARTED, "agent")
     for task in tasks:
         if task.goes_on:
-            start = state.deps.events.create(EventType.SYSTEM_STARTED, "agent")
-            await scheduler.enqueue(task.entry, start)
+            state.registry.enqueue(task.entry, start)
+    await scheduler.fill()

@@ -89,8 +89,7 @@ class TaskScheduler:
 
     async def enqueue(self, entry: TaskEntry, start: Event) -> None:
         """Let a task wait for a slot. start: the event that starts it, which is on disk."""
-        entry.start = start
-        self._state.registry.enqueue(entry)
+        self._state.registry.enqueue(entry, start)
         await self.fill()
 
     async def fill(self) -> None:

@@ -106,7 +106,7 @@ class TaskRegistry:
 
     Example:
         registry = TaskRegistry()
-        registry.enqueue(registry.register(TaskEntry(task_view(fsm), fsm)))
+        registry.enqueue(registry.register(TaskEntry(task_view(fsm), fsm)), created)
         registry.dequeue()  # the most urgent entry
     """
 
@@ -145,8 +145,9 @@ class TaskRegistry:
         """Number of tasks that wait for their first slot, including those that are not on disk yet."""
         return sum(entry.view.state is TaskState.IDLE and not entry.holds_slot for entry in self._tasks.values())
 
-    def enqueue(self, entry: TaskEntry) -> None:
-        """Put a task into the queue for a slot."""
+    def enqueue(self, entry: TaskEntry, start: Event) -> None:
+        """Put a task into the queue for a slot. start: the event that starts it, which is on disk."""
+        entry.start = start
         self._queue.append(entry)
 
     def dequeue(self) -> TaskEntry | None:
@@ -226,6 +227,7 @@ class TaskNotifier:
         """
         answers = [(waiting, await self._listener.request(Notify, waiting.notification)) for waiting in batch]
         refused: list[_Waiting] = []
+        finished: list[str] = []
         for waiting, answer in answers:
             task_id = waiting.notification.task_id
             try:
@@ -236,7 +238,9 @@ class TaskNotifier:
                 continue
             entry = self._registry.get(task_id)
             if waiting.is_last and (entry is None or entry.is_over):
-                await self._archive.forget(task_id)
+                finished.append(task_id)
+        if finished:
+            await self._archive.forget(*finished)
         return refused
 
 

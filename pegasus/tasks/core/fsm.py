@@ -162,6 +162,8 @@ def apply_event(context: TaskContext, event: Event, state: TaskState) -> None:
 
     Example: `apply_event(context := TaskContext("t1"), created, TaskState.IDLE)`, then `context.input_text`.
     """
+    if event.type is _E.TASK_CREATED and context.messages:
+        return  # a task knows its input when it is made; the event itself only moves it out of IDLE
     match data := parse_payload(event):
         case TaskCreated():
             _created(context, event, data)
@@ -200,10 +202,8 @@ def _created(context: TaskContext, event: Event, data: TaskCreated) -> None:
     """Take over the input, as the first message of the conversation.
 
     The event is applied twice in the life of a task: by `TaskFSM.from_event`, which fills the context, and by the transition out of
-    IDLE, which must not add the input again.
+    IDLE, which must not add the input again (`apply_event`).
     """
-    if context.messages:
-        return  # a task knows its input when it is made; the event itself only moves it out of IDLE
     context.description, context.input_text = data.description, data.input_text
     context.input_metadata = data.input_metadata
     context.source, context.task_type = data.source or "user", data.task_type or DEFAULT_TASK_TYPE

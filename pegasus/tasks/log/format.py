@@ -98,7 +98,7 @@ def parse_task_line(line: Mapping[str, Any], number: int = 0) -> Event:
     kind = _BY_NAME.get(name) if isinstance(name, str) else None
     if kind is None:
         raise BadTaskLine(f"unknown event {name!r}")
-    if not isinstance(ts, int | float) or not math.isfinite(ts) or not isinstance(task_id, str):
+    if not isinstance(ts, (int, float)) or not math.isfinite(ts) or not isinstance(task_id, str):
         raise BadTaskLine("ts must be a number and taskId a string")
     if data is not None and not isinstance(data, dict):
         raise BadTaskLine("data must be an object")

@@ -110,13 +110,13 @@ class GetPending:
 
 @attrs.frozen
 class Forget:
-    """Take a task off the pending list: it is over, and its submitter knows.
+    """Take tasks off the pending list: they are over, and their submitters know.
 
-    Not durable at once: after a crash the task may be pending again, and its end is then notified again under the same number.
+    Not durable at once: after a crash a task may be pending again, and its end is then notified again under the same number.
     """
 
-    task_id: str
-    """Id of the task; one that is not on the list is no error."""
+    task_ids: tuple[str, ...]
+    """Ids of the tasks; one that is not on the list is no error."""
 
 
 @attrs.frozen(eq=False)
@@ -258,16 +258,17 @@ class _Store:
             await self.write(requests)
             requests = []
             if isinstance(message, Forget):
-                self._forget(message.task_id)
+                self._forget(message.task_ids)
             else:
                 await self._answer(message)
         await self.write(requests)
 
-    def _forget(self, task_id: str) -> None:
-        """Take a task off the list in memory; the file follows within FORGET_AFTER."""
-        self._paths.pop(task_id, None)
-        if self._pending.pop(task_id, None) is not None and self.rewrite_at == math.inf:
-            self.rewrite_at = trio.current_time() + FORGET_AFTER
+    def _forget(self, task_ids: Iterable[str]) -> None:
+        """Take tasks off the list in memory; the file follows within FORGET_AFTER."""
+        for task_id in task_ids:
+            self._paths.pop(task_id, None)
+            if self._pending.pop(task_id, None) is not None and self.rewrite_at == math.inf:
+                self.rewrite_at = trio.current_time() + FORGET_AFTER
 
     async def _answer(self, message: GetPending | ReadLogs | ListLogs) -> None:
         """Answer a request to read."""

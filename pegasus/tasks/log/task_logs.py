@@ -87,9 +87,9 @@ class TaskLogs:
         """Return the tasks that the last run left unfinished, and those that are unfinished now; oldest first."""
         return await self._persister.ask(GetPending)
 
-    async def forget(self, task_id: str) -> None:
-        """Take a task off the pending list. Not durable at once."""
-        await self._persister.tell(Forget(task_id))
+    async def forget(self, *task_ids: str) -> None:
+        """Take tasks off the pending list. Not durable at once."""
+        await self._persister.tell(Forget(task_ids))
 
 
 def _replay(task_id: str, content: bytes) -> ReplayedTask:

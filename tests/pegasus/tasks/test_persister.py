@@ -292,18 +292,18 @@ async def test_what_is_forgotten_leaves_the_list_soon_and_together(autojump_cloc
         await it.record(*[of(f"t{n}", created()) for n in range(50)])
         before = it.disk.fsyncs
         for n in range(49):
-            await it.persister.tell(Forget(f"t{n}"))
+            await it.persister.tell(Forget((f"t{n}",)))
         await trio.sleep(FORGET_AFTER + 0.1)
         assert json.loads(it.on_disk(PENDING)) == [{"taskId": "t49", "ts": BEGAN}]
         assert it.disk.fsyncs <= before + 3
-        await it.persister.tell(Forget("nobody"))
+        await it.persister.tell(Forget(("nobody",)))
 
 
 async def test_a_stop_writes_what_was_forgotten(autojump_clock):
     disk = MemoryDisk()
     async with running(disk) as it:
         await it.record(created())
-        await it.persister.tell(Forget(ID))
+        await it.persister.tell(Forget((ID,)))
         await it.persister.ask(GetPending)
     assert json.loads(disk.survivor().content(PENDING)) == []
 
@@ -323,7 +323,7 @@ async def test_a_resumed_task_is_pending_again(autojump_clock):
     async with running(MemoryDisk()) as it:
         life = Life()
         await it.record(created())
-        await it.persister.tell(Forget(ID))
+        await it.persister.tell(Forget((ID,)))
         assert await it.pending() == []
         await it.record(resumed(life.live))
         assert await it.pending() == [ID]

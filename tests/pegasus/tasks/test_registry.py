@@ -30,7 +30,9 @@ def test_one_that_is_held_already_is_kept():
 def test_the_most_urgent_comes_first_and_among_equals_the_first():
     registry = TaskRegistry()
     for task_id, priority in [("a", None), ("b", 5), ("c", None), ("d", 5)]:
-        registry.enqueue(registry.register(entry(task_id, priority=priority)))
+        registry.enqueue(
+            registry.register(entry(task_id, priority=priority)), Event("e1", EventType.TASK_CREATED, 1, "t")
+        )
     registry.withdraw(registry.get("d"))
     order = [registry.dequeue().task_id for _ in range(3)]
     assert (order, registry.dequeue()) == (["b", "a", "c"], None)
