@@ -140,7 +140,7 @@ def _converter() -> Converter:
     """Return the converter, which is made at the first use: importing it should cost nothing."""
     converter = Converter(omit_if_default=True)
     for cls, allowed, words in _SCALARS:
-        converter.register_structure_hook(cls, _scalar(allowed, words))
+        converter.register_structure_hook(cls, partial(_checked, allowed, words))
     converter.register_structure_hook_func(_is_json_object, _json_object)
     converter.register_unstructure_hook_func(_is_json_object, lambda value: value)
     converter.register_structure_hook_factory(attrs.has, _class_structure)
@@ -159,22 +159,20 @@ _SCALARS: tuple[tuple[type, tuple[type, ...], str], ...] = (
 is a valid float, as JSON writes 1.0 as 1 in many languages."""
 
 
-def _checked(value: Any, allowed: tuple[type, ...], words: str) -> Any:
-    """Return the value, which must be of exactly one of these types; True is an int to Python, and no number on the wire."""
+def _checked(allowed: tuple[type, ...], words: str, value: Any, _: Any = None) -> Any:
+    """Return the value, which must be of exactly one of these types; True is an int to Python, and no number on the wire.
+
+    With its first two arguments given it is the reader of a scalar type.
+    """
     if type(value) not in allowed:
         raise _Misfit(f"found {describe(value)}, allowed: {words}")
     return value
 
 
-def _scalar(allowed: tuple[type, ...], words: str) -> _Structure:
-    """Return the reader of a scalar type, which refuses every other type."""
-    return lambda value, _: _checked(value, allowed, words)
-
-
 def _class_structure(cls: type[Any], converter: Converter) -> _Structure:
     """Return the reader of an attrs class. The generated code takes anything with [], so the kind is checked here."""
     fields = make_dict_structure_fn(cls, converter, _cattrs_detailed_validation=True, **_renames(cls))
-    return lambda value, _: fields(_checked(value, (dict,), "an object"), cls)
+    return lambda value, _: fields(_checked((dict,), "an object", value), cls)
 
 
 def _class_unstructure(cls: type[Any], converter: Converter) -> Callable[[Any], dict[str, Any]]:
@@ -210,7 +208,7 @@ def _tuple_structure(annotation: Any, converter: Converter) -> _Structure:
                 raise _Misfit(f"expected a list of {len(hooks)}, found {len(value)}")
             return tuple(hook(item, cls) for item, (hook, cls) in zip(value, hooks, strict=True))
 
-    return lambda value, _: items(_checked(value, (list,), "a list"), annotation)
+    return lambda value, _: items(_checked((list,), "a list", value), annotation)
 
 
 def _is_json_object(annotation: Any) -> bool:
@@ -219,7 +217,7 @@ def _is_json_object(annotation: Any) -> bool:
 
 def _json_object(value: object, _: object) -> object:
     """Return a free-form JSON object as it is, after checking that it can be written again."""
-    _check_json(_checked(value, (dict,), "an object"), DEEPEST)
+    _check_json(_checked((dict,), "an object", value), DEEPEST)
     return value
 
 

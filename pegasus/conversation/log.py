@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, get_args
 
 import attrs
@@ -125,13 +125,13 @@ def to_json(entry: Entry) -> dict[str, Json]:
 
 def decode(value: object) -> Entry:
     """Return the entry of a parsed line. Unknown keys are ignored, so that files of newer versions can be read. Raises BadEntry."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         raise BadEntry(f"an object is wanted, found {type(value).__name__}")
     role: Any = value.get("role")
     if not isinstance(role, str) or role not in _ROLES:
         raise BadEntry(f"unknown role {role!r}")
     ts, content, metadata = value.get("ts", 0), value.get("content", ""), value.get("metadata", {})
-    if not isinstance(ts, int | float) or not isinstance(content, str) or not isinstance(metadata, Mapping):
+    if not isinstance(ts, (int, float)) or not isinstance(content, str) or not isinstance(metadata, dict):
         raise BadEntry("ts must be a number, content a string, metadata an object")
     call_id, calls = value.get("toolCallId"), value.get("toolCalls", [])
     if (role == "tool") is not isinstance(call_id, str):
@@ -152,7 +152,7 @@ def _whole(ts: float) -> int:
 
 def _decode_call(value: Any) -> ToolCall:
     """Return a call of a parsed line. Arguments that cannot be read become {}, since the call has happened. Raises BadEntry."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         raise BadEntry("a tool call must be an object")
     call_id, name, arguments = value.get("id"), value.get("name"), value.get("arguments", {})
     if isinstance(arguments, str):  # JSON within a string, as other programs have written it
@@ -160,7 +160,7 @@ def _decode_call(value: Any) -> ToolCall:
             arguments = decode_object(arguments)
         except ValueError:
             arguments = {}
-    if not isinstance(call_id, str) or not isinstance(name, str) or not isinstance(arguments, Mapping):
+    if not isinstance(call_id, str) or not isinstance(name, str) or not isinstance(arguments, dict):
         raise BadEntry("a tool call needs id, name and an arguments object")
     return ToolCall(call_id, name, arguments)
 
