@@ -286,7 +286,7 @@ class _MainAgent:
                 try:
                     return await answer(message)
                 except StorageError as error:
-                    return f"{command} did not work: {error}. Send it again when that is mended."
+                    return f"{command} did not work: {error}. Send it again when the problem is solved."
 
     async def _count_waiting(self) -> int:
         """Return how many messages are not done, without the command that is being answered."""

@@ -193,5 +193,5 @@ async def persona_answer(
                 by = f"{channel.type}:{channel.channel_id}{user}"
                 return format_decision(await evolution.decide_and_show(int(number), accept=verb == "accept", by=by))
     except (ProposalRefused, PersonaError, StorageError) as error:
-        return f"That did not work: {error}"
+        return f"{PERSONA} did not work: {error}"
     return _PERSONA_USAGE

@@ -67,7 +67,7 @@ FORGET_AFTER: Final = 1.0
 REBUILD_DAYS: Final = 7
 """Days with tasks whose logs are searched for unfinished tasks when pending.json is damaged."""
 RECENT_MS: Final = 3_600_000
-"""ms. Of the tasks found in that search, one that ended within this time is notified again: its submitter may not know."""
+"""Of the tasks found in that search, one that ended within this time is notified again: its submitter may not know."""
 HANDLED_TOGETHER: Final = 64
 """Messages that are taken at a time; requests to write among them become one Commit."""
 
