@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models import AssistantTurn, ToolCall, Turn, UserTurn
+from pegasus.models import AssistantTurn, ToolCall, ToolSpec, Turn, UserTurn
 from pegasus.models.openai import ChatWire
 from pegasus.models.wire_format import (
     encode_json,
@@ -42,6 +42,19 @@ def test_what_fits_is_left_alone_and_what_does_not_stays_distinct() -> None:
     assert wire_id("toolu_01A-b") == "toolu_01A-b"
     assert wire_id("?") != wire_id("\ud800")
     assert len({wire_name(name) for name in ("a.b", "a b", "a_b", "a:b", "a" * 65, "a" * 66, "")}) == 7
+
+
+def test_a_call_names_the_tool_as_the_program_does_whatever_its_name_on_the_wire() -> None:
+    """Names of MCP tools may have characters, or a length, that no provider takes."""
+    long_name = "server__" + "x" * 80
+    tools = tuple(ToolSpec(name, "", {"type": "object"}) for name in ("a b", long_name, "c"))
+    wire = ChatWire("m")
+    sent = json.loads(wire.body(request(tools=tools)))
+    assembler = wire.assembler(request(tools=tools))
+    names = [tool["function"]["name"] for tool in sent["tools"]]
+    calls = [{"index": n, "id": f"c{n}", "function": {"name": name}} for n, name in enumerate([*names, "invented"])]
+    assembler.feed({"choices": [{"delta": {"tool_calls": calls}}]})
+    assert [call.name for call in assembler.response().calls] == ["a b", long_name, "c", "invented"]
 
 
 @pytest.mark.parametrize(
