@@ -44,6 +44,7 @@ from pegasus.models.wire_format import (
     WireFormat,
     join_surrogates,
     stop_reason,
+    token_count,
     wire_name,
 )
 
@@ -289,9 +290,9 @@ class MessageAssembler(AnswerAssembler):
         The API counts input that was read from the cache or written to it apart from other input. `prompt_tokens` is the sum of the
         three, as in the other formats, so that sizes and budgets mean the same for every provider.
         """
-        count = self._usage.get
-        read, written = count("cache_read_input_tokens", 0), count("cache_creation_input_tokens", 0)
-        return Usage(count("input_tokens", 0) + read + written, count("output_tokens", 0), read, written)
+        names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        new, output, read, written = (token_count(self._usage.get(name)) for name in names)
+        return Usage(new + read + written, output, read, written)
 
 
 def _text_of(block: dict[str, Any]) -> str:

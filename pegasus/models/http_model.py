@@ -457,6 +457,6 @@ def _requested_pause(headers: Any) -> float | None:
         pass
     try:
         seconds = parsedate_to_datetime(value).timestamp() - parsedate_to_datetime(headers.get("date", "")).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):  # a date that no calendar has
         return None
     return max(0.0, seconds)

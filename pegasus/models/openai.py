@@ -44,6 +44,7 @@ from pegasus.models.wire_format import (
     encode_json,
     join_surrogates,
     stop_reason,
+    token_count,
     wire_name,
 )
 
@@ -324,13 +325,8 @@ def _usage(usage: Any) -> Usage:
         return Usage()
     details = usage.get("prompt_tokens_details") or {}
     return Usage(
-        _count(usage.get("prompt_tokens")),
-        _count(usage.get("completion_tokens")),
-        _count(details.get("cached_tokens")),
-        _count(details.get("cache_write_tokens")),
+        token_count(usage.get("prompt_tokens")),
+        token_count(usage.get("completion_tokens")),
+        token_count(details.get("cached_tokens")),
+        token_count(details.get("cache_write_tokens")),
     )
-
-
-def _count(value: object) -> int:
-    """Return a count of tokens; 0 for anything that is not one."""
-    return value if isinstance(value, int) and value > 0 else 0

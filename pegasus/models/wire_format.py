@@ -33,6 +33,8 @@ from pegasus.models.base import AssistantTurn, ModelRequest, ModelResponse, Tool
 from pegasus.models.errors import output_limit, provider_message
 from pegasus.models.pictures import RefusedPictures, describe_pictures
 
+_MOST_TOKENS: Final = 1 << 40
+"""Tokens of one call that are believed. No model has a window near it."""
 _UNLIMITED: Final = 1 << 31
 """Length limit of answers, in tokens, while a model has not refused a smaller one."""
 
@@ -238,6 +240,14 @@ def join_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def token_count(value: object) -> int:
+    """Return a count of tokens that a server reports; 0 for anything that cannot be one.
+
+    A number beyond all bounds could not be multiplied by a price, and a negative one would give a budget its money back.
+    """
+    return value if type(value) is int and 0 < value < _MOST_TOKENS else 0
 
 
 # ------------------------------------------------------------------ names and ids

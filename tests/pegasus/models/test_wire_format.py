@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models import AssistantTurn, ToolCall, ToolSpec, Turn, UserTurn
+from pegasus.models import AssistantTurn, ToolCall, ToolSpec, Turn, Usage, UserTurn
+from pegasus.models.anthropic import AnthropicWire
+from pegasus.models.http_model import _requested_pause
 from pegasus.models.openai import ChatWire
 from pegasus.models.wire_format import (
     encode_json,
@@ -125,3 +127,23 @@ def test_a_thousand_calls_of_one_answer_do_not_hold_up_the_program(call_id: str)
     calls = assembler.response().calls
     assert process_time() - begun < 1
     assert len({call.id for call in calls}) == 1000
+
+
+@pytest.mark.parametrize("count", [-5, 10**400, True, 1.5, "7", None, [1]], ids=lambda count: repr(count)[:9])
+def test_counts_that_cannot_be_are_no_usage(count: object) -> None:
+    """A negative one would give a budget its money back, and a huge one cannot be multiplied by a price."""
+    chat = ChatWire("m").assembler(request())
+    chat.feed({"choices": [], "usage": {"prompt_tokens": count, "completion_tokens": 3}})
+    assert chat.response().usage == Usage(0, 3)
+    messages = AnthropicWire("m").assembler(request())
+    messages.feed_whole(
+        {"content": [], "usage": {"input_tokens": count, "cache_read_input_tokens": 2, "output_tokens": 3}}
+    )
+    assert messages.response().usage == Usage(2, 3, 2)
+
+
+def test_a_date_that_no_calendar_has_is_no_wish_for_a_pause() -> None:
+    today = "Mon, 23 Nov 2026 00:00:00 GMT"
+    for date in ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", f"{today[:-3]}+99999999999999999999"):
+        assert _requested_pause({"retry-after": date, "date": today}) is None
+    assert _requested_pause({"retry-after": "Mon, 23 Nov 2026 00:00:09 GMT", "date": today}) == 9
