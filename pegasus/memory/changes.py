@@ -475,10 +475,8 @@ def changes_in(data: bytes) -> list[Change]:
 def shortened(data: bytes, kept: int = KEPT_CHANGES) -> bytes:
     """Return a shorter log, from which the same content of every file follows.
 
-    It keeps the newest changes, `kept` bytes of them, and the last change of each file however old it is.
-
-    It is written as one replaced file, so a crash leaves either log. Undone or old changes cannot be undone any
-    more.
+    It keeps the newest changes, `kept` bytes of them, and the last change of each file however old it is. What it leaves
+    out cannot be undone any more. It is written as one replaced file, so a crash leaves either log.
     """
     made = {change.n: change for change in changes_in(data)}
     last_of = {change.path: change.n for change in made.values()}
