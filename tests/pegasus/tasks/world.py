@@ -73,8 +73,8 @@ class MemoryFolder(TaskLogs):
     async def views(self, date):
         return tuple(task_view(replay(log, task_id).task) for task_id, log in self.logs.items())
 
-    async def forget(self, task_id):
-        self.forgotten.append(task_id)
+    async def forget(self, *task_ids):
+        self.forgotten += task_ids
 
     def events(self, task_id):
         return [json.loads(line)["event"] for line in self.logs[task_id].splitlines()]
